@@ -1,5 +1,6 @@
 //! `throng cluster status`: the connections of servers to the broker of their cluster.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -55,6 +56,8 @@ const EXAMPLES: &str = "Columns:
   lag              age of the last message that came, by the publisher's clock
   reconnects       attempts to connect again
   failed probes    times that delivery was tested and nothing came back
+Below it are the rules for channels that not all of these servers have, and
+servers of the cluster that have others.
 Figures are since the start of the server. They are those of its /stats.json,
 which it has on loopback addresses, at --admin, or with public_metrics.
 
@@ -84,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let text = serde_json::to_string_pretty(&nodes).map_err(Failure::runtime)?;
         terminal::report_line(text)?;
     } else {
-        terminal::report(table(&nodes))?;
+        terminal::report(table(&nodes) + &differences(&nodes))?;
     }
     Ok(if all_up { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -174,6 +177,42 @@ fn table(nodes: &[Value]) -> String {
         text += &format!("  {}\n", row[last]);
     }
     text
+}
+
+/// Returns a line for each rule that not all servers have, and for each server that is not among
+/// these and has other rules.
+fn differences(nodes: &[Value]) -> String {
+    let texts = |value: &Value| -> Vec<String> {
+        let all = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+        all.map(|text| Escaped(text).to_string()).collect()
+    };
+    let known: Vec<_> = nodes.iter().filter(|node| node["rules"].is_array()).collect();
+    let address = |node: &Value| {
+        let address = node["node"].as_str().unwrap_or_default();
+        address.strip_prefix("http://").unwrap_or(address).to_owned()
+    };
+    let all: BTreeSet<_> = known.iter().flat_map(|node| texts(&node["rules"])).collect();
+    let mut lines = String::new();
+    for rule in all {
+        let has = |node: &&&Value| texts(&node["rules"]).contains(&rule);
+        let (with, without): (Vec<_>, Vec<_>) = known.iter().partition(has);
+        if !without.is_empty() {
+            let list = |nodes: Vec<&&Value>| {
+                nodes.into_iter().map(|node| address(node)).collect::<Vec<_>>().join(", ")
+            };
+            lines += &format!("rules differ: {rule} at {}, not at {}\n", list(with), list(without));
+        }
+    }
+    let is_other = |node: &&Value| node["rules"] != known[0]["rules"];
+    if lines.is_empty() && known.iter().any(is_other) {
+        lines += "rules differ: they are in another order\n";
+    }
+    let here: BTreeSet<_> = known.iter().filter_map(|node| node["server"].as_str()).collect();
+    let others: BTreeSet<_> = known.iter().flat_map(|node| texts(&node["differing"])).collect();
+    for other in others.iter().filter(|other| !here.contains(&***other)) {
+        lines += &format!("rules differ: server {other} has others, and was not asked\n");
+    }
+    lines
 }
 
 /// Returns `up`, or for how long the server is not, and why, in one line.

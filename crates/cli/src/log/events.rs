@@ -153,6 +153,8 @@ events! {
     CLUSTER_REFUSED = "cluster.refused", Warn, process, ["messages", "reason"],
         "so many messages were refused, or have waited for the cluster for too long, since the \
          last such line: no member gets them";
+    CLUSTER_RULES = "cluster.rules", Warn, process, ["servers"],
+        "these servers of the cluster have other rules for channels than this one, or none has";
     LIMIT_REACHED = "limit.reached", Warn, process, ["connections", "reason"],
         "so many connections were refused, or ended without a request to make room for others, \
          since the last such line";

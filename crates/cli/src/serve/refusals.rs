@@ -1,4 +1,4 @@
-//! Messages of `throng serve` that its cluster has refused.
+//! What `throng serve` has to say of its cluster: refused messages, and servers with other rules.
 
 use throng::Running;
 
@@ -13,7 +13,8 @@ use {
 #[cfg(feature = "redis")]
 const EACH: Duration = Duration::from_secs(10);
 
-/// Logs that messages were refused, whether a client or the program published them.
+/// Logs that messages were refused, whether a client or the program published them, and which
+/// servers have other rules for channels.
 #[derive(Default)]
 pub(super) struct Refusals {
     /// Refused messages that have been logged.
@@ -21,6 +22,9 @@ pub(super) struct Refusals {
     logged: u64,
     #[cfg(feature = "redis")]
     last: Option<Instant>,
+    /// Servers with other rules that have been logged.
+    #[cfg(feature = "redis")]
+    differing: Vec<String>,
 }
 
 impl Refusals {
@@ -29,6 +33,17 @@ impl Refusals {
     pub(super) fn look(&mut self, running: &Running, log: &Log) {
         let hub = running.hub();
         let Some(cluster) = hub.cluster() else { return };
+        let differing = cluster.differing();
+        if differing != self.differing {
+            let servers = match differing.is_empty() {
+                true => "none".to_owned(),
+                false => differing.join(" "),
+            };
+            let remedy = "give all servers the same histories and scopes of channels; `throng \
+                          cluster status` with the addresses of all shows which rules differ";
+            log.event(&events::CLUSTER_RULES, remedy, [("servers", servers.into())]);
+            self.differing = differing;
+        }
         let refused = cluster.refused();
         if refused == self.logged || self.last.is_some_and(|last| last.elapsed() < EACH) {
             return;

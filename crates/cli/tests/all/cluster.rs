@@ -456,6 +456,66 @@ fn the_status_has_the_figures_of_each_node_and_why_one_is_not_up() {
     assert_eq!(status(&nodes).1[1]["channels"], 1);
 }
 
+/// As while rules are changed on one server after the other.
+#[test]
+fn servers_whose_rules_differ_lose_nothing_and_say_which_rules_differ() {
+    let Some(redis) = Redis::start("rules", &[]) else { return };
+    let url = redis.url("");
+    let start = |rule: &str| {
+        let words = ["--listen", "127.0.0.1:0", "--cluster", &url, "--channel", rule];
+        Served::start(&words)
+    };
+    let kept = start("log.>=close,history=1000/5m");
+    let less = start("log.>=close,history=5/1m");
+    let none = start("log.>=close");
+    let mut readers = [&kept, &less].map(|server| join(server, "/ws/log.a?since="));
+    let begins = readers.each_mut().map(|reader| position(reader).1);
+    let mut plain = join(&none, "/ws/log.a");
+    let mut writers = [&kept, &less, &none].map(|server| join(server, "/ws/log.a"));
+    send_until_one_comes(&mut writers[0], &mut plain);
+    for writer in &mut writers {
+        writer.send_text("last");
+    }
+    // The tries, and three that are last.
+    let mut texts = Vec::new();
+    for (reader, begin) in readers.iter_mut().zip(begins) {
+        let (mut at, mut last, mut got) = (begin, 0, Vec::new());
+        while last < 3 {
+            let text = text(reader);
+            at += 1;
+            let (offset, text) = text.split_once(' ').unwrap();
+            assert_eq!(offset, at.to_string(), "each has its place");
+            last += usize::from(text == "last");
+            got.push(text.to_owned());
+        }
+        texts.push(got);
+    }
+    assert_eq!(texts[0], texts[1]);
+    let mut last = 0;
+    while last < 3 {
+        last += usize::from(text(&mut plain) == "last");
+    }
+    let nodes = [&kept, &less, &none].map(|server| server.addresses[0].to_string());
+    let nodes = nodes.each_ref().map(String::as_str);
+    eventually("each knows the two others", || {
+        let figures = status(&nodes).1;
+        let of = |node: &serde_json::Value| node["differing"].as_array().unwrap().len();
+        figures.as_array().unwrap().iter().all(|node| of(node) == 2)
+    });
+    let figures = status(&nodes).1;
+    assert!(figures[2]["other_rules"].as_u64().unwrap() > 2, "{figures}");
+    assert_eq!(figures[0]["other_rules"], 1, "{figures}");
+    let table = crate::support::throng().args(["cluster", "status"]).args(nodes).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    let lines: Vec<_> = table.lines().filter(|line| line.starts_with("rules differ: ")).collect();
+    assert_eq!(lines.len(), 2, "{table}");
+    assert!(lines[0].contains("log.> history=1000/300s"), "{table}");
+    assert!(lines[0].ends_with(&format!("not at {}, {}", nodes[1], nodes[2])), "{table}");
+    let alone = crate::support::throng().args(["cluster", "status", nodes[0]]).output().unwrap();
+    let alone = String::from_utf8(alone.stdout).unwrap();
+    assert_eq!(alone.matches("has others, and was not asked").count(), 2, "{alone}");
+}
+
 #[test]
 fn the_status_of_a_node_needs_the_token_of_its_admin_server() {
     let Some(redis) = Redis::start("token", &[]) else { return };

@@ -47,6 +47,8 @@ pub(super) struct Tagged {
     pub(super) number: u64,
     /// Whether the time begins again for which the channel's history is kept.
     pub(super) refreshes: bool,
+    /// What recognizes it if it was delivered without a place, so that one node gives it a place.
+    pub(super) mark: Option<String>,
     /// The subscriptions that were asked for before it.
     pub(super) after: u64,
 }
@@ -218,7 +220,7 @@ pub(super) async fn publish(
     let results = pipelined(connection, (scripts, names), batch.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
         for (pending, before) in items.iter().map(|at| (&batch[*at], before[*at])) {
-            let Tagged { outgoing, tag, number, refreshes, .. } = &pending.item;
+            let Tagged { outgoing, tag, number, refreshes, mark, .. } = &pending.item;
             let Outgoing { channel, envelope, keep, .. } = outgoing;
             let name = names.channel(channel);
             let Some(keep) = keep else {
@@ -228,8 +230,9 @@ pub(super) async fn publish(
             pipeline
                 .cmd("EVALSHA")
                 .arg(&scripts.publish)
-                .arg(2)
+                .arg(2 + usize::from(mark.is_some()))
                 .arg(&names.keys(channel))
+                .arg(mark)
                 .arg(name)
                 .arg(&envelope[..])
                 .arg(*tag)
@@ -357,6 +360,7 @@ mod tests {
             tag: number,
             number,
             refreshes: true,
+            mark: None,
             after: 0,
         };
         Pending { item, bytes: 1, since: 0, is_repeatable: true, is_retry }

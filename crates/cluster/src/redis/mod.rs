@@ -153,6 +153,11 @@ pub trait Members: Send + 'static {
     fn control(&mut self, control: Control<'_>);
     /// Returns the number of subscribers of a channel on this node.
     fn subscribers(&mut self, channel: &str) -> u64;
+    /// Returns a hash of the rules for channels, which all nodes should have: those of which it
+    /// differs are in [`Status::differing`].
+    fn rules(&self) -> u64 {
+        0
+    }
     /// Answers a question of the program's own; `None`: it does not.
     fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {
         let _ = question;

@@ -45,6 +45,11 @@ impl Names {
         [format!("{}.o.{channel}", self.prefix), format!("{}.s.{channel}", self.prefix)]
     }
 
+    /// Returns the mark of a publication that a node has delivered without a place.
+    pub(super) fn mark(&self, origin: u64, published: u64) -> String {
+        format!("{}.d.{origin:016x}.{published:x}", self.prefix)
+    }
+
     /// Returns the key of the number of the server's data, which another one has after it was lost.
     pub(super) fn data(&self) -> String {
         format!("{}.epoch", self.prefix)

@@ -189,7 +189,8 @@ impl Node {
     pub(super) async fn connect(&mut self) -> Result<(), StartError> {
         let link = self.target.link(None, self.signals()).await?;
         link.check_rights(&self.target.names).await?;
-        presence::begin(&link, &self.target.names).await?;
+        let rules = self.members.borrow().rules();
+        presence::begin(&link, &self.target.names, rules).await?;
         self.linked(Ok(link));
         Ok(())
     }

@@ -32,6 +32,7 @@ pub(super) struct Counters {
     pub(super) postponed: AtomicU64,
     pub(super) received: AtomicU64,
     pub(super) malformed: AtomicU64,
+    pub(super) other_rules: AtomicU64,
     pub(super) failed_reads: AtomicU64,
     pub(super) failed_presence: AtomicU64,
     pub(super) filled: AtomicU64,
@@ -48,6 +49,8 @@ struct Part {
     /// Since when nothing is delivered, and why.
     down: Mutex<Option<(Instant, String)>>,
     channels: AtomicU64,
+    /// Nodes whose rules for channels are others.
+    differing: Mutex<Vec<String>>,
 }
 
 /// The figures of a node at one moment.
@@ -72,6 +75,11 @@ pub struct StatusSnapshot {
     pub received: u64,
     /// Messages that were in no form that this release knows, and were dropped.
     pub malformed: u64,
+    /// Publications that the broker has delivered from nodes whose rule for the channel is another
+    /// one: members get them, with a place if the channel has a history here.
+    pub other_rules: u64,
+    /// Nodes that live and have other rules for channels; of many, some.
+    pub differing: u64,
     /// Questions about a channel that the broker could not answer; they are asked again.
     pub failed_reads: u64,
     /// Commands about presence that the broker has refused; they are sent again.
@@ -102,6 +110,7 @@ impl Status {
             up: AtomicBool::new(false),
             down: Mutex::new(None),
             channels: AtomicU64::new(0),
+            differing: Mutex::default(),
         };
         let parts = names.into_iter().map(part).collect();
         Self { parts, kind, pool, held, counters: Counters::default() }
@@ -172,6 +181,23 @@ impl Status {
         (0..self.parts.len()).for_each(|part| self.set_down(part as u16, why));
     }
 
+    /// Notes the nodes whose rules for channels are others.
+    pub(super) fn set_differing(&self, part: u16, nodes: Vec<String>) {
+        let differing = &self.parts[usize::from(part)].differing;
+        *differing.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// Returns the nodes that live and whose [rules](super::Members::rules) for channels are
+    /// others, in order, as 16 hexadecimal digits; of many, some.
+    #[must_use]
+    pub fn differing(&self) -> Vec<String> {
+        let of = |part: &Part| part.differing.lock().map(|nodes| nodes.clone()).unwrap_or_default();
+        let mut all: Vec<_> = self.parts.iter().flat_map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     pub(super) fn set_channels(&self, part: u16, channels: usize) {
         self.parts[usize::from(part)].channels.store(channels as u64, Ordering::Relaxed);
     }
@@ -191,6 +217,8 @@ impl Status {
             postponed: get(&counters.postponed),
             received: get(&counters.received),
             malformed: get(&counters.malformed),
+            other_rules: get(&counters.other_rules),
+            differing: self.differing().len() as u64,
             failed_reads: get(&counters.failed_reads),
             failed_presence: get(&counters.failed_presence),
             filled: get(&counters.filled),

@@ -4,6 +4,7 @@
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -361,6 +362,54 @@ fn a_channel_that_is_only_joined_is_remembered_as_long_as_nodes_follow_it_and_a_
     redis.ask("FLUSHALL");
     nodes[1].bus.check(name(1));
     eventually("it learns of it", || nodes[1].got(1).losses == 1);
+}
+
+/// As while rules are changed on one server after the other.
+#[test]
+fn nodes_with_and_without_a_history_get_all_publications_of_each_other() {
+    let Some(redis) = Redis::start("mixed", &[]) else { return };
+    let nodes = [keep(), keep(), None, None].into_iter().zip(1..);
+    let nodes: Vec<_> = nodes.map(|(keep, node)| (Node::start(&redis, node, keep), keep)).collect();
+    let without = |at: usize| nodes[2 + at].0.got(0).payloads.len();
+    let mut first = 1;
+    eventually("those without a history are subscribed", || {
+        assert!(nodes[0].0.publish(0, b"first", keep()));
+        first += 1;
+        without(0) > 0 && without(1) > 0
+    });
+    assert!(nodes[0].0.publish(0, b"begin", keep()));
+    let begins = |got: &Got| got.payloads.last().is_some_and(|last| last == b"begin");
+    eventually("all begin", || nodes.iter().all(|(node, _)| begins(&node.got(0))));
+    let before = [without(0), without(1)];
+    let mut published = 0_u64;
+    for round in 0..200 {
+        for (at, (node, keep)) in nodes.iter().enumerate() {
+            let payload = format!("{round} of {at}");
+            let mut encoded = Vec::new();
+            let envelope = Envelope {
+                origin: at as u64,
+                published: round + 1,
+                payload: payload.as_bytes(),
+                ..Envelope::default()
+            };
+            encode(&envelope, &mut encoded);
+            assert!(node.publish_envelope(0, encoded, *keep, WhileDown::Buffer));
+            published += 1;
+        }
+    }
+    let all = published as usize;
+    for (at, (node, keep)) in nodes.iter().enumerate() {
+        let has = if keep.is_some() { first } else { before[at - 2] };
+        eventually("all came", || node.got(0).payloads.len() >= has + all);
+        let got = node.got(0);
+        let later: HashSet<_> = got.payloads[has..].iter().collect();
+        assert_eq!((later.len(), got.payloads.len(), got.losses), (all, has + all, 0), "node {at}");
+        let status = node.bus.status().snapshot();
+        assert_eq!(status.other_rules, if keep.is_some() { 400 } else { has as u64 + 800 });
+    }
+    // Those with a history have one order.
+    let [one, two] = [0, 1].map(|at: usize| nodes[at].0.got(0).payloads.clone());
+    assert_eq!(one, two);
 }
 
 /// Clocks of nodes differ, and jump.

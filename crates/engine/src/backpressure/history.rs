@@ -120,6 +120,25 @@ impl HistoryRules {
         self.patterns.iter().find(|(pattern, _)| pattern.matches(channel))?.1
     }
 
+    /// Returns the rules in words, in their order: those of servers that share channels are equal.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let words = |(pattern, number): &(Pattern, Option<u16>)| match number {
+            None => format!("{} history=none", pattern.as_str()),
+            Some(number) => {
+                let HistoryRule { history: History { count, age, mode, .. }, max_bytes, .. } =
+                    self.rule(*number);
+                let mode = match mode {
+                    HistoryMode::Stream => "",
+                    HistoryMode::Cache => " recovery=cache",
+                };
+                format!("{} history={count}/{age:?} max_bytes={max_bytes}{mode}", pattern.as_str())
+            }
+        };
+        // The last ones without a history say nothing.
+        let last = self.patterns.iter().rposition(|(_, number)| number.is_some());
+        self.patterns.iter().take(last.map_or(0, |last| last + 1)).map(words).collect()
+    }
+
     /// Returns the class of some channel with a history, if there is any.
     pub(crate) fn first_class(&self) -> Option<ClassIndex> {
         self.rules.first().map(|rule| rule.class)

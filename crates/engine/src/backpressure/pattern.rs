@@ -25,7 +25,9 @@ impl Pattern {
         Ok(Self(pattern.to_owned()))
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Returns the pattern as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 

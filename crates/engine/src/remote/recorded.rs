@@ -84,6 +84,12 @@ impl Remote {
         Some((position, numbered(position.epoch, &kept)))
     }
 
+    /// Returns the rules for histories in words, in their order.
+    #[must_use]
+    pub fn history_rules(&self) -> Vec<String> {
+        self.order.histories.rules.words()
+    }
+
     /// Returns the figures of all histories; `None`: no channel has one.
     #[must_use]
     pub fn history_counts(&self) -> Option<HistoryCounts> {

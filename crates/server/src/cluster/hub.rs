@@ -188,6 +188,15 @@ impl ClusterHub {
         self.relay.bus.status().down()
     }
 
+    /// Returns the numbers of servers that live and whose rules for channels are others, as 16
+    /// hexadecimal digits: channels have a history there and not here, or another one, or end at
+    /// their server. Of many it is some. Such servers are there while rules are changed on one after
+    /// the other; members of channels get all messages meanwhile.
+    #[must_use]
+    pub fn differing(&self) -> Vec<String> {
+        self.relay.bus.status().differing()
+    }
+
     /// Returns the number of publications of this server so far that were refused, or have waited
     /// for the broker for too long: no member has got them.
     #[must_use]

@@ -11,8 +11,9 @@ impl Node {
     /// Writes the figures of the node, if the server has one.
     #[cfg(feature = "metrics")]
     pub(crate) fn write(&self, writer: &mut Writer) {
-        if let Some((bus, _)) = &self.0 {
-            write(&bus.status().snapshot(), bus.status().parts().1, writer);
+        if let Some((relay, _)) = &self.0 {
+            let status = relay.bus.status();
+            write(&status.snapshot(), status.parts().1, writer);
         }
     }
 
@@ -26,7 +27,8 @@ impl Node {
     /// and if not, for how long and why.
     #[cfg(feature = "metrics")]
     pub(crate) fn to_json(&self) -> Option<Value> {
-        let (bus, _) = self.0.as_ref()?;
+        let (relay, _) = self.0.as_ref()?;
+        let bus = &relay.bus;
         let now = bus.status().snapshot();
         let (parts, parts_down) = bus.status().parts();
         let (time, why) = bus.status().down().filter(|_| !now.is_up).unzip();
@@ -44,6 +46,10 @@ impl Node {
             "postponed": now.postponed,
             "received": now.received,
             "malformed": now.malformed,
+            "server": format!("{:016x}", relay.node),
+            "rules": relay.rules(),
+            "differing": bus.status().differing(),
+            "other_rules": now.other_rules,
             "failed_reads": now.failed_reads,
             "filled": now.filled,
             "lost": now.lost,
@@ -65,6 +71,8 @@ fn write(now: &StatusSnapshot, down: usize, writer: &mut Writer) {
         ("reconnects", "Attempts to connect again", Type::Counter, now.reconnects),
         ("probe_failures", "Probes that did not come back", Type::Counter, now.probe_failures),
         ("malformed", "Publications and commands dropped unread", Type::Counter, now.malformed),
+        ("other_rules", "From servers with other rules", Type::Counter, now.other_rules),
+        ("differing", "Servers with other rules", Type::Gauge, now.differing),
         ("failed_reads", "Histories not read, asked again", Type::Counter, now.failed_reads),
         ("failed_presence", "Presence refused", Type::Counter, now.failed_presence),
         ("postponed", "Publications refused for now, sent again", Type::Counter, now.postponed),

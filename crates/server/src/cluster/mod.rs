@@ -181,22 +181,22 @@ impl Unconnected {
             return Ok(Node::default());
         };
         relay.set_remote(remote);
-        let to_shards = ToShards::new(remote, relay.node, answer, events.clone());
+        let to_shards = ToShards::new(&relay, remote, answer, events.clone());
         starter.start(to_shards).map_err(|error| wrong(&error))?;
-        Ok(Node(Some((relay.bus.clone(), unready_after))))
+        Ok(Node(Some((relay, unready_after))))
     }
 }
 
 /// A server's node of a cluster, and the time without delivery after which the server is not ready.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node(Option<(Bus, Duration)>);
+pub(crate) struct Node(Option<(Arc<ClusterRelay>, Duration)>);
 
 impl Node {
     /// Returns why the server is not ready, if nothing has been delivered for some time. Any client
     /// may read it, so it does not have the broker's address and words: statistics have them.
     pub(crate) fn unready(&self) -> Option<String> {
-        let (bus, unready_after) = self.0.as_ref()?;
-        let (time, _) = bus.status().down()?;
+        let (relay, unready_after) = self.0.as_ref()?;
+        let (time, _) = relay.bus.status().down()?;
         let seconds = time.as_secs();
         (!unready_after.is_zero() && time > *unready_after)
             .then(|| format!("the cluster has delivered nothing for {seconds} s"))
@@ -209,8 +209,8 @@ pub(crate) struct Guard(pub(crate) Node);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some((bus, _)) = &self.0.0 {
-            bus.stop();
+        if let Some((relay, _)) = &self.0.0 {
+            relay.bus.stop();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Between the shards and the node of the cluster.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -33,11 +34,13 @@ pub(super) struct ClusterRelay {
     rules: Vec<(ChannelPattern, ChannelRule)>,
     /// Set before the first connection.
     remote: OnceLock<Remote>,
+    /// Time of the last publication.
+    published: AtomicU64,
 }
 
 impl ClusterRelay {
     pub(super) fn new(bus: Bus, node: u64, rules: Vec<(ChannelPattern, ChannelRule)>) -> Self {
-        Self { bus, node, rules, remote: OnceLock::new() }
+        Self { bus, node, rules, remote: OnceLock::new(), published: AtomicU64::new(0) }
     }
 
     pub(super) fn set_remote(&self, remote: &Remote) {
@@ -55,6 +58,31 @@ impl ClusterRelay {
         Some(Keep { count, bytes, age })
     }
 
+    /// Returns the time in microseconds, no two times the same: with the node it recognizes a
+    /// publication that other nodes give a place.
+    fn publication_time(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = now.as_micros() as u64;
+        let next = |last: u64| Some(now.max(last + 1));
+        match self.published.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            Ok(last) | Err(last) => now.max(last + 1),
+        }
+    }
+
+    /// Returns the rules for channels in words: those that concern other servers.
+    pub(super) fn rules(&self) -> Vec<String> {
+        let local = self.rules.iter().filter(|(_, rule)| matches!(rule, ChannelRule::Local));
+        let local = local.map(|(pattern, _)| format!("{} scope=local", pattern.as_str()));
+        let histories = self.remote.get().map(Remote::history_rules).unwrap_or_default();
+        local.chain(histories).collect()
+    }
+
+    /// Returns a hash of the rules: FNV-1a, since all releases have to have the same.
+    fn rules_hash(&self) -> u64 {
+        let add = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        self.rules().join("\n").bytes().fold(0xcbf2_9ce4_8422_2325, add)
+    }
+
     /// Encodes a publication; `None`: the cluster does not carry its channel.
     pub(super) fn outgoing(
         &self,
@@ -63,7 +91,6 @@ impl ClusterRelay {
         except: Option<ConnId>,
     ) -> Option<Outgoing> {
         let FrameParts { is_text, is_incompressible, key, name, id, payload } = frame.parts();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let keep = self.keep(channel);
         let while_down = match self.rule(channel) {
             ChannelRule::WhileDown(WhileDown::Local) if keep.is_some() => WhileDown::Refuse,
@@ -75,7 +102,7 @@ impl ClusterRelay {
             is_text,
             is_incompressible,
             origin: self.node,
-            published: now.as_micros() as u64,
+            published: self.publication_time(),
             except: except.map(ConnId::to_bits),
             key,
             name,
@@ -149,12 +176,20 @@ pub(super) struct ToShards {
     remote: Remote,
     node: u64,
     answer: Option<Answer>,
+    rules: u64,
     events: Events,
 }
 
 impl ToShards {
-    pub(super) fn new(remote: &Remote, node: u64, answer: Option<Answer>, events: Events) -> Self {
-        Self { remote: remote.clone(), node, answer, events }
+    /// The relay has its [`Remote`].
+    pub(super) fn new(
+        relay: &ClusterRelay,
+        remote: &Remote,
+        answer: Option<Answer>,
+        events: Events,
+    ) -> Self {
+        let (node, rules) = (relay.node, relay.rules_hash());
+        Self { remote: remote.clone(), node, answer, rules, events }
     }
 
     /// Encodes a publication, once for all members; with the member of this process that does not
@@ -250,6 +285,10 @@ impl Members for ToShards {
                 self.remote.notify_all(filter, &SessionNotice::Refresh(data.into()).into())
             }
         };
+    }
+
+    fn rules(&self) -> u64 {
+        self.rules
     }
 
     fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {

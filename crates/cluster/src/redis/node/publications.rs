@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::RedisError;
 
+use super::super::Keep;
 use super::super::calls::{Outcome, REFRESHES, Tagged};
 use super::super::pool::Reserved;
 use super::super::status::Counters;
 use super::{Node, Outgoing};
-use crate::{Pending, WhileDown};
+use crate::{Envelope, Pending, WhileDown, decode};
 
 /// Time after which publications are sent again that the broker has refused for now.
 const PUBLISH_AGAIN: u64 = 250;
@@ -29,6 +30,29 @@ impl Node {
         outgoing: Outgoing,
         reserved: Reserved,
     ) -> Option<u64> {
+        self.publish_marked(outgoing, reserved, None)
+    }
+
+    /// Gives a place to a publication that has come without one, from a node at which the channel
+    /// has no history. Each node that has one tries to, and one of them does.
+    pub(super) fn adopt(&mut self, channel: &Arc<str>, keep: Keep, envelope: Vec<u8>) {
+        let Ok((_, Envelope { origin, published, .. })) = decode(&envelope) else { return };
+        let mark = Some(self.target.names.mark(origin, published));
+        let (channel, envelope) = (Arc::clone(channel), envelope.into());
+        let while_down = WhileDown::Buffer;
+        let outgoing = Outgoing { channel, envelope, keep: Some(keep), while_down };
+        match self.own.pool.reserve(self.own.part, super::cost_of(&outgoing), None) {
+            Some((_, reserved)) => drop(self.publish_marked(outgoing, reserved, mark)),
+            None => drop(self.own.counters().refused.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    fn publish_marked(
+        &mut self,
+        outgoing: Outgoing,
+        reserved: Reserved,
+        mark: Option<String>,
+    ) -> Option<u64> {
         let bytes = reserved.bytes();
         // One that is about to connect, or on its way to another master, is not down: what is
         // published waits for that, instead of staying on this node.
@@ -38,7 +62,7 @@ impl Node {
         self.number += 1;
         let (tag, number, after) = (self.draw_tag(), self.number, self.follows);
         let refreshes = self.refreshes(&outgoing);
-        let item = Tagged { outgoing, reserved, tag, number, refreshes, after };
+        let item = Tagged { outgoing, reserved, tag, number, refreshes, mark, after };
         let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
         if let Some(local) = self.outbox.offer(pending, while_down) {
             self.publish_here(local.item);

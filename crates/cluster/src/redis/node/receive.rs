@@ -8,7 +8,7 @@ use redis::{PushInfo, PushKind, RedisError, Value};
 
 use super::super::calls::{self, Answered, Question};
 use super::Node;
-use crate::{Action, Sequencer, decode, split_place};
+use crate::{Action, Placed, Sequencer, decode, split_place};
 
 /// Time after which the broker is asked again what it could not answer.
 const ASK_AGAIN: u64 = 1_000;
@@ -58,8 +58,8 @@ impl Node {
         };
         let counters = self.own.counters();
         counters.received.fetch_add(1, Ordering::Relaxed);
-        let (place, start) = match split_place(&bytes) {
-            Ok((placed, rest)) => (placed.map(|placed| placed.place), bytes.len() - rest.len()),
+        let (placed, start) = match split_place(&bytes) {
+            Ok((placed, rest)) => (placed, bytes.len() - rest.len()),
             Err(_) => (None, 0),
         };
         match decode(&bytes) {
@@ -71,17 +71,25 @@ impl Node {
             Err(_) => {
                 self.own.counters().malformed.fetch_add(1, Ordering::Relaxed);
                 // One of a later release has its place: its members learn that they miss it.
-                if place.is_none() {
+                if placed.is_none() {
                     return;
                 }
             }
         }
-        let Some((channel, _)) = self.channels.get_key_value(channel) else { return };
+        let Some((channel, followed)) = self.channels.get_key_value(channel) else { return };
         let channel = Arc::clone(channel);
-        match place {
-            None => self.members.borrow_mut().publish(&channel, &bytes),
-            Some(place) => {
-                bytes.drain(..start);
+        let keep = followed.sequence.as_ref().map(|(keep, _)| *keep);
+        if placed.is_some() != keep.is_some() {
+            // Its node has another rule for the channel.
+            self.own.counters().other_rules.fetch_add(1, Ordering::Relaxed);
+        }
+        bytes.drain(..start);
+        match (placed, keep) {
+            (None, None) => self.members.borrow_mut().publish(&channel, &bytes),
+            (None, Some(keep)) => self.adopt(&channel, keep, bytes),
+            (Some(Placed { is_adopted: true, .. }), None) => {}
+            (Some(_), None) => self.members.borrow_mut().publish(&channel, &bytes),
+            (Some(Placed { place, .. }), Some(_)) => {
                 let length = bytes.len();
                 self.with_sequence(&channel, |sequence, actions| {
                     sequence.publication(place, (bytes, length), actions);

@@ -96,6 +96,8 @@ pub(crate) struct Heartbeat {
     /// Time until another node may be dead.
     pub(super) rest: u64,
     pub(super) dead: Vec<String>,
+    /// Nodes whose rules are others.
+    pub(super) differing: Vec<String>,
 }
 
 /// Sends a heartbeat: this node lives.
@@ -103,10 +105,10 @@ pub(super) async fn send_heartbeat(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
     names: &Names,
-    fresh: u64,
+    (fresh, rules): (u64, u64),
 ) -> Result<Heartbeat, RedisError> {
     let keys = Keys(names);
-    let (has_lived, epoch, rest, dead) = redis::cmd("EVALSHA")
+    let (has_lived, epoch, rest, dead, differing) = redis::cmd("EVALSHA")
         .arg(&scripts.beat)
         .arg(3)
         .arg(keys.of("n", &keys.own()))
@@ -116,9 +118,10 @@ pub(super) async fn send_heartbeat(
         .arg(LIFE)
         .arg(format!("{fresh:016x}"))
         .arg(keys.of("n", ""))
+        .arg(format!("{rules:016x}"))
         .query_async(connection)
         .await?;
-    Ok(Heartbeat { has_lived, epoch, rest, dead })
+    Ok(Heartbeat { has_lived, epoch, rest, dead, differing })
 }
 
 /// Writes joins and leaves.

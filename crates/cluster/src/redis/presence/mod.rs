@@ -185,11 +185,11 @@ impl Bus {
 }
 
 /// Shows the first sign of life, for which the node must have all rights.
-pub(super) async fn begin(link: &Link, names: &Names) -> Result<(), StartError> {
+pub(super) async fn begin(link: &Link, names: &Names, rules: u64) -> Result<(), StartError> {
     let mut commands = link.commands.clone();
     let begun = async {
         let scripts = Scripts::load(&mut commands, names).await?;
-        calls::send_heartbeat(&mut commands, &scripts, names, names.node).await
+        calls::send_heartbeat(&mut commands, &scripts, names, (names.node, rules)).await
     };
     begun.await.map(drop).map_err(|error| StartError(explain(&link.shown, &error)))
 }
@@ -248,10 +248,11 @@ impl Node {
         let now = self.now();
         let state = &mut self.presence;
         (state.is_sending_heartbeat, state.next_heartbeat) = (false, now + AGAIN);
-        let (scripts, Heartbeat { has_lived, epoch, rest, dead }) = match done {
+        let (scripts, Heartbeat { has_lived, epoch, rest, dead, differing }) = match done {
             Ok(done) => done,
             Err(error) => return self.failed(&error),
         };
+        self.own.status.set_differing(self.own.part, differing);
         if !has_lived {
             state.lives_since = None;
         }
@@ -389,7 +390,7 @@ impl Node {
         state.is_sending_heartbeat = true;
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let (scripts, generation) = (state.scripts.clone(), self.generation);
-        let fresh = self.draw();
+        let fresh = (self.draw(), self.members.borrow().rules());
         self.start(async move {
             let done = async {
                 let scripts = match scripts {
