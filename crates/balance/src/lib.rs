@@ -25,6 +25,7 @@ mod health;
 mod inherited;
 mod issuer;
 mod lookups;
+mod machine;
 mod pick;
 mod rebalance;
 mod recent;

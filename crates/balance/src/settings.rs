@@ -1,6 +1,7 @@
 //! Settings of a balancer, all of which can change while it runs.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use throng_proto::http1::Request;
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
 /// with only for as long as a call lasts; tunnels need none.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Configuration {
     /// The settings.
     pub settings: Settings,
@@ -23,6 +24,8 @@ pub struct Configuration {
     pub https: HttpsPolicy,
     /// The challenges of the authority that issues the certificate, if one does.
     pub challenges: Option<Arc<Challenges>>,
+    /// The balancer's own id: [`Settings::loop_id`], or the one that was drawn.
+    pub loop_id: Arc<str>,
 }
 
 /// A backend in the list that picks choose from.
@@ -71,6 +74,11 @@ pub struct Settings {
     /// Whether a request without X-Request-ID is given one, of 128 random bits, for its backend and
     /// the log.
     pub request_ids: bool,
+    /// The id that the balancer adds to CDN-Loop of each request (RFC 8586): a token. A request
+    /// that has it already has come in a circle and is answered 508. Balancers that pass requests
+    /// to each other need different ones; those side by side may share one, so that a circle
+    /// through several of them ends at the second. Default: drawn by each balancer at its start.
+    pub loop_id: Option<String>,
     /// Whether connections begin with a PROXY v2 header; one without it is closed. Only
     /// [`Settings::trusted_proxies`] may then connect. Default false.
     pub accept_proxy: bool,
@@ -365,6 +373,7 @@ impl Default for Settings {
             trusted_proxies: Vec::new(),
             drop_headers: DROPPED_HEADERS.map(str::to_owned).to_vec(),
             request_ids: false,
+            loop_id: None,
             accept_proxy: false,
             timeouts: Timeouts::default(),
             max_handshakes: 128,
@@ -421,6 +430,24 @@ impl Check {
         let (interval, timeout) = (Duration::from_secs(2), Duration::from_secs(1));
         Self { kind, interval, timeout, rise: 2, fall: 3 }
     }
+}
+
+impl Default for Configuration {
+    /// Returns that of a balancer without backends, with an id of its own.
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            backends: Vec::new(),
+            https: HttpsPolicy::default(),
+            challenges: None,
+            loop_id: drawn_loop_id(),
+        }
+    }
+}
+
+/// Returns an id that no other balancer has.
+pub(crate) fn drawn_loop_id() -> Arc<str> {
+    format!("throng-{:016x}", RandomState::new().hash_one(0)).into()
 }
 
 impl Configuration {

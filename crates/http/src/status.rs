@@ -155,6 +155,7 @@ impl Status {
             502 => "Bad Gateway",
             503 => "Service Unavailable",
             504 => "Gateway Timeout",
+            508 => "Loop Detected",
             505 => "HTTP Version Not Supported",
             511 => "Network Authentication Required",
             code => match code / 100 {

@@ -11,6 +11,7 @@ use throng_tls::{TlsClient, is_server_name_pattern};
 
 use super::{BackendConfig, ClientSide, Config, keys};
 use crate::backend::MAX_WEIGHT;
+use crate::machine::Machine;
 use crate::settings::{Check, CheckKind, Settings, Sticky, Timeouts};
 
 /// The largest number of backends: their shares still add up within 32 bits.
@@ -181,7 +182,7 @@ fn check_listed(
              weight"
         );
         mistakes.add(&key, quoted(address), remedy);
-    } else if let Err(remedy) = check_backend(address, &config.listen) {
+    } else if let Err(remedy) = check_backend(address, &config.own_addresses()) {
         mistakes.add(&key, quoted(address), remedy);
     }
     server_name(mistakes, format!("{key}.tls_name"), backend.tls_name.as_deref());
@@ -248,23 +249,33 @@ pub(crate) fn check_passthrough(
     mistakes.0.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Checks that connections to `address` can lead to a backend, and not back to the balancer. The
-/// error is the remedy.
-pub(crate) fn check_backend(address: SocketAddr, listen: &[SocketAddr]) -> Result<(), String> {
+/// Checks that connections to `address` can lead to a backend, and not back to this process, which
+/// listens at `own`: for clients and for operators. The error is the remedy.
+pub(crate) fn check_backend(address: SocketAddr, own: &[SocketAddr]) -> Result<(), String> {
+    check_backend_on(&Machine::now(), address, own)
+}
+
+fn check_backend_on(
+    machine: &Machine,
+    address: SocketAddr,
+    own: &[SocketAddr],
+) -> Result<(), String> {
     let ip = address.ip().to_canonical();
     if address.port() == 0 {
         return Err("port 0 cannot be connected to: write the backend's".to_owned());
     }
-    if ip.is_unspecified() || ip.is_multicast() {
+    if ip.is_unspecified() || ip.is_multicast() || machine.is_broadcast(ip) {
         return Err("it is not the address of one machine: write the backend's own, for example \
                     \"127.0.0.1:9001\""
             .to_owned());
     }
     let is_own = |own: &&SocketAddr| {
-        let everywhere = own.ip().is_unspecified() && ip.is_loopback();
-        own.port() == address.port() && (own.ip().to_canonical() == ip || everywhere)
+        // In this order: mostly the port decides, and no interface is asked for.
+        own.port() == address.port()
+            && (own.ip().to_canonical() == ip
+                || own.ip().to_canonical().is_unspecified() && machine.has(ip))
     };
-    match listen.iter().find(is_own) {
+    match own.iter().find(is_own) {
         Some(own) => Err(format!(
             "the balancer itself listens on {own}: write the address of a backend, or listen \
              elsewhere"
@@ -290,6 +301,10 @@ fn settings(settings: &Settings, mistakes: &mut Mistakes) {
             format_args!("{name:?}"),
             remedy,
         );
+    }
+    if let Some(id) = &settings.loop_id {
+        let remedy = "write a name of letters, digits, - and _, for example \"edge-1\"";
+        mistakes.must(is_token(id), "loop_id", format_args!("{id:?}"), remedy);
     }
     let Timeouts {
         connect,
@@ -391,4 +406,85 @@ fn sources(config: &Config, mistakes: &mut Mistakes) {
 
 fn quoted(address: SocketAddr) -> String {
     format!("\"{address}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_backend_is_at_an_address_that_leads_back_or_to_more_than_one_machine() {
+        let own = ["0.0.0.0:80", "[::]:81", "10.0.0.1:82", "127.0.0.1:83"];
+        let own = own.map(|address| address.parse().unwrap());
+        for machine in [
+            Machine::with(Some(&["127.0.0.1", "::1", "10.0.0.1", "2001:db8::1"]), &["10.0.0.255"]),
+            // The addresses are not listed: one of them is tried.
+            Machine::with(None, &["10.0.0.255"]),
+        ] {
+            let check = |address: &str| check_backend_on(&machine, address.parse().unwrap(), &own);
+            for address in [
+                "127.0.0.1:80",
+                "127.0.0.9:80",
+                "[::ffff:127.0.0.1]:80",
+                "[::1]:81",
+                "127.0.0.1:81",
+                "10.0.0.1:82",
+                "[::ffff:10.0.0.1]:82",
+                "127.0.0.1:83",
+            ] {
+                let remedy = check(address).unwrap_err();
+                assert!(remedy.contains("the balancer itself listens on"), "{address}: {remedy}");
+            }
+            for address in [
+                "0.0.0.0:9",
+                "[::]:9",
+                "[::ffff:0.0.0.0]:9",
+                "224.0.0.1:9",
+                "[ff02::1]:9",
+                "255.255.255.255:9",
+                "[::ffff:255.255.255.255]:9",
+                "10.0.0.255:9",
+                "127.0.0.1:0",
+            ] {
+                assert!(check(address).is_err(), "{address}");
+            }
+            // Other ports of the machine, other machines, other loopback addresses.
+            for address in [
+                "127.0.0.1:84",
+                "10.0.0.1:84",
+                "203.0.113.7:80",
+                "10.0.0.2:82",
+                "127.0.0.2:83",
+                "10.0.0.254:9",
+            ] {
+                assert_eq!(check(address), Ok(()), "{address}");
+            }
+        }
+        let listed = Machine::with(Some(&["10.0.0.1", "2001:db8::1"]), &[]);
+        for address in ["10.0.0.1:80", "[::ffff:10.0.0.1]:80", "[2001:db8::1]:81"] {
+            assert!(
+                check_backend_on(&listed, address.parse().unwrap(), &own).is_err(),
+                "{address}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_address_of_operators_and_those_with_tls_are_no_backends() {
+        let text = "backends = [\"127.0.0.1:8081\", \"127.0.0.1:8443\"]\n\
+                    [admin]\nlisten = \"127.0.0.1:8081\"\n";
+        let mut config = Config::parse("backends = [\"127.0.0.1:1\"]", "balance.toml").unwrap();
+        config.admin = Some("127.0.0.1:8081".parse().unwrap());
+        config.backends = vec![BackendConfig::new("127.0.0.1:8081".parse().unwrap())];
+        assert!(config.check().unwrap_err().to_string().contains("itself listens on"));
+        let errors = Config::parse(text, "balance.toml").unwrap_err().to_string();
+        assert!(errors.contains("listens on 127.0.0.1:8081"), "{errors}");
+        let listed = ClientSide {
+            listen: vec!["127.0.0.1:8443".parse().unwrap()],
+            ..ClientSide::without_certificate()
+        };
+        config.tls = Some(listed);
+        config.backends = vec![BackendConfig::new("127.0.0.1:8443".parse().unwrap())];
+        assert!(config.check().unwrap_err().to_string().contains("itself listens on"));
+    }
 }

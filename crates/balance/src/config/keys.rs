@@ -131,6 +131,9 @@ static KEYS: &[Key] = &[
          ert,X-SSL-Cert,X-SSL-Client-Cert,SSL-Client-Verify,X-SSL-Client-Verify,X-ARR-C\
          lientCert",
         "request headers that are dropped unless a trusted proxy sent them"),
+    Key::new("loop_id", Kind::Text("a token such as \"edge-1\""), "",
+        "id in CDN-Loop of forwarded requests; one that has it already is answered 508; if not \
+         set, drawn at the start"),
     Key::new("accept_proxy", Kind::Switch, "false",
         "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect"),
     Key::new("max_handshakes", Kind::COUNT, "128",

@@ -303,6 +303,12 @@ impl Config {
         listen.chain(secured.iter().map(|address| (*address, true))).collect()
     }
 
+    /// Returns all addresses that the process listens at, for clients and for operators.
+    pub(crate) fn own_addresses(&self) -> Vec<SocketAddr> {
+        let clients = self.all_addresses().into_iter().map(|(address, _)| address);
+        clients.chain(self.admin).collect()
+    }
+
     /// Returns whether it names the backends.
     pub(crate) fn names_backends(&self) -> bool {
         self.values().is_some_and(|values| values.is_set("backends"))

@@ -74,6 +74,7 @@ fn settings(draft: &Draft) -> Settings {
         trusted_proxies: draft.parse_list("trusted_proxies"),
         drop_headers: draft.get("drop_headers"),
         request_ids: draft.get("request_ids"),
+        loop_id: draft.get("loop_id"),
         accept_proxy: draft.get("accept_proxy"),
         timeouts: timeouts(draft),
         max_handshakes: draft.get("max_handshakes"),

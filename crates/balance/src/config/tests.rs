@@ -334,6 +334,8 @@ fn every_key_sets_its_setting() {
         cookie_secret = "0123456789abcdef"
         trusted_proxies = ["10.0.0.0/8", "::1"]
         drop_headers = ["X-Client-IP"]
+        loop_id = "edge-1"
+        request_ids = true
         accept_proxy = true
         max_handshakes = 7
         retries = 1
@@ -419,6 +421,8 @@ fn every_key_sets_its_setting() {
         cookie_key: CookieKey::of(&Token::new("0123456789abcdef").unwrap()),
         trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
         drop_headers: vec!["X-Client-IP".to_owned()],
+        loop_id: Some("edge-1".to_owned()),
+        request_ids: true,
         accept_proxy: true,
         timeouts: crate::Timeouts {
             connect: seconds(1),

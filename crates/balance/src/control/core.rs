@@ -26,7 +26,7 @@ use crate::config::{
 use crate::registry::{DesiredState, Drain, Entry};
 use crate::report::Failure;
 use crate::settings::{
-    Check, CheckKind, CloseOrder, Closing, Configuration, Removed, Settings, Target,
+    Check, CheckKind, CloseOrder, Closing, Configuration, Removed, Settings, Target, drawn_loop_id,
 };
 use crate::status::{DrainProgress, Draining, LastFailure, Removal, Row, RowTotals, share_of};
 use throng_tls::Challenges;
@@ -71,8 +71,11 @@ pub(crate) struct Core {
     security: (Option<ClientSide>, Option<BackendSide>),
     /// The configuration at the start: changes of some of its keys need a restart.
     started: Config,
-    /// The bound addresses.
+    /// The bound addresses of clients, and that of operators.
     addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+    /// The balancer's id where the settings have none.
+    drawn_loop_id: Arc<str>,
     commands: Vec<ControlCommand>,
     /// Fewer than half of the backends are up; and how often that has begun.
     panic: (bool, u64),
@@ -101,6 +104,8 @@ impl Core {
             challenges: None,
             security: (config.tls.clone(), config.backend_tls.clone()),
             addresses: Vec::new(),
+            admin: config.admin,
+            drawn_loop_id: drawn_loop_id(),
             commands: Vec::new(),
             panic: (false, 0),
             is_changed: true,
@@ -124,9 +129,14 @@ impl Core {
         self.challenges = challenges;
     }
 
-    /// Sets the bound addresses.
+    /// Sets the bound addresses of clients.
     pub(crate) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
         self.addresses = addresses.to_vec();
+    }
+
+    /// Sets the bound address of the API for operators.
+    pub(crate) fn set_admin_address(&mut self, address: SocketAddr) {
+        self.admin = Some(address);
     }
 
     /// Refuses every operation from now on.
@@ -182,7 +192,12 @@ impl Core {
         let backends = listed.map(|entry| self.target(entry)).collect();
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
-        Some(Arc::new(Configuration { settings, backends, https, challenges }))
+        let loop_id = self
+            .settings
+            .loop_id
+            .as_deref()
+            .map_or_else(|| Arc::clone(&self.drawn_loop_id), Arc::from);
+        Some(Arc::new(Configuration { settings, backends, https, challenges, loop_id }))
     }
 
     fn target(&self, entry: &Entry) -> Target {
@@ -518,7 +533,8 @@ impl Core {
     }
 
     fn check_address(&self, address: SocketAddr) -> Result<(), Error> {
-        check_backend(address, &self.addresses).map_err(|remedy| Error::Address { address, remedy })
+        let own: Vec<_> = self.addresses.iter().copied().chain(self.admin).collect();
+        check_backend(address, &own).map_err(|remedy| Error::Address { address, remedy })
     }
 
     /// Checks that a backend at `address` can be added to the list.

@@ -217,6 +217,12 @@ impl Balancer {
         self.inner.shards.addresses()
     }
 
+    /// Sets the address of the program's API for operators, as it was bound: no backend may have it,
+    /// or its clients would be operators.
+    pub fn set_admin_address(&self, address: SocketAddr) {
+        self.inner.lock().set_admin_address(address);
+    }
+
     /// Returns how many client connections there are descriptors for, and how that came about if
     /// each event loop has a [descriptor table of its own](Config::descriptors).
     #[must_use]

@@ -1,7 +1,7 @@
 //! Forwarding of heads, as functions of bytes.
 //!
 //! A request passes through [`validate`], which decides whether it may pass and of which kind it
-//! is; [`client_address`], its origin; [`sticky_key`], its binding; and [`write_request`], the text
+//! is; [`has_looped`], whether it went in a circle; [`client_address`], its origin; [`sticky_key`], its binding; and [`write_request`], the text
 //! for the backend. An answer passes through [`check_upgrade`] for a 101, [`write_response`], then
 //! [`write_chunk`] and [`write_last_chunk`] if its body is sent in chunks. [`write_error`] is the
 //! answer when a backend gives none.
@@ -22,7 +22,7 @@ mod validate;
 
 pub use chunks::{write_chunk, write_last_chunk};
 pub use errors::write_error;
-pub use request::{Hop, Scheme, write_request};
+pub use request::{Hop, Scheme, has_looped, write_request};
 pub use response::{Client, Framing, names_a_body_that_is_not_due, write_response};
 pub use sticky::{Bound, came_by_https, set_cookie, sticky_key};
 pub use throng_http::client_address;

@@ -27,6 +27,8 @@ pub(super) enum Kind {
     ForwardedHost,
     /// Other claims about the client: the other X-Forwarded-*, X-Real-IP.
     Origin,
+    /// CDN-Loop, which no setting and no client removes (RFC 8586 section 2).
+    Loop,
 }
 
 /// Returns the kind of `name`, where `_` counts as `-`.
@@ -72,6 +74,7 @@ const C: &[Known] = &[
     ("connection", Kind::Hop), // RFC 9110 section 7.6.1
     ("content-length", Kind::ContentLength),
     ("cache-control", Kind::EndToEnd),
+    ("cdn-loop", Kind::Loop),
 ];
 const P: &[Known] = &[
     ("proxy-connection", Kind::Hop),

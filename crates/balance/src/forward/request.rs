@@ -28,6 +28,8 @@ pub struct Hop<'a> {
     /// Fields that are dropped if the peer is not trusted: see
     /// [`drop_headers`](crate::Settings::drop_headers).
     pub dropped: &'a [String],
+    /// The balancer's own id, which is added to CDN-Loop.
+    pub loop_id: &'a str,
 }
 
 /// The scheme of a client's connection.
@@ -70,6 +72,8 @@ impl Scheme {
 ///   X-Forwarded-Proto and -Host of the first trusted proxy stay.
 /// * Client-Cert is added if the client has shown a certificate (RFC 9440); one in the request,
 ///   which could be anybody's, is dropped unless a trusted proxy has written it.
+/// * CDN-Loop passes, with the balancer's own id in a line of its own (RFC 8586): see
+///   [`has_looped`].
 /// * Via is not written: nginx, for one, stops compressing for requests with it.
 pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
     let lines = request.lines();
@@ -80,6 +84,7 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
     let mut seen = SeenHeaders::default();
     for header in lines.iter() {
         let passes = match names::kind(header.name) {
+            Kind::Loop => !header.name.contains('_'),
             _ if !hop.trusted && names::is_one_of(header.name, hop.dropped) => false,
             Kind::Other => !(names_fields && names::is_named(lines, header.name)),
             _ if header.name.contains('_') => false,
@@ -123,10 +128,21 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
         BodyLength::Chunked | BodyLength::UntilClose => out.extend_from_slice(CHUNKED),
     }
     push_origin(out, request, hop, seen);
+    push_parts(out, &["CDN-Loop: ", hop.loop_id, "\r\n"]);
     if let Some(certificate) = hop.certificate.filter(|_| !hop.trusted) {
         push_certificate(out, certificate);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Returns whether a request has been here before: CDN-Loop has this id, with parameters or without
+/// (RFC 8586 section 2).
+#[must_use]
+pub fn has_looped(request: &Request<'_>, loop_id: &str) -> bool {
+    request.lines().list_members("CDN-Loop").any(|member| {
+        let id = member.split(|byte| *byte == b';').next().unwrap_or_default();
+        id.trim_ascii().eq_ignore_ascii_case(loop_id.as_bytes())
+    })
 }
 
 /// Appends the client's certificate (RFC 9440 section 2.1).

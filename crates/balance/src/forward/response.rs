@@ -85,7 +85,8 @@ pub fn write_response(
             | Kind::Forwarded
             | Kind::Proto
             | Kind::ForwardedHost
-            | Kind::Origin => true,
+            | Kind::Origin
+            | Kind::Loop => true,
         };
         if passes {
             push_line(out, &header);

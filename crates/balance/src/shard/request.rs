@@ -18,6 +18,9 @@ use crate::forward;
 /// The bytes of a request that are kept for a retry; a longer request has only its first try.
 pub(super) const REPLAY_LIMIT: usize = 64 << 10;
 
+const LOOPED: &str = "this request has come through this balancer before: a backend of it, or of one \
+                      behind it, leads back to it";
+
 /// The peer of a client's connection.
 struct Peer<'a> {
     subject: Subject,
@@ -215,6 +218,9 @@ impl State {
         let settings = &self.configuration.settings;
         let asked =
             forward::validate(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
+        if forward::has_looped(request, &self.configuration.loop_id) {
+            return Err((508, LOOPED));
+        }
         let ip = peer.address.ip();
         let is_trusted = self.trusts(ip);
         let client = forward::client_address(request, peer.address, &settings.trusted_proxies);
@@ -226,6 +232,7 @@ impl State {
             scheme: if peer.has_tls { forward::Scheme::Https } else { forward::Scheme::Http },
             close: exchange.has_odd_body,
             dropped: &settings.drop_headers,
+            loop_id: &self.configuration.loop_id,
         };
         let mut head = Vec::with_capacity(request.raw().len() + 256);
         forward::write_request(&mut head, request, &hop);

@@ -2,10 +2,14 @@
 //! come to.
 
 use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use throng_balance::{Failure, Report, Settings, State, Sticky, Timeouts};
+use throng_balance::{
+    Backend, Configuration, Failure, Report, Settings, State, Sticky, Target, Timeouts,
+};
 
 use crate::support::{Balancer, KEY, Peer, Scripted, TIMEOUT, accepted, unused_address, upgrade};
 
@@ -580,4 +584,54 @@ fn the_key_of_the_rfc_is_what_the_backend_sees() {
     client.stream.write_all(&upgrade("/")).unwrap();
     let head = backend.accept().head();
     assert!(head.contains(&format!("Sec-WebSocket-Key: {KEY}\r\n")), "{head}");
+}
+
+/// A configuration with this backend.
+fn configuration(backend: SocketAddr, loop_id: Option<&str>) -> Configuration {
+    let target = Target {
+        backend: Arc::new(Backend::new(backend, 1)),
+        send_proxy: false,
+        tls: None,
+        passthrough: Arc::default(),
+    };
+    let configuration = Configuration { backends: vec![target], ..Configuration::default() };
+    let loop_id = loop_id.map_or_else(|| Arc::clone(&configuration.loop_id), Arc::from);
+    Configuration { loop_id, ..configuration }
+}
+
+/// Each of two balancers is the other's backend.
+#[test]
+fn rfc8586_a_circle_of_balancers_ends_after_one_round() {
+    let one = Balancer::start(&[unused_address()], Settings::default());
+    let two = Balancer::start(&[one.address], Settings::default());
+    let backends = configuration(two.address, None).backends;
+    let circle = Configuration { backends, ..one.configuration.clone() };
+    one.shards.configure(&Arc::new(circle));
+    let answer = |request: &[u8]| {
+        let mut client = one.connect();
+        client.send(request);
+        client.head()
+    };
+    one.until("the circle is closed", |_| {
+        answer(GET).starts_with("HTTP/1.1 508 Loop Detected\r\n")
+    });
+    let connects = || two.backends[0].totals().connects.load(Relaxed);
+    let before = connects();
+    assert!(answer(&upgrade("/chat")).starts_with("HTTP/1.1 508 "));
+    assert!(answer(GET).starts_with("HTTP/1.1 508 "));
+    // One round of each, at most.
+    assert!(connects() <= before + 2, "{} after {before}", connects());
+    one.assert_nothing_is_held();
+    two.assert_nothing_is_held();
+}
+
+/// By its setting, balancers side by side are one.
+#[test]
+fn a_circle_through_balancers_with_one_id_ends_at_the_second() {
+    let second = Balancer::of(1, configuration(unused_address(), Some("edge")));
+    let first = Balancer::of(1, configuration(second.address, Some("edge")));
+    let mut client = first.connect();
+    client.send(GET);
+    assert!(client.head().starts_with("HTTP/1.1 508 "));
+    first.until("the second has refused it", |_| second.shards.metrics().backend_errors == 1);
 }

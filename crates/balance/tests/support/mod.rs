@@ -62,8 +62,13 @@ impl Balancer {
                 passthrough: Arc::default(),
             })
             .collect();
-        let configuration =
-            Configuration { settings, backends: targets, ..Configuration::default() };
+        Self::of(shards, Configuration { settings, backends: targets, ..Configuration::default() })
+    }
+
+    /// With this configuration from the first client on.
+    pub(crate) fn of(shards: usize, configuration: Configuration) -> Self {
+        let backends = configuration.backends.iter().map(|target| Arc::clone(&target.backend));
+        let backends = backends.collect();
         let (sender, reports) = channel();
         let shards = Shards::start(Launch {
             listen: vec![("127.0.0.1:0".parse().unwrap(), false)],

@@ -1,8 +1,9 @@
 //! Access control of the admin API.
 //!
 //! With a token, requests must carry it. Without one, the API listens on a loopback address, where
-//! every program of the machine can send requests, including web pages open in the operator's
-//! browser. Three rules keep those pages out, and each is needed:
+//! every program of the machine can send requests. A proxy among them passes on what comes from
+//! anywhere, so a request that a proxy has passed on is refused. So are those of web pages open in
+//! the operator's browser. Three rules keep those out, and each is needed:
 //!
 //! * A page may give its own name the address 127.0.0.1 (DNS rebinding), and is then of the same
 //!   origin. So the Host must be an address or `localhost`, which no page but ours can have as its
@@ -27,6 +28,15 @@ pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result
             )),
         };
     }
+    if let Some(name) = forwarded_by(request) {
+        return Err(refuse(
+            Status::FORBIDDEN,
+            &format!(
+                "this request has {name}, so it comes through a proxy, which may pass on what \
+                 comes from anywhere: ask at the address itself, or set admin.token_file"
+            ),
+        ));
+    }
     match request.host() {
         // HTTP/1.0 without Host: no browser.
         None => Ok(()),
@@ -39,6 +49,17 @@ pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result
             ),
         )),
     }
+}
+
+/// Returns the field by which a request shows that a proxy has passed it on.
+fn forwarded_by<'a>(request: &'a Request<'_>) -> Option<&'a str> {
+    const NAMES: [&str; 4] = ["Forwarded", "Via", "CDN-Loop", "X-Real-IP"];
+    const PREFIX: &str = "X-Forwarded-";
+    let is_sign = |name: &str| {
+        let begins = name.get(..PREFIX.len()).is_some_and(|it| it.eq_ignore_ascii_case(PREFIX));
+        begins || NAMES.iter().any(|known| known.eq_ignore_ascii_case(name))
+    };
+    request.headers().map(|header| header.name).find(|name| is_sign(name))
 }
 
 /// For what changes something.

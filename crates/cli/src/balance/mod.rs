@@ -244,7 +244,10 @@ fn look_at_certificates(balancer: &Balancer, expiry: &mut ExpiryWatch, log: &Log
 }
 
 fn start_admin(api: Api, address: std::net::SocketAddr) -> Result<Running, Failure> {
-    Ok(api::bind(Arc::new(api), address)?.spawn()?)
+    let balancer = api.balancer.clone();
+    let bound = api::bind(Arc::new(api), address)?;
+    balancer.set_admin_address(bound.local_addr());
+    Ok(bound.spawn()?)
 }
 
 /// Returns the sweeps of each event loop, and whether it has connections.

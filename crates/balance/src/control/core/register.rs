@@ -34,6 +34,8 @@ impl Core {
                 "no backend may register itself there: name its network in register.networks";
             return Err(Error::Address { address, remedy: remedy.to_owned() });
         }
+        // Also of one that is known: the machine may have got its address since.
+        self.check_address(address)?;
         let ttl = RegistrationTtl { time_to_live: time, expires: now.after(time) };
         let position = self.position(address).filter(|&at| !self.entries[at].is_being_removed());
         let Some(at) = position else {

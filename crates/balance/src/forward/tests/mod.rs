@@ -51,10 +51,11 @@ fn hop(peer: &str, trusted: bool) -> Hop<'static> {
         certificate: None,
         close: false,
         dropped: &[],
+        loop_id: "own",
     }
 }
 
-/// The request line and the lines after it, without the four that every request is given at its
+/// The request line and the lines after it, without those that every request is given at its
 /// end.
 fn forwarded(head: &str) -> String {
     let text = forwarded_by(head, &hop("192.0.2.1", false));
@@ -63,7 +64,14 @@ fn forwarded(head: &str) -> String {
     kept.to_owned()
 }
 
+/// The written head, without the balancer's line of CDN-Loop.
 fn forwarded_by(head: &str, hop: &Hop) -> String {
+    let text = written(head, hop);
+    assert!(text.contains("CDN-Loop: own\r\n"), "{text}");
+    text.replacen("CDN-Loop: own\r\n", "", 1)
+}
+
+fn written(head: &str, hop: &Hop) -> String {
     with_request(head, |request| {
         let mut out = Vec::new();
         write_request(&mut out, request, hop);

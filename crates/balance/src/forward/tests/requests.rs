@@ -1,5 +1,5 @@
 use super::*;
-use crate::forward::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, validate};
+use crate::forward::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, has_looped, validate};
 
 #[test]
 fn rfc9110_7_6_1_what_concerns_one_hop_goes_no_further() {
@@ -78,6 +78,27 @@ fn connection_cannot_strip_what_the_backend_relies_on() {
         );
         let got = forwarded_by(&head, &hop("10.0.0.1", true));
         assert!(lines_of(&got, name)[0].contains("for=10.0.0.9"), "{got}");
+    }
+}
+
+#[test]
+fn rfc8586_2_a_request_that_comes_again_is_known_by_the_id_that_nothing_removes() {
+    let dropped = ["CDN-Loop".to_owned()];
+    let hop = Hop { dropped: &dropped, ..hop("192.0.2.1", false) };
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: CDN-Loop\r\nCDN-Loop: one; x=\"a, own\"\r\n\
+        CDN_Loop: two\r\n\r\n";
+    let text = written(head, &hop);
+    assert_eq!(lines_of(&text, "CDN-Loop"), ["CDN-Loop: one; x=\"a, own\"", "CDN-Loop: own"]);
+    let has = |lines: &str, id: &str| {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        with_request(&head, |request| has_looped(request, id)).unwrap()
+    };
+    let lines = "CDN-Loop: one;v=1 ,,\tTwo ; x\r\nCDN-Loop: three\r\n";
+    for id in ["one", "two", "three"] {
+        assert!(has(lines, id), "{id}");
+    }
+    for (lines, id) in [(lines, "x"), (lines, "on"), ("", "one"), ("CDN-Loop: \r\n", "one")] {
+        assert!(!has(lines, id), "{lines:?} {id}");
     }
 }
 

@@ -7,6 +7,7 @@ use throng_proto::ws::Opcode;
 use throng_testkit::eventually;
 
 use super::{Balancer, File, TOKEN, echoes, error, nowhere};
+use crate::support::operated::{Operated, get};
 use crate::support::{Answer, Client, Got, Served};
 
 #[test]
@@ -242,6 +243,62 @@ fn with_an_admin_token_everything_but_the_empty_page_needs_it() {
     };
     assert_eq!(ctl(&["--token-file", token.path(), "rebalance", "--dry-run"]), Some(0));
     assert_eq!(ctl(&["rebalance", "--dry-run"]), Some(1));
+}
+
+/// Nor by another form of it, nor as a reload or an operator says.
+#[test]
+fn the_addresses_of_the_balancer_itself_are_no_backends() {
+    let token = File::new("own-token", TOKEN);
+    let balancer = Balancer::start(&["--register-token-file", token.path()]);
+    let headers = format!("Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n");
+    for own in [balancer.address, balancer.admin] {
+        let port = own.port();
+        for address in [own.to_string(), format!("[::ffff:127.0.0.1]:{port}")] {
+            let body = json!({ "address": address }).to_string();
+            for path in ["/register", "/backends"] {
+                let answer = balancer.ask_with("POST", path, &headers, &body);
+                assert_eq!(answer.status(), 400, "{path} {body}: {}", answer.text());
+                assert!(error(&answer).contains("the balancer itself listens on"), "{body}");
+            }
+        }
+    }
+    let everyone = json!({ "address": "255.255.255.255:80" }).to_string();
+    assert_eq!(balancer.ask_with("POST", "/register", &headers, &everyone).status(), 400);
+    assert!(balancer.backends().is_empty());
+    // Another port of this host is a backend like any.
+    let body = json!({ "address": nowhere() }).to_string();
+    assert_eq!(balancer.ask_with("POST", "/register", &headers, &body).status(), 200);
+}
+
+#[test]
+fn what_a_proxy_passes_on_reaches_the_admin_api_with_a_token_only() {
+    let balancer = Balancer::before(&[nowhere()], &[]);
+    let token = File::new("proxied-token", TOKEN);
+    let guarded =
+        Balancer::start(&["--admin-token-file", token.path(), "--backend", "127.0.0.1:9"]);
+    let json = "Content-Type: application/json\r\n";
+    for field in [
+        "Forwarded: for=192.0.2.1",
+        "X-Forwarded-For: 127.0.0.1",
+        "x-forwarded-proto: http",
+        "X-Real-IP: 127.0.0.1",
+        "Via: 1.1 edge",
+        "CDN-Loop: edge",
+    ] {
+        for (method, path) in
+            [("GET", "/status.json"), ("GET", "/metrics"), ("POST", "/reload"), ("GET", "/")]
+        {
+            let answer = balancer.ask_with(method, path, &format!("{json}{field}\r\n"), "");
+            assert_eq!(answer.status(), 403, "{method} {path} {field}: {}", answer.text());
+            assert!(error(&answer).contains("comes through a proxy"), "{}", answer.text());
+        }
+        let right = format!("{field}\r\nAuthorization: Bearer {TOKEN}\r\n");
+        assert_eq!(guarded.ask_with("GET", "/status.json", &right, "").status(), 200, "{field}");
+    }
+    // A server's own API has the same guard.
+    let served = Operated::start(&["--admin", "127.0.0.1:0"]);
+    assert_eq!(get(served.admin, "/metrics", "Via: 1.1 edge\r\n").status(), 403);
+    assert_eq!(get(served.admin, "/metrics", "").status(), 200);
 }
 
 #[test]

@@ -67,11 +67,13 @@ fn registration_is_refused_with_a_reason() {
     assert!(matches!(off.heartbeat(address(2), at(0.0)), Err(Error::RegistrationIsOff)));
     let mut on = core(&[1], TOKEN);
     on.set_addresses(&[address(8080)]);
+    on.set_admin_address(address(8081));
     for (port, weight, time, expected) in [
         (2, 0, None, "weight is 0: write 1 to 1000; to send a backend nothing"),
         (2, 1001, None, "weight is 1001: write 1 to 1000"),
         (0, 1, None, "address is 127.0.0.1:0: port 0"),
         (8080, 1, None, "the balancer itself listens on 127.0.0.1:8080"),
+        (8081, 1, None, "the balancer itself listens on 127.0.0.1:8081"),
         (2, 1, Some(0), "time_to_live is 0ns: write 1 second to 1 hour"),
         (2, 1, Some(3601), "time_to_live is 3601s: write 1 second to 1 hour"),
     ] {
@@ -80,6 +82,15 @@ fn registration_is_refused_with_a_reason() {
         assert!(error.contains(expected), "{error}");
     }
     assert_eq!(ports(&on), [1]);
+}
+
+#[test]
+fn an_address_that_became_the_balancers_own_is_not_registered_again() {
+    let mut core = core(&[1], TOKEN);
+    core.register(address(8080), 1, None, at(0.0)).unwrap();
+    core.set_addresses(&["0.0.0.0:8080".parse().unwrap()]);
+    let error = core.register(address(8080), 1, None, at(1.0)).unwrap_err().to_string();
+    assert!(error.contains("the balancer itself listens on 0.0.0.0:8080"), "{error}");
 }
 
 #[test]

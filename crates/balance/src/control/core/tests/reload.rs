@@ -245,3 +245,18 @@ fn backends_with_nothing_but_tunnels_keep_no_others_out() {
     assert_eq!(ports(&core).len(), MAX_BACKENDS + 1);
     core.add(BackendConfig::new(address(5001)), at(1.0)).unwrap();
 }
+
+/// Requests that are under way in a circle have it.
+#[test]
+fn the_drawn_id_of_a_balancer_stays_over_reloads_unless_one_is_set() {
+    let mut core = Core::new(config(&[1], ""));
+    let id = |core: &mut Core| core.take_configuration().unwrap().loop_id.to_string();
+    let drawn = id(&mut core);
+    apply(&mut core, config(&[1], ""), at(0.0)).unwrap();
+    assert_eq!(id(&mut core), drawn);
+    apply(&mut core, config(&[1], "loop_id = \"edge-1\""), at(0.0)).unwrap();
+    assert_eq!(id(&mut core), "edge-1");
+    apply(&mut core, config(&[1], ""), at(0.0)).unwrap();
+    assert_eq!(id(&mut core), drawn);
+    assert_ne!(Core::new(config(&[1], "")).take_configuration().unwrap().loop_id, drawn.into());
+}
