@@ -163,7 +163,8 @@ impl Writer {
         let family = format!("{}_{name}", self.prefix);
         let sample = format!("{family}{suffix}");
         let (written, left_out) = (HashSet::new(), &mut self.left_out);
-        if !is_name(&family) || !self.written.insert(family.clone()) {
+        let is_valid = !name.is_empty() && is_name(&family);
+        if !is_valid || !self.written.insert(family.clone()) {
             *left_out += 1;
             self.discarded.clear();
             return Samples { name: sample, text: &mut self.discarded, written, left_out };
