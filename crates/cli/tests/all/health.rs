@@ -76,10 +76,18 @@ impl Drop for Place {
     }
 }
 
-/// Runs a command of the program with more variables: its exit code, and what it prints.
+/// The time for an answer on a machine that is busy.
+const TIMEOUT: [&str; 2] = ["--timeout", "60s"];
+
+/// Runs `throng health` with more variables: its exit code, and what it prints.
 fn run(words: &[&str], variables: &[(String, String)]) -> (Option<i32>, String) {
     let mut command = throng();
-    command.args(words).envs(variables.iter().map(|(name, value)| (name, value)));
+    let (health, words) = words.split_first().unwrap();
+    command
+        .arg(health)
+        .args(TIMEOUT)
+        .args(words)
+        .envs(variables.iter().map(|(name, value)| (name, value)));
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
@@ -274,7 +282,8 @@ fn in_a_container_the_flags_of_its_process_count() {
             let first = std::fs::read_to_string(children).unwrap();
             let mut health = Command::new("nsenter");
             health.args(["--target", first.trim(), "--pid", "--mount"]);
-            let output = health.arg(throng().get_program()).arg("health").output().unwrap();
+            let output =
+                health.arg(throng().get_program()).arg("health").args(TIMEOUT).output().unwrap();
             let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
             // Who ends the first process ends the namespace.
             assert!(Command::new("kill").args(["-KILL", first.trim()]).status().unwrap().success());
