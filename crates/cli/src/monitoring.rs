@@ -369,7 +369,8 @@ const QUESTIONS: &[Question] = &[
         unit: "percentunit",
         targets: &[
             (
-                "max by (instance) (process_open_fds{$i}) / max by (instance) (process_max_fds{$i})",
+                "max by (instance) (process_open_fds{$i}) \
+                 / max by (instance) (process_max_fds{$i})",
                 "{{instance}} descriptors",
             ),
             (
@@ -450,7 +451,10 @@ fn number(panel: &mut Value, id: &mut u64) {
 const SELECTED: &str = "instance=~\"$instance\"";
 
 fn question(Question { title, unit, targets }: &Question) -> Value {
-    let target = |&(expression, legend): &(&str, &str)| json!({ "expr": expression.replace("$i", SELECTED), "legendFormat": legend });
+    let target = |&(expression, legend): &(&str, &str)| {
+        let expression = expression.replace("$i", SELECTED);
+        json!({ "expr": expression, "legendFormat": legend })
+    };
     time_series(title, "", unit, targets.iter().map(target).collect())
 }
 

@@ -54,7 +54,7 @@ pub use context::{Core, Cx};
 pub use drain::DrainPlan;
 pub use histogram::Histogram;
 pub use limits::{Limit, Limits};
-pub use message::{Close, Message, Notice, Refusal, UserEvent};
+pub use message::{Close, EndReason, Fault, Message, Notice, Refusal, UserEvent};
 pub use outbox::frame::{Frame, FrameParts};
 pub use outbox::sent::Sent;
 pub use outbox::spares::Spares;
@@ -76,7 +76,7 @@ pub use remote::{
 };
 pub use route_options::RouteOptions;
 pub use samples::Durations;
-pub use service::{Answer, EndReason, Fault, Flow, Service};
+pub use service::{Answer, Flow, Service};
 pub use setting::{SettingError, UnknownName};
 pub use shard::Shard;
 pub use shard::admission::{Admission, TrustedProxies};

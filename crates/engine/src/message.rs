@@ -1,11 +1,12 @@
-//! Values that services and connections exchange: messages, ends of sessions, events of other
-//! threads, and reasons for refusals.
+//! Values that services and connections exchange: messages, ends of sessions, faults, events of
+//! other threads, and reasons for refusals.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use throng_proto::ws::CloseCode;
+use throng_io::SessionFailure;
+use throng_proto::ws::{CloseCode, ProtocolError};
 
 /// A whole WebSocket message, borrowed from the memory it was received in. There are no other kinds
 /// (RFC 6455 section 5.6).
@@ -109,4 +110,132 @@ pub enum Refusal {
     FullForAddress,
     /// The server is shutting down.
     Draining,
+}
+
+/// Fault that ends a connection, or a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The peer broke the WebSocket protocol; the session is closed with the code of that error.
+    Protocol(ProtocolError),
+    /// The TLS session failed after its handshake: by an alert, a violation of the protocol, or
+    /// keys that are used up. A client that ends its stream without close_notify is no failure, a
+    /// server that does is one.
+    Tls(SessionFailure),
+    /// The peer read too slowly, and its policy closed it.
+    SlowConsumer,
+    /// A callback panicked.
+    Panic {
+        /// The route that was [entered](crate::Cx::enter_route) last.
+        route: Option<u32>,
+    },
+    /// A rule or limit of the server ended it.
+    Ended(EndReason),
+}
+
+impl Fault {
+    /// The words of all faults, in the order in which they are counted.
+    pub(crate) const WORDS: [&'static str; 4 + EndReason::ALL.len()] = {
+        let mut words = [""; 4 + EndReason::ALL.len()];
+        [words[0], words[1], words[2], words[3]] =
+            ["protocol_error", "tls", "slow_consumer", "panic"];
+        let mut at = 0;
+        while at < EndReason::ALL.len() {
+            words[4 + at] = EndReason::ALL[at].word();
+            at += 1;
+        }
+        words
+    };
+
+    /// Returns its place in [`Fault::WORDS`].
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Self::Protocol(_) => 0,
+            Self::Tls(_) => 1,
+            Self::SlowConsumer => 2,
+            Self::Panic { .. } => 3,
+            Self::Ended(reason) => 4 + reason as usize,
+        }
+    }
+}
+
+/// The reason why a server ends a session, a stream of events or a response that is being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// The client sent more messages or bytes in a second than it may.
+    Rate,
+    /// A message took too long to arrive.
+    Reassembly,
+    /// All connections together held more memory than they may, and this one the most.
+    Memory,
+    /// The client did not answer a ping.
+    Heartbeat,
+    /// The session has reached its longest lifetime.
+    Lifetime,
+    /// The client did not read for too long, or too slowly.
+    Write,
+    /// The cluster did not answer in time, so that the client could not join a channel.
+    Cluster,
+    /// The cluster takes no messages, and one of the client's would have been lost.
+    Publication,
+    /// The workers have no room for what the client asked for.
+    Workers,
+}
+
+impl EndReason {
+    /// All reasons.
+    pub const ALL: [Self; 9] = [
+        Self::Rate,
+        Self::Reassembly,
+        Self::Memory,
+        Self::Heartbeat,
+        Self::Lifetime,
+        Self::Write,
+        Self::Cluster,
+        Self::Publication,
+        Self::Workers,
+    ];
+
+    /// Returns its word in metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Reassembly => "reassembly",
+            Self::Memory => "memory",
+            Self::Heartbeat => "heartbeat",
+            Self::Lifetime => "lifetime",
+            Self::Write => "write",
+            Self::Cluster => "cluster",
+            Self::Publication => "publication",
+            Self::Workers => "workers",
+        }
+    }
+
+    /// Returns the code that a session is closed with.
+    #[must_use]
+    pub const fn code(self) -> CloseCode {
+        match self {
+            Self::Rate | Self::Reassembly | Self::Memory => CloseCode::POLICY_VIOLATION,
+            Self::Heartbeat | Self::Write => CloseCode::ABNORMAL,
+            Self::Lifetime => CloseCode::GOING_AWAY,
+            Self::Cluster | Self::Publication | Self::Workers => CloseCode::TRY_AGAIN_LATER,
+        }
+    }
+
+    /// Returns the text that the client is given, where the close has one.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Rate => "too much in one second",
+            Self::Reassembly => "message took too long to arrive",
+            Self::Memory => "the server is out of memory",
+            Self::Heartbeat => "heartbeat timeout",
+            Self::Lifetime => "session lifetime exceeded",
+            Self::Write => "the client did not read in time",
+            Self::Cluster => "the cluster does not answer; try again later",
+            Self::Publication => "the cluster does not take messages now; try again later",
+            Self::Workers => "the server is busy; try again later",
+        }
+    }
 }

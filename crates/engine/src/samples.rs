@@ -8,7 +8,7 @@ use throng_io::{ConnId, Instant};
 use throng_proto::ws::CloseCode;
 
 use crate::histogram::{Histogram, SharedHistogram};
-use crate::service::Fault;
+use crate::message::Fault;
 
 /// One of so many requests is measured, and one of so many publications.
 const ONE_OF: u64 = 16;

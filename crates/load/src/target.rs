@@ -90,7 +90,7 @@ mod tests {
         assert!(error.to_string().contains("did you mean ws://h:1?"), "{error}");
     }
 
-    /// A name may have an address at which nobody listens.
+    /// A name may have an address at which nothing listens.
     #[test]
     fn the_first_address_that_accepts_is_taken() {
         use std::net::{Ipv4Addr, TcpListener};

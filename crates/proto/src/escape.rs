@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_lines_drives_terminals_turns_text_or_hides_is_escaped() {
+    fn special_characters_are_escaped() {
         for (text, shown) in [
             ("it's \u{1b}[2J\u{7}", "it's \\u001b[2J\\u0007"),
             ("\u{9b}31m\u{7f}\r", "\\u009b31m\\u007f\\u000d"),

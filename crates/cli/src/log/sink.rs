@@ -38,8 +38,8 @@ pub(super) struct Sink {
     unwritten: u64,
     /// The last write failed.
     has_failed: bool,
-    /// When standard error was told of such a failure.
-    told: Option<Instant>,
+    /// When standard error had a message about such a failure.
+    complained: Option<Instant>,
 }
 
 impl Sink {
@@ -67,7 +67,7 @@ impl Sink {
             over_queue: 0,
             unwritten: 0,
             has_failed: false,
-            told: None,
+            complained: None,
         })
     }
 
@@ -179,13 +179,13 @@ impl Sink {
         cut().is_ok()
     }
 
-    /// Tells standard error, from time to time, that lines of the file are lost.
+    /// Writes to standard error, from time to time, that lines of the file are lost.
     fn complain(&mut self, error: &io::Error, counts: &Weak<Inner>) {
         let Some((path, _)) = &self.file else { return };
-        if self.told.is_some_and(|told| told.elapsed() < BETWEEN_COMPLAINTS) {
+        if self.complained.is_some_and(|at| at.elapsed() < BETWEEN_COMPLAINTS) {
             return;
         }
-        self.told = Some(Instant::now());
+        self.complained = Some(Instant::now());
         let lost = counts.upgrade().map_or(0, |inner| inner.unwritten.load(Relaxed));
         let path = path.display();
         let line = format!("throng: {lost} lines of the log are lost so far: {path}: {error}\n");

@@ -15,7 +15,7 @@ const REQUEST: &str = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: clo
 const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 #[test]
-fn lines_of_a_full_disk_are_counted_and_told_and_none_is_left_half() {
+fn lines_of_a_full_disk_are_counted_and_reported_and_none_is_left_half() {
     let log = std::env::temp_dir().join(format!("throng-full-{}.log", std::process::id()));
     let _ = fs::remove_file(&log);
     let mut process = Command::new("sh")
@@ -56,8 +56,8 @@ fn lines_of_a_full_disk_are_counted_and_told_and_none_is_left_half() {
     assert!(dropped["reason"].as_str().unwrap().contains("could not be written"), "{dropped}");
     process.kill().unwrap();
     process.wait().unwrap();
-    let mut told = String::new();
-    process.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-    assert_eq!(told.matches("lines of the log are lost").count(), 1, "{told}");
+    let mut reported = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut reported).unwrap();
+    assert_eq!(reported.matches("lines of the log are lost").count(), 1, "{reported}");
     fs::remove_file(log).unwrap();
 }

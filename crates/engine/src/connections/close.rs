@@ -6,7 +6,7 @@ use throng_proto::ws;
 use crate::conn::linger::{LINGER_SILENCE, Linger};
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
-use crate::service::{EndReason, Fault};
+use crate::message::{EndReason, Fault};
 
 impl Connections {
     /// Begins the closing handshake: a Close frame behind queued output. Nothing is sent after it.

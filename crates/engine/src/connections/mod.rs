@@ -24,8 +24,8 @@ use crate::conn::timers::Timers;
 use crate::connections::memory::ShardMemory;
 use crate::connections::publishers::Publishers;
 use crate::limits::Checked;
+use crate::message::Fault;
 use crate::outbox::{Millis, Outbox, OutboxLimits};
-use crate::service::Fault;
 use crate::stats::Stats;
 
 /// The shard's connections.

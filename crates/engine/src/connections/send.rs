@@ -7,10 +7,10 @@ use throng_proto::ws::{self, Opcode};
 use crate::backpressure::ClassIndex;
 use crate::conn::stage::{Stage, flag};
 use crate::connections::Connections;
+use crate::message::Fault;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::{REFERENCE_COST, Sent};
 use crate::outbox::{Content, Form, FormError, Outbox, TooSlow};
-use crate::service::Fault;
 
 /// Destination of a published frame.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,9 +6,9 @@ use throng_io::ConnId;
 
 use crate::context::Core;
 use crate::context::recent::Waiting;
+use crate::message::{EndReason, Fault};
 use crate::pubsub::history::{Joined as Place, Recovery, Since};
 use crate::pubsub::relay::Joined;
-use crate::service::{EndReason, Fault};
 
 impl Core {
     /// Adds a connection to a channel that a broker carries. If this process does not follow its

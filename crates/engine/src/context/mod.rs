@@ -24,7 +24,7 @@ use crate::connections::send::Published;
 use crate::context::joining::Joining;
 use crate::context::locals::Locals;
 use crate::context::recent::RecentJoins;
-use crate::message::{Message, UserEvent};
+use crate::message::{Fault, Message, UserEvent};
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::channels::{Channels, PatternError, Totals, check_pattern};
@@ -33,7 +33,6 @@ use crate::pubsub::filter::Filter;
 use crate::pubsub::history::{Recovery, Since};
 use crate::remote::{Command, Remote, ShardQueue};
 use crate::samples::Samples;
-use crate::service::Fault;
 use crate::stalls::Watch;
 use crate::stats::Stats;
 

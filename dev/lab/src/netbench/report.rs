@@ -74,7 +74,7 @@ pub(crate) struct CaseReport {
 impl CaseReport {
     pub(super) fn measured(connections: usize, mode: Mode, load: http::Report) -> Self {
         let result = &load.result;
-        let sent = result.sent_bytes_per_s * result.measured_s;
+        let sent = result.sent_bytes_per_s.unwrap_or(0.0) * result.measured_s;
         Self {
             connections,
             mode,

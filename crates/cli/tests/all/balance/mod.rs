@@ -295,7 +295,7 @@ fn every_request_and_tunnel_is_logged_where_it_is_asked_for() {
 }
 
 #[test]
-fn what_clients_lose_is_logged_by_default_with_who_they_are() {
+fn losses_are_logged_by_default_with_the_client() {
     let served = Served::start(&["--listen", "127.0.0.1:0"]);
     let backend = served.addresses[0];
     let balancer = Balancer::before(&[backend], &["--set", "timeouts.tunnel=1s"]);
