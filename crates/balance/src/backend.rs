@@ -69,6 +69,8 @@ pub struct Backend {
     upgrades: AtomicU32,
     /// Connections that failed since the last one that was established.
     refusals: AtomicU32,
+    /// Requests on connections used before that nothing was answered to in time.
+    silences: AtomicU32,
     totals: Totals,
     /// Times from the first byte sent to the head of the answer.
     handshake_times: Mutex<Recent>,
@@ -151,6 +153,7 @@ impl Backend {
             requests: AtomicU32::new(0),
             upgrades: AtomicU32::new(0),
             refusals: AtomicU32::new(0),
+            silences: AtomicU32::new(0),
             totals: Totals::default(),
             handshake_times: Mutex::new(Recent::new()),
             began: Instant::now(),
@@ -263,6 +266,17 @@ impl Backend {
         if self.refusals() != 0 {
             self.refusals.store(0, Relaxed);
         }
+    }
+
+    /// Records a request on a connection used before that nothing was answered to in time.
+    pub(crate) fn note_silence(&self) {
+        self.silences.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the generation of its connections: with every second silence a new one begins, and
+    /// idle connections of earlier ones are not used again.
+    pub(crate) fn generation(&self) -> u32 {
+        self.silences.load(Relaxed) / 2
     }
 
     /// Takes one of at most `cap` handshakes under way (0: no cap). Returns false if there is none.

@@ -215,7 +215,10 @@ impl Answer<'_> {
         let framing = self.write_head(response, self.exchange.is_http11, keep_alive, cookie);
         // A backend that answers before it has the whole request may not read the rest; one that
         // announces a body that is not due may send it.
+        // The server of one that refuses an upgrade may have left the socket to a handler that
+        // reads no further request (Node).
         *self.is_last |= !self.exchange.is_complete
+            || self.exchange.key.is_some()
             || !self.is_sent
             || forward::names_a_body_that_is_not_due(response);
         self.exchange.framing = framing;

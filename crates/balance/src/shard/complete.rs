@@ -70,6 +70,7 @@ impl State {
             && upstream.http.is_clear()
             && !upstream.http.finished
             && !upstream.is_last
+            && upstream.generation == upstream.backend.generation()
             && (keeps || upstream.owner.is_none());
         let owner = upstream.owner;
         upstream.client = None;

@@ -193,6 +193,8 @@ pub(super) struct Upstream {
     /// It is not used again: it named its client in a PROXY header, or the end of its request or
     /// answer is not certain.
     pub(super) is_last: bool,
+    /// The backend's generation when it was begun.
+    pub(super) generation: u32,
     /// It carried a body of this client, and serves no other.
     pub(super) owner: Option<Owner>,
     /// The progress of the answer's body.

@@ -86,7 +86,7 @@ impl State {
         exchange.count = Some(RequestGuard::begin(backend, exchange.wanted()));
         let may_reuse = exchange.key.is_none() && exchange.route.is_none() && !target.send_proxy;
         let owner = exchange.owner(id);
-        let pooled = if may_reuse { self.take_idle(backend.address(), owner) } else { None };
+        let pooled = if may_reuse { self.take_idle(backend, owner) } else { None };
         let is_reused = pooled.is_some();
         let connected = match pooled {
             Some(pooled) => Ok(pooled),
@@ -105,7 +105,10 @@ impl State {
         let timeouts = &self.configuration.settings.timeouts;
         let timeout = if is_reused { timeouts.response } else { timeouts.connect };
         let mut upstream = self.new_upstream((id, client.address), exchange, target, is_reused);
-        let carried = self.conns.upstream(upstream_id).and_then(|before| before.owner);
+        let before = self.conns.upstream(upstream_id);
+        upstream.generation =
+            before.as_ref().map_or_else(|| backend.generation(), |before| before.generation);
+        let carried = before.and_then(|before| before.owner);
         upstream.owner = carried.or(exchange.has_body.then_some(owner));
         self.conns.insert(upstream_id, Conn::Upstream(Box::new(upstream)));
         self.conns.set_deadline(upstream_id, self.tick.after(timeout));
@@ -181,6 +184,7 @@ impl State {
             is_passthrough: exchange.route.is_some(),
             is_reused,
             is_last: target.send_proxy || exchange.has_odd_body,
+            generation: 0,
             owner: None,
             progress: Progress::default(),
             boundary: throng_proto::ws::Boundary::new(),
@@ -198,10 +202,13 @@ impl State {
     }
 
     /// Takes a connection that is still idle, and may serve this client.
-    fn take_idle(&mut self, backend: SocketAddr, client: Owner) -> Option<ConnId> {
-        while let Some(id) = self.pool.take(backend, client) {
-            if self.conns.upstream(id).is_some_and(|upstream| upstream.client.is_none()) {
-                return Some(id);
+    fn take_idle(&mut self, backend: &Backend, client: Owner) -> Option<ConnId> {
+        while let Some(id) = self.pool.take(backend.address(), client) {
+            let Some(upstream) = self.conns.upstream(id) else { continue };
+            match upstream.client {
+                None if upstream.generation == backend.generation() => return Some(id),
+                None => self.actions.push_back(Action::Close(id)),
+                Some(_) => {}
             }
         }
         None

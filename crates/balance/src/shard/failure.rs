@@ -47,6 +47,9 @@ impl State {
         let is_refusal = failure == Failure::Reset
             && upstream.is_connected
             && (!exchange.is_complete || !upstream.http.is_clear());
+        if upstream.is_reused && failure == Failure::ResponseTimeout && !exchange.is_answered {
+            upstream.backend.note_silence();
+        }
         if !is_silent && !is_refusal {
             let is_retry = !exchange.tried.is_empty();
             self.report(&upstream.backend, failure, is_retry);

@@ -50,6 +50,7 @@ fn a_head_that_is_passed_on_allocates_nothing() {
                 certificate: None,
                 close: false,
                 dropped,
+                loop_id: "own",
             };
             write_request(&mut out, &request, &hop);
             write_response(&mut out, &response, &to, Some("route=0123456789abcdef"));

@@ -2,16 +2,19 @@
 //! come to.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use throng_balance::shard_over_driver::Command;
 use throng_balance::{
     Backend, Configuration, Failure, Report, Settings, State, Sticky, Target, Timeouts,
 };
 
-use crate::support::{Balancer, KEY, Peer, Scripted, TIMEOUT, accepted, unused_address, upgrade};
+use crate::support::{
+    Balancer, ByHand, KEY, Peer, Scripted, TIMEOUT, accepted, unused_address, upgrade,
+};
 
 const GET: &[u8] = b"GET /a?b=c HTTP/1.1\r\nHost: example.com\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -634,4 +637,84 @@ fn a_circle_through_balancers_with_one_id_ends_at_the_second() {
     client.send(GET);
     assert!(client.head().starts_with("HTTP/1.1 508 "));
     first.until("the second has refused it", |_| second.shards.metrics().backend_errors == 1);
+}
+
+/// Node leaves the socket of an upgrade to a handler; one that answers by hand and keeps it reads
+/// no further request.
+#[test]
+fn the_connection_of_a_refused_upgrade_carries_no_other_request() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let mut client = balancer.connect();
+    client.send(&upgrade("/chat"));
+    let mut deaf = backend.accept();
+    deaf.head();
+    deaf.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+    assert!(client.answer().0.starts_with("HTTP/1.1 403 "));
+    assert!(deaf.is_at_end());
+    // The client's own connection goes on.
+    client.send(GET);
+    let mut server = backend.accept();
+    server.head();
+    server.send(OK);
+    assert_eq!(client.answer().1, "ok");
+}
+
+/// Of a backend that keeps connections and reads no more of them, which says nothing about others.
+#[test]
+fn a_backend_whose_reused_connections_time_out_twice_loses_its_idle_ones() {
+    const IDLE: usize = 4;
+    let backend = Scripted::bind();
+    let settings = Settings { retries: 0, ..Settings::default() };
+    let mut it = ByHand::new(&[backend.address], settings.clone());
+    let ask = |it: &ByHand| {
+        let mut client = Peer::new(TcpStream::connect(it.address).unwrap());
+        client.send(GET);
+        client
+    };
+    let is_readable = |peer: &Peer| {
+        peer.stream.set_nonblocking(true).unwrap();
+        let has_bytes = peer.stream.peek(&mut [0]).is_ok();
+        peer.stream.set_nonblocking(false).unwrap();
+        has_bytes
+    };
+    let mut clients: Vec<_> = (0..IDLE).map(|_| ask(&it)).collect();
+    let mut servers = Vec::new();
+    it.turn_until("each request has its connection", |_| {
+        servers.extend(backend.try_accept());
+        servers.len() == IDLE && servers.iter().all(is_readable)
+    });
+    for server in &mut servers {
+        server.head();
+        server.send(OK);
+    }
+    it.turn_until("all are answered", |_| clients.iter().all(is_readable));
+    clients.iter_mut().for_each(|client| assert_eq!(client.answer().1, "ok"));
+    let timeouts = |response| Timeouts { response, ..Timeouts::default() };
+    let configure = |it: &mut ByHand, response| {
+        let settings = Settings { timeouts: timeouts(response), ..settings.clone() };
+        let mut configuration = configuration(it.backends[0].address(), None);
+        configuration.backends[0].backend = Arc::clone(&it.backends[0]);
+        configuration.settings = settings;
+        it.mailbox.send_always(Command::Configure(Arc::new(configuration)));
+        it.shard.turn().unwrap();
+    };
+    configure(&mut it, Duration::from_millis(125));
+    for _ in 0..2 {
+        let mut client = ask(&it);
+        it.turn_until("it has waited in vain", |_| is_readable(&client));
+        assert!(client.head().starts_with("HTTP/1.1 504 "));
+    }
+    assert!(backend.try_accept().is_none(), "both were sent on idle connections");
+    configure(&mut it, TIMEOUT);
+    let mut client = ask(&it);
+    let mut fresh = None;
+    it.turn_until("the next one has a new connection", |_| {
+        fresh = fresh.take().or_else(|| backend.try_accept());
+        fresh.as_ref().is_some_and(is_readable)
+    });
+    fresh.as_mut().unwrap().send(OK);
+    it.turn_until("it is answered", |_| is_readable(&client));
+    assert_eq!(client.answer().1, "ok");
+    it.turn_until("the idle ones are closed", |_| servers.iter().all(is_readable));
 }
