@@ -28,7 +28,9 @@ where
             let Message::Text(text) = message else { return };
             on_message(ws, text);
         })
-        .on_drained(|ws| drop(ws.send("drained")));
+        .on_drained(|ws| {
+            let _ = ws.send("drained");
+        });
     let mut limits = Limits::default();
     limits.max_backlog = 1000;
     LocalServer::start(Server::new(App::new().ws("/", ws)).limits(limits))
@@ -63,7 +65,9 @@ fn a_message_arrives_after_what_its_session_has_published_before() {
             drop(ws.publish("another", "a"));
             let _ = ws.send("1");
         }
-        again => drop(ws.send(again)),
+        again => {
+            let _ = ws.send(again);
+        }
     });
     for (what, expected) in [
         ("text", &["before", "a", "1", "2", "b", "3"][..]),
@@ -136,7 +140,9 @@ fn a_member_gets_what_is_published_from_its_join_on() {
             ws.unsubscribe("chat");
             ws.subscribe("chat");
         }
-        "leave" => drop(ws.unsubscribe("chat")),
+        "leave" => {
+            ws.unsubscribe("chat");
+        }
         _ => {}
     });
     let publish = |text: &str| drop(server.hub().publish("chat", text).unwrap());
@@ -197,8 +203,12 @@ fn busy() -> TestServer {
                 drop(ws.publish("room", format!("mine {n}")));
                 ws.subscribe("room");
             }
-            Some(("leave", _)) => drop(ws.unsubscribe("room")),
-            _ if text == "join" => drop(ws.subscribe("room")),
+            Some(("leave", _)) => {
+                ws.unsubscribe("room");
+            }
+            _ if text == "join" => {
+                ws.subscribe("room");
+            }
             _ => drop(ws.publish("room", text)),
         }
     });
