@@ -343,18 +343,18 @@ mod tests {
         let shared = Shared::new(2, 8, Duration::from_secs(1));
         assert_eq!(shared.channels(), 2);
         let mut member = Member::new(&shared, 2);
-        member.begin("a", 4);
+        member.begin("a", 4, "1");
         member.outstanding = vec![0, 1];
-        for text in ["5 3 1 7 0", "5 3 1 7 0", "7 2 0 1 0", "8 by hand", "no offset"] {
+        for text in ["5:1 3 1 7 0", "5:1 3 1 7 0", "7:2 2 0 1 0", "8:3 by hand", "no offset"] {
             member.on_message(text);
         }
         let Account { delivered, lost, doubled, accepted, .. } = member.account;
         assert_eq!((delivered, lost, doubled, accepted), (3, 1, 1, 1));
         assert_eq!((shared.top(2), &member.outstanding), (8, &vec![0]));
         assert_eq!(shared.nodes[0].from_others.load(Relaxed), 1, "of those that say so");
-        member.begin("a", 10);
+        member.begin("a", 10, "2");
         assert_eq!((member.account.lost, member.account.started_over, shared.top(2)), (3, 0, 10));
-        member.begin("b", 2);
+        member.begin("b", 2, "3");
         assert_eq!((member.account.lost, member.account.started_over, shared.top(2)), (3, 1, 2));
         assert!(!shared.is_settled(), "others are not there");
     }
