@@ -49,7 +49,7 @@ const EXAMPLES: &str = "Columns:
   channels         that the server follows
   published        messages that the broker has taken
   refused          messages that it has not, or that waited for too long
-  unknown          messages without history, on their way as a connection broke
+  unknown          messages that were sent and not answered: they may have arrived
   received         messages that the broker has delivered
   lost             times that a channel's members missed messages, and learned so
   pending          memory of messages that the broker has not acknowledged
@@ -60,6 +60,9 @@ Below it are the rules for channels that not all of these servers have, and
 servers of the cluster that have others.
 Figures are since the start of the server. They are those of its /stats.json,
 which it has on loopback addresses, at --admin, or with public_metrics.
+
+The state is up; down (a part delivers nothing); behind (it does not take
+messages, as a Redis without memory); or unlinked (never there since the start).
 
 Exit codes: 0 all are up, 1 one is not, 2 a flag is invalid.
 
@@ -95,7 +98,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 const PANICKED: &str = "asking it failed; please report this";
 
 fn is_up(node: &Value) -> bool {
-    node["up"] == true
+    // A release before states has none.
+    node["up"] == true && node["state"].as_str().is_none_or(|state| state == "up")
 }
 
 /// Returns the figures of a server, or why there are none.
@@ -222,6 +226,7 @@ fn state(node: &Value) -> String {
     }
     let time = node["down_seconds"].as_u64().map(|seconds| format!(" for {seconds} s"));
     let why = node["why"].as_str().unwrap_or("it does not say why");
+    let state = node["state"].as_str().filter(|state| *state != "up").unwrap_or("down");
     // A table has one line for each server.
-    format!("down{}: {}", time.unwrap_or_default(), Escaped(why.trim()))
+    format!("{}{}: {}", Escaped(state), time.unwrap_or_default(), Escaped(why.trim()))
 }

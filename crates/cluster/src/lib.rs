@@ -17,6 +17,7 @@ mod envelope;
 mod held;
 mod interest;
 mod outbox;
+mod outcome;
 #[cfg(feature = "redis")]
 mod partition;
 #[cfg(feature = "redis")]
@@ -34,6 +35,7 @@ pub use envelope::{
 pub use held::Budget;
 pub use interest::{BATCH, Batch, Interest, Verb};
 pub use outbox::{Outbox, Pending, WhileDown};
+pub use outcome::{Await, Losses, PublishOutcome, Ticket, Unpublished};
 pub use roster::{Change, Roster, Update};
 pub use sequencer::{Action, Answer, Sequencer, Tail};
 pub use survey::{Content, Survey};

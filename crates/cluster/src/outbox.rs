@@ -43,11 +43,18 @@ pub struct Outbox<T> {
     /// Messages of the batch that is being answered which are to be sent again. They came before
     /// all that are sent and have no answer yet.
     again: Vec<Pending<T>>,
+    /// Those that the broker has not taken, and those of the same kind that came after them: what
+    /// it takes does not wait behind what it refuses.
+    held: VecDeque<Pending<T>>,
+    /// How many of these are not repeatable. A broker that refuses those refuses everything.
+    held_plain: usize,
+    /// Whether the batch that is being answered has one that would be held.
+    has_progress: bool,
     max_age: u64,
     is_connected: bool,
     /// When it was noticed that the last connection was lost.
     away_since: u64,
-    /// Since when the broker refuses what it is sent, without taking anything.
+    /// Since when the broker refuses what is held.
     refused_since: Option<u64>,
 }
 
@@ -60,6 +67,9 @@ impl<T: Clone> Outbox<T> {
             waiting,
             sent,
             again: Vec::new(),
+            held: VecDeque::new(),
+            held_plain: 0,
+            has_progress: false,
             max_age,
             is_connected: false,
             away_since: 0,
@@ -88,28 +98,54 @@ impl<T: Clone> Outbox<T> {
     /// Returns whether every publication has come out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.sent.is_empty() && self.again.is_empty()
+        let Self { waiting, sent, again, held, .. } = self;
+        waiting.is_empty() && sent.is_empty() && again.is_empty() && held.is_empty()
     }
 
-    /// Returns the publication that is to be sent next.
+    /// Returns whether the broker refuses some for now.
     #[must_use]
-    pub fn next(&self) -> Option<&Pending<T>> {
-        self.waiting.front().filter(|_| self.is_connected)
+    pub fn is_refused(&self) -> bool {
+        self.refused_since.is_some()
     }
 
-    /// Takes the next publication to send; the broker's answers come in the same order.
-    pub fn send(&mut self) -> Option<Pending<T>> {
+    /// Returns a copy of the next publication to send, if it `fits`; the broker's answers come in
+    /// the same order. With `tries_held` those that the broker has not taken are tried first.
+    pub fn send_if(
+        &mut self,
+        tries_held: bool,
+        fits: impl FnOnce(&T) -> bool,
+    ) -> Option<Pending<T>> {
         if !self.is_connected {
             return None;
         }
-        let pending = self.waiting.pop_front()?;
-        self.sent.push_back(pending.clone());
-        Some(pending)
+        let next = if tries_held && !self.held.is_empty() {
+            let next = self.held.pop_front_if(|next| fits(&next.item))?;
+            self.held_plain -= usize::from(!next.is_repeatable);
+            next
+        } else {
+            self.hold_back();
+            self.waiting.pop_front_if(|next| fits(&next.item))?
+        };
+        let copy = next.clone();
+        self.sent.push_back(next);
+        Some(copy)
+    }
+
+    /// Lets those that are next wait behind what is held, if they would overtake it.
+    fn hold_back(&mut self) {
+        while let Some(next) = self.waiting.pop_front_if(|next| {
+            !self.held.is_empty() && (next.is_repeatable || self.held_plain > 0)
+        }) {
+            self.held_plain += usize::from(!next.is_repeatable);
+            self.held.push_back(next);
+        }
     }
 
     /// Notes that the broker has answered the oldest of those that were sent.
     pub fn acknowledge(&mut self) -> Option<Pending<T>> {
-        self.sent.pop_front()
+        let answered = self.sent.pop_front()?;
+        self.has_progress |= answered.is_repeatable || self.held_plain > 0;
+        Some(answered)
     }
 
     /// Notes that the broker has not taken the oldest of those that were sent, and that it is to be
@@ -119,14 +155,25 @@ impl<T: Clone> Outbox<T> {
         self.again.extend(self.sent.pop_front());
     }
 
-    /// Notes that the broker has answered a batch; `is_refused`: it takes none for now.
+    /// Notes that the broker has answered a batch; `is_refused`: it takes some of it at no time
+    /// soon.
     pub fn answered(&mut self, is_refused: bool, now: u64) {
-        self.refused_since = is_refused.then(|| self.refused_since.unwrap_or(now));
-        self.take_back();
+        let has_progress = std::mem::take(&mut self.has_progress);
+        if !self.again.is_empty() {
+            self.refused_since = is_refused.then(|| self.refused_since.unwrap_or(now));
+            for pending in self.again.drain(..).rev() {
+                self.held_plain += usize::from(!pending.is_repeatable);
+                self.held.push_front(pending);
+            }
+        } else if has_progress || self.held.is_empty() {
+            self.release();
+        }
     }
 
-    fn take_back(&mut self) {
-        self.again.drain(..).rev().for_each(|pending| self.waiting.push_front(pending));
+    /// Puts what is held before all that wait.
+    fn release(&mut self) {
+        (self.refused_since, self.held_plain) = (None, 0);
+        self.held.drain(..).rev().for_each(|pending| self.waiting.push_front(pending));
     }
 
     /// Notes that there is a connection: what waits may be sent.
@@ -141,7 +188,8 @@ impl<T: Clone> Outbox<T> {
         if self.is_connected {
             self.away_since = now;
         }
-        (self.is_connected, self.refused_since) = (false, None);
+        (self.is_connected, self.has_progress) = (false, false);
+        self.release();
         let mut unknown = Vec::new();
         while let Some(mut pending) = self.sent.pop_back() {
             if pending.is_repeatable {
@@ -151,7 +199,7 @@ impl<T: Clone> Outbox<T> {
                 unknown.push(pending);
             }
         }
-        self.take_back();
+        self.again.drain(..).rev().for_each(|pending| self.waiting.push_front(pending));
         unknown.reverse();
         unknown
     }
@@ -165,23 +213,50 @@ impl<T: Clone> Outbox<T> {
 
     /// Removes what has waited for too long without a connection, or for a broker that refuses it.
     pub fn expire(&mut self, now: u64) -> Vec<Pending<T>> {
+        self.hold_back();
         let mut expired = Vec::new();
-        let from = if self.is_connected { self.refused_since } else { Some(self.away_since) };
-        while let Some(from) = from
-            && let Some(oldest) = self.waiting.front()
-            && now.saturating_sub(oldest.since.max(from)) > self.max_age
-        {
-            expired.extend(self.waiting.pop_front());
+        let (queue, from) = match (self.is_connected, self.refused_since) {
+            (false, _) => (&mut self.waiting, self.away_since),
+            (true, Some(since)) => (&mut self.held, since),
+            (true, None) => return expired,
+        };
+        let is_over =
+            |oldest: &mut Pending<T>| now.saturating_sub(oldest.since.max(from)) > self.max_age;
+        while let Some(oldest) = queue.pop_front_if(is_over) {
+            expired.push(oldest);
+        }
+        if self.is_connected {
+            let plain = expired.iter().filter(|one| !one.is_repeatable).count();
+            self.held_plain -= plain;
+            if self.held.is_empty() {
+                self.refused_since = None;
+            }
         }
         expired
+    }
+
+    /// Removes all that was not sent.
+    pub fn take_rest(&mut self) -> Vec<Pending<T>> {
+        self.release();
+        self.waiting.drain(..).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use throng_testkit::Random;
 
     use super::*;
+
+    fn send(outbox: &mut Outbox<u32>) -> Option<Pending<u32>> {
+        outbox.send_if(true, |_| true)
+    }
+
+    fn items(all: &[Pending<u32>]) -> Vec<u32> {
+        all.iter().map(|one| one.item).collect()
+    }
 
     fn pending(item: u32, is_repeatable: bool, since: u64) -> Pending<u32> {
         Pending { item, bytes: 10, since, is_repeatable, is_retry: false }
@@ -194,12 +269,12 @@ mod tests {
         assert_eq!(local.map(|one| one.item), Some(1));
         assert_eq!(outbox.offer(pending(2, true, 0), WhileDown::Buffer), None);
         assert_eq!(outbox.offer(pending(3, true, 1), WhileDown::Refuse), None);
-        assert_eq!(outbox.send(), None);
+        assert_eq!(send(&mut outbox), None);
         let expired = outbox.expire(5_001);
         assert_eq!(expired.iter().map(|one| one.item).collect::<Vec<_>>(), [2]);
         outbox.connected();
         assert_eq!(outbox.offer(pending(4, false, 2), WhileDown::Local), None);
-        assert_eq!([outbox.send(), outbox.send()].map(|one| one.unwrap().item), [3, 4]);
+        assert_eq!([3, 4].map(|_| send(&mut outbox).unwrap().item), [3, 4]);
         assert!(outbox.expire(100_000).is_empty() && !outbox.is_empty());
         assert_eq!(
             [outbox.acknowledge(), outbox.acknowledge()].map(|one| one.unwrap().item),
@@ -215,7 +290,7 @@ mod tests {
         for item in 1..=2 {
             assert_eq!(outbox.offer(pending(item, true, 0), WhileDown::Buffer), None);
         }
-        assert_eq!(outbox.send().map(|one| one.item), Some(1));
+        assert_eq!(send(&mut outbox).map(|one| one.item), Some(1));
         // The broker has not answered for so long.
         assert!(outbox.broken(5_001).is_empty() && outbox.expire(5_001).is_empty());
         // Attempts to connect again are no new loss.
@@ -231,7 +306,7 @@ mod tests {
             assert_eq!(outbox.offer(pending(item, true, 0), WhileDown::Refuse), None);
         }
         let mut refuse = |now, is_refused| {
-            let sent = [outbox.send(), outbox.send()].map(|one| one.unwrap().item);
+            let sent = [0; 2].map(|_| send(&mut outbox).unwrap().item);
             (0..2).for_each(|_| outbox.postpone());
             outbox.answered(is_refused, now);
             (sent, outbox.expire(now).len())
@@ -246,13 +321,108 @@ mod tests {
     }
 
     #[test]
+    fn what_the_broker_takes_does_not_wait_behind_what_it_refuses() {
+        let mut outbox = Outbox::new(5_000);
+        outbox.connected();
+        for (item, is_repeatable) in [(1, true), (2, false), (3, true), (4, false)] {
+            let _ = outbox.offer(pending(item, is_repeatable, 0), WhileDown::Refuse);
+        }
+        assert_eq!([1, 2].map(|_| send(&mut outbox).unwrap().item), [1, 2]);
+        outbox.postpone();
+        assert_eq!(outbox.acknowledge().unwrap().item, 2);
+        outbox.answered(true, 100);
+        // Not yet again what is refused, nor what would overtake it.
+        assert_eq!(outbox.send_if(false, |_| true).unwrap().item, 4);
+        assert_eq!((outbox.send_if(false, |_| true), outbox.is_refused()), (None, true));
+        assert_eq!(outbox.acknowledge().unwrap().item, 4);
+        outbox.answered(false, 200);
+        assert_eq!((outbox.send_if(false, |_| true), outbox.is_refused()), (None, true));
+        let _ = outbox.offer(pending(5, false, 5_200), WhileDown::Refuse);
+        assert_eq!(items(&outbox.expire(5_101)), [1, 3]);
+        assert!(!outbox.is_refused() && outbox.expire(u64::MAX).is_empty());
+        assert_eq!(items(&outbox.take_rest()), [5]);
+        // A broker that refuses everything takes nothing out of order.
+        for (item, is_repeatable) in [(6, false), (7, true), (8, false)] {
+            let _ = outbox.offer(pending(item, is_repeatable, 0), WhileDown::Refuse);
+        }
+        assert_eq!(send(&mut outbox).unwrap().item, 6);
+        outbox.postpone();
+        outbox.answered(true, 6_000);
+        assert_eq!(outbox.send_if(false, |_| true), None);
+        assert_eq!([6, 7, 8].map(|_| send(&mut outbox).unwrap().item), [6, 7, 8]);
+        (0..3).for_each(|_| drop(outbox.acknowledge()));
+        outbox.answered(false, 6_100);
+        assert!(outbox.is_empty() && !outbox.is_refused());
+    }
+
+    #[test]
+    fn every_publication_comes_out_once_and_its_outcome_is_true() {
+        for seed in 0..2_000 {
+            let mut random = Random::new(seed * 7 + 1);
+            let mut outbox = Outbox::new(20);
+            let (mut next, mut open) = (0, BTreeSet::new());
+            // Those that the broker may have, and those that it certainly has.
+            let (mut pipe, mut seen, mut is_full) = (VecDeque::new(), Vec::new(), false);
+            let out = |open: &mut BTreeSet<u32>, one: &Pending<u32>| {
+                assert!(open.remove(&one.item), "seed {seed}: {} comes out twice", one.item);
+            };
+            for now in 0..200 {
+                match random.below(12) {
+                    0..=3 => {
+                        let one = pending(next, next % 3 > 0, now);
+                        assert_eq!(outbox.offer(one, WhileDown::Buffer), None);
+                        open.insert(next);
+                        next += 1;
+                    }
+                    4 | 5 => {
+                        let tries_held = random.below(2) == 0;
+                        pipe.extend(outbox.send_if(tries_held, |_| true));
+                    }
+                    // A whole batch is answered: those with history are refused by a full one.
+                    6 | 7 => {
+                        for Pending { item, is_repeatable, .. } in pipe.drain(..) {
+                            if is_full && is_repeatable {
+                                outbox.postpone();
+                                continue;
+                            }
+                            seen.push(item);
+                            out(&mut open, &outbox.acknowledge().unwrap());
+                        }
+                        outbox.answered(is_full, now);
+                    }
+                    8 => is_full = random.below(3) == 0,
+                    9 if random.below(3) == 0 => {
+                        // The broker executes some of what it was sent before.
+                        let arrive = random.below(pipe.len() + 1);
+                        let arrived: Vec<_> = pipe.drain(..).take(arrive).collect();
+                        seen.extend(arrived.iter().map(|one| one.item));
+                        outbox.broken(now).iter().for_each(|one| out(&mut open, one));
+                    }
+                    9 => {}
+                    10 => outbox.connected(),
+                    _ => {
+                        for one in outbox.expire(now) {
+                            // What is said to be refused has not arrived.
+                            assert!(one.is_retry || !seen.contains(&one.item), "seed {seed}");
+                            out(&mut open, &one);
+                        }
+                    }
+                }
+            }
+            outbox.broken(200).iter().for_each(|one| out(&mut open, one));
+            outbox.take_rest().iter().for_each(|one| out(&mut open, one));
+            assert!(open.is_empty() && outbox.is_empty(), "seed {seed}: {open:?} is untold");
+        }
+    }
+
+    #[test]
     fn a_connection_that_is_lost_amid_a_batch_leaves_what_was_refused_before_it_in_order() {
         let mut outbox = Outbox::new(5_000);
         outbox.connected();
         for (item, is_repeatable) in [(1, false), (2, true), (3, true), (4, true)] {
             let _ = outbox.offer(pending(item, is_repeatable, 0), WhileDown::Buffer);
         }
-        assert_eq!([1, 2, 3].map(|_| outbox.send().unwrap().item), [1, 2, 3]);
+        assert_eq!([1, 2, 3].map(|_| send(&mut outbox).unwrap().item), [1, 2, 3]);
         outbox.postpone();
         assert!(outbox.broken(0).is_empty() && !outbox.is_empty());
         let waiting = outbox.take_waiting(|_| true);
@@ -277,7 +447,7 @@ mod tests {
                         accepted.push(next);
                         next += 1;
                     }
-                    4 | 5 => pipe.extend(outbox.send()),
+                    4 | 5 => pipe.extend(send(&mut outbox)),
                     6 | 7 => {
                         if let Some(Pending { item, is_retry, .. }) = pipe.pop_front() {
                             if !is_retry || !broker.contains(&item) {
@@ -300,7 +470,7 @@ mod tests {
                 }
             }
             outbox.connected();
-            pipe.extend(std::iter::from_fn(|| outbox.send()));
+            pipe.extend(std::iter::from_fn(|| send(&mut outbox)));
             for Pending { item, is_retry, .. } in pipe {
                 if !is_retry || !broker.contains(&item) {
                     broker.push(item);

@@ -69,7 +69,9 @@ pub use pubsub::history::{
 pub use pubsub::presence::{
     Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceRules, PresenceSwitch, Present,
 };
-pub use pubsub::relay::{CarriedPresence, Joined, Question, Relay, RelayFill};
+pub use pubsub::relay::{
+    Carried, CarriedOutcome, CarriedPresence, Joined, Question, Relay, RelayFill,
+};
 pub use remote::adoption::Adoption;
 pub use remote::{
     Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,

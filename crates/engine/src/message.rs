@@ -178,13 +178,16 @@ pub enum EndReason {
     Cluster,
     /// The cluster takes no messages, and one of the client's would have been lost.
     Publication,
+    /// Messages of a channel with history are lost in the cluster: the client is to come back, and
+    /// to learn that it cannot continue.
+    Loss,
     /// The workers have no room for what the client asked for.
     Workers,
 }
 
 impl EndReason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Rate,
         Self::Reassembly,
         Self::Memory,
@@ -193,6 +196,7 @@ impl EndReason {
         Self::Write,
         Self::Cluster,
         Self::Publication,
+        Self::Loss,
         Self::Workers,
     ];
 
@@ -208,6 +212,7 @@ impl EndReason {
             Self::Write => "write",
             Self::Cluster => "cluster",
             Self::Publication => "publication",
+            Self::Loss => "loss",
             Self::Workers => "workers",
         }
     }
@@ -216,7 +221,9 @@ impl EndReason {
     #[must_use]
     pub const fn code(self) -> CloseCode {
         match self {
-            Self::Rate | Self::Reassembly | Self::Memory => CloseCode::POLICY_VIOLATION,
+            Self::Rate | Self::Reassembly | Self::Memory | Self::Loss => {
+                CloseCode::POLICY_VIOLATION
+            }
             Self::Heartbeat | Self::Write => CloseCode::ABNORMAL,
             Self::Lifetime => CloseCode::GOING_AWAY,
             Self::Cluster | Self::Publication | Self::Workers => CloseCode::TRY_AGAIN_LATER,
@@ -235,6 +242,7 @@ impl EndReason {
             Self::Write => "the client did not read in time",
             Self::Cluster => "the cluster does not answer; try again later",
             Self::Publication => "the cluster does not take messages now; try again later",
+            Self::Loss => "messages are lost; come back to continue",
             Self::Workers => "the server is busy; try again later",
         }
     }

@@ -293,6 +293,7 @@ fn setting_of(reason: EndReason) -> Option<&'static str> {
         EndReason::Heartbeat => "heartbeat_interval, heartbeat_timeout",
         EndReason::Lifetime => "max_lifetime",
         EndReason::Write => "write_timeout, min_response_rate",
+        EndReason::Loss => "the memory and persistence of the cluster's server",
         EndReason::Workers => "the size of the pool of workers and of its queue",
         _ => return None,
     })

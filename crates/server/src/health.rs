@@ -9,19 +9,69 @@ use crate::panics::Panics;
 /// Value of `Retry-After` for clients that are turned away, in seconds.
 pub(crate) const RETRY_AFTER: u64 = 5;
 
-pub(crate) fn live() -> Response {
-    Response::text("alive\n")
+/// Whether a server should get clients: the one judgement, for `/readyz`, metrics, statistics and
+/// logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Readiness {
+    /// It serves everything. `/readyz` answers 200.
+    Ready,
+    /// It serves, but its cluster's broker, which was there, is away or behind: channels that the
+    /// broker carries are concerned, and nothing else. Or a function of
+    /// [`Server::every`](crate::Server::every) has panicked at its last call. `/readyz` answers 200
+    /// with this reason, since other servers have it at once, too.
+    Degraded(String),
+    /// It should get no clients: it drains, or its broker has not been there since the start, or
+    /// has been away for longer than `Cluster::unready_after`. `/readyz` answers 503 with this
+    /// reason.
+    NotReady(String),
 }
 
-/// Answers 200 while new connections are accepted and the node of a cluster is ready, with the
-/// reason if the server is degraded.
-pub(crate) fn ready(admission: &Admission, node: &Node, panics: &Panics) -> Response {
-    match (admission.is_ready(), node.unready()) {
-        (true, None) if panics.failing_ticks() > 0 => {
-            Response::text("degraded: a function of Server::every panicked at its last call\n")
+impl Readiness {
+    /// Judges a server.
+    pub(crate) fn of(admission: &Admission, node: &Node, panics: &Panics) -> Self {
+        match admission.is_ready() {
+            true => match node.readiness() {
+                Self::Ready if panics.failing_ticks() > 0 => {
+                    let why = "a function of Server::every panicked at its last call";
+                    Self::Degraded(why.to_owned())
+                }
+                other => other,
+            },
+            false => Self::NotReady("the server is shutting down".to_owned()),
         }
-        (true, None) => Response::text("ready\n"),
-        (true, Some(why)) => Response::unavailable(RETRY_AFTER, &why),
-        (false, _) => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
     }
+
+    /// Returns `ready`, `degraded` or `not ready`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Degraded(_) => "degraded",
+            Self::NotReady(_) => "not ready",
+        }
+    }
+
+    /// Returns why the server is not simply ready. It has no address of a broker: any client may
+    /// read it.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Ready => None,
+            Self::Degraded(why) | Self::NotReady(why) => Some(why),
+        }
+    }
+
+    /// Returns the answer of `/readyz`.
+    pub(crate) fn response(&self) -> Response {
+        match self {
+            Self::Ready => Response::text("ready\n"),
+            Self::Degraded(why) => Response::text(format!("degraded: {why}\n")),
+            Self::NotReady(why) => Response::unavailable(RETRY_AFTER, why),
+        }
+    }
+}
+
+pub(crate) fn live() -> Response {
+    Response::text("alive\n")
 }

@@ -237,8 +237,16 @@ impl Hub {
         self.remote().totals().list()
     }
 
+    /// Returns whether a channel has a history
+    /// ([`Server::channel_history`](crate::Server::channel_history)).
+    #[must_use]
+    pub fn has_history(&self, channel: &str) -> bool {
+        self.remote().history_of(channel).is_some()
+    }
+
     /// Returns the last `most` publications of a channel that its history keeps, oldest first, and
-    /// the position behind the newest; `None` if the channel has no history.
+    /// the position behind the newest; `None` if the channel has no history, or is one of a cluster
+    /// that this server does not follow, since it has no member of it.
     #[must_use]
     pub fn history(&self, channel: &str, most: usize) -> Option<(Position, Vec<Publication>)> {
         self.remote().history(channel, most)

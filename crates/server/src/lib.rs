@@ -268,6 +268,7 @@ pub use filter::Filter;
 #[cfg(feature = "gzip")]
 pub use gzip::Gzip;
 pub use handle::Handle;
+pub use health::Readiness;
 #[cfg(feature = "tokio")]
 pub use http::OwnedRequest;
 pub use http::{BodyReader, BodyWriter, Responder};
@@ -315,8 +316,8 @@ pub use topic::{EventStream, Topic};
 #[cfg(feature = "tower")]
 pub use tower::ServiceBody;
 pub use ws::{
-    Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Timer, Ws,
-    WsRoute,
+    Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Timer,
+    Unpublished, Ws, WsRoute,
 };
 
 /// The items that most programs need: `use throng::prelude::*;`

@@ -14,7 +14,7 @@ use throng_http::{Request, Response};
 
 use crate::app::MetricsFn;
 use crate::cluster::Node;
-use crate::health::ready;
+use crate::health::Readiness;
 use crate::panics::Panics;
 use crate::process;
 use crate::stalls::Stalls;
@@ -78,7 +78,7 @@ impl Observer {
             shards: snapshots.iter().map(|snapshot| snapshot.read()).collect(),
             classes: snapshots.iter().map(|snapshot| classes(snapshot)).collect(),
             max_connections: self.admission.max_connections(),
-            ready: self.admission.is_ready(),
+            readiness: Some(self.state()),
             durations: durations::Figures::of(snapshots, workers.waits.clone()),
             workers,
             hub: self.remote.counts(),
@@ -119,7 +119,11 @@ impl Observer {
             figures.insert("cluster".to_owned(), cluster);
         }
         figures.insert("shards".to_owned(), self.snapshots.len().into());
-        figures.insert("ready".to_owned(), admission.is_ready().into());
+        let readiness = self.state();
+        let is_ready = !matches!(readiness, Readiness::NotReady(_));
+        figures.insert("ready".to_owned(), is_ready.into());
+        figures.insert("readiness".to_owned(), readiness.name().into());
+        figures.insert("readiness_reason".to_owned(), readiness.reason().into());
         figures.insert("resident_bytes".to_owned(), process::resident_bytes().into());
         let mut sums: Vec<Class> = Vec::new();
         for class in self.snapshots.iter().flat_map(|snapshot| classes(snapshot)) {
@@ -135,10 +139,16 @@ impl Observer {
         Response::json(Value::Object(figures).to_string())
     }
 
-    /// Returns 200 while the server accepts connections, and 503 while it drains, or while its
-    /// cluster has delivered nothing for 30 s, as its `/readyz` does.
+    /// Returns the answer of the server's `/readyz`: 200 while it is ready or
+    /// [degraded](Readiness::Degraded), else 503.
     pub fn readiness(&self) -> Response {
-        ready(&self.admission, &self.node, self.stalls.panics())
+        self.state().response()
+    }
+
+    /// Returns whether the server is ready for clients, and if not, why.
+    #[must_use]
+    pub fn state(&self) -> Readiness {
+        Readiness::of(&self.admission, &self.node, self.stalls.panics())
     }
 
     fn workers(&self) -> WorkerMetrics {
@@ -252,7 +262,7 @@ struct Figures {
     /// By shard.
     classes: Vec<Vec<Class>>,
     max_connections: usize,
-    ready: bool,
+    readiness: Option<Readiness>,
     workers: WorkerMetrics,
     hub: RemoteCounts,
     /// `None`: no channel has one.
@@ -300,8 +310,12 @@ impl Figures {
         self.load.write(writer);
         self.panics.write(writer);
         self.durations.write(writer);
-        let help = "1 while new connections are accepted, 0 while draining";
-        writer.metric("ready", help, Type::Gauge).sample(&[], u64::from(self.ready));
+        let help = "Whether /readyz answers 200: 0 while draining, or without the cluster";
+        let is_ready = matches!(self.readiness, Some(Readiness::Ready | Readiness::Degraded(_)));
+        writer.metric("ready", help, Type::Gauge).sample(&[], u64::from(is_ready));
+        let help = "Whether the server serves and something is wrong, which /readyz says";
+        let is_degraded = matches!(self.readiness, Some(Readiness::Degraded(_)));
+        writer.metric("degraded", help, Type::Gauge).sample(&[], u64::from(is_degraded));
     }
 
     fn write_classes(

@@ -156,7 +156,15 @@ events! {
         "a handler held up its event loop";
     CLUSTER_REFUSED = "cluster.refused", Warn, process, ["messages", "reason"],
         "so many messages were refused, or have waited for the cluster for too long, since the \
-         last such line: no member gets them";
+         last such line: no member gets them, and their publishers are told";
+    CLUSTER_UNKNOWN = "cluster.unknown", Warn, process, ["messages", "reason"],
+        "so many messages were sent to the cluster, which has not answered, since the last such \
+         line: members have got them or not";
+    CLUSTER_DEGRADED = "cluster.degraded", Warn, process, ["duration", "reason"],
+        "the cluster's server, or a part of it, is away, or does not take messages: its channels \
+         are not served";
+    CLUSTER_UP = "cluster.up", Info, process, ["duration"],
+        "the cluster serves all channels again, after so long";
     CLUSTER_RULES = "cluster.rules", Warn, process, ["servers"],
         "these servers of the cluster have other rules for channels than this one, or none has";
     LIMIT_REACHED = "limit.reached", Warn, process, ["connections", "reason"],

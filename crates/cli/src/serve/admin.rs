@@ -161,6 +161,11 @@ fn history(hub: &Hub, request: &Request<'_>) -> Response {
     };
     let channel = request.param("channel").unwrap_or_default();
     let Some((position, publications)) = hub.history(channel, most) else {
+        if hub.has_history(channel) {
+            let problem = "no client of this server follows the channel, so its history is with \
+                           the cluster alone: ask a server that has members of it";
+            return Response::error(Status::SERVICE_UNAVAILABLE, problem);
+        }
         let problem = "this channel has no history: give it one, for example --channel \
                        'chat.>=close,history=100/5m'";
         return Response::error(Status::NOT_FOUND, problem);

@@ -226,8 +226,12 @@ static KEYS: &[Key] = &[
     Key::new("cluster.prefix", Kind::Text("a name such as \"throng\""), "throng",
         "beginning of all names there: letters, digits, - and _; other applications have others")
         .at_start(),
-    Key::new("cluster.unready_after", OR_NEVER, "30s",
-        "time without delivery after which /readyz answers 503; 0s = never").at_start(),
+    Key::new("cluster.unready_after", OR_NEVER, "0s",
+        "time for which the cluster's server is away, or behind, after which /readyz answers 503 \
+         instead of 200 with the reason; 0s = never").at_start(),
+    Key::new("cluster.require_at_start", Kind::Switch, "false",
+        "fail at the start while the cluster's server cannot be reached, instead of starting with \
+         503 at /readyz until it can").at_start(),
     Key::new("admin.listen", Kind::Address, "",
         "address for operators: /metrics, /stats.json, /livez, /readyz and POST /reload; if not \
          set, there is none")

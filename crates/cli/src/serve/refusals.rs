@@ -1,30 +1,53 @@
-//! What `throng serve` has to say of its cluster: refused messages, and servers with other rules.
+//! What `throng serve` has to say of its cluster: whether it serves, messages that it has lost, and
+//! servers with other rules.
 
 use throng::Running;
 
 use crate::log::Log;
 #[cfg(feature = "redis")]
 use {
-    crate::log::events,
+    crate::log::{Event, events},
     std::time::{Duration, Instant},
 };
 
-/// The shortest time between two lines.
+/// The shortest time between two lines of a kind.
 #[cfg(feature = "redis")]
 const EACH: Duration = Duration::from_secs(10);
 
-/// Logs that messages were refused, whether a client or the program published them, and which
-/// servers have other rules for channels.
+/// Logs that the cluster is away or back, that messages were lost, whether a client or the program
+/// published them, and which servers have other rules for channels.
 #[derive(Default)]
 pub(super) struct Refusals {
-    /// Refused messages that have been logged.
     #[cfg(feature = "redis")]
-    logged: u64,
+    refused: Logged,
     #[cfg(feature = "redis")]
-    last: Option<Instant>,
+    unknown: Logged,
+    /// When it was logged that the cluster does not serve.
+    #[cfg(feature = "redis")]
+    degraded: Option<Instant>,
     /// Servers with other rules that have been logged.
     #[cfg(feature = "redis")]
     differing: Vec<String>,
+}
+
+/// Messages that have been logged, and when.
+#[cfg(feature = "redis")]
+#[derive(Default)]
+struct Logged {
+    messages: u64,
+    last: Option<Instant>,
+}
+
+#[cfg(feature = "redis")]
+impl Logged {
+    fn look(&mut self, messages: u64, event: &'static Event, reason: &str, help: &str, log: &Log) {
+        if messages == self.messages || self.last.is_some_and(|last| last.elapsed() < EACH) {
+            return;
+        }
+        let more = messages - self.messages;
+        log.event(event, help, [("messages", more.into()), ("reason", reason.into())]);
+        (self.messages, self.last) = (messages, Some(Instant::now()));
+    }
 }
 
 impl Refusals {
@@ -44,29 +67,43 @@ impl Refusals {
             log.event(&events::CLUSTER_RULES, remedy, [("servers", servers.into())]);
             self.differing = differing;
         }
-        let refused = cluster.refused();
-        if refused == self.logged || self.last.is_some_and(|last| last.elapsed() < EACH) {
-            return;
+        let trouble = cluster.trouble();
+        match (&trouble, self.degraded) {
+            (Some((time, why)), None) => {
+                log.event(
+                    &events::CLUSTER_DEGRADED,
+                    "channels of the cluster are not served; `throng cluster status` follows it",
+                    [("duration", (*time).into()), ("reason", why.as_str().into())],
+                );
+                self.degraded = Some(Instant::now());
+            }
+            (None, Some(since)) => {
+                log.event(&events::CLUSTER_UP, "", [("duration", since.elapsed().into())]);
+                self.degraded = None;
+            }
+            _ => {}
         }
-        let (reason, remedy) = match cluster.down() {
-            Some((time, why)) => (
-                format!("the cluster has delivered nothing for {} s: {why}", time.as_secs()),
-                "bring the cluster's server back; while_down = \"buffer\" has them wait for 5 s",
-            ),
-            None => (
-                "the cluster's server did not take them in time, or was away for a moment"
-                    .to_owned(),
-                "the cluster's server may be out of memory, or slower than what is published: \
-                 look at its log and at `throng cluster status`",
-            ),
+        let reason = match (cluster.down(), trouble) {
+            (Some((time, why)), _) => {
+                format!("the cluster has delivered nothing for {} s: {why}", time.as_secs())
+            }
+            (None, Some((_, why))) => why,
+            (None, None) => "the cluster's server did not take them in time, or was away for a \
+                             moment"
+                .to_owned(),
         };
-        let messages = refused - self.logged;
-        log.event(
-            &events::CLUSTER_REFUSED,
-            remedy,
-            [("messages", messages.into()), ("reason", reason.into())],
-        );
-        (self.logged, self.last) = (refused, Some(Instant::now()));
+        let help = match cluster.down() {
+            Some(_) => {
+                "bring the cluster's server back; while_down = \"buffer\" has them wait for 5 s"
+            }
+            None => {
+                "the cluster's server may be out of memory, or slower than what is published: \
+                 look at its log and at `throng cluster status`"
+            }
+        };
+        self.refused.look(cluster.refused(), &events::CLUSTER_REFUSED, &reason, help, log);
+        let help = "members may have got them or not: their publishers are told";
+        self.unknown.look(cluster.unknown(), &events::CLUSTER_UNKNOWN, &reason, help, log);
     }
 
     /// Does nothing: a build without the feature has no clusters.

@@ -47,9 +47,8 @@ pub struct Settings {
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
     pub(crate) request_ids: bool,
-    /// URL, prefix, and time without delivery after which the server is not ready.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "it is refused there"))]
-    pub(crate) cluster: Option<(String, String, Duration)>,
+    pub(crate) cluster: Option<ClusterSettings>,
     pub(crate) deflate: Deflate,
     /// `None`: connections are not secured.
     #[cfg(feature = "tls")]
@@ -61,6 +60,16 @@ pub struct Settings {
     pub(crate) log: LogSettings,
     /// Warnings of settings that are valid and hardly intended.
     pub(crate) warnings: Vec<String>,
+}
+
+/// The settings `cluster.*`.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "it is refused there"))]
+pub(crate) struct ClusterSettings {
+    pub(crate) url: String,
+    pub(crate) prefix: String,
+    pub(crate) unready_after: Duration,
+    pub(crate) require_at_start: bool,
 }
 
 /// A pattern and the rules for the channels that match it.
@@ -395,7 +404,7 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
 }
 
 /// Reads the settings `cluster.*`.
-fn cluster(draft: &Draft) -> Option<(String, String, Duration)> {
+fn cluster(draft: &Draft) -> Option<ClusterSettings> {
     let url = draft.get::<Option<String>>("cluster.url")?;
     #[cfg(not(feature = "redis"))]
     draft.wrong("cluster.url", "this build has no clusters: build it with the feature redis");
@@ -404,7 +413,12 @@ fn cluster(draft: &Draft) -> Option<(String, String, Duration)> {
                        have: take wildcards out";
         draft.wrong("wildcards", problem);
     }
-    Some((url, draft.get("cluster.prefix"), draft.get("cluster.unready_after")))
+    Some(ClusterSettings {
+        url,
+        prefix: draft.get("cluster.prefix"),
+        unready_after: draft.get("cluster.unready_after"),
+        require_at_start: draft.get("cluster.require_at_start"),
+    })
 }
 
 /// Reads the scope of a channel's rule.

@@ -10,7 +10,7 @@ use throng::{Cluster, WhileDown};
 
 use super::settings::Members;
 #[cfg(feature = "redis")]
-use super::settings::Scope;
+use super::settings::{ClusterSettings, Scope};
 use super::{Rule, Settings};
 use crate::log::Log;
 use crate::sockets::{self, Listen};
@@ -118,8 +118,12 @@ pub fn configured(app: App, settings: &Settings) -> Server {
 /// Returns the cluster that `settings` describe.
 #[cfg(feature = "redis")]
 fn cluster(settings: &Settings) -> Option<Cluster> {
-    let (url, prefix, unready_after) = settings.cluster.as_ref()?;
-    let cluster = Cluster::redis(url).prefix(prefix).unready_after(*unready_after);
+    let ClusterSettings { url, prefix, unready_after, require_at_start } =
+        settings.cluster.as_ref()?;
+    let cluster = Cluster::redis(url)
+        .prefix(prefix)
+        .unready_after(*unready_after)
+        .require_at_start(*require_at_start);
     let rules = settings.channels.iter();
     Some(rules.fold(cluster, |cluster, Rule { pattern, scope, .. }| match scope {
         Some(Scope::Local) => cluster.local(pattern),

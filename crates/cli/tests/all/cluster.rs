@@ -390,14 +390,6 @@ fn a_server_is_not_ready_when_nothing_is_delivered_for_as_long_as_is_set() {
         Served::start(&["--listen", "127.0.0.1:0", "--cluster", &url, "--set", &set])
     };
     let [soon, never] = ["100ms", "0s"].map(start);
-    let ready = |server: &Served| {
-        let mut stream = dial(server.addresses[0]);
-        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
     assert!(ready(&soon).starts_with("HTTP/1.1 200 "));
     redis.kill();
     eventually("it is not ready, and says why", || {
@@ -406,9 +398,22 @@ fn a_server_is_not_ready_when_nothing_is_delivered_for_as_long_as_is_set() {
         assert!(!answer.contains(&redis.port().to_string()), "{answer}");
         answer.starts_with("HTTP/1.1 503 ") && answer.contains("the cluster has delivered nothing")
     });
-    assert!(ready(&never).starts_with("HTTP/1.1 200 "));
+    let answer = ready(&never);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains("degraded: the cluster has delivered nothing for"), "{answer}");
     redis.run();
     eventually("it is ready again", || ready(&soon).starts_with("HTTP/1.1 200 "));
+    eventually("nothing is wrong", || ready(&never).ends_with("ready\n"));
+}
+
+/// The answer of a server's `/readyz`.
+fn ready(server: &Served) -> String {
+    let mut stream = dial(server.addresses[0]);
+    let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 /// The exit code of `throng cluster status`, and its JSON.
@@ -640,14 +645,55 @@ fn an_event_stream_continues_on_another_server() {
 }
 
 #[test]
-fn a_server_without_its_redis_does_not_start_and_says_why() {
-    let url = "redis://:hidden@127.0.0.1:1";
-    let words = ["serve", "--listen", "127.0.0.1:0", "--cluster", url];
-    let output = crate::support::throng().args(words).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(errors.contains("cluster.url") && errors.contains("127.0.0.1:1"), "{errors}");
-    assert!(!errors.contains("hidden"), "{errors}");
+fn a_server_waits_for_its_redis_and_tells_clients_of_the_cluster_until_it_comes() {
+    let Some(mut redis) = Redis::start("comes", &[]) else { return };
+    let url = redis.url("");
+    redis.kill();
+    let server = server(&url);
+    let answer = ready(&server);
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("has not been there since the start"), "{answer}");
+    let (_, figures) = status(&[&server.addresses[0].to_string()]);
+    assert_eq!(figures[0]["state"], "unlinked", "{figures}");
+    // With a history and without one.
+    for target in ["/ws/log.a?since=", "/ws/log.a", "/ws/chat.a"] {
+        let Got::Close(code, reason) = join(&server, target).next() else { panic!("{target}") };
+        assert_eq!((code, &*reason), (1013, "the cluster does not answer; try again later"));
+    }
+    let mut events = dial(server.addresses[0]);
+    events.write_all(b"GET /sse/chat.a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut status_line = String::new();
+    BufReader::new(&events).read_line(&mut status_line).unwrap();
+    assert!(status_line.starts_with("HTTP/1.1 503 "), "{status_line}");
+    // What the cluster does not carry is served.
+    let (mut one, mut two) = (join(&server, "/ws/here.a"), join(&server, "/ws/here.a"));
+    send_until_one_comes(&mut one, &mut two);
+    redis.run();
+    eventually("it is ready", || ready(&server).ends_with("ready\n"));
+    let (mut one, mut two) = (join(&server, "/ws/chat.a"), join(&server, "/ws/chat.a"));
+    send_until_one_comes(&mut one, &mut two);
+}
+
+#[test]
+fn a_start_that_cannot_succeed_later_ends_with_2_and_one_that_requires_redis_with_1() {
+    let start = |words: &[&str]| {
+        let mut command = crate::support::throng();
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(words);
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains("cluster.url") && !errors.contains("hidden"), "{errors}");
+        (output.status.code(), errors)
+    };
+    let require = ["--set", "cluster.require_at_start=true"];
+    let (code, errors) =
+        start(&[&["--cluster", "redis://:hidden@127.0.0.1:1"], &require[..]].concat());
+    assert!(code == Some(1) && errors.contains("127.0.0.1:1"), "{code:?} {errors}");
+    let Some(redis) = Redis::start("lasting", &["--requirepass", "secret"]) else { return };
+    let (code, errors) = start(&["--cluster", &redis.url(":hidden@")]);
+    assert!(code == Some(2) && errors.contains("password"), "{code:?} {errors}");
+    let (code, errors) =
+        start(&["--cluster", &redis.url(":secret@").replace("redis:", "redis-cluster:")]);
+    assert!(code == Some(2) && errors.contains("not in cluster mode"), "{code:?} {errors}");
 }
 
 /// Opens a stream of events.

@@ -101,6 +101,52 @@ fn a_client_that_publishes_little_is_read_beside_one_that_publishes_more_than_re
 }
 
 #[test]
+fn publishers_whose_accepted_messages_are_lost_are_closed_and_no_others() {
+    let Some(mut redis) = Redis::start("told", &[]) else { return };
+    let server = start(&redis, &[]);
+    let open = |target| Client::connect(server.addresses[0], target);
+    let told = |client: &mut Client| {
+        let Got::Close(code, reason) = client.next() else { panic!("not closed") };
+        assert_eq!(
+            (code, &*reason),
+            (1013, "the cluster does not take messages now; try again later")
+        );
+    };
+    let ready = || {
+        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let Answer { head, body } = exchange(&mut server.dial(), request);
+        (head[9..12].parse::<u16>().unwrap(), String::from_utf8(body).unwrap())
+    };
+    let (mut writer, mut silent) = (open("/ws/log.a"), open("/ws/log.a"));
+    let (mut other, mut reader) = (open("/ws/plain"), open("/ws/plain"));
+    redis.ask("CONFIG SET maxmemory 1");
+    (0..300).for_each(|_| writer.send_text("lost"));
+    eventually("the server is degraded", || {
+        let (status, body) = ready();
+        status == 200 && body.starts_with("degraded: the cluster has not taken all messages")
+    });
+    // Of the channels that work none is concerned.
+    other.send_text("taken");
+    assert!(matches!(reader.next(), Got::Text(text) if text == "taken"));
+    told(&mut writer);
+    assert_eq!(figures(&server)["cluster"]["unknown"], 0);
+    eventually("all are counted", || figures(&server)["cluster"]["refused"] == 300);
+    redis.ask("CONFIG SET maxmemory 0");
+    eventually("the server is ready", || ready() == (200, "ready\n".to_owned()));
+    // Those who have lost nothing are here.
+    let mut writer = open("/ws/log.a");
+    writer.send_text("kept");
+    assert!(matches!(silent.next(), Got::Text(text) if text == "kept"));
+    other.send_text("taken, too");
+    assert!(matches!(reader.next(), Got::Text(text) if text == "taken, too"));
+    // With `buffer`, while Redis is away for longer than messages wait.
+    redis.kill();
+    eventually("the server knows", || figures(&server)["cluster"]["up"] == false);
+    writer.send_text("lost");
+    told(&mut writer);
+}
+
+#[test]
 fn a_publisher_whose_message_is_refused_is_closed_and_the_log_says_why() {
     let Some(mut redis) = Redis::start("refused", &[]) else { return };
     let log = std::env::temp_dir().join(format!("throng-refused-{}.log", std::process::id()));

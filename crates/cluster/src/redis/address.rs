@@ -32,7 +32,7 @@ impl Address {
         for url in split(urls) {
             let (address, shown) = Self::parse(url)?;
             if all.iter().any(|(_, other)| *other == shown) {
-                return Err(StartError(format!(
+                return Err(StartError::lasting(format!(
                     "cluster.url names {shown} twice: each server of a list has a part of the \
                      channels; take one out"
                 )));
@@ -40,7 +40,7 @@ impl Address {
             all.push((address, shown));
         }
         if all.len() > 1 && all.iter().any(|(address, _)| matches!(address, Self::Cluster(_))) {
-            return Err(StartError(
+            return Err(StartError::lasting(
                 "cluster.url has a Redis Cluster among several servers: write its own servers \
                  behind one redis-cluster://, as in redis-cluster://host:port,host:port"
                     .to_owned(),
@@ -53,7 +53,7 @@ impl Address {
     fn parse(url: &str) -> Result<(Self, String), StartError> {
         if let Some(rest) = url.strip_prefix(SENTINELS) {
             let sentinels = sentinels(rest).map_err(|why| {
-                StartError(format!(
+                StartError::lasting(format!(
                     "cluster.url does not name the sentinels of a Redis server: {why}; write \
                      redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master\
                      [/database][?sentinel_user=USER&sentinel_password=PASSWORD]"
@@ -64,14 +64,14 @@ impl Address {
         }
         if let Some(rest) = url.strip_prefix(CLUSTER) {
             return cluster(rest).map_err(|why| {
-                StartError(format!(
+                StartError::lasting(format!(
                     "cluster.url does not name the servers of a Redis Cluster: {why}; write \
                      redis-cluster://[user[:password]@]host[:port][,host[:port]...]"
                 ))
             });
         }
         let wrong = |why: &str| {
-            StartError(format!(
+            StartError::lasting(format!(
                 "cluster.url is not the address of a Redis server: {why}; write \
                  redis://[user[:password]@]host[:port][/database], redis-cluster://..., or \
                  redis-sentinel://..."

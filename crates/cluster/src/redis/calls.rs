@@ -11,7 +11,7 @@ use super::names::Names;
 use super::pool::Reserved;
 use super::scripts::Scripts;
 use super::{Keep, Outgoing};
-use crate::{Answer, Pending, Place};
+use crate::{Answer, Pending, Place, Ticket};
 
 /// Publications in one answer to a node that knows its place; it asks again for the rest.
 const PAGE: usize = 1_000;
@@ -51,6 +51,8 @@ pub(super) struct Tagged {
     pub(super) mark: Option<String>,
     /// The subscriptions that were asked for before it.
     pub(super) after: u64,
+    /// Who learns what becomes of it.
+    pub(super) ticket: Ticket,
 }
 
 /// A question about a channel.
@@ -119,8 +121,26 @@ fn is_left_out(result: &Result<Value, RedisError>) -> bool {
 
 /// Returns whether the server may take a command later that it refuses now: a script of someone
 /// else takes long, memory or disk are full, or replicas are missing.
-fn is_for_now(error: &RedisError) -> bool {
+pub(super) fn is_for_now(error: &RedisError) -> bool {
     ["BUSY", "OOM", "MISCONF", "NOREPLICAS"].iter().any(|code| has_code(error, code))
+}
+
+/// Returns whether this answer to a script proves that it has published nothing: it was not begun,
+/// or met a key of another type. Any other one may come from its last command.
+fn proves_nothing_done(error: &RedisError) -> bool {
+    const CODES: [&str; 7] =
+        ["WRONGTYPE", "NOAUTH", "CROSSSLOT", "DENIED", "READONLY", "LOADING", "MASTERDOWN"];
+    is_for_now(error) || CODES.iter().any(|code| has_code(error, code))
+}
+
+/// Returns whether the server has answered with this error, and executed nothing.
+fn is_proven(error: &RedisError, is_script: bool) -> bool {
+    use ServerErrorKind::{BusyLoading, MasterDown, NoScript, ReadOnly};
+    match error.kind() {
+        ErrorKind::Server(BusyLoading | MasterDown | NoScript | ReadOnly) => true,
+        ErrorKind::Server(_) | ErrorKind::Extension => !is_script || proves_nothing_done(error),
+        _ => false,
+    }
 }
 
 /// Outcome of a publication.
@@ -128,37 +148,45 @@ fn is_for_now(error: &RedisError) -> bool {
 pub(super) enum Outcome {
     Published,
     Refused,
-    /// The server refuses it for now.
-    NotNow,
+    /// The server has begun with it, and failed.
+    Unknown,
+    /// The server refuses it for now, and says so.
+    NotNow(RedisError),
     /// One before it in its channel was refused.
     LeftOut,
     /// The partition is on its way to another master.
     OnTheWay,
     /// The partition has another master.
     Moved(RedisError),
-    /// The connection must not be used any more: it is unknown.
+    /// The connection must not be used any more; the server has not executed it.
     Fatal(RedisError),
+    /// The connection must not be used any more: it is unknown.
+    Broken(RedisError),
 }
 
 /// Returns the outcomes of publications. Those that may be sent again come before all later ones of
 /// their channels: if the server has taken such a one already, they are refused.
 fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) -> Vec<Outcome> {
-    let of = |result: Result<Value, RedisError>| match result {
+    let of = |(result, pending): (Result<Value, RedisError>, &Pending<Tagged>)| match result {
         left if is_left_out(&left) => Outcome::LeftOut,
         Ok(_) => Outcome::Published,
         Err(error) if is_moved(&error) => Outcome::Moved(error),
         Err(error) if is_on_the_way(&error) => Outcome::OnTheWay,
-        Err(error) if is_fatal(&error) => Outcome::Fatal(error),
-        Err(error) if is_for_now(&error) => Outcome::NotNow,
-        Err(_) => Outcome::Refused,
+        Err(error) if is_fatal(&error) && is_proven(&error, pending.is_repeatable) => {
+            Outcome::Fatal(error)
+        }
+        Err(error) if is_fatal(&error) => Outcome::Broken(error),
+        Err(error) if is_for_now(&error) => Outcome::NotNow(error),
+        Err(error) if is_proven(&error, pending.is_repeatable) => Outcome::Refused,
+        Err(_) => Outcome::Unknown,
     };
-    let mut outcomes: Vec<_> = results.into_iter().map(of).collect();
+    let mut outcomes: Vec<_> = results.into_iter().zip(batch).map(of).collect();
     let mut overtaken = HashSet::new();
     for (outcome, pending) in outcomes.iter_mut().zip(batch).rev() {
         let channel = &*pending.item.outgoing.channel;
         match outcome {
             Outcome::Published => drop(overtaken.insert(channel)),
-            Outcome::NotNow | Outcome::OnTheWay | Outcome::Moved(_)
+            Outcome::NotNow(_) | Outcome::OnTheWay | Outcome::Moved(_) | Outcome::Fatal(_)
                 if overtaken.contains(channel) =>
             {
                 *outcome = Outcome::Refused
@@ -362,6 +390,7 @@ mod tests {
             refreshes: true,
             mark: None,
             after: 0,
+            ticket: Ticket::default(),
         };
         Pending { item, bytes: 1, since: 0, is_repeatable: true, is_retry }
     }

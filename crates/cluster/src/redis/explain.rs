@@ -2,6 +2,8 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::StartError;
+
 const PASSWORD: &str = "give the user and password of the server in cluster.url, as in \
                         redis://user:password@host or redis-sentinel://user:password@host/master";
 
@@ -15,16 +17,24 @@ const SHARDED: &str = "a Redis Cluster must have Redis 7.0 or later on all serve
 /// The beginning of the error for a server without sharded pub/sub.
 pub(super) const TOO_OLD: &str = "version";
 
-/// Returns what is wrong and what helps, with the server's own words.
-pub(super) fn explain(shown: &str, error: &RedisError) -> String {
+/// Returns what is wrong and what helps, with the server's own words. Passwords, rights, and the
+/// kind of a server last until someone changes them.
+pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
     let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
+    let is_lasting = is_locked
+        || matches!(
+            error.kind(),
+            ErrorKind::AuthenticationFailed
+                | ErrorKind::RESP3NotSupported
+                | ErrorKind::Server(ServerErrorKind::NoPerm)
+        );
     let remedy = match error.kind() {
         ErrorKind::InvalidClientConfig => {
-            return format!(
+            return StartError::lasting(format!(
                 "cluster.url: {shown} is in cluster mode; write redis-cluster://host:port, \
                  with \
                  one or more of the servers of the Redis Cluster"
-            );
+            ));
         }
         _ if is_locked => PASSWORD,
         _ if has_code(error, "OOM") => FULL,
@@ -40,23 +50,24 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> String {
         ErrorKind::Io => "is it the address of a Redis server, and does it run?",
         _ => "the cluster needs Redis 6.2 or later, or Valkey; docs/cluster.md has the rights",
     };
-    format!("cluster.url: {shown} answers: {error}; {remedy}")
+    let message = format!("cluster.url: {shown} answers: {error}; {remedy}");
+    if is_lasting { StartError::lasting(message) } else { StartError::new(message) }
 }
 
 /// Returns the same for a server of a Redis Cluster.
-pub(super) fn explain_cluster(shown: &str, error: &RedisError) -> String {
+pub(super) fn explain_cluster(shown: &str, error: &RedisError) -> StartError {
     match error.kind() {
-        ErrorKind::InvalidClientConfig => format!(
+        ErrorKind::InvalidClientConfig => StartError::lasting(format!(
             "cluster.url: {shown} is not in cluster mode; write redis://{shown} for a single \
              server, or a list of such for independent ones"
-        ),
+        )),
         ErrorKind::Client if error.to_string().contains(TOO_OLD) => {
-            format!("cluster.url: {shown} answers: {error}; {SHARDED}")
+            StartError::lasting(format!("cluster.url: {shown} answers: {error}; {SHARDED}"))
         }
-        ErrorKind::Server(ServerErrorKind::ClusterDown) => format!(
+        ErrorKind::Server(ServerErrorKind::ClusterDown) => StartError::new(format!(
             "cluster.url: {shown} answers: {error}; `redis-cli --cluster check {shown}` says \
              what is wrong"
-        ),
+        )),
         _ => explain(shown, error),
     }
 }

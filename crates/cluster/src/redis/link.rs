@@ -96,7 +96,7 @@ impl Target {
     /// Returns the servers of a URL, or the partitions of a Redis Cluster.
     pub(super) fn all(settings: Settings) -> Result<Vec<Self>, StartError> {
         let Settings { url, prefix, node } = settings;
-        check_prefix(&prefix).map_err(StartError)?;
+        check_prefix(&prefix).map_err(StartError::lasting)?;
         let mut addresses = Address::parse_all(&url)?;
         if let [(Address::Cluster(_), _)] = &addresses[..]
             && let Some((Address::Cluster(masters), shown)) = addresses.pop()

@@ -114,7 +114,7 @@ impl Masters {
             }
         }
         let slot = self.slots[usize::from(partition)];
-        Err(StartError(format!(
+        Err(StartError::new(format!(
             "cluster.url: servers name each other as the master of slot {slot}"
         )))
     }
@@ -149,7 +149,7 @@ impl Masters {
 
     fn unserved(&self, partition: usize) -> StartError {
         let slot = self.slots[partition];
-        StartError(format!(
+        StartError::new(format!(
             "cluster.url: no server of the Redis Cluster has slot {slot}; `redis-cli --cluster \
              check HOST:PORT` says what is wrong"
         ))
@@ -201,7 +201,7 @@ impl Masters {
                 Ok(Ok(map)) => map,
                 Ok(Err(error)) => {
                     if error.kind() != ErrorKind::Io {
-                        let explained = || StartError(explain_cluster(&shown, &error));
+                        let explained = || explain_cluster(&shown, &error);
                         refused.get_or_insert_with(explained);
                     }
                     failures.push(format!("{shown}: {error}"));
@@ -225,7 +225,7 @@ impl Masters {
             return Ok(());
         }
         let unknown = || {
-            StartError(format!(
+            StartError::new(format!(
                 "cluster.url: no server of the Redis Cluster says which master has slot {} ({}); \
                  are \
              these their addresses, and do they run?",
@@ -272,7 +272,7 @@ impl Masters {
         }
         let shown = format!("{}:{}", to.0, to.1);
         let client = client_at(&self.like, to.clone())
-            .map_err(|error| StartError(format!("cluster.url: {shown}: {error}")))?;
+            .map_err(|error| StartError::new(format!("cluster.url: {shown}: {error}")))?;
         match Shared::connect(&client, to.clone(), names, &self.tags, attempts.last.clone()).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);

@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::partition::partition_of;
-use crate::{Announcement, Control, Place, Tail, WhileDown};
+use crate::{Announcement, Control, Place, Tail, Ticket, Unpublished, WhileDown};
 use events::Events;
 use node::Event;
 use pool::{Pool, Reserved};
@@ -51,7 +51,7 @@ pub use pool::Fill;
 pub use presence::{Listed, RemoteMember};
 pub use reply::{AskError, Reply, block_on, is_thread_of_a_node};
 pub use start::Starter;
-pub use status::{Status, StatusSnapshot};
+pub use status::{Health, Status, StatusSnapshot};
 pub use survey::{Counted, Surveyed};
 
 /// Time for which a node that is stopped goes on publishing what it has accepted.
@@ -158,6 +158,10 @@ pub trait Members: Send + 'static {
     fn rules(&self) -> u64 {
         0
     }
+    /// Publications of a connection that were accepted are lost, or may be.
+    fn unpublished(&mut self, publisher: u64, lost: Unpublished) {
+        let _ = (publisher, lost);
+    }
     /// Answers a question of the program's own; `None`: it does not.
     fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {
         let _ = question;
@@ -165,13 +169,35 @@ pub trait Members: Send + 'static {
     }
 }
 
-/// Error of a node that cannot start.
+/// Error of a node that cannot connect.
 #[derive(Clone, Debug)]
-pub struct StartError(pub(crate) String);
+pub struct StartError {
+    message: String,
+    is_lasting: bool,
+}
+
+impl StartError {
+    /// Creates one that may be over at the next attempt.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_lasting: false }
+    }
+
+    /// Creates one that lasts until someone changes settings.
+    pub(crate) fn lasting(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_lasting: true }
+    }
+
+    /// Returns whether it lasts until settings are changed, here or at the server: a URL that is
+    /// none, a user without the rights or with another password, a server of another kind.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        self.is_lasting
+    }
+}
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -248,6 +274,13 @@ impl Bus {
         &self.status
     }
 
+    /// Returns whether the part of the broker that has a channel has been there since the start.
+    /// Until then no member of the channel can be served.
+    #[must_use]
+    pub fn was_linked(&self, channel: &str) -> bool {
+        self.status.was_part_up(self.part_of(channel))
+    }
+
     /// Notes that a channel has a member.
     pub fn follow(&self, channel: Arc<str>, keep: Option<Keep>) {
         let _ = self.events.send(self.part_of(&channel), Event::Follow(channel, keep));
@@ -272,17 +305,23 @@ impl Bus {
     /// Accepts a publication of a publisher that does not wait; returns false if it is refused.
     #[must_use]
     pub fn publish(&self, outgoing: Outgoing) -> bool {
-        self.publish_by(outgoing, None).is_some()
+        self.publish_by(outgoing, None, Ticket::default()).is_some()
     }
 
-    /// Accepts a publication; `None`: it is refused. A `publisher`, of any number, waits for
-    /// [capacity](Self::await_capacity) when it has used its share of the memory, and may use what
-    /// is reserved for such.
+    /// Accepts a publication; `None`: it is refused, and its ticket says nothing. A `publisher`, of
+    /// any number, waits for [capacity](Self::await_capacity) when it has used its share of the
+    /// memory, and may use what is reserved for such. If what was accepted is lost,
+    /// [`Members::unpublished`] tells that of the ticket.
     #[must_use]
-    pub fn publish_by(&self, outgoing: Outgoing, publisher: Option<u64>) -> Option<Fill> {
+    pub fn publish_by(
+        &self,
+        outgoing: Outgoing,
+        publisher: Option<u64>,
+        ticket: Ticket,
+    ) -> Option<Fill> {
         let part = self.part_of(&outgoing.channel);
         let (fill, reserved) = self.admit(part, &outgoing, publisher)?;
-        if self.events.send(part, Event::Publish(outgoing, reserved)) {
+        if self.events.send(part, Event::Publish(outgoing, reserved, ticket)) {
             return Some(fill);
         }
         self.pool.release(reserved);

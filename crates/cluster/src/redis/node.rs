@@ -22,10 +22,10 @@ use super::calls::{Answered, Outcome, Question, Tagged};
 use super::link::{Link, Target};
 use super::open::Connection;
 use super::pool::{Pool, Reserved};
-use super::signals::Signal;
+use super::signals::{Signal, Signals};
 use super::status::{Counters, Status};
 use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task};
-use crate::{Action, Budget, Interest, Outbox, Sequencer, TAG_BITS};
+use crate::{Action, Budget, Interest, Losses, Outbox, Sequencer, TAG_BITS, Ticket};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -55,7 +55,7 @@ pub(super) enum Event {
     Unfollow(Arc<str>),
     Check(Arc<str>),
     Fetch(Arc<str>),
-    Publish(Outgoing, Reserved),
+    Publish(Outgoing, Reserved, Ticket),
     /// The channel is closed when the node has ended.
     Stop(mpsc::Sender<()>),
     Linked(u64, Result<Link, StartError>),
@@ -133,6 +133,8 @@ pub(super) struct Node {
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
+    /// What publishers are to learn.
+    losses: Losses,
     /// For what the channels hold.
     budget: Budget,
     questions: VecDeque<Question>,
@@ -145,6 +147,8 @@ pub(super) struct Node {
     left: u64,
     /// The last connection for commands.
     last: Option<Connection>,
+    /// Whether the next connection is the first one, so that rights are tried.
+    checks_rights: bool,
     is_linking: bool,
     /// Commands and questions that came while the part was about to connect. Their number is
     /// bounded by that of all questions.
@@ -185,14 +189,23 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Connects for the first time.
+    /// Connects for the first time; returns why it cannot. It tries again when it
+    /// [runs](Self::run).
     pub(super) async fn connect(&mut self) -> Result<(), StartError> {
-        let link = self.target.link(None, self.signals()).await?;
-        link.check_rights(&self.target.names).await?;
+        self.is_linking = true;
         let rules = self.members.borrow().rules();
-        presence::begin(&link, &self.target.names, rules).await?;
-        self.linked(Ok(link));
-        Ok(())
+        let link = first_link(self.target.clone(), rules, self.signals()).await;
+        let failed = link.as_ref().map(drop).map_err(Clone::clone);
+        if failed.is_ok() {
+            self.own.status.set_up(self.own.part);
+        }
+        self.linked(link);
+        failed
+    }
+
+    /// Notes that the rights at the server are known to be there.
+    pub(super) fn skip_checks(&mut self) {
+        self.checks_rights = false;
     }
 
     /// Creates one without a connection.
@@ -202,7 +215,6 @@ impl Node {
         members: Rc<RefCell<Box<dyn Members>>>,
         budget: Budget,
     ) -> Self {
-        own.status.set_up(own.part);
         Self {
             target,
             own,
@@ -212,6 +224,7 @@ impl Node {
             interest: Interest::default(),
             channels: HashMap::new(),
             outbox: Outbox::new(MAX_WAIT),
+            losses: Losses::default(),
             budget,
             questions: VecDeque::new(),
             unanswered: VecDeque::new(),
@@ -219,6 +232,7 @@ impl Node {
             link: None,
             left: 0,
             last: None,
+            checks_rights: true,
             is_linking: false,
             early: Vec::new(),
             controls: 0,
@@ -271,11 +285,12 @@ impl Node {
 
     /// Runs until it is stopped. That of a partition connects from the first event on.
     pub(super) async fn run(mut self, mut events: UnboundedReceiver<Event>) {
-        if self.link.is_none() {
+        if self.target.masters().is_some() {
             let Some(first) = events.recv().await else { return };
             if matches!(first, Event::Stop(_)) {
                 return;
             }
+            self.own.status.set_used(self.own.part);
             self.left = self.now();
             self.handle(first);
         }
@@ -299,7 +314,7 @@ impl Node {
                 tokio::task::yield_now().await;
             } else if self.has_ended() {
                 self.take_leave().await;
-                return self.count_the_rest();
+                return self.settle_the_rest();
             }
         }
     }
@@ -318,7 +333,9 @@ impl Node {
             Event::Fetch(channel) => {
                 self.with_sequence(&channel, |sequence, actions| sequence.fetch(actions));
             }
-            Event::Publish(outgoing, reserved) => drop(self.publish(outgoing, reserved)),
+            Event::Publish(outgoing, reserved, ticket) => {
+                self.publish(outgoing, reserved, ticket);
+            }
             Event::Stop(ended) => {
                 let latest = self.now() + STOP_LIMIT.as_millis() as u64;
                 self.stop.get_or_insert((latest, Vec::new())).1.push(ended);
@@ -409,4 +426,12 @@ impl Node {
         self.probe = None;
         self.settle();
     }
+}
+
+/// Connects, and tries what a node needs at the server.
+async fn first_link(target: Target, rules: u64, signals: Signals) -> Result<Link, StartError> {
+    let link = target.link(None, signals).await?;
+    link.check_rights(&target.names).await?;
+    presence::begin(&link, &target.names, rules).await?;
+    Ok(link)
 }

@@ -69,7 +69,7 @@ pub(super) async fn open_subscribed(
     let mut opened = open(names, (client, shown), before, on_lost, on_push).await?;
     let ways = [probe, names.control(None), names.control(Some(names.node))];
     let subscribed = opened.subscriptions.subscribe(&ways).await;
-    subscribed.map_err(|error| StartError(explain(shown, &error)))?;
+    subscribed.map_err(|error| explain(shown, &error))?;
     Ok(opened)
 }
 
@@ -85,8 +85,8 @@ pub(super) async fn open(
     let explain = if names.is_partition { explain_cluster } else { explain };
     let open = try_open(names, client, before, on_lost, on_push);
     match tokio::time::timeout(LIMIT, open).await {
-        Ok(open) => open.map_err(|error| StartError(explain(shown, &error))),
-        Err(_) => Err(StartError(format!(
+        Ok(open) => open.map_err(|error| explain(shown, &error)),
+        Err(_) => Err(StartError::new(format!(
             "cluster.url: no answer from {shown} within {LIMIT:?}; is it the address of a \
              Redis server, and does a firewall let the connection through?"
         ))),

@@ -23,6 +23,10 @@ pub enum AskError {
     NoAnswer,
     /// The broker has answered with this error.
     Failed(String),
+    /// The broker has not taken the message: no member gets it.
+    Refused,
+    /// The message was sent, and the broker has not answered: members may get it.
+    Unknown,
     /// The answer would come from the thread that is to wait for it.
     OwnThread,
 }
@@ -33,6 +37,10 @@ impl fmt::Display for AskError {
             Self::Busy => f.write_str("too many questions wait for the cluster; try again later"),
             Self::NoAnswer => f.write_str("the cluster does not answer; try again later"),
             Self::Failed(why) => write!(f, "the cluster answers: {why}"),
+            Self::Refused => f.write_str("the message was refused; try again later"),
+            Self::Unknown => f.write_str(
+                "the cluster has not answered: whether it has taken the message is unknown",
+            ),
             Self::OwnThread => f.write_str(
                 "an answer of the cluster cannot be waited for on its own thread; use another one",
             ),

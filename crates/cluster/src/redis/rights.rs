@@ -14,10 +14,10 @@ impl Link {
     /// Tries what the node will need.
     pub(super) async fn check_rights(&self, names: &Names) -> Result<(), StartError> {
         let refused = self.refused(names).await;
-        let refused = refused.map_err(|error| StartError(explain(&self.shown, &error)))?;
+        let refused = refused.map_err(|error| explain(&self.shown, &error))?;
         let Some((_, answer)) = refused.first() else { return Ok(()) };
         let rights: Vec<_> = refused.iter().map(|(name, _)| format!("+{name}")).collect();
-        Err(StartError(format!(
+        Err(StartError::lasting(format!(
             "cluster.url: {} answers: {answer}; give the user the rights {} (docs/cluster.md lists \
              all)",
             self.shown,

@@ -108,7 +108,7 @@ impl Sentinels {
             let (host, port) = &asked.address;
             let shown = format!("{host}:{port}, the master of sentinel {}", sentinel.shown);
             let client = client_at(&self.server, asked.address.clone())
-                .map_err(|error| StartError(format!("cluster.url: {shown}: {error}")))?;
+                .map_err(|error| StartError::new(format!("cluster.url: {shown}: {error}")))?;
             let server = (&client, &*shown);
             match open_subscribed(names, server, before.clone(), signals.clone()).await {
                 Ok(opened) => {
@@ -119,7 +119,7 @@ impl Sentinels {
                 Err(error) => drop(refused.get_or_insert(error)),
             }
         }
-        Err(refused.unwrap_or_else(|| StartError(self.explain(&failures))))
+        Err(refused.unwrap_or_else(|| self.explain(&failures)))
     }
 
     /// Asks a sentinel where the master is, and to tell when that changes.
@@ -182,14 +182,14 @@ impl Sentinels {
     }
 
     /// Returns why no sentinel has named the master, and what helps.
-    fn explain(&self, failures: &[(&str, Failure)]) -> String {
+    fn explain(&self, failures: &[(&str, Failure)]) -> StartError {
         let master = &self.master;
         let unknown = failures.iter().find(|(_, failure)| matches!(failure, Failure::Unknown));
         if let Some((shown, _)) = unknown {
-            return format!(
+            return StartError::new(format!(
                 "cluster.url: the sentinel {shown} knows no master named {master:?}; write the \
                  name that `sentinel monitor` gives it in the configuration of the sentinels"
-            );
+            ));
         }
         let answered = failures.iter().find_map(|(shown, failure)| match failure {
             Failure::Redis(error) if error.kind() != ErrorKind::Io => Some((shown, error)),
@@ -210,16 +210,26 @@ impl Sentinels {
                 ErrorKind::RESP3NotSupported => "the cluster needs Redis 6.2 or later, or Valkey",
                 _ => "is it a sentinel? Its port is 26379 unless it has another",
             };
-            return format!("cluster.url: the sentinel {shown} answers: {error}; {remedy}");
+            let message = format!("cluster.url: the sentinel {shown} answers: {error}; {remedy}");
+            let is_lasting = is_locked
+                || matches!(
+                    error.kind(),
+                    ErrorKind::RESP3NotSupported | ErrorKind::Server(ServerErrorKind::NoPerm)
+                );
+            return if is_lasting {
+                StartError::lasting(message)
+            } else {
+                StartError::new(message)
+            };
         }
         let each = failures.iter().map(|(shown, failure)| match failure {
             Failure::Redis(error) => format!("{shown}: {error}"),
             Failure::Unknown | Failure::Silent => format!("{shown}: no answer in {ASK:?}"),
         });
         let each: Vec<_> = each.collect();
-        format!(
+        StartError::new(format!(
             "cluster.url: no sentinel answers ({}); are these their addresses, and do they run?",
             each.join("; ")
-        )
+        ))
     }
 }

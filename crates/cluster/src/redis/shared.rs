@@ -37,7 +37,7 @@ impl From<(&str, RedisError)> for Refusal {
     fn from((shown, error): (&str, RedisError)) -> Self {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(error),
-            _ => Self::Failed(StartError(explain_cluster(shown, &error))),
+            _ => Self::Failed(explain_cluster(shown, &error)),
         }
     }
 }

@@ -4,9 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::{JoinSet, LocalSet};
+use tokio::sync::oneshot;
+use tokio::task::{JoinSet, LocalSet, spawn_local};
+use tokio::time::sleep;
 
 use super::events::{Events, Relayed};
 use super::link::Target;
@@ -21,6 +24,9 @@ use crate::partition::servers_of;
 
 /// Memory for publications that wait until the broker has answered a question about their channel.
 const MAX_HELD_BYTES: usize = 16 << 20;
+
+/// Time between attempts to find the masters of a Redis Cluster that was not there at the start.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A part of a node that does not run yet.
 #[derive(Debug)]
@@ -70,13 +76,23 @@ impl Starter {
     /// # Errors
     /// A server cannot be reached, does not let the node in, or is not one that it can use.
     pub fn start(self, members: impl Members) -> Result<(), StartError> {
-        self.start_with(Box::new(members))
+        self.start_with(Box::new(members), true)
     }
 
-    fn start_with(mut self, members: Box<dyn Members>) -> Result<(), StartError> {
+    /// Starts the node's thread, and waits for the first attempt to connect. A node that cannot
+    /// connect yet goes on trying.
+    ///
+    /// # Errors
+    /// A server does not let the node in, or is not one that it can use: such an error
+    /// [lasts](StartError::is_lasting).
+    pub fn start_or_wait(self, members: impl Members) -> Result<(), StartError> {
+        self.start_with(Box::new(members), false)
+    }
+
+    fn start_with(mut self, members: Box<dyn Members>, requires: bool) -> Result<(), StartError> {
         let (started, outcome) = std::sync::mpsc::channel();
         let cannot = |error: std::io::Error| {
-            StartError(format!("cannot start the cluster's thread: {error}"))
+            StartError::new(format!("cannot start the cluster's thread: {error}"))
         };
         if let Some(relayed) = self.relayed.take() {
             relayed.start().map_err(cannot)?;
@@ -87,37 +103,71 @@ impl Starter {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => {
-                    LocalSet::new().block_on(&runtime, self.run(members, &started));
+                    LocalSet::new().block_on(&runtime, self.run(members, requires, &started));
                 }
                 Err(error) => drop(started.send(Err(cannot(error)))),
             }
         };
         std::thread::Builder::new().name("cluster".to_owned()).spawn(run).map_err(cannot)?;
-        outcome.recv().unwrap_or_else(|_| Err(StartError("the cluster's thread ended".to_owned())))
+        outcome
+            .recv()
+            .unwrap_or_else(|_| Err(StartError::new("the cluster's thread ended".to_owned())))
     }
 
     /// Runs until all parts have ended, or one of them has panicked.
-    async fn run(self, members: Box<dyn Members>, started: &Sender<Result<(), StartError>>) {
+    async fn run(
+        self,
+        members: Box<dyn Members>,
+        requires: bool,
+        started: &Sender<Result<(), StartError>>,
+    ) {
         let Self { bus, parts, held, .. } = self;
-        let members = Rc::new(RefCell::new(members));
-        let mut all = JoinSet::new();
-        if let Parts::Partitions = bus.parts
-            && let Err(error) = try_masters(&parts).await
-        {
-            return drop(started.send(Err(error)));
+        let is_error = |error: &StartError| requires || error.is_lasting();
+        let is_cluster = matches!(bus.parts, Parts::Partitions);
+        let mut are_known = false;
+        if is_cluster {
+            let targets: Vec<_> = parts.iter().map(|part| part.target.clone()).collect();
+            match try_masters(&targets).await {
+                Err(error) if is_error(&error) => return drop(started.send(Err(error))),
+                tried => {
+                    are_known = tried.is_ok();
+                    bus.status
+                        .set_unused(tried.as_ref().map(drop).map_err(|error| &*error.message));
+                }
+            }
+            if !are_known {
+                spawn_local(find_masters(targets, Arc::clone(&bus.status)));
+            }
         }
+        let members = Rc::new(RefCell::new(members));
+        let (mut all, mut attempts) = (JoinSet::new(), Vec::new());
         for (number, Part { target, events, receiver }) in parts.into_iter().enumerate() {
             let (status, pool) = (Arc::clone(&bus.status), Arc::clone(&bus.pool));
             let own = Own { part: number as u16, events, status, pool };
             let mut node = Node::new(target, own, Rc::clone(&members), held.clone());
-            if !matches!(bus.parts, Parts::Partitions)
-                && let Err(error) = node.connect().await
-            {
-                return drop(started.send(Err(error)));
+            let (attempted, attempt) = oneshot::channel();
+            if is_cluster {
+                if are_known {
+                    node.skip_checks();
+                }
+            } else {
+                attempts.push(attempt);
             }
-            all.spawn_local(node.run(receiver));
+            all.spawn_local(async move {
+                if !is_cluster {
+                    let _ = attempted.send(node.connect().await);
+                }
+                node.run(receiver).await;
+            });
         }
-        if let Parts::Partitions = bus.parts {
+        for attempt in attempts {
+            match attempt.await {
+                Ok(Err(error)) if is_error(&error) => return drop(started.send(Err(error))),
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+        if is_cluster {
             let _ = bus.events.send(bus.part_of_nodes(), Event::Begin);
         }
         let _ = started.send(Ok(()));
@@ -125,11 +175,23 @@ impl Starter {
     }
 }
 
+/// Goes on trying until a Redis Cluster is there: partitions that are used try by themselves.
+async fn find_masters(targets: Vec<Target>, status: Arc<Status>) {
+    loop {
+        sleep(TRY_AGAIN).await;
+        let tried = try_masters(&targets).await;
+        status.set_unused(tried.as_ref().map(drop).map_err(|error| &*error.message));
+        if tried.is_ok() {
+            return;
+        }
+    }
+}
+
 /// Connects to each master of a Redis Cluster, and tries what a node needs there.
-async fn try_masters(parts: &[Part]) -> Result<(), StartError> {
-    let Some(masters) = parts.first().and_then(|part| part.target.masters()) else { return Ok(()) };
+async fn try_masters(targets: &[Target]) -> Result<(), StartError> {
+    let Some(masters) = targets.first().and_then(Target::masters) else { return Ok(()) };
     for partition in masters.all().await? {
-        let target = &parts[usize::from(partition)].target;
+        let target = &targets[usize::from(partition)];
         let link = target.link(None, Signals::new(0, drop)).await?;
         link.check_rights(&target.names).await?;
     }

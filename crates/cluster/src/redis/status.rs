@@ -46,11 +46,40 @@ struct Part {
     /// The name of a server; a partition has none.
     name: Option<String>,
     up: AtomicBool,
-    /// Since when nothing is delivered, and why.
-    down: Mutex<Option<(Instant, String)>>,
+    /// Whether it has ever delivered.
+    was_up: AtomicBool,
+    /// Whether a partition was ever used: one that was not counts as its cluster does.
+    is_used: AtomicBool,
+    /// Whether something is behind, so that an answer need not take the lock to say it is not.
+    is_behind: AtomicBool,
+    troubles: Mutex<Troubles>,
     channels: AtomicU64,
     /// Nodes whose rules for channels are others.
     differing: Mutex<Vec<String>>,
+}
+
+/// Since when something is the case, and why.
+type Trouble = Option<(Instant, String)>;
+
+/// What is wrong with a part.
+#[derive(Debug, Default)]
+struct Troubles {
+    /// It delivers nothing.
+    down: Trouble,
+    /// It does not take what is published, though it delivers.
+    behind: Trouble,
+}
+
+/// The state of the broker, as a node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It delivers, and takes what is published.
+    Up,
+    /// It was there, and a part of it delivers nothing for so long, or does not take what is
+    /// published, for this reason. Channels of other parts are not concerned.
+    Degraded(Duration, String),
+    /// No part of it has delivered since the start, which is so long ago, for this reason.
+    Unlinked(Duration, String),
 }
 
 /// The figures of a node at one moment.
@@ -65,9 +94,9 @@ pub struct StatusSnapshot {
     pub probe_failures: u64,
     /// Publications that the broker has acknowledged.
     pub published: u64,
-    /// Publications that were refused, or waited for too long.
+    /// Publications that the broker has not taken: they were refused, or waited for too long.
     pub refused: u64,
-    /// Publications without history that were on their way when the connection was lost.
+    /// Publications that were sent and not answered, so that the broker may have them.
     pub unknown: u64,
     /// Times that the broker has refused a publication for now: it is sent again.
     pub postponed: u64,
@@ -108,7 +137,10 @@ impl Status {
         let part = |name| Part {
             name,
             up: AtomicBool::new(false),
-            down: Mutex::new(None),
+            was_up: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
+            troubles: Mutex::default(),
             channels: AtomicU64::new(0),
             differing: Mutex::default(),
         };
@@ -129,9 +161,39 @@ impl Status {
     /// Returns for how long a part of the broker has delivered nothing, and why.
     #[must_use]
     pub fn down(&self) -> Option<(Duration, String)> {
-        let down: Vec<_> = self.parts.iter().filter_map(Part::down).collect();
-        let since = down.iter().map(|(since, _)| *since).min()?;
-        Some((since.elapsed(), self.explain(down.into_iter().map(|(_, why)| why).collect())))
+        self.longest(|troubles| troubles.down.as_ref())
+    }
+
+    /// Returns the state of the broker: the one judgement of it, for all who ask.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let troubles = self.longest(|troubles| troubles.down.as_ref().or(troubles.behind.as_ref()));
+        match troubles {
+            None => Health::Up,
+            Some((time, why)) if self.was_linked() => Health::Degraded(time, why),
+            Some((time, why)) => Health::Unlinked(time, why),
+        }
+    }
+
+    /// Returns whether any part has delivered since the start.
+    #[must_use]
+    pub fn was_linked(&self) -> bool {
+        self.parts.iter().any(|part| part.was_up.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn was_part_up(&self, part: u16) -> bool {
+        self.parts[usize::from(part)].was_up.load(Ordering::Relaxed)
+    }
+
+    /// Returns since when parts have such a trouble, and why.
+    fn longest(
+        &self,
+        trouble: fn(&Troubles) -> Option<&(Instant, String)>,
+    ) -> Option<(Duration, String)> {
+        let all = self.parts.iter().filter_map(|part| part.trouble(trouble));
+        let all: Vec<_> = all.collect();
+        let since = all.iter().map(|(since, _)| *since).min()?;
+        Some((since.elapsed(), self.explain(all.into_iter().map(|(_, why)| why).collect())))
     }
 
     /// Returns why these parts deliver nothing, each reason once.
@@ -164,7 +226,8 @@ impl Status {
 
     pub(super) fn set_up(&self, part: u16) {
         let part = &self.parts[usize::from(part)];
-        *part.lock() = None;
+        part.lock().down = None;
+        part.was_up.store(true, Ordering::Relaxed);
         part.up.store(true, Ordering::Relaxed);
     }
 
@@ -172,9 +235,37 @@ impl Status {
     pub(super) fn set_down(&self, part: u16, why: &str) {
         let part = &self.parts[usize::from(part)];
         part.up.store(false, Ordering::Relaxed);
-        let mut down = part.lock();
-        let since = down.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-        *down = Some((since, why.to_owned()));
+        note(&mut part.lock().down, why);
+    }
+
+    /// Notes that a part does not take what is published, and why, or that it does.
+    pub(super) fn set_behind(&self, part: u16, why: Option<&str>) {
+        let part = &self.parts[usize::from(part)];
+        if why.is_none() && !part.is_behind.load(Ordering::Relaxed) {
+            return;
+        }
+        part.is_behind.store(why.is_some(), Ordering::Relaxed);
+        let behind = &mut part.lock().behind;
+        match why {
+            Some(why) => note(behind, why),
+            None => *behind = None,
+        }
+    }
+
+    pub(super) fn set_used(&self, part: u16) {
+        self.parts[usize::from(part)].is_used.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that partitions which were not used yet can be connected, or why not.
+    pub(super) fn set_unused(&self, can: Result<(), &str>) {
+        for (number, part) in self.parts.iter().enumerate() {
+            if !part.is_used.load(Ordering::Relaxed) {
+                match can {
+                    Ok(()) => self.set_up(number as u16),
+                    Err(why) => self.set_down(number as u16, why),
+                }
+            }
+        }
     }
 
     pub(super) fn set_all_down(&self, why: &str) {
@@ -237,20 +328,29 @@ impl Part {
         self.up.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
-        self.down.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Troubles> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns since when it has delivered nothing, and why, with its name.
-    fn down(&self) -> Option<(Instant, String)> {
-        let down = self.lock();
-        let (since, why) = down.as_ref()?;
+    /// Returns since when it has such a trouble, and why, with its name.
+    fn trouble(
+        &self,
+        trouble: fn(&Troubles) -> Option<&(Instant, String)>,
+    ) -> Option<(Instant, String)> {
+        let troubles = self.lock();
+        let (since, why) = trouble(&troubles)?;
         let why = match &self.name {
             Some(name) => format!("{name}: {why}"),
             None => why.clone(),
         };
         Some((*since, why))
     }
+}
+
+/// Keeps the time at which it began.
+fn note(trouble: &mut Trouble, why: &str) {
+    let since = trouble.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+    *trouble = Some((since, why.to_owned()));
 }
 
 #[cfg(test)]
@@ -262,6 +362,34 @@ mod tests {
         let status = Status::new(names, Arc::new(Pool::new(1)), Budget::new(1));
         (0..status.parts.len()).for_each(|part| status.set_up(part as u16));
         status
+    }
+
+    #[test]
+    fn a_node_is_degraded_only_when_a_part_was_there_and_that_is_away_or_behind() {
+        let names = vec![Some("a:1".to_owned()), Some("b:2".to_owned())];
+        let status = Status::new(names, Arc::new(Pool::new(1)), Budget::new(1));
+        status.set_all_down("refused");
+        let health = || match status.health() {
+            Health::Up => ("up", String::new()),
+            Health::Degraded(_, why) => ("degraded", why),
+            Health::Unlinked(_, why) => ("unlinked", why),
+        };
+        assert_eq!(health(), ("unlinked", "2 of 2 servers: a:1: refused; b:2: refused".to_owned()));
+        status.set_up(1);
+        assert_eq!(health(), ("degraded", "1 of 2 servers: a:1: refused".to_owned()));
+        status.set_up(0);
+        assert_eq!(health(), ("up", String::new()));
+        status.set_behind(0, Some("OOM"));
+        assert!(status.is_up() && status.down().is_none());
+        assert_eq!(health(), ("degraded", "1 of 2 servers: a:1: OOM".to_owned()));
+        status.set_down(0, "closed");
+        assert_eq!(health().1, "1 of 2 servers: a:1: closed");
+        status.set_up(0);
+        assert_eq!(health().1, "1 of 2 servers: a:1: OOM", "it may be full still");
+        status.set_behind(0, None);
+        assert_eq!(health().0, "up");
+        status.set_all_down("away");
+        assert_eq!(health().0, "degraded");
     }
 
     #[test]

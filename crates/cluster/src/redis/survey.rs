@@ -14,6 +14,7 @@ use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Outgoing};
 use crate::announcement::number;
 use crate::survey::{Content, MAX_CONTENT, Survey};
+use crate::{PublishOutcome, Ticket};
 
 /// Nodes whose answers to one question are counted.
 const MAX_ANSWERS: usize = 4_096;
@@ -162,11 +163,6 @@ impl State {
     }
 }
 
-/// The answer about a publication that the broker does not have.
-fn refused() -> AskError {
-    AskError::Failed("the message was refused".to_owned())
-}
-
 /// Returns when a question that is asked now is given up.
 fn due_in(limit: Duration) -> Instant {
     Instant::now() + limit.min(LIMIT)
@@ -213,7 +209,7 @@ impl Bus {
             let event = Event::Publish(outgoing, reserved, limit.min(LIMIT), waiting);
             let _ = self.events.send(part, node::Event::Survey(event));
         } else {
-            waiting.answer(Err(refused()));
+            waiting.answer(Err(AskError::Refused));
         }
         reply
     }
@@ -229,7 +225,7 @@ impl Node {
             }
             Event::Publish(outgoing, reserved, limit, waiting) => {
                 let channel = Arc::clone(&outgoing.channel);
-                if let Some(number) = self.publish(outgoing, reserved) {
+                if let Some(number) = self.publish(outgoing, reserved, Ticket::default()) {
                     let unpublished = Unpublished { channel, limit, waiting };
                     self.survey.unpublished.insert(number, unpublished);
                 }
@@ -260,15 +256,15 @@ impl Node {
         }
     }
 
-    /// Notes that publications have an outcome: the receivers of those that were published are
-    /// counted.
-    pub(super) fn count_receivers(&mut self, numbers: &[(u64, bool)]) {
-        for (number, is_published) in numbers {
-            let Some(one) = self.survey.unpublished.remove(number) else { continue };
-            match is_published {
-                true => self.count_all(&one.channel, due_in(one.limit), one.waiting),
-                false => one.waiting.answer(Err(refused())),
+    /// Notes that a publication has an outcome: the receivers of one that was published are counted.
+    pub(super) fn count_receivers(&mut self, number: u64, outcome: PublishOutcome) {
+        let Some(one) = self.survey.unpublished.remove(&number) else { return };
+        match outcome {
+            PublishOutcome::Taken => {
+                self.count_all(&one.channel, due_in(one.limit), one.waiting);
             }
+            PublishOutcome::Refused => one.waiting.answer(Err(AskError::Refused)),
+            PublishOutcome::Unknown => one.waiting.answer(Err(AskError::Unknown)),
         }
     }
 

@@ -7,6 +7,7 @@ mod kept;
 mod lost;
 mod network;
 mod nodes;
+mod outcomes;
 mod presence;
 mod redis;
 mod redis_cluster;

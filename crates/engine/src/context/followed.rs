@@ -11,6 +11,18 @@ use crate::pubsub::history::{Joined as Place, Recovery, Since};
 use crate::pubsub::relay::Joined;
 
 impl Core {
+    /// Closes a connection that is to be a member of a channel whose broker was never there: it
+    /// would get nothing, and not learn so. Returns whether it was.
+    pub(super) fn turn_away(&mut self, id: ConnId, channel: &str) -> bool {
+        let is_linked = self.remote.was_linked(channel);
+        if !is_linked {
+            let reason = EndReason::Cluster;
+            self.connections.note_fault(id, Fault::Ended(reason));
+            self.close(id, reason.code().get(), reason.text());
+        }
+        !is_linked
+    }
+
     /// Adds a connection to a channel that a broker carries. If this process does not follow its
     /// sequence yet, or the client is ahead of it, the outcome is pending.
     pub(super) fn join_followed(

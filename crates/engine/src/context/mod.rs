@@ -454,9 +454,10 @@ impl<'a> Cx<'a> {
     }
 
     /// Adds this connection to the channel of exactly this name; returns false if it was a member,
-    /// or is closing. It gets what is published from now on.
+    /// or is closing: as one is from now on that wants a channel whose broker was never there. It
+    /// gets what is published from now on.
     pub fn subscribe(&mut self, channel: &str) -> bool {
-        if self.can_subscribe() {
+        if self.can_join(channel) {
             self.core.begin_join(self.id, channel, false);
         }
         self.subscribe_announced(channel)
@@ -466,7 +467,7 @@ impl<'a> Cx<'a> {
     /// [announced](Remote::announce): what waits for this shard was published behind that.
     pub fn subscribe_announced(&mut self, channel: &str) -> bool {
         let joined =
-            self.can_subscribe() && self.core.channels.subscribe(self.id.slot() as u32, channel);
+            self.can_join(channel) && self.core.channels.subscribe(self.id.slot() as u32, channel);
         if joined {
             self.core.enter(self.id, channel, "");
         }
@@ -512,7 +513,7 @@ impl<'a> Cx<'a> {
     /// Adds this connection to a channel as [`Cx::subscribe_since`] does, with information about it
     /// for those who ask for the channel's presence.
     pub fn subscribe_as(&mut self, channel: &str, since: impl Into<Since>, info: &str) -> Recovery {
-        if !self.can_subscribe() {
+        if !self.can_join(channel) {
             return Recovery::default();
         }
         let recovery = self.core.join_at(self.id, channel, since.into());
@@ -535,6 +536,10 @@ impl<'a> Cx<'a> {
         if let Some(conn) = self.core.connections.table.conn_mut(self.id) {
             conn.set(flag::OFFSETS, on);
         }
+    }
+
+    fn can_join(&mut self, channel: &str) -> bool {
+        self.can_subscribe() && !self.core.turn_away(self.id, channel)
     }
 
     fn can_subscribe(&self) -> bool {

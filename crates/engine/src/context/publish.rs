@@ -12,6 +12,7 @@ use crate::conn::stage::Stage;
 use crate::connections::Connections;
 use crate::connections::send::Published;
 use crate::context::Core;
+use crate::message::EndReason;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
@@ -182,6 +183,8 @@ impl Core {
                         .as_deref()
                         .is_none_or(|channel| channels.gets(id.slot() as u32, channel))
             }
+            // It is closed.
+            Receivers::Hole(_) => false,
             Receivers::Any => true,
         };
         if is_receiver {
@@ -437,6 +440,16 @@ impl Core {
                         && Some(id) != *except
                     {
                         connections.miss(id, of, count);
+                    }
+                });
+            }
+            Receivers::Hole(channel) => {
+                let connections = &mut self.connections;
+                self.channels.matching(channel, |slot| {
+                    if let Some(id) = connections.table.in_slot(slot)
+                        && matches!(connections.table.stage(id), Stage::Open | Stage::Events)
+                    {
+                        connections.fail_for(id, EndReason::Loss);
                     }
                 });
             }

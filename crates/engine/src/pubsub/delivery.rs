@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::outbox::sent::Sent;
+use crate::pubsub::relay::{Carried, CarriedOutcome};
 
 /// Outcome of one publication or broadcast, counted by receiver. Every receiver is in exactly one
 /// count.
@@ -20,7 +21,8 @@ pub struct Delivery {
     /// Not sent: the receiver is closing.
     pub closed: u64,
     /// Shards whose mailbox was full, or that have stopped: none of their receivers gets the
-    /// message, and their number is unknown.
+    /// message, and their number is unknown. A broker that has not taken the message counts here,
+    /// too, and one of which that is [unknown](Receipt::is_unknown).
     pub unreached: u64,
 }
 
@@ -61,6 +63,8 @@ enum Counts {
     /// No other shard had receivers.
     Known(Delivery),
     Awaited(Arc<Tally>),
+    /// A broker has the publication, and does the rest.
+    Carried(Arc<dyn Carried>),
     /// Receipts of several publications.
     Several(Arc<[Receipt]>),
 }
@@ -104,16 +108,24 @@ impl Receipt {
         Self { counts: Counts::Known(delivery) }
     }
 
+    /// Creates the receipt of a publication that a broker carries.
+    pub(crate) fn carried(carried: Arc<dyn Carried>) -> Self {
+        Self { counts: Counts::Carried(carried) }
+    }
+
     /// Creates the receipt of several publications.
     pub(crate) fn of_all(receipts: Vec<Self>) -> Self {
         Self { counts: Counts::Several(receipts.into()) }
     }
 
-    /// Returns the counts of all shards, if all have counted.
+    /// Returns the counts of all shards, if all have counted. Of a channel that a broker carries
+    /// receivers are not counted: it is complete when the broker has the message, or is known not
+    /// to take it, or has not answered within some seconds.
     #[must_use]
     pub fn total(&self) -> Option<Delivery> {
         let tally = match &self.counts {
             Counts::Known(delivery) => return Some(*delivery),
+            Counts::Carried(carried) => return carried.outcome().map(of_outcome),
             Counts::Awaited(tally) => tally,
             Counts::Several(all) => return sum(all.iter().map(Self::total)),
         };
@@ -121,14 +133,27 @@ impl Receipt {
         (sum.missing == 0).then_some(sum.so_far)
     }
 
-    /// Returns whether the broker that carries the channel did not take the publication: no member
-    /// gets it, in any process.
+    /// Returns whether it is known that the broker which carries the channel does not take the
+    /// publication: no member gets it, in any process. That is so at once while the broker is away,
+    /// and [later](Self::total) for one that has waited for the broker for too long.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         match &self.counts {
             Counts::Known(delivery) => delivery.unreached > 0,
+            Counts::Carried(carried) => carried.outcome() == Some(CarriedOutcome::Refused),
             Counts::Awaited(_) => false,
             Counts::Several(all) => all.iter().any(Self::is_refused),
+        }
+    }
+
+    /// Returns whether the broker that carries the channel was sent the publication and has not
+    /// answered: members may get it or not.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        match &self.counts {
+            Counts::Known(_) | Counts::Awaited(_) => false,
+            Counts::Carried(carried) => carried.outcome() == Some(CarriedOutcome::Unknown),
+            Counts::Several(all) => all.iter().any(Self::is_unknown),
         }
     }
 
@@ -144,6 +169,7 @@ impl Receipt {
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Delivery> {
         let tally = match &self.counts {
             Counts::Known(delivery) => return Some(*delivery),
+            Counts::Carried(carried) => return carried.wait_until(deadline).map(of_outcome),
             Counts::Awaited(tally) => tally,
             Counts::Several(all) => {
                 return sum(all.iter().map(|receipt| receipt.wait_until(deadline)));
@@ -163,6 +189,12 @@ impl Receipt {
         }
         Some(sum.so_far)
     }
+}
+
+/// Returns the counts of a publication that a broker carries.
+fn of_outcome(outcome: CarriedOutcome) -> Delivery {
+    let unreached = u64::from(outcome != CarriedOutcome::Taken);
+    Delivery { unreached, ..Delivery::default() }
 }
 
 /// Adds up counts, if all are known.

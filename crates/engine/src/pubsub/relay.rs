@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Instant;
 
 use throng_io::{ConnId, Waker};
 
@@ -20,15 +21,19 @@ pub trait Relay: Any + Debug + Send + Sync {
     fn carries(&self, channel: &str) -> bool;
 
     /// Takes a publication; `None`: it cannot. A `publisher` is a connection that is not read while
-    /// its part of the way to the broker is [crowded](RelayFill::Crowded), and may use what is
-    /// reserved for such.
+    /// its part of the way to the broker is [crowded](RelayFill::Crowded), may use what is
+    /// reserved for such, and learns if what was taken is lost.
     fn publish(
         &self,
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
         publisher: Option<ConnId>,
-    ) -> Option<RelayFill>;
+    ) -> Option<(RelayFill, Arc<dyn Carried>)>;
+
+    /// Returns whether the broker has been there for this channel since the start. Until then no
+    /// member is admitted.
+    fn was_linked(&self, channel: &str) -> bool;
 
     /// Registers `waker` to be woken when the way to this part of the broker is not crowded any
     /// more; returns false if it is not. It replaces the one that the same `sender` has given for
@@ -49,6 +54,27 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// `announces` it comes back to members of all processes, by
     /// [`Remote::announce_followed`](crate::Remote::announce_followed).
     fn present(&self, presence: CarriedPresence<'_>);
+}
+
+/// What becomes of a publication that a broker carries: known once the broker has answered, or has
+/// not for too long.
+pub trait Carried: Debug + Send + Sync {
+    /// Returns the outcome, if it is known.
+    fn outcome(&self) -> Option<CarriedOutcome>;
+
+    /// Waits for the outcome until `deadline`; `None`: as long as it takes.
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<CarriedOutcome>;
+}
+
+/// Outcome of a publication that a broker carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarriedOutcome {
+    /// The broker has it, or, while that is away, the members of this process got it.
+    Taken,
+    /// The broker has not taken it: no member gets it.
+    Refused,
+    /// The broker has not answered: members may get it.
+    Unknown,
 }
 
 /// Fill of the way to the broker after a publication was taken.

@@ -18,6 +18,13 @@ impl Remote {
         self.order.relay.as_ref().filter(|relay| relay.carries(channel))
     }
 
+    /// Returns whether the broker that carries a channel has been there since the start, if one
+    /// carries it. Until then no member is admitted.
+    #[must_use]
+    pub fn was_linked(&self, channel: &str) -> bool {
+        self.relay_of(channel).is_none_or(|relay| relay.was_linked(channel))
+    }
+
     /// Gives a publication to the broker that carries its channel; `None`: there is none. A
     /// `publisher` is held back if `crowded` gets a part of the [`BROKER`].
     pub(crate) fn relay(
@@ -28,14 +35,16 @@ impl Remote {
         publisher: Option<(ConnId, &mut Vec<usize>)>,
     ) -> Option<Receipt> {
         let by = publisher.as_ref().map(|(id, _)| *id);
-        let fill = self.relay_of(channel)?.publish(channel, frame, except, by);
-        if let (Some(RelayFill::Crowded(part)), Some((_, crowded))) = (fill, publisher)
+        let Some((fill, carried)) = self.relay_of(channel)?.publish(channel, frame, except, by)
+        else {
+            return Some(Receipt::known(Delivery { unreached: 1, ..Delivery::default() }));
+        };
+        if let (RelayFill::Crowded(part), Some((_, crowded))) = (fill, publisher)
             && !crowded.contains(&(BROKER + usize::from(part)))
         {
             crowded.push(BROKER + usize::from(part));
         }
-        let unreached = u64::from(fill.is_none());
-        Some(Receipt::known(Delivery { unreached, ..Delivery::default() }))
+        Some(Receipt::carried(carried))
     }
 
     /// Returns the history that a channel has by its rule, with the bytes that it keeps.

@@ -6,7 +6,7 @@
 //! carries out any that follows them, and applies to their receivers their policy for a message
 //! that does not fit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +24,8 @@ const MOST_CHANNELS: usize = 65_536;
 pub(crate) enum Receivers {
     /// The members of a channel but one.
     Channel(Arc<str>, Option<ConnId>),
+    /// The members of a channel whose sequence has a hole.
+    Hole(Arc<str>),
     /// Connections that a filter selects.
     Filter(Arc<Filter>),
     /// Any connection: there were too many different receivers to record.
@@ -42,16 +44,19 @@ struct Missing {
     /// With the member that misses nothing, if it is the same one of all that the channel misses.
     channels: HashMap<Arc<str>, (Option<ConnId>, u64)>,
     filters: Vec<(Arc<Filter>, u64)>,
+    /// Channels whose sequence has a hole, which is not the fault of members: of any number, since
+    /// these have members here and so their memory anyway.
+    holes: HashSet<Arc<str>>,
     /// To receivers that are not recorded.
     others: u64,
 }
 
 impl Missing {
-    fn add_channel(&mut self, channel: &Arc<str>, except: Option<ConnId>, most: usize) {
+    fn add_channel(&mut self, channel: &Arc<str>, except: Option<ConnId>) {
         if let Some((but, count)) = self.channels.get_mut(channel) {
             *but = but.filter(|but| Some(*but) == except);
             *count += 1;
-        } else if self.channels.len() < most {
+        } else if self.channels.len() < MOST_CHANNELS {
             self.channels.insert(Arc::clone(channel), (except, 1));
         } else {
             self.others += 1;
@@ -77,11 +82,13 @@ impl Missing {
             .into_iter()
             .map(|(filter, count)| Lost { receivers: Receivers::Filter(filter), count });
         let list: Vec<_> = channels.chain(filters).collect();
+        let of_hole = |channel| Lost { receivers: Receivers::Hole(channel), count: 1 };
+        let holes = self.holes.into_iter().map(of_hole);
         if self.others == 0 {
-            return list;
+            return holes.chain(list).collect();
         }
         let count = self.others + list.iter().map(|lost| lost.count).sum::<u64>();
-        vec![Lost { receivers: Receivers::Any, count }]
+        holes.chain([Lost { receivers: Receivers::Any, count }]).collect()
     }
 }
 
@@ -103,9 +110,10 @@ impl Losses {
         let mut missing = self.lock();
         match receivers {
             Receivers::Channel(channel, except) => {
-                missing.add_channel(channel, *except, MOST_CHANNELS);
+                missing.add_channel(channel, *except);
             }
             Receivers::Filter(filter) => missing.add_filter(filter),
+            Receivers::Hole(channel) => drop(missing.holes.insert(Arc::clone(channel))),
             Receivers::Any => missing.others += 1,
         }
         // Release: a thread that sees it in a command that was queued later sees the losses, too;
@@ -113,11 +121,10 @@ impl Losses {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Records that a sequence has a hole: of any number of channels, which have members here and
-    /// so their memory anyway.
+    /// Records that a sequence has a hole.
     #[cold]
     pub(crate) fn add_hole(&self, channel: &Arc<str>) {
-        self.lock().add_channel(channel, None, usize::MAX);
+        self.lock().holes.insert(Arc::clone(channel));
         self.any.store(true, Ordering::Release);
     }
 

@@ -17,7 +17,9 @@ use crate::accept::Accept;
 use crate::message::OwnedMessage;
 use crate::ws::decision::UpgradeLater;
 use crate::ws::sessions::Endpoint;
-use crate::ws::{Callbacks, Continuation, IntoWsRoute, Socket, Ws, WsOptions, WsRoute};
+use crate::ws::{
+    Callbacks, Continuation, IntoWsRoute, Socket, Unpublished, Ws, WsOptions, WsRoute,
+};
 
 /// The default number of messages of a stream at which its connection is not read.
 const CREDITS: usize = 64;
@@ -387,6 +389,10 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
 
     fn on_refresh(&self, ws: &mut Socket<'_, Entry<D>>, data: &[u8]) {
         self.0.callbacks.on_refresh(&mut ws.with_data(|entry| &mut entry.data), data);
+    }
+
+    fn on_unpublished(&self, ws: &mut Socket<'_, Entry<D>>, lost: Unpublished) {
+        self.0.callbacks.on_unpublished(&mut ws.with_data(|entry| &mut entry.data), lost);
     }
 
     fn on_drained(&self, ws: &mut Socket<'_, Entry<D>>) {

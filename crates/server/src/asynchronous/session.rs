@@ -45,7 +45,8 @@ impl<D> AsyncSession<D> {
 
     /// Sends a message to every member of a channel, this session included if it is one, in one
     /// order for all members, as [`Socket::publish`](crate::Socket::publish) does, and waits as
-    /// [`AsyncSession::send`] does.
+    /// [`AsyncSession::send`] does. If a cluster does not take the message, at once or later, the
+    /// session is closed with 1013 (try again later).
     ///
     /// # Errors
     /// [`Closed`]: the session cannot publish any more; the [`Hub`] can.

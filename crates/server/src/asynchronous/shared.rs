@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use throng_engine::{Close, CloseCode, Cx, Frame, Interest, Sent};
+use throng_engine::{Close, CloseCode, Cx, EndReason, Fault, Frame, Interest, Sent};
 use throng_io::ConnId;
 
 use super::wakers::WakerSet;
@@ -277,11 +277,17 @@ impl Shared {
                     _ => congested = true,
                 },
                 Command::Publish { channel, frame, to_others } => {
-                    match to_others {
+                    let receipt = match to_others {
                         true => cx.publish_to_others(&channel, &frame),
                         false => cx.publish(&channel, &frame),
                     };
-                    if cx.is_held_back() {
+                    if receipt.is_refused() {
+                        // Its future went on when the message was queued here.
+                        let reason = EndReason::Publication;
+                        cx.core().note_fault(self.id, Fault::Ended(reason));
+                        cx.close(reason.code().get(), reason.text());
+                        closed = true;
+                    } else if cx.is_held_back() {
                         // The rest waits until the receiving shard's queue has room.
                         cx.core().await_drain(self.id);
                         congested = true;

@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use throng_cluster::redis::AskError as ClusterError;
-use throng_cluster::redis::{Counted, Recipients, Reply, Surveyed, block_on, is_thread_of_a_node};
+use throng_cluster::redis::{
+    Counted, Health, Recipients, Reply, Surveyed, block_on, is_thread_of_a_node,
+};
 use throng_cluster::{Command, Control, Target};
 use throng_engine::{Frame, Relay};
 
@@ -197,11 +199,28 @@ impl ClusterHub {
         self.relay.bus.status().differing()
     }
 
+    /// Returns for how long a part of the broker has delivered nothing, or not taken what is
+    /// published, and why, with its address; `None`: all is well.
+    #[must_use]
+    pub fn trouble(&self) -> Option<(Duration, String)> {
+        match self.relay.bus.status().health() {
+            Health::Up => None,
+            Health::Degraded(time, why) | Health::Unlinked(time, why) => Some((time, why)),
+        }
+    }
+
     /// Returns the number of publications of this server so far that were refused, or have waited
     /// for the broker for too long: no member has got them.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.relay.bus.status().snapshot().refused
+    }
+
+    /// Returns the number of publications of this server so far that were sent to the broker, which
+    /// has not answered: members have got them or not.
+    #[must_use]
+    pub fn unknown(&self) -> u64 {
+        self.relay.bus.status().snapshot().unknown
     }
 
     /// Asks for up to `most` members of a channel with presence on all servers, of other servers at
@@ -412,8 +431,9 @@ impl ClusterHub {
     /// In a channel of local scope it is the number of subscriptions on this server.
     ///
     /// # Errors
-    /// (Of the answer.) The message was refused, or too many questions wait: it is not published;
-    /// or the cluster does not answer, and whether it is published is unknown.
+    /// (Of the answer.) [`ClusterError::Refused`], or [`ClusterError::Busy`] since too many questions
+    /// wait: it is not published. [`ClusterError::Unknown`]: it was sent, and may be published. Any
+    /// other one: it is published, and not counted.
     ///
     /// ```
     /// # use std::time::Duration;

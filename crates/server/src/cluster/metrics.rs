@@ -2,7 +2,7 @@
 
 #[cfg(feature = "metrics")]
 use serde_json::{Value, json};
-use throng_cluster::redis::StatusSnapshot;
+use throng_cluster::redis::{Health, StatusSnapshot};
 use throng_http::openmetrics::{Type, Writer};
 
 use super::Node;
@@ -31,9 +31,15 @@ impl Node {
         let bus = &relay.bus;
         let now = bus.status().snapshot();
         let (parts, parts_down) = bus.status().parts();
-        let (time, why) = bus.status().down().filter(|_| !now.is_up).unzip();
+        let (state, time, why) = match bus.status().health() {
+            Health::Up => ("up", None, None),
+            Health::Degraded(time, why) if now.is_up => ("behind", Some(time), Some(why)),
+            Health::Degraded(time, why) => ("down", Some(time), Some(why)),
+            Health::Unlinked(time, why) => ("unlinked", Some(time), Some(why)),
+        };
         Some(json!({
             "up": now.is_up,
+            "state": state,
             "down_seconds": time.map(|time| time.as_secs()),
             "why": why,
             "parts": parts,

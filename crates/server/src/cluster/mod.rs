@@ -13,14 +13,14 @@ pub use hub::{
     ClusterPresent, ClusterReply, ClusterSurvey,
 };
 pub use throng_cluster::WhileDown;
-use throng_cluster::redis::{Bus, Settings, Starter, check_prefix};
+use throng_cluster::redis::Bus;
+use throng_cluster::redis::{Health, Settings, StartError, Starter, check_prefix};
 use throng_engine::{ChannelPattern, Relay, Remote, SettingError};
 
 use crate::error::{Error, Result};
 use crate::events::Events;
+use crate::health::Readiness;
 use relay::{ClusterRelay, ToShards};
-
-const UNREADY_AFTER: Duration = Duration::from_secs(30);
 
 /// Channels that span processes; see [`Server::cluster`](crate::Server::cluster).
 #[derive(Clone)]
@@ -28,6 +28,7 @@ pub struct Cluster {
     url: String,
     prefix: String,
     unready_after: Duration,
+    require_at_start: bool,
     rules: Vec<(ChannelPattern, ChannelRule)>,
     answer: Option<Answer>,
     mistake: Option<SettingError>,
@@ -63,7 +64,8 @@ impl Cluster {
         Self {
             url: url.into(),
             prefix: "throng".to_owned(),
-            unready_after: UNREADY_AFTER,
+            unready_after: Duration::ZERO,
+            require_at_start: false,
             rules: Vec::new(),
             answer: None,
             mistake: None,
@@ -79,12 +81,24 @@ impl Cluster {
         self
     }
 
-    /// Sets the time without delivery after which `/readyz` answers with 503; zero: it never does
-    /// for the broker's sake. It should be longer than a restart of the broker, which all servers
-    /// notice at once. Default: 30 seconds.
+    /// Sets the time after which `/readyz` answers 503 though the broker was there: so long it has
+    /// delivered nothing, or not taken what is published. Zero: the answer stays 200, with the
+    /// reason ([`Readiness::Degraded`]). All servers of a cluster notice an absent broker at once,
+    /// so a load balancer has no better one to send clients to. Default: zero.
     #[must_use]
     pub fn unready_after(mut self, time: Duration) -> Self {
         self.unready_after = time;
+        self
+    }
+
+    /// Sets whether [`Bound::spawn`](crate::Bound::spawn) and [`Bound::run`](crate::Bound::run) fail
+    /// while the broker cannot be reached. Without it a server starts: it is
+    /// [not ready](Readiness::NotReady) until a broker of it is there, and goes on trying. What
+    /// does not end by itself, such as a wrong password, a missing right, or a server of another
+    /// kind, is an error in any case. Default: false.
+    #[must_use]
+    pub fn require_at_start(mut self, require: bool) -> Self {
+        self.require_at_start = require;
         self
     }
 
@@ -142,7 +156,15 @@ pub(crate) struct Setting(pub(crate) Option<Cluster>);
 
 /// A node that is not connected yet.
 #[derive(Default)]
-pub(crate) struct Unconnected(Option<(Arc<ClusterRelay>, Starter, Duration, Option<Answer>)>);
+pub(crate) struct Unconnected(Option<Prepared>);
+
+struct Prepared {
+    relay: Arc<ClusterRelay>,
+    starter: Starter,
+    unready_after: Duration,
+    require_at_start: bool,
+    answer: Option<Answer>,
+}
 
 impl Setting {
     pub(crate) fn check(&self) -> Result<()> {
@@ -154,35 +176,39 @@ impl Setting {
 
     /// Creates the node, for shards with descriptor tables of their own if `own_tables`.
     pub(crate) fn prepare(self, own_tables: bool) -> Result<Unconnected> {
-        let Some(Cluster { url, prefix, unready_after, rules, answer, .. }) = self.0 else {
-            return Ok(Unconnected::default());
-        };
+        let Some(cluster) = self.0 else { return Ok(Unconnected::default()) };
+        let Cluster { url, prefix, unready_after, require_at_start, rules, answer, .. } = cluster;
         let node = relay::random_number();
         let settings = Settings { url, prefix, node };
         let create = if own_tables { Bus::for_own_tables } else { Bus::new };
         let (bus, starter) = create(settings).map_err(|error| wrong(&error))?;
         let relay = Arc::new(ClusterRelay::new(bus, node, rules));
-        Ok(Unconnected(Some((relay, starter, unready_after, answer))))
+        let prepared = Prepared { relay, starter, unready_after, require_at_start, answer };
+        Ok(Unconnected(Some(prepared)))
     }
 }
 
-fn wrong(error: &throng_cluster::redis::StartError) -> Error {
-    Error::setting("cluster.url", error.to_string())
+fn wrong(error: &StartError) -> Error {
+    let problem = SettingError::new("cluster.url", error.to_string());
+    Error::Setting(problem.passing_if(!error.is_lasting()))
 }
 
 impl Unconnected {
     pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
-        self.0.as_ref().map(|(relay, ..)| Arc::clone(relay) as Arc<dyn Relay>)
+        self.0.as_ref().map(|prepared| Arc::clone(&prepared.relay) as Arc<dyn Relay>)
     }
 
-    /// Connects.
+    /// Connects, or begins to try.
     pub(crate) fn start(self, remote: &Remote, events: &Events) -> Result<Node> {
-        let Some((relay, starter, unready_after, answer)) = self.0 else {
-            return Ok(Node::default());
-        };
+        let Some(prepared) = self.0 else { return Ok(Node::default()) };
+        let Prepared { relay, starter, unready_after, require_at_start, answer } = prepared;
         relay.set_remote(remote);
-        let to_shards = ToShards::new(&relay, remote, answer, events.clone());
-        starter.start(to_shards).map_err(|error| wrong(&error))?;
+        let members = ToShards::new(&relay, remote, answer, events.clone());
+        let started = match require_at_start {
+            true => starter.start(members),
+            false => starter.start_or_wait(members),
+        };
+        started.map_err(|error| wrong(&error))?;
         Ok(Node(Some((relay, unready_after))))
     }
 }
@@ -192,14 +218,33 @@ impl Unconnected {
 pub(crate) struct Node(Option<(Arc<ClusterRelay>, Duration)>);
 
 impl Node {
-    /// Returns why the server is not ready, if nothing has been delivered for some time. Any client
-    /// may read it, so it does not have the broker's address and words: statistics have them.
-    pub(crate) fn unready(&self) -> Option<String> {
-        let (relay, unready_after) = self.0.as_ref()?;
-        let (time, _) = relay.bus.status().down()?;
-        let seconds = time.as_secs();
-        (!unready_after.is_zero() && time > *unready_after)
-            .then(|| format!("the cluster has delivered nothing for {seconds} s"))
+    /// Returns whether the server is ready for clients of channels. Any client may read the reason,
+    /// so it does not have the broker's address and words: statistics have them.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let Some((relay, unready_after)) = &self.0 else { return Readiness::Ready };
+        let bus = &relay.bus;
+        let (time, why) = match bus.status().health() {
+            Health::Up => return Readiness::Ready,
+            Health::Unlinked(..) => {
+                let why = "the cluster has not been there since the start";
+                return Readiness::NotReady(why.to_owned());
+            }
+            Health::Degraded(time, _) if bus.status().is_up() => {
+                (time, "the cluster has not taken all messages")
+            }
+            Health::Degraded(time, _) => (
+                time,
+                match bus.status().parts() {
+                    (1, _) => "the cluster has delivered nothing",
+                    _ => "a part of the cluster has delivered nothing",
+                },
+            ),
+        };
+        let why = format!("{why} for {} s", time.as_secs());
+        match !unready_after.is_zero() && time > *unready_after {
+            true => Readiness::NotReady(why),
+            false => Readiness::Degraded(why),
+        }
     }
 }
 

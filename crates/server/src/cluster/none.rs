@@ -6,6 +6,7 @@ use throng_engine::{Relay, Remote};
 
 use crate::error::Result;
 use crate::events::Events;
+use crate::health::Readiness;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setting(());
@@ -36,8 +37,8 @@ impl Unconnected {
 pub(crate) struct Node;
 
 impl Node {
-    pub(crate) fn unready(&self) -> Option<String> {
-        None
+    pub(crate) fn readiness(&self) -> Readiness {
+        Readiness::Ready
     }
 
     #[cfg(feature = "metrics")]

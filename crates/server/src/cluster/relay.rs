@@ -2,16 +2,17 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{Bus, Fill, Keep, Members, Outgoing};
 use throng_cluster::{
-    Announcement, Command, Control, Envelope, Place, Tail, Target, WhileDown, decode, encode,
+    Announcement, Await, Command, Control, Envelope, Place, PublishOutcome, Tail, Target, Ticket,
+    WhileDown, decode, encode,
 };
 use throng_engine::{
-    CarriedPresence, ChannelPattern, Frame, FrameParts, HistoryTail, Position, PresenceChange,
-    Question, Relay, RelayFill, Remote,
+    Carried, CarriedOutcome, CarriedPresence, ChannelPattern, Frame, FrameParts, HistoryTail,
+    Position, PresenceChange, Question, Relay, RelayFill, Remote,
 };
 use throng_io::{ConnId, Waker};
 
@@ -19,7 +20,8 @@ use super::{Answer, ChannelRule};
 use crate::events::Events;
 use crate::hub::SessionNotice;
 use crate::panics::Callback;
-use crate::{Filter, Handle};
+use crate::ws::SessionEvent;
+use crate::{Filter, Handle, Unpublished};
 
 /// Returns a number at random.
 pub(super) fn random_number() -> u64 {
@@ -126,12 +128,19 @@ impl Relay for ClusterRelay {
         frame: &Frame,
         except: Option<ConnId>,
         publisher: Option<ConnId>,
-    ) -> Option<RelayFill> {
+    ) -> Option<(RelayFill, Arc<dyn Carried>)> {
         let outgoing = self.outgoing(channel, frame, except)?;
-        Some(match self.bus.publish_by(outgoing, publisher.map(ConnId::to_bits))? {
+        let (carried, publisher) = (Arc::new(Way::default()), publisher.map(ConnId::to_bits));
+        let ticket = Ticket::new(publisher, Arc::clone(&carried) as _);
+        let fill = match self.bus.publish_by(outgoing, publisher, ticket)? {
             Fill::Available => RelayFill::Available,
             Fill::Crowded(part) => RelayFill::Crowded(part),
-        })
+        };
+        Some((fill, carried))
+    }
+
+    fn was_linked(&self, channel: &str) -> bool {
+        self.bus.was_linked(channel)
     }
 
     fn await_capacity(&self, part: u16, sender: usize, waker: &Waker) -> bool {
@@ -168,6 +177,56 @@ impl Relay for ClusterRelay {
             PresenceChange::Join => self.bus.enter(channel, client, info.into(), announces),
             PresenceChange::Leave => self.bus.exit(channel, client),
         }
+    }
+}
+
+/// What becomes of a publication on its way to the broker.
+#[derive(Debug, Default)]
+struct Way {
+    state: Mutex<(Option<CarriedOutcome>, bool)>,
+    settled: Condvar,
+}
+
+impl Way {
+    /// Returns the outcome, and whether a thread waits for it.
+    fn lock(&self) -> MutexGuard<'_, (Option<CarriedOutcome>, bool)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Await for Way {
+    fn settle(&self, outcome: PublishOutcome) {
+        let mut state = self.lock();
+        state.0 = Some(match outcome {
+            PublishOutcome::Taken => CarriedOutcome::Taken,
+            PublishOutcome::Refused => CarriedOutcome::Refused,
+            PublishOutcome::Unknown => CarriedOutcome::Unknown,
+        });
+        if state.1 {
+            self.settled.notify_all();
+        }
+    }
+}
+
+impl Carried for Way {
+    fn outcome(&self) -> Option<CarriedOutcome> {
+        self.lock().0
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<CarriedOutcome> {
+        let mut state = self.lock();
+        state.1 = true;
+        while state.0.is_none() {
+            state = match deadline {
+                Some(deadline) => {
+                    let rest = deadline.checked_duration_since(Instant::now())?;
+                    let woken = self.settled.wait_timeout(state, rest);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.settled.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        state.0
     }
 }
 
@@ -262,6 +321,12 @@ impl Members for ToShards {
         let client = ConnId::from_bits(client);
         let presence = CarriedPresence { change, channel, client, info, announces: true };
         self.remote.announce_followed(node, node == self.node, &presence);
+    }
+
+    fn unpublished(&mut self, publisher: u64, lost: throng_cluster::Unpublished) {
+        let lost = Unpublished { refused: lost.refused, unknown: lost.unknown };
+        let event = SessionEvent::Unpublished(lost);
+        self.remote.post(ConnId::from_bits(publisher), Box::new(event));
     }
 
     fn subscribers(&mut self, channel: &str) -> u64 {

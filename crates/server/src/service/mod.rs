@@ -227,6 +227,11 @@ impl ShardService {
                     cx.resume_reading();
                 }
             }
+            SessionEvent::Unpublished(lost) => {
+                if let Some(sessions) = self.sessions_of(cx) {
+                    sessions.on_unpublished(cx.reborrow(), lost);
+                }
+            }
         }
     }
 

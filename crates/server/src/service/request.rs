@@ -15,7 +15,7 @@ use super::{BoundRoute, ShardService, Shared};
 use crate::app::{Action, StreamingFn};
 use crate::cluster::Guard;
 use crate::events::{Event, Subject};
-use crate::health::{live, ready};
+use crate::health::{Readiness, live};
 use crate::http::exchange::Exchange;
 use crate::http::{ClientGuard, Responder, reader};
 use crate::middleware::Pending;
@@ -51,7 +51,8 @@ pub(super) fn responder_of(cx: &Cx<'_>, route: &BoundRoute) -> (Responder, Clien
 impl ShardService {
     fn ready(&self) -> Response {
         let node = self.shared.cluster.get().map(|Guard(node)| node.clone());
-        ready(&self.admission, &node.unwrap_or_default(), self.shared.events.panics())
+        let panics = self.shared.events.panics();
+        Readiness::of(&self.admission, &node.unwrap_or_default(), panics).response()
     }
 
     /// Finds the route of a request and runs its middleware; the handler follows at once, or when

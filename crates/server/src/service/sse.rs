@@ -6,6 +6,7 @@ use throng_proto::{http1, sse};
 
 use super::ShardService;
 use crate::app::ChannelFn;
+use crate::health::RETRY_AFTER;
 use crate::middleware::Pending;
 use crate::topic::{EventStream, Topic};
 
@@ -25,6 +26,11 @@ impl ShardService {
             if !checked.map_err(|error| Reject::bad_request(error.to_string()))? {
                 topic = Topic::Channel(std::mem::take(pattern));
             }
+        }
+        if let Topic::Channel(channel) = &topic
+            && !cx.core_ref().remote().was_linked(channel)
+        {
+            return Err(Reject::unavailable(RETRY_AFTER));
         }
         self.refresh_date(cx.core_ref().now());
         let hsts = self.shared.security.hsts(cx);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use throng_engine::{Chunk, Close, EndReason, Message, Receipt, Recovery, Sent};
 use throng_http::{Reject, Request};
 
+use super::Unpublished;
 #[cfg(feature = "tokio")]
 use super::decision::UpgradeFuture;
 use super::decision::{OnUpgrade, UpgradeLater};
@@ -66,6 +67,7 @@ pub struct Ws<D = ()> {
 type SocketFn<D> = dyn Fn(&mut Socket<'_, D>) + Send + Sync;
 type RecoveryFn<D> = dyn Fn(&mut Socket<'_, D>, &str, Recovery) + Send + Sync;
 type RefreshFn<D> = dyn Fn(&mut Socket<'_, D>, &[u8]) + Send + Sync;
+type UnpublishedFn<D> = dyn Fn(&mut Socket<'_, D>, Unpublished) + Send + Sync;
 type CloseFn<D> = dyn Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync;
 
 /// The callbacks of a session but those for messages.
@@ -76,6 +78,7 @@ pub(crate) struct Callbacks<D> {
     on_open: Option<Box<SocketFn<D>>>,
     on_recovery: Option<Box<RecoveryFn<D>>>,
     on_refresh: Option<Box<RefreshFn<D>>>,
+    on_unpublished: Option<Box<UnpublishedFn<D>>>,
     on_drained: Option<Box<SocketFn<D>>>,
     on_shutdown: Option<Box<SocketFn<D>>>,
     on_close: Option<Box<CloseFn<D>>>,
@@ -119,6 +122,13 @@ impl<D: Send + 'static> Callbacks<D> {
     pub(crate) fn on_refresh(&self, ws: &mut Socket<'_, D>, data: &[u8]) {
         if let Some(on_refresh) = &self.on_refresh {
             on_refresh(ws, data);
+        }
+    }
+
+    pub(crate) fn on_unpublished(&self, ws: &mut Socket<'_, D>, lost: Unpublished) {
+        match &self.on_unpublished {
+            Some(on_unpublished) => on_unpublished(ws, lost),
+            None => ws.close_for(EndReason::Publication),
         }
     }
 
@@ -247,6 +257,7 @@ impl<D: Send + 'static> Ws<D> {
             on_open: None,
             on_recovery: None,
             on_refresh: None,
+            on_unpublished: None,
             on_drained: None,
             on_shutdown: None,
             on_close: None,
@@ -395,6 +406,18 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
+    /// Sets the callback for messages that were accepted and are lost, or may be, in place of
+    /// closing the session with 1013. See
+    /// [`Handler::on_unpublished`](crate::Handler::on_unpublished).
+    #[must_use]
+    pub fn on_unpublished<F>(mut self, on_unpublished: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>, Unpublished) + Send + Sync + 'static,
+    {
+        self.callbacks.on_unpublished = Some(Box::new(on_unpublished));
+        self
+    }
+
     /// Sets the callback for a backlog that has drained. See
     /// [`Handler::on_drained`](crate::Handler::on_drained).
     #[must_use]
@@ -537,6 +560,10 @@ impl<D: Send + 'static, M: OnMessage<D>> Endpoint for Closures<D, M> {
 
     fn on_refresh(&self, ws: &mut Socket<'_, D>, data: &[u8]) {
         self.callbacks.on_refresh(ws, data);
+    }
+
+    fn on_unpublished(&self, ws: &mut Socket<'_, D>, lost: Unpublished) {
+        self.callbacks.on_unpublished(ws, lost);
     }
 
     fn on_drained(&self, ws: &mut Socket<'_, D>) {

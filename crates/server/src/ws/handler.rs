@@ -1,8 +1,9 @@
 //! A WebSocket handler as a type of the user's.
 
-use throng_engine::{Chunk, Close, Message, Recovery};
+use throng_engine::{Chunk, Close, EndReason, Message, Recovery};
 use throng_http::{Reject, Request};
 
+use super::Unpublished;
 use super::socket::Socket;
 
 /// A WebSocket handler.
@@ -79,6 +80,16 @@ pub trait Handler: Send + Sync + 'static {
     /// changed, and is to be looked up again. What the data are is the program's affair.
     fn on_refresh(&self, ws: &mut Socket<'_, Self::Data>, data: &[u8]) {
         let _ = (ws, data);
+    }
+
+    /// Called when messages that this session has published are lost, or may be, although the
+    /// cluster had accepted them: its broker was away for some seconds, or has not taken them. It
+    /// is called once for all that are lost at one time. Unless it is overridden, the session is
+    /// closed with 1013 (try again later), so that its client learns it; what is refused at once is
+    /// only in the receipt ([`Receipt::is_refused`](crate::Receipt::is_refused)).
+    fn on_unpublished(&self, ws: &mut Socket<'_, Self::Data>, lost: Unpublished) {
+        let _ = lost;
+        ws.close_for(EndReason::Publication);
     }
 
     /// Called when the backlog has fallen to a quarter of `max_backlog`, after a send returned

@@ -47,4 +47,17 @@ pub(crate) enum SessionEvent {
     WorkPanicked(PanicNotice),
     /// A job that waited for room in the workers' queue has been queued.
     QueueCapacity,
+    /// Messages that it has published are lost, or may be.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only clusters lose messages"))]
+    Unpublished(Unpublished),
+}
+
+/// Messages that a session has published and a cluster has accepted, and which are lost, or may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unpublished {
+    /// Messages that no member gets.
+    pub refused: u64,
+    /// Messages that members may get or not: the broker has not answered.
+    pub unknown: u64,
 }

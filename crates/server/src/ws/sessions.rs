@@ -6,6 +6,7 @@ use std::sync::Arc;
 use throng_engine::{Chunk, Close, Cx, Index, Message, Messages, Receive, Recovery, Slab};
 use throng_http::{Reject, Request};
 
+use super::Unpublished;
 use super::decision::UpgradeLater;
 use super::handler::Handler;
 use super::offload::Continuation;
@@ -56,6 +57,8 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     fn on_recovery(&self, ws: &mut Socket<'_, Self::Data>, channel: &str, recovery: Recovery);
 
     fn on_refresh(&self, ws: &mut Socket<'_, Self::Data>, data: &[u8]);
+
+    fn on_unpublished(&self, ws: &mut Socket<'_, Self::Data>, lost: Unpublished);
 
     fn on_drained(&self, ws: &mut Socket<'_, Self::Data>);
 
@@ -126,6 +129,10 @@ impl<H: Handler> Endpoint for Plain<H> {
         self.handler.on_refresh(ws, data);
     }
 
+    fn on_unpublished(&self, ws: &mut Socket<'_, H::Data>, lost: Unpublished) {
+        self.handler.on_unpublished(ws, lost);
+    }
+
     fn on_drained(&self, ws: &mut Socket<'_, H::Data>) {
         self.handler.on_drained(ws);
     }
@@ -189,6 +196,8 @@ pub(crate) trait Sessions: Send {
 
     fn on_refresh(&mut self, cx: Cx<'_>, data: &[u8]);
 
+    fn on_unpublished(&mut self, cx: Cx<'_>, lost: Unpublished);
+
     fn on_drained(&mut self, cx: Cx<'_>);
 
     fn on_shutdown(&mut self, cx: Cx<'_>);
@@ -235,6 +244,8 @@ impl Sessions for NoSessions {
     fn on_recovery(&mut self, _: Cx<'_>, _: &str, _: Recovery) {}
 
     fn on_refresh(&mut self, _: Cx<'_>, _: &[u8]) {}
+
+    fn on_unpublished(&mut self, _: Cx<'_>, _: Unpublished) {}
 
     fn on_drained(&mut self, _: Cx<'_>) {}
 
@@ -310,6 +321,10 @@ impl<E: Endpoint> Sessions for EndpointSessions<E> {
 
     fn on_refresh(&mut self, cx: Cx<'_>, data: &[u8]) {
         self.with_socket(cx, |endpoint, ws| endpoint.on_refresh(ws, data));
+    }
+
+    fn on_unpublished(&mut self, cx: Cx<'_>, lost: Unpublished) {
+        self.with_socket(cx, |endpoint, ws| endpoint.on_unpublished(ws, lost));
     }
 
     fn on_drained(&mut self, cx: Cx<'_>) {

@@ -7,7 +7,7 @@ use redis::RedisError;
 use super::super::calls;
 use super::super::link::Link;
 use super::super::signals::Signals;
-use super::{Event, Node, StartError};
+use super::{Event, Node, StartError, first_link};
 use crate::WhileDown;
 
 /// The longest wait before another attempt, in milliseconds: what is published meanwhile waits for
@@ -58,6 +58,7 @@ impl Node {
         match link {
             Ok(link) => {
                 self.last = Some(link.connection.clone());
+                self.checks_rights = false;
                 self.link = Some(link);
                 self.heard = self.now();
                 self.send_probe();
@@ -115,7 +116,7 @@ impl Node {
             }
         }
         let unknown = self.outbox.broken(self.now());
-        self.count(&unknown, |counters| &counters.unknown);
+        self.settle_unknown(unknown);
         let tries = self.retry.1;
         let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(LONGEST_RETRY) };
         let wait = if longest == 0 { 0 } else { self.draw() % longest };
@@ -129,7 +130,14 @@ impl Node {
         }
         let (target, generation) = (self.target.clone(), self.generation);
         let (last, signals) = (self.last.clone(), self.signals());
-        self.start(async move { Event::Linked(generation, target.link(last, signals).await) });
+        let (is_first, rules) = (self.checks_rights, self.members.borrow().rules());
+        self.start(async move {
+            let link = match is_first {
+                true => first_link(target, rules, signals).await,
+                false => target.link(last, signals).await,
+            };
+            Event::Linked(generation, link)
+        });
     }
 
     /// Returns the way of signals of the connections of this generation.

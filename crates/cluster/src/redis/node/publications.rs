@@ -1,16 +1,15 @@
 //! Publications that a part has accepted, until they have an outcome.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use redis::RedisError;
 
 use super::super::Keep;
 use super::super::calls::{Outcome, REFRESHES, Tagged};
 use super::super::pool::Reserved;
-use super::super::status::Counters;
 use super::{Node, Outgoing};
-use crate::{Envelope, Pending, WhileDown, decode};
+use crate::{Envelope, Pending, PublishOutcome, Ticket, WhileDown, decode};
 
 /// Time after which publications are sent again that the broker has refused for now.
 const PUBLISH_AGAIN: u64 = 250;
@@ -29,8 +28,9 @@ impl Node {
         &mut self,
         outgoing: Outgoing,
         reserved: Reserved,
+        ticket: Ticket,
     ) -> Option<u64> {
-        self.publish_marked(outgoing, reserved, None)
+        self.publish_marked(outgoing, reserved, ticket, None)
     }
 
     /// Gives a place to a publication that has come without one, from a node at which the channel
@@ -42,7 +42,9 @@ impl Node {
         let while_down = WhileDown::Buffer;
         let outgoing = Outgoing { channel, envelope, keep: Some(keep), while_down };
         match self.own.pool.reserve(self.own.part, super::cost_of(&outgoing), None) {
-            Some((_, reserved)) => drop(self.publish_marked(outgoing, reserved, mark)),
+            Some((_, reserved)) => {
+                self.publish_marked(outgoing, reserved, Ticket::default(), mark);
+            }
             None => drop(self.own.counters().refused.fetch_add(1, Ordering::Relaxed)),
         }
     }
@@ -51,6 +53,7 @@ impl Node {
         &mut self,
         outgoing: Outgoing,
         reserved: Reserved,
+        ticket: Ticket,
         mark: Option<String>,
     ) -> Option<u64> {
         let bytes = reserved.bytes();
@@ -62,7 +65,7 @@ impl Node {
         self.number += 1;
         let (tag, number, after) = (self.draw_tag(), self.number, self.follows);
         let refreshes = self.refreshes(&outgoing);
-        let item = Tagged { outgoing, reserved, tag, number, refreshes, mark, after };
+        let item = Tagged { outgoing, reserved, tag, number, refreshes, mark, after, ticket };
         let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
         if let Some(local) = self.outbox.offer(pending, while_down) {
             self.publish_here(local.item);
@@ -87,10 +90,12 @@ impl Node {
     }
 
     /// Gives a publication to members of this node alone.
-    pub(super) fn publish_here(&mut self, Tagged { outgoing, reserved, number, .. }: Tagged) {
-        self.survey.forget(number);
-        self.members.borrow_mut().publish(&outgoing.channel, &outgoing.envelope);
-        self.own.pool.release(reserved);
+    pub(super) fn publish_here(&mut self, mut item: Tagged) {
+        self.survey.forget(item.number);
+        let Outgoing { channel, envelope, .. } = &item.outgoing;
+        self.members.borrow_mut().publish(channel, envelope);
+        self.own.pool.release(item.reserved);
+        item.ticket.settle(PublishOutcome::Taken);
     }
 
     pub(super) fn published(&mut self, done: Result<Vec<Outcome>, RedisError>) {
@@ -98,41 +103,47 @@ impl Node {
             Ok(outcomes) => outcomes,
             Err(error) => return self.broken_by(&error),
         };
-        let status = Arc::clone(&self.own.status);
-        let counters = &status.counters;
         let (mut refused, mut moving, mut fatal) = (0, 0, None);
-        let (counts, mut done) = (self.awaits_receivers(), Vec::new());
+        let mut why = None;
         for outcome in outcomes {
-            let is_published = outcome == Outcome::Published;
-            let counter = match outcome {
-                Outcome::Published => &counters.published,
-                Outcome::Refused => &counters.refused,
-                Outcome::NotNow | Outcome::LeftOut | Outcome::OnTheWay => {
-                    refused += u64::from(outcome == Outcome::NotNow);
+            let outcome = match outcome {
+                Outcome::Published => PublishOutcome::Taken,
+                Outcome::Refused => PublishOutcome::Refused,
+                Outcome::Unknown => PublishOutcome::Unknown,
+                Outcome::NotNow(error) => {
+                    refused += 1;
+                    why.get_or_insert(error);
+                    self.outbox.postpone();
+                    continue;
+                }
+                Outcome::LeftOut | Outcome::OnTheWay => {
                     moving += u64::from(outcome == Outcome::OnTheWay);
                     self.outbox.postpone();
                     continue;
                 }
-                Outcome::Moved(error) => {
+                Outcome::Moved(error) | Outcome::Fatal(error) => {
                     fatal = Some(error);
                     self.outbox.postpone();
                     continue;
                 }
-                Outcome::Fatal(error) => {
+                Outcome::Broken(error) => {
                     fatal = Some(error);
                     break;
                 }
             };
-            counter.fetch_add(1, Ordering::Relaxed);
             if let Some(pending) = self.outbox.acknowledge() {
-                self.own.pool.release(pending.item.reserved);
-                done.extend(counts.then_some((pending.item.number, is_published)));
+                let is_kept = pending.is_repeatable;
+                self.settle_one(pending, outcome);
+                if is_kept && outcome == PublishOutcome::Taken {
+                    self.caught_up();
+                }
             }
         }
-        self.count_receivers(&done);
+        self.tell_losses();
         let now = self.now();
         if refused + moving > 0 {
-            counters.postponed.fetch_add(refused + moving, Ordering::Relaxed);
+            let postponed = &self.own.counters().postponed;
+            postponed.fetch_add(refused + moving, Ordering::Relaxed);
             // A slot that takes long to move is asked for less and less often.
             let moved_for = self.moving_since.map_or(0, |since| now - since);
             let moving_again = (moved_for / 4).clamp(MOVING_AGAIN, PUBLISH_AGAIN);
@@ -144,24 +155,77 @@ impl Node {
             // What was postponed goes back among those that wait, before any are given to members
             // of this node.
             Some(error) => self.broken_by(&error),
-            None => self.outbox.answered(refused > 0 || takes_too_long, now),
+            None => {
+                self.outbox.answered(refused > 0 || takes_too_long, now);
+                if let Some(error) = why {
+                    self.fallen_behind(&error.to_string());
+                } else if takes_too_long {
+                    self.fallen_behind("a slot is on its way to another master");
+                }
+            }
         }
     }
 
-    /// Counts publications that have an outcome, and frees their memory.
-    pub(super) fn count(&mut self, done: &[Pending<Tagged>], outcome: fn(&Counters) -> &AtomicU64) {
-        outcome(self.own.counters()).fetch_add(done.len() as u64, Ordering::Relaxed);
+    /// Notes that the broker takes no publications of channels with history, or none at all.
+    pub(in crate::redis) fn fallen_behind(&self, why: &str) {
+        let why = format!("{} does not take what is published: {why}", self.target.shown());
+        self.own.status.set_behind(self.own.part, Some(&why));
+    }
+
+    /// Notes that it does.
+    pub(in crate::redis) fn caught_up(&self) {
+        self.own.status.set_behind(self.own.part, None);
+    }
+
+    /// Counts a publication that has an outcome, frees its memory, and tells those who wait for it.
+    /// [`tell_losses`](Self::tell_losses) is to follow.
+    fn settle_one(&mut self, mut pending: Pending<Tagged>, outcome: PublishOutcome) {
+        let counters = self.own.counters();
+        let counter = match outcome {
+            PublishOutcome::Taken => &counters.published,
+            PublishOutcome::Refused => &counters.refused,
+            PublishOutcome::Unknown => &counters.unknown,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let Tagged { reserved, number, ticket, .. } = &mut pending.item;
+        self.own.pool.release(*reserved);
+        self.losses.add(ticket.publisher, outcome);
+        ticket.settle(outcome);
         if self.awaits_receivers() {
-            let numbers: Vec<_> = done.iter().map(|one| (one.item.number, false)).collect();
-            self.count_receivers(&numbers);
+            self.count_receivers(*number, outcome);
         }
-        done.iter().for_each(|pending| self.own.pool.release(pending.item.reserved));
     }
 
-    pub(super) fn count_the_rest(mut self) {
+    /// Tells publishers what they have lost.
+    fn tell_losses(&mut self) {
+        for (publisher, lost) in self.losses.take() {
+            self.members.borrow_mut().unpublished(publisher, lost);
+        }
+    }
+
+    /// Settles publications of which it stays unknown whether the broker has them.
+    pub(super) fn settle_unknown(&mut self, unknown: Vec<Pending<Tagged>>) {
+        unknown.into_iter().for_each(|one| self.settle_one(one, PublishOutcome::Unknown));
+        self.tell_losses();
+    }
+
+    /// Settles publications that have waited for too long. Of those that were sent before the
+    /// connection was lost it stays unknown whether the broker has them.
+    pub(super) fn settle_expired(&mut self, expired: Vec<Pending<Tagged>>) {
+        for pending in expired {
+            let outcome = match pending.is_retry {
+                true => PublishOutcome::Unknown,
+                false => PublishOutcome::Refused,
+            };
+            self.settle_one(pending, outcome);
+        }
+        self.tell_losses();
+    }
+
+    pub(super) fn settle_the_rest(mut self) {
         let unknown = self.outbox.broken(self.now());
-        self.count(&unknown, |counters| &counters.unknown);
-        let refused = self.outbox.expire(u64::MAX);
-        self.count(&refused, |counters| &counters.refused);
+        self.settle_unknown(unknown);
+        let rest = self.outbox.take_rest();
+        self.settle_expired(rest);
     }
 }

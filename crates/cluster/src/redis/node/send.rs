@@ -1,6 +1,6 @@
 //! Subscriptions, questions, publications and probes on their way to the broker.
 
-use super::super::calls::{self, ANSWER_BYTES, Question};
+use super::super::calls::{self, ANSWER_BYTES, Question, Tagged};
 use super::super::link::Link;
 #[cfg(test)]
 use super::PANICS;
@@ -38,7 +38,7 @@ impl Node {
             self.send_questions(&link);
         }
         self.send_presence(&link);
-        if !self.is_publishing && self.now() >= self.next_publish {
+        if !self.is_publishing {
             self.send_publications(&link);
         }
     }
@@ -88,11 +88,12 @@ impl Node {
 
     fn send_publications(&mut self, link: &Link) {
         let (mut batch, mut bytes) = (Vec::new(), 0);
+        let (tries_held, taken) = (self.now() >= self.next_publish, self.follows_taken);
         while batch.len() < PIPELINE
             && bytes < PIPELINE_BYTES
-            && self.outbox.next().is_some_and(|next| next.item.after <= self.follows_taken)
+            && let Some(pending) =
+                self.outbox.send_if(tries_held, |next: &Tagged| next.after <= taken)
         {
-            let Some(pending) = self.outbox.send() else { break };
             bytes += pending.bytes;
             batch.push(pending);
         }

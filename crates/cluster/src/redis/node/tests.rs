@@ -47,14 +47,17 @@ fn node() -> (Node, Notes) {
     let notes = Notes::default();
     let members: Box<dyn Members> = Box::new(notes.clone());
     let members = Rc::new(RefCell::new(members));
-    (Node::new(target, own, members, Budget::new(1)), notes)
+    let node = Node::new(target, own, members, Budget::new(1));
+    node.own.status.set_up(0);
+    (node, notes)
 }
 
 fn publish_locally(node: &mut Node, text: u8) {
     let (_, reserved) = node.own.pool.reserve(0, 10, None).unwrap();
     let (channel, envelope) = ("a".into(), [text].into());
     let while_down = WhileDown::Local;
-    node.publish(Outgoing { channel, envelope, keep: None, while_down }, reserved);
+    let outgoing = Outgoing { channel, envelope, keep: None, while_down };
+    node.publish(outgoing, reserved, Ticket::default());
 }
 
 #[test]
@@ -62,9 +65,10 @@ fn local_publications_keep_their_order_when_the_connection_is_lost_amid_a_batch(
     let (mut node, notes) = node();
     node.outbox.connected();
     (1..=3).for_each(|text| publish_locally(&mut node, text));
-    (0..2).for_each(|_| drop(node.outbox.send()));
+    (0..2).for_each(|_| drop(node.outbox.send_if(true, |_| true)));
     let lost = RedisError::from((ErrorKind::Io, "the connection was closed"));
-    node.published(Ok(vec![Outcome::NotNow, Outcome::Fatal(lost)]));
+    let busy = RedisError::from((ErrorKind::Extension, "BUSY"));
+    node.published(Ok(vec![Outcome::NotNow(busy), Outcome::Broken(lost)]));
     publish_locally(&mut node, 4);
     assert_eq!(*notes.0.lock().unwrap(), [1, 3, 4]);
     assert_eq!(node.own.counters().unknown.load(Ordering::Relaxed), 1);

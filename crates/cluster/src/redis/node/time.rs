@@ -84,7 +84,7 @@ impl Node {
             }
         }
         let expired = self.outbox.expire(now);
-        self.count(&expired, |counters| &counters.refused);
+        self.settle_expired(expired);
         while let Some((due, _)) = self.unanswered.front()
             && *due <= now
         {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use super::calls::{is_fatal, is_read_on_the_way};
+use super::calls::{is_fatal, is_for_now, is_read_on_the_way};
 use super::explain::explain;
 use super::link::Link;
 use super::names::Names;
@@ -191,7 +191,7 @@ pub(super) async fn begin(link: &Link, names: &Names, rules: u64) -> Result<(), 
         let scripts = Scripts::load(&mut commands, names).await?;
         calls::send_heartbeat(&mut commands, &scripts, names, (names.node, rules)).await
     };
-    begun.await.map(drop).map_err(|error| StartError(explain(&link.shown, &error)))
+    begun.await.map(drop).map_err(|error| explain(&link.shown, &error))
 }
 
 impl Node {
@@ -250,9 +250,15 @@ impl Node {
         (state.is_sending_heartbeat, state.next_heartbeat) = (false, now + AGAIN);
         let (scripts, Heartbeat { has_lived, epoch, rest, dead, differing }) = match done {
             Ok(done) => done,
-            Err(error) => return self.failed(&error),
+            Err(error) => {
+                if is_for_now(&error) {
+                    self.fallen_behind(&error.to_string());
+                }
+                return self.failed(&error);
+            }
         };
         self.own.status.set_differing(self.own.part, differing);
+        self.own.status.set_behind(self.own.part, None);
         if !has_lived {
             state.lives_since = None;
         }

@@ -1,0 +1,136 @@
+//! What becomes of publications that were accepted, and who learns it.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What became of a publication that was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishOutcome {
+    /// The broker has it, or, while it is away, the members of this node got it.
+    Taken,
+    /// The broker has not taken it, and will not.
+    Refused,
+    /// It was sent, and no answer came: the broker may have it.
+    Unknown,
+}
+
+/// One who waits for the outcome of a publication.
+pub trait Await: Debug + Send + Sync {
+    /// Takes the outcome, once, on the node's thread.
+    fn settle(&self, outcome: PublishOutcome);
+}
+
+/// The claim of a publisher to the outcome of a publication, which it gets in any case: a ticket
+/// that is dropped says that it is unknown.
+#[derive(Debug, Default)]
+pub struct Ticket {
+    /// The connection that has published, of any number.
+    pub publisher: Option<u64>,
+    awaiting: Option<Arc<dyn Await>>,
+}
+
+/// A copy of what is sent has no claim.
+impl Clone for Ticket {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.settle(PublishOutcome::Unknown);
+    }
+}
+
+impl Ticket {
+    /// Creates one.
+    #[must_use]
+    pub fn new(publisher: Option<u64>, awaiting: Arc<dyn Await>) -> Self {
+        Self { publisher, awaiting: Some(awaiting) }
+    }
+
+    /// Tells the outcome, unless that was done before.
+    pub fn settle(&mut self, outcome: PublishOutcome) {
+        if let Some(awaiting) = self.awaiting.take() {
+            awaiting.settle(outcome);
+        }
+    }
+}
+
+/// Publications of one connection that members do not get, or may not get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unpublished {
+    /// Publications that the broker has not taken.
+    pub refused: u64,
+    /// Publications that it may have or not.
+    pub unknown: u64,
+}
+
+/// Losses that are found at one time, by the connection that has published: each learns of all of
+/// its own at once.
+#[derive(Debug, Default)]
+pub struct Losses(HashMap<u64, Unpublished>);
+
+impl Losses {
+    /// Adds a publication with its outcome, if it is a loss.
+    pub fn add(&mut self, publisher: Option<u64>, outcome: PublishOutcome) {
+        let Some(publisher) = publisher else { return };
+        match outcome {
+            PublishOutcome::Taken => {}
+            PublishOutcome::Refused => self.0.entry(publisher).or_default().refused += 1,
+            PublishOutcome::Unknown => self.0.entry(publisher).or_default().unknown += 1,
+        }
+    }
+
+    /// Takes all.
+    pub fn take(&mut self) -> impl Iterator<Item = (u64, Unpublished)> {
+        std::mem::take(&mut self.0).into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Told(Mutex<Vec<PublishOutcome>>);
+
+    impl Await for Told {
+        fn settle(&self, outcome: PublishOutcome) {
+            self.0.lock().unwrap().push(outcome);
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_told_once_and_in_any_case() {
+        let told = Arc::new(Told::default());
+        let mut ticket = Ticket::new(Some(7), Arc::clone(&told) as _);
+        drop(ticket.clone());
+        ticket.settle(PublishOutcome::Taken);
+        ticket.settle(PublishOutcome::Refused);
+        drop(ticket);
+        drop(Ticket::new(None, Arc::clone(&told) as _));
+        assert_eq!(*told.0.lock().unwrap(), [PublishOutcome::Taken, PublishOutcome::Unknown]);
+    }
+
+    #[test]
+    fn a_publisher_learns_of_all_that_it_has_lost_at_once() {
+        let mut losses = Losses::default();
+        for (publisher, outcome) in [
+            (Some(1), PublishOutcome::Refused),
+            (Some(1), PublishOutcome::Unknown),
+            (Some(1), PublishOutcome::Refused),
+            (Some(2), PublishOutcome::Taken),
+            (None, PublishOutcome::Refused),
+        ] {
+            losses.add(publisher, outcome);
+        }
+        let lost: Vec<_> = losses.take().collect();
+        assert_eq!(lost, [(1, Unpublished { refused: 2, unknown: 1 })]);
+        assert_eq!(losses.take().count(), 0);
+    }
+}

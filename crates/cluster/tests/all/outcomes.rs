@@ -1,0 +1,209 @@
+//! Publications that were accepted and are lost, or may be: their publishers learn it.
+#![cfg(feature = "redis")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use throng_cluster::redis::{
+    AskError, Bus, Health, Keep, Members, Outgoing, Settings, StartError, block_on,
+};
+use throng_cluster::{
+    Announcement, Await, Control, Envelope, Place, PublishOutcome, Tail, Ticket, Unpublished,
+    WhileDown, encode,
+};
+use throng_testkit::{Redis, eventually};
+
+/// Members that note what publishers are told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<HashMap<u64, Vec<Unpublished>>>>);
+
+impl Told {
+    fn of(&self, publisher: u64) -> Vec<Unpublished> {
+        self.0.lock().unwrap().get(&publisher).cloned().unwrap_or_default()
+    }
+}
+
+impl Members for Told {
+    fn begin(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>, _: bool) {}
+    fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
+    fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {}
+    fn live(&mut self, _: &Arc<str>) {}
+    fn publish(&mut self, _: &str, _: &[u8]) {}
+    fn end(&mut self, _: &Arc<str>) -> bool {
+        true
+    }
+    fn presence(&mut self, _: &str, _: Announcement<'_>) {}
+    fn control(&mut self, _: Control<'_>) {}
+    fn subscribers(&mut self, _: &str) -> u64 {
+        0
+    }
+    fn unpublished(&mut self, publisher: u64, lost: Unpublished) {
+        self.0.lock().unwrap().entry(publisher).or_default().push(lost);
+    }
+}
+
+/// The outcomes of publications.
+#[derive(Clone, Debug, Default)]
+struct Outcomes(Arc<Mutex<Vec<PublishOutcome>>>);
+
+impl Await for Outcomes {
+    fn settle(&self, outcome: PublishOutcome) {
+        self.all().push(outcome);
+    }
+}
+
+impl Outcomes {
+    fn all(&self) -> MutexGuard<'_, Vec<PublishOutcome>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, outcome: PublishOutcome) -> usize {
+        self.all().iter().filter(|other| **other == outcome).count()
+    }
+
+    fn ticket(&self, publisher: u64) -> Ticket {
+        Ticket::new(Some(publisher), Arc::new(self.clone()))
+    }
+}
+
+fn settings(redis: &Redis) -> Settings {
+    Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 }
+}
+
+fn node(redis: &Redis) -> (Bus, Told) {
+    let (bus, starter) = Bus::new(settings(redis)).unwrap();
+    let told = Told::default();
+    starter.start(told.clone()).unwrap();
+    (bus, told)
+}
+
+/// A message, with a history or without.
+fn message(channel: &str, has_history: bool, while_down: WhileDown) -> Outgoing {
+    let mut envelope = Vec::new();
+    encode(&Envelope { payload: b"hello", origin: 1, ..Envelope::default() }, &mut envelope);
+    let age = Duration::from_secs(600);
+    let keep = has_history.then_some(Keep { count: 100, bytes: 1 << 20, age });
+    Outgoing { channel: channel.into(), envelope: envelope.into(), keep, while_down }
+}
+
+fn sum(told: &[Unpublished]) -> (u64, u64) {
+    let refused = told.iter().map(|lost| lost.refused).sum();
+    (refused, told.iter().map(|lost| lost.unknown).sum())
+}
+
+#[test]
+fn publishers_to_a_full_server_are_told_and_others_are_not_concerned() {
+    const MESSAGES: usize = 600;
+    let Some(redis) = Redis::start("full", &[]) else { return };
+    let (bus, told) = node(&redis);
+    assert_eq!(bus.status().health(), Health::Up);
+    redis.ask("CONFIG SET maxmemory 1");
+    let (kept, plain) = (Outcomes::default(), Outcomes::default());
+    let publish = |channel: &str, has_history, outcomes: &Outcomes, publisher| {
+        let outgoing = message(channel, has_history, WhileDown::Refuse);
+        assert!(bus.publish_by(outgoing, Some(publisher), outcomes.ticket(publisher)).is_some());
+    };
+    // The first ones may find room yet.
+    let is_degraded = || matches!(bus.status().health(), Health::Degraded(..));
+    eventually("the node is degraded", || {
+        publish("kept", true, &Outcomes::default(), 3);
+        is_degraded()
+    });
+    let before = bus.status().snapshot();
+    // More than are sent at a time.
+    (0..MESSAGES).for_each(|_| publish("kept", true, &kept, 1));
+    let Health::Degraded(_, why) = bus.status().health() else { panic!("it is full") };
+    assert!(why.contains("OOM"), "{why}");
+    // Messages without history are taken, though those with one wait.
+    for done in 1..=20 {
+        publish("plain", false, &plain, 2);
+        eventually("it is published", || plain.count(PublishOutcome::Taken) == done);
+    }
+    assert_eq!(*kept.all(), [], "they wait for five seconds");
+    eventually("all are refused", || kept.count(PublishOutcome::Refused) == MESSAGES);
+    eventually("the publisher knows", || sum(&told.of(1)) == (MESSAGES as u64, 0));
+    // Of many at a time it learns once.
+    assert!(told.of(1).len() < MESSAGES / 10, "{}", told.of(1).len());
+    assert!(told.of(2).is_empty());
+    let status = bus.status().snapshot();
+    assert!(status.refused >= before.refused + MESSAGES as u64 && status.unknown == 0);
+    assert!(status.is_up && is_degraded(), "it may be full still");
+    redis.ask("CONFIG SET maxmemory 0");
+    eventually("it has room, which the next sign of life shows", || {
+        bus.status().health() == Health::Up
+    });
+    publish("kept", true, &kept, 1);
+    eventually("it is published", || kept.count(PublishOutcome::Taken) == 1);
+}
+
+#[test]
+fn what_a_server_has_not_answered_is_unknown_and_may_arrive() {
+    let Some(redis) = Redis::start("silent", &[]) else { return };
+    let ((bus, told), (other, _)) = (node(&redis), node(&redis));
+    let outcomes = Outcomes::default();
+    redis.signal("-STOP");
+    let publish = |has_history| {
+        let outgoing = message("kept", has_history, WhileDown::Buffer);
+        assert!(bus.publish_by(outgoing, Some(1), outcomes.ticket(1)).is_some());
+    };
+    // The first one is sent, and the others wait for its answer.
+    publish(true);
+    let counted = other.publish_counted(message("b", false, WhileDown::Buffer), Duration::MAX);
+    eventually("it is noticed", || !bus.status().is_up() && !other.status().is_up());
+    assert_eq!(block_on(counted), Err(AskError::Unknown));
+    (0..2).for_each(|_| publish(true));
+    publish(false);
+    eventually("all have an outcome", || outcomes.all().len() == 4);
+    assert_eq!(sum(&told.of(1)), (3, 1));
+    let status = bus.status().snapshot();
+    assert_eq!((status.refused, status.unknown, status.published), (3, 1, 0));
+    assert_eq!(other.status().snapshot().unknown, 1);
+    // The server executes what lies in its buffers.
+    redis.signal("-CONT");
+    eventually("one has arrived", || redis.ask("HGET test.o.kept s") != "$-1");
+}
+
+#[test]
+fn a_server_that_comes_later_is_found_and_who_published_before_is_told() {
+    let Some(mut redis) = Redis::start("later", &[]) else { return };
+    redis.kill();
+    let (bus, starter) = Bus::new(settings(&redis)).unwrap();
+    let error = starter.start(Told::default()).unwrap_err();
+    assert!(!error.is_lasting(), "{error}");
+    drop(bus);
+
+    let (bus, starter) = Bus::new(settings(&redis)).unwrap();
+    let told = Told::default();
+    starter.start_or_wait(told.clone()).unwrap();
+    assert!(matches!(bus.status().health(), Health::Unlinked(..)) && !bus.was_linked("a"));
+    assert!(!bus.publish(message("a", false, WhileDown::Refuse)));
+    let outcomes = Outcomes::default();
+    for has_history in [true, false] {
+        let outgoing = message("a", has_history, WhileDown::Buffer);
+        assert!(bus.publish_by(outgoing, Some(7), outcomes.ticket(7)).is_some());
+    }
+    eventually("they are told", || sum(&told.of(7)) == (2, 0));
+    assert_eq!(outcomes.count(PublishOutcome::Refused), 2);
+    redis.run();
+    eventually("it is found", || bus.status().health() == Health::Up);
+    let outgoing = message("a", true, WhileDown::Refuse);
+    assert!(bus.was_linked("a") && bus.publish_by(outgoing, None, outcomes.ticket(7)).is_some());
+    eventually("it is published", || outcomes.count(PublishOutcome::Taken) == 1);
+    redis.kill();
+    eventually("it is away", || matches!(bus.status().health(), Health::Degraded(..)));
+}
+
+#[test]
+fn a_password_that_is_wrong_is_an_error_at_the_start_and_one_that_comes_later_is_found() {
+    let Some(redis) = Redis::start("locked", &["--requirepass", "secret"]) else { return };
+    let start = |url| -> Result<Bus, StartError> {
+        let (bus, starter) = Bus::new(Settings { url, ..settings(&redis) })?;
+        starter.start_or_wait(Told::default()).map(|()| bus)
+    };
+    let error = start(redis.url(":wrong@")).unwrap_err();
+    assert!(error.is_lasting() && error.to_string().contains("password"), "{error}");
+    let error = start(redis.url("")).unwrap_err();
+    assert!(error.is_lasting(), "{error}");
+    assert!(start(redis.url(":secret@")).is_ok());
+}
