@@ -247,6 +247,12 @@ pub trait Driver {
     /// whatever else the driver holds for this connection.
     fn output_memory(&self, conn: ConnId) -> usize;
 
+    /// Returns an estimate of the memory of all batches in flight, and of whatever else the driver
+    /// holds of output: what is free once slow readers have read it, or have gone.
+    fn held_output(&self) -> usize {
+        0
+    }
+
     /// Returns how much memory for [`Driver::input_holders`] was taken since the last call, what
     /// was given back in the meantime included.
     fn take_growth(&mut self) -> usize {

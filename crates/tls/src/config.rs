@@ -29,7 +29,7 @@ use crate::cipher::Version;
 pub use crate::error::ConfigError;
 pub(crate) use crate::error::without_file;
 use crate::passthrough::{Passthrough, canonical};
-use crate::tickets::SharedTicketer;
+use crate::tickets::{BoundTicketer, SharedTicketer};
 use crate::unwritten::Unwritten;
 
 /// The application protocol that servers agree to (ALPN).
@@ -109,7 +109,7 @@ pub enum SuitePreference {
 pub struct ClientAuth {
     /// A file with the authorities whose certificates are accepted, in PEM. If it has changed when
     /// it is read again, sessions from before are not resumed. While it stays, a session can be
-    /// resumed although the client's certificate has expired in the meantime.
+    /// resumed until the first certificate of the client's chain expires.
     pub authorities: PathBuf,
     /// A file with lists of revoked certificates (CRLs), in PEM. Each authority of a client's chain
     /// needs its list, and one whose time is over accepts no certificate. If the file has changed
@@ -230,7 +230,7 @@ impl TlsConfig {
         config.ignore_client_order = self.preference == SuitePreference::Aes128;
         // Tickets need no memory here, and no lock that all shards share.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = Arc::clone(&tickets.ticketer);
+        config.ticketer = tickets.ticketer();
         // A WebSocket client reconnects once.
         config.send_tls13_tickets = 1;
         Ok(Loaded { server: config, served, tickets, passthrough })
@@ -299,6 +299,17 @@ impl Tickets {
     }
 }
 
+impl Tickets {
+    /// Returns what seals the tickets: those of clients that show certificates end with these.
+    fn ticketer(&self) -> Arc<dyn ProducesTickets> {
+        let ticketer = Arc::clone(&self.ticketer);
+        match self.clients {
+            Some(_) => Arc::new(BoundTicketer::new(ticketer)),
+            None => ticketer,
+        }
+    }
+}
+
 /// The files of [`ClientAuth`], as they were read.
 #[derive(Clone, PartialEq)]
 struct Clients {
@@ -319,7 +330,8 @@ impl Clients {
     /// Returns a digest that differs for each policy.
     fn digest(&self) -> Digest {
         let mut context = digest::Context::new(&SHA256);
-        context.update(&[u8::from(self.is_required)]);
+        // Of the form of tickets, too: 1 has the end of the client's certificate.
+        context.update(&[u8::from(self.is_required), 1]);
         let authorities = self.authorities.iter().map(AsRef::as_ref);
         let lists = self.revoked.iter().map(AsRef::as_ref);
         for (kind, bytes) in authorities.map(|it: &[u8]| (1, it)).chain(lists.map(|it| (2, it))) {

@@ -28,6 +28,7 @@ use crate::alert::Alert;
 pub use crate::capture::Secrets;
 use crate::capture::{CAPTURED, Capture, Captured, Secret};
 use crate::cipher::{Suite, Version};
+use crate::hello::may_have;
 use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{Direction, Session};
 
@@ -42,6 +43,8 @@ pub struct Handshake {
     visible: u32,
     /// Bytes that rustls has used, which may have kept them: certificates, for example.
     used: u16,
+    /// Records that rustls was shown.
+    shown: u8,
     /// The name that a client asked for. A thin pointer: there may be thousands of these.
     server_name: Option<Arc<String>>,
     /// Output was made. Until then nothing is encrypted.
@@ -178,7 +181,7 @@ impl Handshake {
 
     fn of(connection: Connection) -> Self {
         let (input, server_name, has_sent) = (Vec::new(), None, false);
-        Self { connection, input, visible: 0, used: 0, server_name, has_sent }
+        Self { connection, input, visible: 0, used: 0, shown: 0, server_name, has_sent }
     }
 
     /// Returns the number of bytes that [`Handshake::receive`] takes now.
@@ -253,6 +256,12 @@ impl Handshake {
                         Step::Blocked if !self.show_next_record() => {
                             return Ok(Progress::NeedsInput);
                         }
+                        Step::Blocked if !self.may_go_on() => {
+                            if !self.has_sent {
+                                plain_alert(Alert::UNEXPECTED_MESSAGE, out);
+                            }
+                            return Err(Failed::too_long());
+                        }
                         Step::Blocked | Step::More => {}
                     }
                 }
@@ -303,7 +312,13 @@ impl Handshake {
     fn show_next_record(&mut self) -> bool {
         let Some(len) = whole_record(&self.input[self.visible as usize..]) else { return false };
         self.visible += len as u32;
+        self.shown = self.shown.saturating_add(1);
         true
+    }
+
+    /// Returns whether the records of the peer are no more than its messages need.
+    fn may_go_on(&self) -> bool {
+        may_have(self.shown.into(), self.used.into())
     }
 
     /// Takes over the session, once: its keys, the outcome of the handshake, and input that came

@@ -4,6 +4,18 @@ use crate::alert::Alert;
 use crate::handshake::MAX_INPUT;
 use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
 
+/// Records that the messages of a handshake may come in, beside those that carry 512 bytes each.
+/// RFC 8446 section 5.1 lets a message be cut anywhere, and each record costs as much as hundreds of
+/// bytes in a longer one. Clients that cut their ClientHello on purpose, to get past a filter, make
+/// two or three; OpenSSL and BoringSSL take 32 empty records in a row.
+const FREE_RECORDS: usize = 32;
+const BYTES_OF_A_RECORD: usize = 512;
+
+/// Returns whether a handshake whose messages had `bytes` bytes may have come in so many records.
+pub(crate) fn may_have(records: usize, bytes: usize) -> bool {
+    records <= FREE_RECORDS + bytes / BYTES_OF_A_RECORD
+}
+
 /// The type of the handshake message.
 const CLIENT_HELLO: u8 = 1;
 
@@ -27,6 +39,8 @@ pub(crate) struct HelloReader {
     /// The header of the message, and the bytes of the message in the records before.
     head: [u8; 4],
     come: usize,
+    /// The records that have come whole.
+    records: usize,
     /// The records that were looked at, ever.
     #[cfg(test)]
     steps: usize,
@@ -71,6 +85,10 @@ impl HelloReader {
                 return Arrival::Whole;
             }
             (self.at, self.come) = (self.at + HEADER_LEN + len, come);
+            self.records += 1;
+            if !may_have(self.records + 1, come) {
+                return Arrival::TooLong(Alert::UNEXPECTED_MESSAGE);
+            }
         }
     }
 }
@@ -90,7 +108,7 @@ mod tests {
 
     #[test]
     fn each_record_is_looked_at_once_however_a_hello_comes() {
-        for (len, most) in [(8_000, 1), (8_000, 3), (60_000, 16_384)] {
+        for (len, most) in [(28, 1), (90, 3), (8_000, 600), (60_000, 16_384)] {
             let hello = hello(len, most);
             let records = (4 + len).div_ceil(most);
             for step in [1, 7, 1000] {
@@ -104,6 +122,24 @@ mod tests {
                 // Each arrival looks at the record that is under way, and at those it completes.
                 assert!(reader.steps <= hello.len().div_ceil(step) + records, "{}", reader.steps);
             }
+        }
+    }
+
+    #[test]
+    fn a_hello_comes_in_a_bounded_number_of_records() {
+        let arrival = |len: usize, most: usize| {
+            let hello = hello(len, most);
+            let mut reader = HelloReader::default();
+            (reader.advance(&hello), reader.steps)
+        };
+        for (len, most) in [(28, 1), (508, 16), (10_000, 512), (10_000, 16_384)] {
+            assert_eq!(arrival(len, most).0, Arrival::Whole, "{len} {most}");
+        }
+        let refused = Arrival::TooLong(Alert::UNEXPECTED_MESSAGE);
+        for (len, most) in [(29, 1), (10_000, 1), (10_000, 100), (60_000, 1)] {
+            let (arrival, steps) = arrival(len, most);
+            assert_eq!(arrival, refused, "{len} {most}");
+            assert!(steps <= 64, "{len} {most}: {steps}");
         }
     }
 

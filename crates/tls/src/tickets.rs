@@ -6,16 +6,19 @@
 //! the policy. Sealing is the provider's: AES-256-GCM-SIV (RFC 8452), for which random nonces that
 //! servers draw independently are no danger.
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use rustls::server::ProducesTickets;
+use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 use crate::error::ConfigError;
@@ -125,6 +128,102 @@ impl KeyType for Derived {
     fn len(&self) -> usize {
         NAME_LEN + SEALING_KEY_LEN
     }
+}
+
+/// Ends tickets with the certificate of their client: by a session that is resumed, nobody is
+/// asked for a certificate again (RFC 8446 section 4.6.1).
+#[derive(Debug)]
+pub(crate) struct BoundTicketer {
+    inner: Arc<dyn ProducesTickets>,
+}
+
+thread_local! {
+    /// The lifetime of the ticket that was sealed last: rustls asks for it next, on this thread.
+    static LIFETIME_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+impl BoundTicketer {
+    pub(crate) fn new(inner: Arc<dyn ProducesTickets>) -> Self {
+        Self { inner }
+    }
+
+    /// Seals a session, after the time at which it ends. One of a certificate that has ended, or
+    /// that cannot be read, gets no ticket.
+    fn seal(&self, session: &[u8], now: u64) -> Option<Vec<u8>> {
+        let end = end_of_certificates(session)?;
+        let left = end.checked_sub(now).filter(|left| *left > 0)?;
+        let lifetime = u32::try_from(left).unwrap_or(u32::MAX).min(self.inner.lifetime());
+        let mut content = Zeroizing::new(Vec::with_capacity(TIME_LEN + session.len()));
+        content.extend_from_slice(&end.to_be_bytes());
+        content.extend_from_slice(session);
+        LIFETIME_LEFT.set(Some(lifetime));
+        self.inner.encrypt(&content)
+    }
+
+    fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
+        let content = Zeroizing::new(self.inner.decrypt(ticket)?);
+        let (end, session) = content.split_first_chunk::<TIME_LEN>()?;
+        (now < u64::from_be_bytes(*end)).then(|| session.to_vec())
+    }
+}
+
+impl ProducesTickets for BoundTicketer {
+    fn enabled(&self) -> bool {
+        self.inner.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        LIFETIME_LEFT.take().unwrap_or_else(|| self.inner.lifetime())
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        LIFETIME_LEFT.set(None);
+        self.seal(plain, now()?)
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        self.open(cipher, now()?)
+    }
+}
+
+/// Returns when the first of the certificates ends that the client of a session has shown, in
+/// seconds since 1970; the end of time without any. `None`: the session has another form than that
+/// which rustls gives it, which a test compares.
+fn end_of_certificates(session: &[u8]) -> Option<u64> {
+    let mut rest = session;
+    let mut take = |len: usize| {
+        let (taken, left) = rest.split_at_checked(len)?;
+        rest = left;
+        Some(taken)
+    };
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+    // The server name, if there is one; version and cipher suite; the secret.
+    if take(1)? == [1] {
+        let len = number(take(1)?);
+        take(len)?;
+    }
+    take(4)?;
+    let len = number(take(1)?);
+    take(len)?;
+    // Whether that is an extended one; and whether there are certificates.
+    take(1)?;
+    if take(1)? == [0] {
+        return Some(u64::MAX);
+    }
+    let mut chain = {
+        let len = number(take(3)?);
+        take(len)?
+    };
+    let mut end = u64::MAX;
+    while let Some((len, after)) = chain.split_first_chunk::<3>() {
+        let (certificate, after) = after.split_at_checked(number(len))?;
+        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+        // To its last second (RFC 5280 section 4.1.2.5).
+        let last = parsed.validity().not_after.timestamp();
+        end = end.min(u64::try_from(last).unwrap_or(0).saturating_add(1));
+        chain = after;
+    }
+    Some(end)
 }
 
 /// Returns the seconds since 1970.
@@ -254,6 +353,133 @@ mod tests {
             (day + u64::from(LIFETIME) + 1, false),
         ] {
             assert_eq!(ticketer.open(&ticket, now).is_some(), is_accepted, "{now}");
+        }
+    }
+
+    /// Keeps what it is given.
+    #[derive(Debug, Default)]
+    struct Spy(std::sync::Mutex<Vec<u8>>);
+
+    impl ProducesTickets for Spy {
+        fn enabled(&self) -> bool {
+            true
+        }
+
+        fn lifetime(&self) -> u32 {
+            LIFETIME
+        }
+
+        fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+            *self.0.lock().unwrap() = plain.to_vec();
+            Some(vec![0; 8])
+        }
+
+        fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+            None
+        }
+    }
+
+    /// A session as rustls has it sealed, of a client with a certificate that ends with that year
+    /// or without one.
+    fn session(version: &'static rustls::SupportedProtocolVersion, year: Option<i32>) -> Vec<u8> {
+        use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+        use rustls::{
+            ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+        };
+
+        let made = |year| {
+            let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            let key = rcgen::KeyPair::generate().unwrap();
+            let der = params.self_signed(&key).unwrap().der().clone();
+            (der, PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())))
+        };
+        let provider = || Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let roots = |der| {
+            let mut roots = RootCertStore::empty();
+            roots.add(der).unwrap();
+            Arc::new(roots)
+        };
+        let (of_server, of_client) = (made(2100), year.map(made));
+        let builder = ServerConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(&[version]).unwrap();
+        let builder = match &of_client {
+            None => builder.with_no_client_auth(),
+            Some((der, _)) => {
+                let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+                    roots(der.clone()),
+                    provider(),
+                );
+                builder.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let spy = Arc::new(Spy::default());
+        let server = builder.with_single_cert(vec![of_server.0.clone()], of_server.1);
+        let mut server = server.unwrap();
+        server.ticketer = spy.clone();
+        let builder = ClientConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(&[version]).unwrap();
+        let builder = builder.with_root_certificates(roots(of_server.0));
+        let client = match of_client {
+            None => builder.with_no_client_auth(),
+            Some((der, key)) => builder.with_client_auth_cert(vec![der], key).unwrap(),
+        };
+        let mut server = ServerConnection::new(Arc::new(server)).unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut bytes = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut bytes).unwrap();
+            }
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                server.read_tls(&mut rest).unwrap();
+                server.process_new_packets().unwrap();
+            }
+            let mut bytes = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut bytes).unwrap();
+            }
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                client.read_tls(&mut rest).unwrap();
+                client.process_new_packets().unwrap();
+            }
+        }
+        let sealed = spy.0.lock().unwrap().clone();
+        assert!(!sealed.is_empty(), "it has a ticket");
+        sealed
+    }
+
+    /// 2050-01-01, 00:00:00.
+    const YEAR_2050: u64 = 2_524_608_000;
+
+    #[test]
+    fn rfc8446_4_6_1_a_ticket_ends_with_the_certificate_of_its_client() {
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let session = session(version, Some(2050));
+            let end = end_of_certificates(&session).unwrap();
+            assert_eq!(end, YEAR_2050 + 1, "{version:?}");
+            let bound = BoundTicketer::new(Arc::new(ticketer(&[1], b"")));
+            for (left, lifetime) in [(60, 60), (u64::from(LIFETIME) + 7, LIFETIME)] {
+                let ticket = bound.seal(&session, end - left).unwrap();
+                assert_eq!(ProducesTickets::lifetime(&bound), lifetime);
+                assert_eq!(ProducesTickets::lifetime(&bound), LIFETIME, "of the next one");
+                assert_eq!(bound.open(&ticket, end - 1).as_ref(), Some(&session));
+                assert_eq!(bound.open(&ticket, end), None);
+            }
+            assert_eq!(bound.seal(&session, end), None);
+        }
+    }
+
+    #[test]
+    fn a_session_without_a_certificate_has_the_whole_lifetime() {
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            assert_eq!(end_of_certificates(&session(version, None)), Some(u64::MAX));
+        }
+        for broken in [&[][..], &[1, 9, 0], &[0, 3, 4, 19, 1, 0, 1, 1, 0, 0, 9]] {
+            assert_eq!(end_of_certificates(broken), None, "{broken:?}");
         }
     }
 }

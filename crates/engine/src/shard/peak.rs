@@ -26,6 +26,12 @@ impl Peak {
         self.has_fallen || self.is_early
     }
 
+    /// Returns whether more was held than would be worth returning: its end is still to come.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.most > LITTLE
+    }
+
     /// Records the bytes that are held now, and the most since the last call. Returns true once,
     /// after they were 16 MiB and a tenth of what is left below the peak: one sample later, since
     /// what has ended may still be freeing its memory.
@@ -62,6 +68,16 @@ mod tests {
         }
         assert!(!peak.is_over(0, 0) && peak.is_over(0, 0));
         assert!(!peak.is_over(0, 0) && !peak.is_awaited());
+    }
+
+    #[test]
+    fn a_peak_is_up_until_its_end_is_seen() {
+        let mut peak = Peak::default();
+        assert!(!peak.is_over(LITTLE, 0) && !peak.is_up());
+        assert!(!peak.is_over(LITTLE + 1, 0) && peak.is_up());
+        // All at once.
+        assert!(!peak.is_over(0, 0) && peak.is_awaited());
+        assert!(peak.is_over(0, 0) && !peak.is_up() && !peak.is_awaited());
     }
 
     #[test]

@@ -195,6 +195,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         P::peer(self.table.entry_ref(conn)?.socket.as_ref()?)
     }
 
+    fn held_output(&self) -> usize {
+        self.outgoing.held()
+    }
+
     fn traffic(&self, conn: ConnId) -> Option<Traffic> {
         match self.table.entry_ref(conn) {
             Some(entry) => P::traffic(entry.socket.as_ref()?),

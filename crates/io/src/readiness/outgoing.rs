@@ -35,6 +35,11 @@ impl Outgoing {
         self.batches[index as usize].as_ref().map_or(0, |batch| batch.memory())
     }
 
+    /// Returns the memory of all batches.
+    pub(crate) fn held(&self) -> usize {
+        self.batches.iter().flatten().map(|batch| batch.memory()).sum()
+    }
+
     /// Removes and returns the batch at `index`.
     pub(crate) fn remove(&mut self, index: u32) -> Box<Batch> {
         self.free.push(index);

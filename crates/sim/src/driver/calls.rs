@@ -224,6 +224,11 @@ impl Driver for SimDriver {
         batch.map_or(0, |batch| batch.memory())
     }
 
+    fn held_output(&self) -> usize {
+        let batches = self.slots.iter().filter_map(|slot| slot.conn.as_ref()?.batch.as_ref());
+        batches.map(|batch| batch.memory()).sum()
+    }
+
     fn unsent(&self, id: ConnId) -> usize {
         let Some(slot) = self.slots.get(id.slot()) else { return 0 };
         match &slot.conn {

@@ -56,6 +56,10 @@ impl Busy {
     }
 
     /// Returns the memory of input that is not complete, or not handled yet.
+    pub(super) fn output_memory(&self) -> usize {
+        self.batch.as_ref().map_or(0, |batch| batch.memory()) + self.control.capacity()
+    }
+
     pub(super) fn input_memory(&self) -> usize {
         self.input.capacity() + self.messages.memory()
     }

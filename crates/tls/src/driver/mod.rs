@@ -606,8 +606,11 @@ impl<D: Driver> Driver for Tls<D> {
     fn output_memory(&self, conn: ConnId) -> usize {
         let below = self.inner.output_memory(conn) + self.table.input_memory(conn);
         let Some(busy) = self.table.busy_ref(conn) else { return below };
-        let batch = busy.batch.as_ref().map_or(0, |batch| batch.memory());
-        below + batch + busy.control.capacity()
+        below + busy.output_memory()
+    }
+
+    fn held_output(&self) -> usize {
+        self.inner.held_output() + self.table.held_output()
     }
 
     #[inline]

@@ -426,6 +426,11 @@ impl Table {
         busy.chain(self.handshakes.keys().filter_map(id))
     }
 
+    /// Returns the memory of output that waits here, of all connections.
+    pub(super) fn held_output(&self) -> usize {
+        self.busy.values().map(|busy| busy.output_memory()).sum()
+    }
+
     /// Returns the memory of a connection's input that is not complete, or not handled yet, and of
     /// its handshake.
     pub(super) fn input_memory(&self, id: ConnId) -> usize {
