@@ -69,6 +69,14 @@ impl AllowedHosts {
         }
     }
 
+    /// Allows these names, too.
+    pub(crate) fn and(self, more: Vec<String>) -> Self {
+        match self {
+            Self::Any => Self::Any,
+            Self::Names(names) => Self::Names(names.into_iter().chain(more).collect()),
+        }
+    }
+
     /// Refuses a request for another host. One without Host is of HTTP/1.0, and of no browser.
     fn check(&self, request: &Request<'_>) -> Next {
         let Self::Names(names) = self else { return Next::Continue };

@@ -39,6 +39,9 @@ pub enum HeaderError {
     Reserved,
     /// The value is not UTF-8.
     NotUtf8,
+    /// An extension of files is empty or has a dot or a slash, or a media type is not like
+    /// `type/subtype`.
+    MediaType,
 }
 
 impl fmt::Display for HeaderError {
@@ -49,6 +52,9 @@ impl fmt::Display for HeaderError {
                 "Content-Length, Transfer-Encoding, Connection and Date are set by the server",
             ),
             Self::NotUtf8 => f.write_str("a header value that is not UTF-8"),
+            Self::MediaType => f.write_str(
+                "an extension has no dot and no slash, and a media type is like text/plain",
+            ),
         }
     }
 }

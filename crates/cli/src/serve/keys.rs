@@ -43,6 +43,8 @@ static CHANNELS: Records = Records {
 
 const ORIGINS: Kind = Kind::List(&Kind::Text("an origin such as \"https://example.com\""));
 const HOSTS: Kind = Kind::List(&Kind::Text("a host's name such as \"example.com\""));
+const MEDIA_TYPES: Kind = Kind::List(&Kind::Text("a pair such as \"glb=model/gltf-binary\""));
+const SUBPROTOCOLS: Kind = Kind::List(&Kind::Text("a name such as \"chat.v1\""));
 const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
 const POLICY: Kind = Kind::Word(&["close", "drop_newest", "drop_oldest", "latest"]);
 const OR_AUTO: Kind = Kind::Or("auto", &Kind::COUNT);
@@ -80,6 +82,12 @@ static KEYS: &[Key] = &[
         "connections the kernel queues until they are accepted, at least 1").at_start(),
     Key::new("dir", Kind::Path, "",
         "serve the files of this directory, at every path without another meaning").at_start(),
+    Key::new("media_types", MEDIA_TYPES, "",
+        "media types of files in dir by their extension, beside and before the known ones: \
+         EXTENSION=TYPE, comma-separated").at_start(),
+    Key::new("subprotocols", SUBPROTOCOLS, "",
+        "WebSocket subprotocols that clients may choose from, in their order; a client that offers \
+         none of them gets none").at_start(),
     Key::new("share_port", Kind::Switch, "false",
         "let other processes listen on the port, too (SO_REUSEPORT)").at_start(),
     Key::new("tls.cert", Kind::List(&Kind::Path), "",

@@ -8,13 +8,14 @@ use std::time::Duration;
 #[cfg(feature = "tls")]
 use throng::Tls;
 use throng::{
-    App, Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, History, HistoryMode,
+    App, Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, Files, History, HistoryMode,
     IoBackend, Limit, Limits, Origins, Server, SlowPolicy,
 };
 use throng_config::{
     ConfigError, ConfigErrors, Draft, LogSettings, Record, Token, drain_delay, units,
 };
 use throng_io::tables::DescriptorTables;
+use throng_proto::ws::handshake::is_token;
 
 use super::admin::Admin;
 use crate::hosts::{AllowedHosts, LiveHosts, is_loopback};
@@ -33,6 +34,9 @@ pub struct Settings {
     pub(crate) stall_warning: Duration,
     pub(crate) backlog: i32,
     pub(crate) dir: Option<PathBuf>,
+    /// By extension.
+    pub(crate) media_types: Vec<MediaType>,
+    pub(crate) subprotocols: Vec<String>,
     pub(crate) share_port: bool,
     pub(crate) origins: Origins,
     pub(crate) hosts: LiveHosts,
@@ -147,7 +151,10 @@ impl Settings {
         let mut settings = Self {
             trusted_proxies,
             proxy_protocol,
-            hosts: LiveHosts::new(AllowedHosts::new(hosts.as_deref(), &listen)),
+            hosts: LiveHosts::new(
+                // Its clients ask for the names in its certificate.
+                AllowedHosts::new(hosts.as_deref(), &listen).and(draft.get("tls.acme.domains")),
+            ),
             public_metrics: draft
                 .get::<Option<bool>>("public_metrics")
                 .unwrap_or(admin.is_none() && is_local),
@@ -162,6 +169,8 @@ impl Settings {
             stall_warning: draft.get("stall_warning"),
             backlog: draft.get("backlog"),
             dir: draft.path("dir"),
+            media_types: draft.parse_list("media_types"),
+            subprotocols: subprotocols(&draft),
             share_port: draft.get("share_port"),
             origins: origins(&draft),
             limits: limits(&draft),
@@ -199,6 +208,40 @@ impl FromStr for FileMode {
         let remedy = "write permissions in octal, for example \"660\" for user and group";
         mode.map(Self).ok_or_else(|| remedy.to_owned())
     }
+}
+
+/// The media type of files with an extension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MediaType {
+    pub(crate) extension: String,
+    pub(crate) media_type: String,
+}
+
+impl FromStr for MediaType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let remedy = || {
+            "write an extension and a media type, for example \"glb=model/gltf-binary\"".to_owned()
+        };
+        let (extension, media_type) = text.split_once('=').ok_or_else(remedy)?;
+        let (extension, media_type) = (extension.trim(), media_type.trim());
+        let checked = Files::new("").media_type(extension, media_type);
+        let pair = Self { extension: extension.to_owned(), media_type: media_type.to_owned() };
+        checked.map(|_| pair).map_err(|error| format!("{error}: {}", remedy()))
+    }
+}
+
+/// Reads the subprotocols.
+fn subprotocols(draft: &Draft) -> Vec<String> {
+    let names: Vec<String> = draft.get("subprotocols");
+    for (at, name) in names.iter().enumerate() {
+        if !is_token(name) {
+            let remedy = "write a name of letters, digits, - . and _, for example \"chat.v1\"";
+            draft.wrong(&format!("subprotocols[{at}]"), remedy);
+        }
+    }
+    names
 }
 
 /// A network of [`Server::trusted_proxies`].

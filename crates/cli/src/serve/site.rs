@@ -1,5 +1,7 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
+use std::path::Path;
+
 use throng::openmetrics::Writer;
 use throng::prelude::*;
 use throng::{
@@ -8,9 +10,9 @@ use throng::{
 #[cfg(feature = "redis")]
 use throng::{Cluster, WhileDown};
 
-use super::settings::Members;
 #[cfg(feature = "redis")]
 use super::settings::{ClusterSettings, Scope};
+use super::settings::{MediaType, Members};
 use super::{Rule, Settings};
 use crate::log::Log;
 use crate::sockets::{self, Listen};
@@ -169,10 +171,12 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
             }
         }))
         .max_message_size(settings.max_upload_size);
+    let names = || settings.subprotocols.iter().map(String::as_str);
+    let echo = Ws::new().on_message(|ws, message| ws.send(message));
     let app = App::new()
-        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
-        .ws("/ws/{channel}", channels)
-        .ws("/upload", upload)
+        .ws("/echo", WsRoute::new(echo).subprotocols(names()))
+        .ws("/ws/{channel}", WsRoute::new(channels).subprotocols(names()))
+        .ws("/upload", upload.subprotocols(names()))
         .sse("/sse/{channel}", move |request| {
             let channel = channel(request)?.to_owned();
             let topic = if wildcards { Topic::Pattern(channel) } else { Topic::Channel(channel) };
@@ -193,7 +197,7 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
         }),
     };
     let app = match &settings.dir {
-        Some(dir) => app.dir("/", Files::new(dir)),
+        Some(dir) => app.dir("/", files(dir, settings)),
         None => app.get("/", |_| Response::html(PAGE)),
     };
     let app = match settings.request_ids {
@@ -202,6 +206,15 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
     };
     let hosts = settings.hosts.clone();
     app.layer(move |request: &mut Request<'_>| hosts.check(request))
+}
+
+/// Returns the files of `dir`.
+fn files(dir: &Path, settings: &Settings) -> Files {
+    let types = settings.media_types.iter();
+    types.fold(Files::new(dir), |files, MediaType { extension, media_type }| {
+        // They were checked when they were read.
+        files.clone().media_type(extension, media_type).unwrap_or(files)
+    })
 }
 
 /// Sessions of members of channels, without what becomes of their messages.

@@ -1,14 +1,32 @@
 //! Media types by file name extension.
 
+use throng_proto::ws::handshake::is_token;
+
+use crate::response::HeaderError;
+
 /// The type of unknown files: a browser saves it and does not guess, since sniffing is disabled.
 const UNKNOWN: &str = "application/octet-stream";
 
+/// Returns the extension of a file name, in lower case.
+pub(super) fn extension(name: &str) -> Option<String> {
+    let (_, extension) = name.rsplit('/').next().unwrap_or(name).rsplit_once('.')?;
+    Some(extension.to_ascii_lowercase())
+}
+
+/// Checks that files can have that extension, and that a type has the form of RFC 9110 section
+/// 8.3.1.
+pub(super) fn check(extension: &str, media_type: &str) -> Result<(), HeaderError> {
+    let essence = media_type.split(';').next().unwrap_or_default().trim_ascii_end();
+    let is_type = |(main, sub): (&str, &str)| is_token(main) && is_token(sub);
+    if extension.is_empty() || extension.contains(['.', '/']) {
+        return Err(HeaderError::MediaType);
+    }
+    essence.split_once('/').is_some_and(is_type).then_some(()).ok_or(HeaderError::MediaType)
+}
+
 /// Returns the media type of a file of this name. Text is declared as UTF-8.
 pub(super) fn media_type(name: &str) -> &'static str {
-    let Some((_, extension)) = name.rsplit('/').next().unwrap_or(name).rsplit_once('.') else {
-        return UNKNOWN;
-    };
-    let extension = extension.to_ascii_lowercase();
+    let Some(extension) = extension(name) else { return UNKNOWN };
     let found = TYPES.binary_search_by(|(known, _)| (*known).cmp(&extension));
     found.map_or(UNKNOWN, |index| TYPES[index].1)
 }
@@ -101,6 +119,29 @@ mod tests {
             assert!(HeaderValue::new(value).is_ok());
             let is_text = value.starts_with("text/");
             assert_eq!(value.ends_with("; charset=utf-8"), is_text, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_type_of_the_programs_own_has_the_form_of_one() {
+        for (extension, media_type) in
+            [("glb", "model/gltf-binary"), ("X", "text/x-y; charset=utf-8"), ("ä", "a/b")]
+        {
+            assert!(check(extension, media_type).is_ok(), "{extension} {media_type}");
+        }
+        for (extension, media_type) in [
+            ("", "a/b"),
+            (".glb", "a/b"),
+            ("a/b", "a/b"),
+            ("glb", ""),
+            ("glb", "model"),
+            ("glb", "model/"),
+            ("glb", "/gltf"),
+            ("glb", "a b/c"),
+            ("glb", "a/b/c"),
+            ("glb", ";a/b"),
+        ] {
+            assert!(check(extension, media_type).is_err(), "{extension} {media_type}");
         }
     }
 

@@ -29,6 +29,8 @@ use open::{Failure, Opened, Root};
 use open_limit::OpenLimit;
 use path::{BadPath, Subpath};
 use respond::Representation;
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf, absolute};
@@ -82,6 +84,8 @@ pub struct Files {
     cache_control: Option<String>,
     with_hidden: bool,
     precompressed: bool,
+    /// The program's own media types, by extension in lower case.
+    media_types: HashMap<String, String>,
     open: OpenLimit,
 }
 
@@ -97,6 +101,7 @@ impl Files {
             cache_control: None,
             with_hidden: false,
             precompressed: false,
+            media_types: HashMap::new(),
             open: OpenLimit::new(MAX_OPEN),
         }
     }
@@ -173,6 +178,25 @@ impl Files {
     pub const fn precompressed(mut self, are_used: bool) -> Self {
         self.precompressed = are_used;
         self
+    }
+
+    /// Sets the media type of files whose names end with `.` and `extension`, in any case, before
+    /// the one that is known of it. Default: the common types; other files are
+    /// `application/octet-stream`, which browsers save.
+    ///
+    /// # Errors
+    /// [`HeaderError`]: the extension is empty or has a `.` or `/`, or the type is not like
+    /// `type/subtype`, with parameters after `;` if it has any.
+    pub fn media_type(
+        mut self,
+        extension: impl Into<String>,
+        media_type: impl Into<String>,
+    ) -> Result<Self, HeaderError> {
+        let (extension, media_type) = (extension.into(), media_type.into());
+        check_header("Content-Type", &media_type)?;
+        media::check(&extension, &media_type)?;
+        self.media_types.insert(extension.to_ascii_lowercase(), media_type);
+        Ok(self)
     }
 
     /// Sets the maximum number of files that are open at once while being sent, a descriptor each.
@@ -253,7 +277,7 @@ impl Files {
     /// Selects the representation (RFC 9110 section 3.2): the file, or its compressed form.
     fn select(&self, request: &Request<'_>, found: Found, now: SystemTime) -> Representation {
         let Found { name, file, metadata } = found;
-        let media_type = media::media_type(&name);
+        let media_type = self.type_of(&name);
         let lines = request.head().lines();
         for encoding in Encoding::accepted(lines).filter(|_| self.precompressed) {
             let sibling = self.root.open(&format!("{name}.{}", encoding.extension()));
@@ -264,6 +288,14 @@ impl Files {
             }
         }
         Representation::new(file, &metadata, media_type, None, now)
+    }
+
+    fn type_of(&self, name: &str) -> Cow<'static, str> {
+        let own = || self.media_types.get(&media::extension(name)?);
+        match self.media_types.is_empty() {
+            true => media::media_type(name).into(),
+            false => own().map_or_else(|| media::media_type(name).into(), |own| own.clone().into()),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Representation {
     file: File,
     length: u64,
     validators: Validators,
-    media_type: &'static str,
+    media_type: Cow<'static, str>,
     encoding: Option<Encoding>,
 }
 
@@ -35,7 +35,7 @@ impl Representation {
     pub(super) fn new(
         file: File,
         metadata: &Metadata,
-        media_type: &'static str,
+        media_type: Cow<'static, str>,
         encoding: Option<Encoding>,
         now: SystemTime,
     ) -> Self {
@@ -114,7 +114,7 @@ impl Files {
         let boundary = format!("{:016x}{:016x}", random(), random());
         let mut segments = Vec::with_capacity(2 * parts.len() + 1);
         for (index, part) in parts.into_iter().enumerate() {
-            let (start, media_type) = (if index == 0 { "" } else { "\r\n" }, found.media_type);
+            let (start, media_type) = (if index == 0 { "" } else { "\r\n" }, &found.media_type);
             let content_range = content_range(&part, found.length);
             segments.push(Segment::Text(format!(
                 "{start}--{boundary}\r\nContent-Type: {media_type}\r\n\

@@ -283,8 +283,8 @@ impl App {
         let prefix = prefix.trim_end_matches('/');
         // Relative, so that it holds behind a proxy that has a prefix of its own.
         let location = format!("./{}/", prefix.rsplit('/').next().unwrap_or_default());
-        let served =
-            self.get(&format!("{prefix}/{{*rest}}"), move |request| files.respond(request));
+        let path = format!("{prefix}/{{*rest}}");
+        let served = self.add(Some(Method::Get), &path, Action::Files(Box::new(files)));
         if prefix.is_empty() {
             return served;
         }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "files")]
+use throng_http::Files;
 use throng_http::{Method, Reject, Request};
 
 use crate::http::{BodyReader, HttpFn, Responder};
@@ -32,6 +34,9 @@ pub(crate) enum Action {
     Sse(Box<ChannelFn>),
     /// Answers at once.
     Http(Box<HttpFn>),
+    /// Serves the files of a directory.
+    #[cfg(feature = "files")]
+    Files(Box<Files>),
     /// Answers later, from any thread.
     Deferred(Box<DeferredFn>),
     /// Takes the body while it comes, and answers later.

@@ -162,6 +162,8 @@ impl ShardService {
         let Routed { route, head, ref request, has_body } = routed;
         let response = match &shared.route(route).route.action {
             Action::Http(handler) => handler(request),
+            #[cfg(feature = "files")]
+            Action::Files(files) => self.file_or_refusal(cx, shared, files, (head, request)),
             Action::Ws(ws) => match self.upgrade(cx, shared, ws, &routed) {
                 Ok(Upgraded::Now) => {
                     // A 101 is not changed.
@@ -203,6 +205,30 @@ impl ShardService {
         };
         let response = self.changed(response);
         self.reply_of(cx, route, head, has_body, response)
+    }
+
+    /// Answers with a file. Where a WebSocket route has the path, too, a request that asks wrongly
+    /// for an upgrade learns what is wrong (RFC 6455 sections 4.2.1 and 4.4), and so does one for
+    /// which there is no file.
+    #[cfg(feature = "files")]
+    fn file_or_refusal(
+        &self,
+        cx: &Cx<'_>,
+        shared: &Shared,
+        files: &throng_http::Files,
+        (head, request): (&http1::Request<'_>, &Request<'_>),
+    ) -> Response {
+        let lines = head.lines();
+        let is_upgrade =
+            lines.first("Sec-WebSocket-Key").is_some() || lines.lists("Upgrade", "websocket");
+        let found = (!is_upgrade).then(|| files.respond(request));
+        if let Some(found) = found.filter(|found| found.status() != Status::NOT_FOUND) {
+            return found;
+        }
+        match shared.wrong_upgrade(head) {
+            Some((route, reject)) => self.refusal(cx, route, request.client(), reject),
+            None => files.respond(request),
+        }
     }
 
     /// Reports the refusal of an upgrade or a stream, and makes its answer.

@@ -2,9 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+#[cfg(feature = "files")]
+use throng_http::Reject;
 use throng_http::{Match, Network, Params, Router};
 use throng_proto::http1;
 use throng_proto::ws::deflate;
+#[cfg(feature = "files")]
+use throng_proto::ws::handshake;
 
 use crate::access;
 use crate::app::Route;
@@ -68,6 +72,17 @@ impl Shared {
             found @ Match::Found { .. } => found,
             _ => self.router.find(method, path),
         }
+    }
+
+    /// The WebSocket route at the path of a request, and what is wrong with the request as an
+    /// upgrade.
+    #[cfg(feature = "files")]
+    pub(crate) fn wrong_upgrade(&self, head: &http1::Request<'_>) -> Option<(u16, Reject)> {
+        let is_ws = |route: u16| self.route(route).route.is_ws();
+        let found = self.router.find_if(head.method(), head.path(), is_ws);
+        let Match::Found { value, .. } = found else { return None };
+        let checked = handshake::check_request(head.method(), head.is_http11(), head);
+        checked.err().map(|refusal| (value, refusal.into()))
     }
 
     /// The route that a preflight request asks about, whose middleware has the answer

@@ -29,6 +29,7 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
     let bound = Server::new(
         App::new()
             .get("/hello", |_: &Request<'_>| "hello")
+            .ws("/talk/{to}", Ws::new().on_message(|ws, message| ws.send(message)))
             .dir("/", public.as_path())
             .dir("/again", Files::new(&public).without_index()),
     )
@@ -56,8 +57,73 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
         assert!(!answer.ends_with("secret"), "{path}: {answer}");
     }
 
+    // RFC 6455 sections 4.2.1 and 4.4: a WebSocket route says what an upgrade lacks, although the
+    // directory has the path, too; and it says what it is to a request for no file.
+    std::fs::create_dir_all(public.join("talk")).unwrap();
+    std::fs::write(public.join("talk/file"), "a file").unwrap();
+    let key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+    for (path, version, lines, status) in [
+        ("/talk/me", "1.1", "", "426"),
+        ("/talk/me", "1.1", "Connection: close\r\nUpgrade: websocket", "400"),
+        ("/talk/me", "1.0", "Connection: close\r\nUpgrade: websocket", "400"),
+        ("/talk/file", "1.1", "", "200"),
+        ("/talk/file", "1.1", "Connection: close\r\nUpgrade: websocket", "400"),
+        ("/talk", "1.1", "", "404"),
+        ("/nothing", "1.1", "Connection: close\r\nUpgrade: websocket", "404"),
+    ] {
+        let lines =
+            if lines.is_empty() { lines.to_owned() } else { format!("\r\n{lines}\r\n{key}") };
+        let answer = ask(address, &format!("GET {path} HTTP/{version}{lines}"));
+        let expected = match lines.is_empty() {
+            true => status.to_owned(),
+            // As without a directory.
+            false if status == "400" => refused_without_a_directory(version, &lines),
+            false => status.to_owned(),
+        };
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{path} {lines}: {answer}");
+    }
+
     running.drain(DrainPlan::default()).unwrap();
     std::fs::remove_dir_all(scratch).unwrap();
+}
+
+/// The status of the refusal of a wrong upgrade: 400 or 426.
+fn refused_without_a_directory(version: &str, lines: &str) -> String {
+    let app = App::new().ws("/talk/{to}", Ws::new().on_message(|ws, message| ws.send(message)));
+    let bound = Server::new(app).shards(1).bind("127.0.0.1:0").unwrap();
+    let address = bound.local_addr();
+    let running = bound.spawn().unwrap();
+    let answer = ask(address, &format!("GET /talk/me HTTP/{version}{lines}"));
+    running.drain(DrainPlan::default()).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().to_owned();
+    assert!(["400", "426"].contains(&&*status), "{answer}");
+    status
+}
+
+#[test]
+fn files_have_the_media_types_of_the_program_before_the_known_ones() {
+    let root = std::env::temp_dir().join(format!("throng-types-{}", std::process::id()));
+    std::fs::create_dir_all(&root).unwrap();
+    for name in ["a.GLB", "b.md", "c.txt"] {
+        std::fs::write(root.join(name), "x").unwrap();
+    }
+    let files = Files::new(&root);
+    let files = files.media_type("glb", "model/gltf-binary").unwrap();
+    let files = files.media_type("md", "text/html; charset=utf-8").unwrap();
+    assert!(files.clone().media_type("x", "no type").is_err());
+    let bound = Server::new(App::new().dir("/", files)).shards(1).bind("127.0.0.1:0").unwrap();
+    let address = bound.local_addr();
+    let running = bound.spawn().unwrap();
+    for (name, media_type) in [
+        ("a.GLB", "model/gltf-binary"),
+        ("b.md", "text/html; charset=utf-8"),
+        ("c.txt", "text/plain; charset=utf-8"),
+    ] {
+        let answer = ask(address, &format!("GET /{name} HTTP/1.1"));
+        assert!(answer.contains(&format!("Content-Type: {media_type}\r\n")), "{answer}");
+    }
+    running.drain(DrainPlan::default()).unwrap();
+    std::fs::remove_dir_all(root).unwrap();
 }
 
 #[test]
