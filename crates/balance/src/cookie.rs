@@ -10,22 +10,27 @@ use siphasher::sip::SipHasher24;
 use crate::Token;
 
 /// The key of sticky cookies: without it a client can neither read a backend's address from a
-/// cookie, nor forge a cookie for a backend.
+/// cookie, nor forge a cookie for a backend. One of a secret is also that of the hashes of other
+/// bindings: without it a client cannot choose its backend by the value that it sends.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CookieKey([u8; 16]);
+pub struct CookieKey {
+    key: [u8; 16],
+    /// Drawn: another process has another one.
+    is_drawn: bool,
+}
 
 impl CookieKey {
     /// Creates the key of a secret: the same in every process, for balancers that run side by side.
     #[must_use]
     pub fn of(secret: &Token) -> Self {
         let hasher = siphasher::sip128::SipHasher24::new();
-        Self(hasher.hash(secret.as_bytes()).as_bytes())
+        Self { key: hasher.hash(secret.as_bytes()).as_bytes(), is_drawn: false }
     }
 
     /// Returns the cookie's tag for the backend at `address`.
     #[must_use]
     pub fn tag(&self, address: SocketAddr) -> u64 {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
+        let mut hasher = SipHasher24::new_with_key(&self.key);
         match address.ip().to_canonical() {
             IpAddr::V4(ip) => hasher.write(&ip.octets()),
             IpAddr::V6(ip) => hasher.write(&ip.octets()),
@@ -33,19 +38,34 @@ impl CookieKey {
         hasher.write(&address.port().to_be_bytes());
         hasher.finish()
     }
+
+    /// Returns the number of the client with this value, the same in every process with the
+    /// secret; `None` without one: a drawn key would be another in each balancer and after each
+    /// start.
+    pub(crate) fn hash(&self, value: &[u8]) -> Option<u64> {
+        if self.is_drawn {
+            return None;
+        }
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        // No tag of a backend.
+        hasher.write(b"client");
+        hasher.write(value);
+        Some(hasher.finish())
+    }
 }
 
 impl Default for CookieKey {
     /// Returns a key that was drawn when the process began.
     fn default() -> Self {
         static DRAWN: OnceLock<[u8; 16]> = OnceLock::new();
-        Self(*DRAWN.get_or_init(|| {
+        let key = *DRAWN.get_or_init(|| {
             let draw = || RandomState::new().hash_one(0).to_ne_bytes();
             let mut key = [0; 16];
             key[..8].copy_from_slice(&draw());
             key[8..].copy_from_slice(&draw());
             key
-        }))
+        });
+        Self { key, is_drawn: true }
     }
 }
 

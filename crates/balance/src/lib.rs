@@ -62,7 +62,7 @@ pub mod shard_over_driver {
 
 pub use settings::{
     Check, CheckKind, CloseOrder, Closing, Configuration, DROPPED_HEADERS, Health, Observe, Pick,
-    Removed, Settings, Sticky, Target, Timeouts,
+    Removed, SameSite, Settings, Sticky, Target, Timeouts,
 };
 pub use shards::{Launch, Shards};
 pub use slow_start::share_at;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,9 +42,23 @@ pub struct Target {
     /// The patterns of server names whose connections are passed through to it; if there is one, it
     /// serves nothing else.
     pub passthrough: Arc<[Box<str>]>,
+    /// The name and port that it was found by, if the list has a name instead of its address.
+    pub name: Option<Arc<str>>,
 }
 
 impl Target {
+    /// Appends the Host of a request that has none of its own: the backend's name, or else its
+    /// address.
+    pub(crate) fn write_host(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"Host: ");
+        // Writing to a vector does not fail.
+        drop(match &self.name {
+            Some(name) => out.write_all(name.as_bytes()),
+            None => write!(out, "{}", self.backend.address()),
+        });
+        out.extend_from_slice(b"\r\n");
+    }
+
     /// Returns whether it serves connections of this pattern that are passed through, or, without
     /// one, requests.
     pub(crate) fn serves(&self, route: Option<&str>) -> bool {
@@ -61,9 +76,12 @@ pub struct Settings {
     pub pick: Pick,
     /// The binding of clients to backends.
     pub sticky: Sticky,
-    /// The key of sticky cookies. Default: drawn when the process began. With balancers side by
+    /// The key of sticky cookies, and if it is of a secret, of the hashes by which headers, parameters
+    /// and addresses bind clients. Default: drawn when the process began. With balancers side by
     /// side, or for cookies that outlive a restart, use the key of a secret.
     pub cookie_key: CookieKey,
+    /// `SameSite` of sticky cookies. Default: [`SameSite::Lax`].
+    pub cookie_same_site: SameSite,
     /// The proxies whose X-Forwarded-*, Forwarded and PROXY headers are trusted. Default: none.
     pub trusted_proxies: Vec<Network>,
     /// Header fields of requests that are dropped, unless a trusted proxy sent them, in any case
@@ -237,6 +255,18 @@ pub enum Sticky {
     Ip,
 }
 
+/// The requests of other sites with which browsers send a sticky cookie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SameSite {
+    /// Those by which the user comes to this site: not those of frames and scripts of other sites.
+    #[default]
+    Lax,
+    /// None.
+    Strict,
+    /// All. The cookie then has `Secure`, without which browsers do not take it.
+    None,
+}
+
 impl Pick {
     /// Returns whether clients go to the backends with the fewest connections: only then does a
     /// rebalance even anything out.
@@ -319,6 +349,8 @@ pub enum Observe {
 pub struct Check {
     /// The kind of check.
     pub kind: CheckKind,
+    /// The Host of checks over HTTP and WebSocket. Default: the backend's address.
+    pub host: Option<String>,
     /// The interval between checks. Default 2 s.
     pub interval: Duration,
     /// The timeout of one check. Default 1 s.
@@ -370,6 +402,7 @@ impl Default for Settings {
             pick: Pick::default(),
             sticky: Sticky::default(),
             cookie_key: CookieKey::default(),
+            cookie_same_site: SameSite::default(),
             trusted_proxies: Vec::new(),
             drop_headers: DROPPED_HEADERS.map(str::to_owned).to_vec(),
             request_ids: false,
@@ -428,7 +461,7 @@ impl Check {
     #[must_use]
     pub fn new(kind: CheckKind) -> Self {
         let (interval, timeout) = (Duration::from_secs(2), Duration::from_secs(1));
-        Self { kind, interval, timeout, rise: 2, fall: 3 }
+        Self { kind, host: None, interval, timeout, rise: 2, fall: 3 }
     }
 }
 

@@ -38,17 +38,24 @@ pub fn client_on_unix_socket(request: &Request<'_>, trusted: &[Network]) -> Opti
 fn forwarded_for(request: &Request<'_>, is_trusted: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
     let mut listed = Walk::new(&is_trusted);
     for value in request.lines().all_bytes("X-Forwarded-For") {
-        value.split(|byte| *byte == b',').for_each(|entry| listed.note(parse_node(entry)));
+        let entries = value.split(|byte| *byte == b',').filter(|entry| is_element(entry));
+        entries.for_each(|entry| listed.note(parse_node(entry)));
     }
     let mut forwarded = Walk::new(&is_trusted);
     for value in request.lines().all_bytes("Forwarded") {
-        split_quoted(value, b',').for_each(|element| forwarded.note(parse_element(element)));
+        let elements = split_quoted(value, b',').filter(|element| is_element(element));
+        elements.for_each(|element| forwarded.note(parse_element(element)));
     }
     match (listed.answer(), forwarded.answer()) {
         (Some(client), None) | (None, Some(client)) => client,
         (Some(one), Some(other)) if one == other => one,
         _ => None,
     }
+}
+
+/// Returns whether an element of a list counts: an empty one does not (RFC 9110 section 5.6.1.2).
+fn is_element(element: &[u8]) -> bool {
+    !element.trim_ascii().is_empty()
 }
 
 /// Finds the answer from left to right, so that nothing needs to be kept: entries to the right take

@@ -1,5 +1,7 @@
 //! The Date header. [RFC 9110 section 5.6.7](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.7).
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::calendar::date_from_days;
 
 /// A cache of the formatted date, updated once a second. It never reads a clock: the caller passes
@@ -11,6 +13,34 @@ pub struct DateCache {
 }
 
 const LENGTH: usize = 29;
+
+/// The date of now, by a caller's steady clock: the system's is read once a second.
+#[derive(Clone, Debug, Default)]
+pub struct LiveDate {
+    cache: DateCache,
+    /// By the steady clock.
+    until: u64,
+}
+
+impl LiveDate {
+    /// Returns the date at `now`, in nanoseconds of a clock that never goes back.
+    #[inline]
+    pub fn at(&mut self, now: u64) -> &str {
+        if now >= self.until {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.cache.at(since_epoch.as_secs());
+            self.until = now + 1_000_000_000 - u64::from(since_epoch.subsec_nanos());
+        }
+        self.cache.current()
+    }
+
+    /// Returns the date of the last [`at`](Self::at).
+    #[inline]
+    #[must_use]
+    pub fn current(&self) -> &str {
+        self.cache.current()
+    }
+}
 
 impl DateCache {
     /// Creates a cache of the epoch, until the first update.
@@ -99,6 +129,17 @@ mod tests {
         ] {
             assert_eq!(str::from_utf8(&imf_fixdate(seconds)), Ok(expected), "{seconds}");
         }
+    }
+
+    #[test]
+    fn a_live_date_is_read_again_when_its_second_is_over() {
+        let mut date = LiveDate::default();
+        let year: u64 = date.at(7)[12..16].parse().unwrap();
+        assert!(year >= 2025, "{year}");
+        // A second of which the clock knows that it is not over.
+        date.cache.at(0);
+        assert_eq!(date.at(7)[12..16], *"1970");
+        assert_ne!(date.at(7 + 1_000_000_000)[12..16], *"1970");
     }
 
     #[test]

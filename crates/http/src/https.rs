@@ -56,7 +56,9 @@ impl HttpsPolicy {
 }
 
 /// The reason of a 421.
-pub const MISDIRECTED: &str = "this connection was made to another host; open one to this host";
+pub const MISDIRECTED: &str = "this connection was made to another host: open one to this host; a \
+                               proxy that passes on requests for several hosts has to be among \
+                               trusted_proxies";
 
 /// Returns the value of Strict-Transport-Security
 /// ([RFC 6797 section 6.1](https://www.rfc-editor.org/rfc/rfc6797#section-6.1)).

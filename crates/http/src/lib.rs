@@ -41,7 +41,7 @@ pub use basic::BasicCredentials;
 pub use body::{Body, Pull, Source, Stream, may_trail};
 pub use client::{client_address, client_on_unix_socket};
 pub use coding::accepts_gzip;
-pub use date::{DateCache, imf_fixdate};
+pub use date::{DateCache, LiveDate, imf_fixdate};
 pub use extensions::Extensions;
 #[cfg(feature = "files")]
 pub use files::Files;

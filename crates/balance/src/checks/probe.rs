@@ -24,7 +24,9 @@ pub(super) fn probe(
     source: Option<SocketAddr>,
     check: &Check,
 ) -> Result<(), CheckFailure> {
-    let mut peer = Peer::connect(target.backend.address(), source, check.timeout)?;
+    let address = target.backend.address();
+    let host = || check.host.clone().unwrap_or_else(|| address.to_string());
+    let mut peer = Peer::connect(address, source, check.timeout)?;
     if target.send_proxy {
         peer.send(&PROXY_LOCAL)?;
     }
@@ -33,15 +35,14 @@ pub(super) fn probe(
     }
     match &check.kind {
         CheckKind::Tcp => {}
-        CheckKind::Http(path) => peer.get(path)?,
-        CheckKind::WebSocket(path) => peer.ping(path)?,
+        CheckKind::Http(path) => peer.get(&host(), path)?,
+        CheckKind::WebSocket(path) => peer.ping(&host(), path)?,
     }
     Ok(())
 }
 
 /// A backend that is being checked.
 struct Peer {
-    address: SocketAddr,
     stream: Stream,
     timeout: Duration,
     /// The deadline of the whole check: a backend that sends a byte a second is not alive.
@@ -89,7 +90,7 @@ impl Peer {
             }
         })?;
         let stream = Stream::Plain(stream);
-        Ok(Self { address, stream, timeout, deadline, buffer: [0; 4096] })
+        Ok(Self { stream, timeout, deadline, buffer: [0; 4096] })
     }
 
     /// Does the TLS handshake.
@@ -154,11 +155,10 @@ impl Peer {
         }
     }
 
-    fn get(&mut self, path: &str) -> Result<(), String> {
+    fn get(&mut self, host: &str, path: &str) -> Result<(), String> {
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: throng-balance\r\nConnection: close\r\n\
-             \r\n",
-            self.address
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: throng-balance\r\n\
+             Connection: close\r\n\r\n"
         );
         self.send(request.as_bytes())?;
         let mut decoder = ResponseDecoder::new();
@@ -181,11 +181,10 @@ impl Peer {
     }
 
     /// Opens a WebSocket and waits for the pong to a ping.
-    fn ping(&mut self, path: &str) -> Result<(), String> {
+    fn ping(&mut self, host: &str, path: &str) -> Result<(), String> {
         let key = Key::new(random().to_ne_bytes());
         let mut out = Vec::new();
-        encode_request(&self.address.to_string(), path, &key, &[], &[], &mut out)
-            .map_err(|error| error.to_string())?;
+        encode_request(host, path, &key, &[], &[], &mut out).map_err(|error| error.to_string())?;
         self.send(&out)?;
         let payload = (random() as u64).to_ne_bytes();
         let mut opening = Some(ResponseDecoder::new());

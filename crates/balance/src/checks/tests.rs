@@ -76,6 +76,18 @@ fn a_get_passes_with_2xx_and_3xx() {
     }
 }
 
+#[test]
+fn a_check_names_the_host_that_is_set() {
+    for kind in [CheckKind::Http("/".to_owned()), CheckKind::WebSocket("/".to_owned())] {
+        let (sender, heads) = mpsc::channel();
+        let address = server(move |mut stream| sender.send(read_head(&mut stream)).unwrap());
+        let named = Check { host: Some("app.example.com:8080".to_owned()), ..check(kind, LONG) };
+        let _ = probe(address, &named);
+        let head = heads.recv_timeout(LONG).unwrap();
+        assert!(head.contains("\r\nHost: app.example.com:8080\r\n"), "{head}");
+    }
+}
+
 /// Opens the WebSocket of a check, and does `serve` with the frames.
 fn open(serve: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<(), String> {
     let address = server(move |mut stream| {
@@ -237,6 +249,7 @@ fn target(address: SocketAddr, send_proxy: bool) -> Target {
         send_proxy,
         tls: None,
         passthrough: Arc::default(),
+        name: None,
     }
 }
 
@@ -246,5 +259,6 @@ fn listed(backend: &Arc<Backend>) -> Target {
         send_proxy: false,
         tls: None,
         passthrough: Arc::default(),
+        name: None,
     }
 }

@@ -375,6 +375,12 @@ fn active(check: &Check, mistakes: &mut Mistakes) {
         let remedy = "write a path as it stands in a request, for example \"/healthz\"";
         mistakes.must(sendable, "health.check.path", format_args!("{path:?}"), remedy);
     }
+    if let Some(host) = &check.host {
+        let is_of_host = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+        let remedy = "write a host as it stands in a request, for example \"app.example.com\"";
+        let holds = !host.is_empty() && host.bytes().all(is_of_host);
+        mistakes.must(holds, "health.check.host", format_args!("{host:?}"), remedy);
+    }
 }
 
 fn sticky(sticky: &Sticky, mistakes: &mut Mistakes) {

@@ -71,6 +71,7 @@ fn settings(draft: &Draft) -> Settings {
         pick: draft.parse("pick").unwrap_or_default(),
         sticky: draft.parse("sticky").unwrap_or_default(),
         cookie_key: secret.as_ref().map(CookieKey::of).unwrap_or_default(),
+        cookie_same_site: draft.parse("cookie_same_site").unwrap_or_default(),
         trusted_proxies: draft.parse_list("trusted_proxies"),
         drop_headers: draft.get("drop_headers"),
         request_ids: draft.get("request_ids"),
@@ -137,15 +138,18 @@ fn check(draft: &Draft) -> Option<Check> {
             return None;
         }
     };
-    if kind == CheckKind::Tcp && draft.values().is_set("health.check.path") {
-        draft.wrong(
-            "health.check.path",
-            "a check of kind \"tcp\" has no path: drop it, or write kind = \"http\" or \
-             \"websocket\"",
-        );
+    for (key, what) in [("health.check.path", "path"), ("health.check.host", "host")] {
+        if kind == CheckKind::Tcp && draft.values().is_set(key) {
+            let remedy = format!(
+                "a check of kind \"tcp\" has no {what}: drop it, or write kind = \"http\" or \
+                 \"websocket\""
+            );
+            draft.wrong(key, remedy);
+        }
     }
     Some(Check {
         kind,
+        host: draft.get("health.check.host"),
         interval: draft.get("health.check.interval"),
         timeout: draft.get("health.check.timeout"),
         rise: draft.get("health.check.rise"),

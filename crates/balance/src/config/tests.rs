@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::CookieKey;
-use crate::settings::{Check, CheckKind, Pick, Sticky};
+use crate::settings::{Check, CheckKind, Pick, SameSite, Sticky};
 
 /// The message for `text` behind a backend, which stands in the first line.
 fn message(text: &str) -> String {
@@ -332,6 +332,7 @@ fn every_key_sets_its_setting() {
         pick = "round_robin"
         sticky = { cookie = "route" }
         cookie_secret = "0123456789abcdef"
+        cookie_same_site = "none"
         trusted_proxies = ["10.0.0.0/8", "::1"]
         drop_headers = ["X-Client-IP"]
         loop_id = "edge-1"
@@ -379,6 +380,7 @@ fn every_key_sets_its_setting() {
         [health.check]
         kind = "websocket"
         path = "/live"
+        host = "app.internal"
         interval = "10s"
         timeout = "500ms"
         rise = 4
@@ -409,6 +411,7 @@ fn every_key_sets_its_setting() {
     assert_eq!(config.backends, [first, BackendConfig::new("127.0.0.1:9002".parse().unwrap())]);
     let check = Check {
         kind: CheckKind::WebSocket("/live".to_owned()),
+        host: Some("app.internal".to_owned()),
         interval: seconds(10),
         timeout: Duration::from_millis(500),
         rise: 4,
@@ -419,6 +422,7 @@ fn every_key_sets_its_setting() {
         pick: Pick::RoundRobin,
         sticky: Sticky::Cookie("route".to_owned()),
         cookie_key: CookieKey::of(&Token::new("0123456789abcdef").unwrap()),
+        cookie_same_site: SameSite::None,
         trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
         drop_headers: vec!["X-Client-IP".to_owned()],
         loop_id: Some("edge-1".to_owned()),

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use throng_config::units::did_you_mean;
 
-use crate::settings::{Observe, Pick, Removed, Sticky};
+use crate::settings::{Observe, Pick, Removed, SameSite, Sticky};
 
 /// All picks with their words.
 const PICKS: [(&str, Pick); 6] = [
@@ -56,6 +56,30 @@ impl FromStr for Removed {
             "keep" => Ok(Self::Keep),
             "drain" => Ok(Self::Drain),
             _ => Err("write \"keep\" or \"drain\""),
+        }
+    }
+}
+
+impl SameSite {
+    /// Returns the value of the attribute, and whether it needs `Secure`.
+    pub(crate) const fn attribute(self) -> (&'static str, bool) {
+        match self {
+            Self::Lax => ("Lax", false),
+            Self::Strict => ("Strict", false),
+            Self::None => ("None", true),
+        }
+    }
+}
+
+impl FromStr for SameSite {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "lax" => Ok(Self::Lax),
+            "strict" => Ok(Self::Strict),
+            "none" => Ok(Self::None),
+            _ => Err("write \"lax\", \"strict\" or \"none\""),
         }
     }
 }

@@ -209,6 +209,7 @@ impl Core {
             backend: Arc::clone(&entry.backend),
             send_proxy: entry.send_proxy,
             passthrough: Arc::clone(&entry.passthrough),
+            name: entry.desired.name.clone(),
             tls: clients.map(|clients| {
                 clients.of(address, entry.tls_name.as_deref(), entry.desired.name.as_deref())
             }),

@@ -5,6 +5,7 @@ use throng_proto::http1::{HeaderName, HeaderValue, ResponseHead};
 
 use super::Client;
 
+const DATE: HeaderName<'_> = HeaderName::literal("Date");
 const CONTENT_TYPE: HeaderName<'_> = HeaderName::literal("Content-Type");
 const HSTS: HeaderName<'_> = HeaderName::literal(STRICT_TRANSPORT_SECURITY);
 const TEXT: HeaderValue<'_> = HeaderValue::literal("text/plain; charset=utf-8");
@@ -20,9 +21,11 @@ const SOON: HeaderValue<'_> = HeaderValue::literal("1");
 /// as plain text in one line. A 429 or 503 has a Retry-After. For HEAD the body is left out, but its
 /// length is given.
 pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client<'_>) {
-    let mut head = ResponseHead::start(out, status, Status::new(status).reason())
-        .field(CONTENT_TYPE, TEXT)
-        .content_length(text.len() as u64 + 1);
+    let mut head = ResponseHead::start(out, status, Status::new(status).reason());
+    if let Ok(date) = HeaderValue::new(to.date) {
+        head = head.field(DATE, date);
+    }
+    head = head.field(CONTENT_TYPE, TEXT).content_length(text.len() as u64 + 1);
     if matches!(status, 429 | 503) {
         head = head.field(RETRY_AFTER, SOON);
     }

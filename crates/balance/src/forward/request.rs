@@ -56,8 +56,8 @@ impl Scheme {
 /// chunked body must be chunked again.
 ///
 /// * The request line is HTTP/1.1 with the target in origin-form. Host is the one the decoder
-///   decided on (that of an absolute target wins, RFC 9112 section 3.2.2); of an HTTP/1.0 request
-///   without any it is empty.
+///   decided on (that of an absolute target wins, RFC 9112 section 3.2.2). An HTTP/1.0 request
+///   without any gets the backend's, which is not known yet: the place of its line is returned.
 /// * Fields of one hop are dropped: Connection and the fields it names (but nothing the backend
 ///   relies on: Host, Content-*, Cookie, Authorization, Sec-*, X-Forwarded-*, ...), Keep-Alive,
 ///   Proxy-*, TE (but for `trailers`), Transfer-Encoding, Upgrade. Only fields of the next hop are
@@ -75,11 +75,11 @@ impl Scheme {
 /// * CDN-Loop passes, with the balancer's own id in a line of its own (RFC 8586): see
 ///   [`has_looped`].
 /// * Via is not written: nginx, for one, stops compressing for requests with it.
-pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
+pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) -> Option<usize> {
     let lines = request.lines();
     // One allocation for nearly every request: the added fields are shorter than this.
     out.reserve(request.raw().len() + 256);
-    push_start(out, request);
+    let host_at = push_start(out, request);
     let names_fields = names::field_options(lines).next().is_some();
     let mut seen = SeenHeaders::default();
     for header in lines.iter() {
@@ -133,6 +133,7 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
         push_certificate(out, certificate);
     }
     out.extend_from_slice(b"\r\n");
+    host_at
 }
 
 /// Returns whether a request has been here before: CDN-Loop has this id, with parameters or without
@@ -164,8 +165,8 @@ struct SeenHeaders {
     client: bool,
 }
 
-/// Appends the request line and Host.
-fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
+/// Appends the request line and Host; returns where Host is missing.
+fn push_start(out: &mut Vec<u8>, request: &Request<'_>) -> Option<usize> {
     out.extend_from_slice(request.method().as_bytes());
     out.push(b' ');
     if request.target_form() == TargetForm::Origin {
@@ -177,9 +178,10 @@ fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
             out.extend_from_slice(query.as_bytes());
         }
     }
-    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-    out.extend_from_slice(request.host().unwrap_or_default().as_bytes());
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let Some(host) = request.host() else { return Some(out.len()) };
+    push_parts(out, &["Host: ", host, "\r\n"]);
+    None
 }
 
 /// Appends Connection and its fields: those of the hop to the backend.

@@ -17,11 +17,17 @@ pub struct Client<'a> {
     pub is_head: bool,
     /// The value of Strict-Transport-Security, unless the answer has one of its own.
     pub hsts: Option<&'a str>,
+    /// The date, as [`DateCache`](throng_http::DateCache) writes it, for an answer without one (RFC
+    /// 9110 section 6.6.1).
+    pub date: &'a str,
 }
 
-impl Client<'_> {
+impl<'a> Client<'a> {
     /// Returns the properties before a head was understood: the answer is the last one.
-    pub const UNKNOWN: Self = Self { http11: true, keep_alive: false, is_head: false, hsts: None };
+    #[must_use]
+    pub const fn unknown(date: &'a str) -> Self {
+        Self { http11: true, keep_alive: false, is_head: false, hsts: None, date }
+    }
 }
 
 /// The framing of the body, after the head was written.
@@ -54,7 +60,7 @@ pub enum Framing {
 ///   keeps its Upgrade (RFC 9110 section 15.5.22).
 ///
 /// `set_cookie` is the value of a Set-Cookie to add, see [`set_cookie`](super::set_cookie). It is
-/// not added to interim answers, and neither is `hsts`.
+/// not added to interim answers, and neither are `hsts` and a date.
 pub fn write_response(
     out: &mut Vec<u8>,
     response: &Response<'_>,
@@ -98,6 +104,9 @@ pub fn write_response(
         Framing::Empty | Framing::UntilClose => {}
     }
     if !is_interim {
+        if response.header("Date").is_none() {
+            push_field(out, "Date", to.date);
+        }
         let keep_alive = to.keep_alive && framing != Framing::UntilClose;
         push_connection(out, response, to, keep_alive);
         // One field only (RFC 6797 section 7.1).

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use throng_proto::http1::Request;
 
-use crate::{Sticky, client_key};
+use crate::{CookieKey, SameSite, Sticky, client_key};
 
 /// The binding of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +18,19 @@ pub enum Bound {
 }
 
 /// Returns the binding of a request, if it has one. `client` is its origin:
-/// [`client_address`](super::client_address).
+/// [`client_address`](super::client_address). `key`: hashes depend on it, if it is of a secret.
 ///
 /// Values are taken as they stand, without decoding: a client sends the same text each time. Of
 /// several cookies, headers or parameters of the name the first valid one counts; an empty value is
 /// none.
 #[must_use]
-pub fn sticky_key(sticky: &Sticky, request: &Request<'_>, client: IpAddr) -> Option<Bound> {
-    let hashed = |value: &[u8]| Bound::Hash(hash(value));
+pub fn sticky_key(
+    sticky: &Sticky,
+    key: &CookieKey,
+    request: &Request<'_>,
+    client: IpAddr,
+) -> Option<Bound> {
+    let hashed = |value: &[u8]| Bound::Hash(key.hash(value).unwrap_or_else(|| hash(value)));
     match sticky {
         Sticky::None => None,
         Sticky::Cookie(name) => cookies(request)
@@ -41,17 +46,18 @@ pub fn sticky_key(sticky: &Sticky, request: &Request<'_>, client: IpAddr) -> Opt
             .filter_map(|pair| pair.split_once('='))
             .find(|(parameter, value)| parameter == name && !value.is_empty())
             .map(|(_, value)| hashed(value.as_bytes())),
-        Sticky::Ip => Some(Bound::Hash(client_key(client))),
+        Sticky::Ip => Some(Bound::Hash(client_key(key, client))),
     }
 }
 
 /// Returns the value of the Set-Cookie that binds a client to the backend with this
 /// [`tag`](crate::CookieKey::tag), for as long as the browser's session lasts. `name` must be a
-/// token. `is_secure`: the browser sends it by https only.
+/// token. `is_secure`: the browser sends it by https only, as it does with [`SameSite::None`].
 #[must_use]
-pub fn set_cookie(name: &str, tag: u64, is_secure: bool) -> String {
-    let secure = if is_secure { "; Secure" } else { "" };
-    format!("{name}={tag:016x}; Path=/; HttpOnly; SameSite=Lax{secure}")
+pub fn set_cookie(name: &str, tag: u64, is_secure: bool, same_site: SameSite) -> String {
+    let (same_site, needs_secure) = same_site.attribute();
+    let secure = if is_secure || needs_secure { "; Secure" } else { "" };
+    format!("{name}={tag:016x}; Path=/; HttpOnly; SameSite={same_site}{secure}")
 }
 
 /// Returns whether a trusted proxy reports that its client uses https. Of several values the first
@@ -88,8 +94,8 @@ fn parse_key(value: &[u8]) -> Option<u64> {
 }
 
 /// Hashes by FNV-1a followed by a mix (of MurmurHash3, public domain), because FNV leaves the upper
-/// bits of short values poor. A collision gains an attacker nothing: it only sends two clients to
-/// one backend.
+/// bits of short values poor. Without a secret: with one, clients cannot choose values of one
+/// backend.
 fn hash(value: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = value.iter().fold(0xcbf2_9ce4_8422_2325, step);

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use throng_engine::random::Random;
 
 use crate::settings::Pick;
-use crate::{Backend, Configuration, State, Wanted};
+use crate::{Backend, Configuration, CookieKey, State, Wanted};
 
 use turns::Turns;
 
@@ -57,6 +57,7 @@ impl Picker {
     ) -> Option<usize> {
         let random = &mut self.random;
         let candidates = || candidates(configuration, &usable);
+        let secret = &configuration.settings.cookie_key;
         let turns = &mut self.turns[wanted as usize];
         let pick = configuration.settings.pick;
         if matches!(pick, Pick::PowerOfTwo | Pick::LeastConnections | Pick::RoundRobin) {
@@ -67,10 +68,11 @@ impl Picker {
             Pick::LeastConnections => least_connections::pick(turns, wanted, candidates),
             Pick::RoundRobin => turns.pick(candidates(), |_| 0),
             Pick::Rendezvous => {
-                rendezvous::pick(key.unwrap_or_else(|| client_key(client)), candidates())
+                let key = key.unwrap_or_else(|| client_key(secret, client));
+                rendezvous::pick(key, candidates())
             }
             Pick::Random => random::pick(random, candidates()).map(|(place, _)| place),
-            Pick::IpHash => rendezvous::pick(client_key(client), candidates()),
+            Pick::IpHash => rendezvous::pick(client_key(secret, client), candidates()),
         }
     }
 }
@@ -126,12 +128,14 @@ pub fn pick_by_key(
 
 /// Returns the default identity of a client: its IPv4 address, or the /64 network of its IPv6
 /// address, because a machine changes its address freely within it.
+/// With the key of a secret it is hashed, so that nobody can find addresses of one backend.
 #[must_use]
-pub fn client_key(client: IpAddr) -> u64 {
-    match client.to_canonical() {
+pub fn client_key(key: &CookieKey, client: IpAddr) -> u64 {
+    let network = match client.to_canonical() {
         IpAddr::V4(address) => address.to_bits().into(),
         IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
-    }
+    };
+    key.hash(&network.to_be_bytes()).unwrap_or(network)
 }
 
 /// Returns the backends that may be picked, with their indexes.

@@ -27,6 +27,7 @@ fn target(number: usize, weight: u32) -> Target {
         send_proxy: false,
         tls: None,
         passthrough: Arc::default(),
+        name: None,
     }
 }
 
@@ -505,19 +506,20 @@ fn a_client_with_a_key_is_picked_by_it_and_else_by_address() {
 
 #[test]
 fn clients_are_distinguished_by_address_or_network() {
-    let key = |text: &str| client_key(text.parse().unwrap());
+    let secret = CookieKey::default();
+    let key = |text: &str| client_key(&secret, text.parse().unwrap());
     assert_eq!(key("10.0.0.1"), key("::ffff:10.0.0.1"));
     assert_ne!(key("10.0.0.1"), key("10.0.0.2"));
     assert_eq!(key("2001:db8:0:1::1"), key("2001:db8:0:1:ffff::9"));
     assert_ne!(key("2001:db8:0:1::1"), key("2001:db8:0:2::1"));
-    assert_ne!(client_key(Ipv6Addr::LOCALHOST.into()), key("127.0.0.1"));
+    assert_ne!(client_key(&secret, Ipv6Addr::LOCALHOST.into()), key("127.0.0.1"));
 }
 
 #[test]
 fn a_bound_client_returns_as_long_as_the_backend_is_up() {
     let mut configuration = configuration(Pick::PowerOfTwo, &[1, 1, 1]);
     let bound = Arc::clone(&configuration.backends[1].backend);
-    let tag = |backend: &Backend| crate::CookieKey::default().tag(backend.address());
+    let tag = |backend: &Backend| CookieKey::default().tag(backend.address());
     assert_eq!(pick_bound(&configuration, tag(&bound)), Some(1));
     for state in [State::Down, State::Draining, State::Removed] {
         bound.set_state(state);
@@ -528,4 +530,32 @@ fn a_bound_client_returns_as_long_as_the_backend_is_up() {
     assert_eq!(pick_bound(&configuration, tag(&bound)), Some(0));
     configuration.backends.remove(0);
     assert_eq!(pick_bound(&configuration, tag(&bound)), None);
+}
+
+#[test]
+fn with_a_secret_addresses_of_one_backend_cannot_be_found_without_it() {
+    use crate::Token;
+    let of = |secret: Option<&str>, pick| {
+        let mut configuration = configuration(pick, &[1; 4]);
+        if let Some(secret) = secret {
+            configuration.settings.cookie_key = CookieKey::of(&Token::new(secret).unwrap());
+        }
+        let place = |number| {
+            Picker::new(0)
+                .pick(&configuration, Wanted::Tunnel, None, client(number), |_| true)
+                .unwrap()
+        };
+        (0..400).map(place).collect::<Vec<_>>()
+    };
+    for pick in [Pick::IpHash, Pick::Rendezvous] {
+        let open = of(None, pick);
+        assert_eq!(of(None, pick), open, "in every process");
+        let keyed = of(Some("0123456789abcdef"), pick);
+        assert_eq!(of(Some("0123456789abcdef"), pick), keyed, "in every process with the secret");
+        // Those that an attacker has chosen for backend 0.
+        let chosen = || open.iter().enumerate().filter(|(_, place)| **place == 0);
+        let hit = chosen().filter(|(at, _)| keyed[*at] == 0).count();
+        assert!(hit * 2 < chosen().count(), "{hit} of {}", chosen().count());
+        assert_ne!(of(Some("0123456789abcdeF"), pick), keyed);
+    }
 }

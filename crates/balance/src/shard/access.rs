@@ -59,6 +59,11 @@ impl Entry {
         self.status = Some(status);
     }
 
+    /// Forgets a response of which nothing was sent.
+    pub(super) fn unanswered(&mut self) {
+        (self.status, self.bytes_out) = (None, 0);
+    }
+
     /// Notes that the backend of a tunnel ended without a Close frame, perhaps because its TLS
     /// session failed.
     pub(super) fn note_loss(&mut self, failure: Option<SessionFailure>) {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use throng_engine::Progress;
-use throng_io::ConnId;
+use throng_io::{Batch, ConnId};
 use throng_proto::Input;
-use throng_proto::http1::{HeaderLines, Response, ResponseEvent};
+use throng_proto::http1::{HeaderLines, Limits, Response, ResponseDecoder, ResponseEvent};
 
 use super::conn::{Client, Conn, HttpSide, Upstream};
 use super::exchange::Exchange;
@@ -79,6 +79,7 @@ impl State {
         let (of_answer, of_body) = (upstream.answer_timeout(timeouts), timeouts.body);
         let decoder = &mut upstream.decoder;
         let mut answer = Answer {
+            before: None,
             of_answer,
             of_body,
             upstream: id,
@@ -92,39 +93,9 @@ impl State {
             exchange,
             state: self,
         };
-        let mut is_switch = false;
-        loop {
-            let event = match decoder.next_event(input, &limits) {
-                Err(error) => return Stop::Failed(Failure::BadResponse(error.reason())),
-                Ok(None) => return Stop::Starved,
-                Ok(Some(event)) => event,
-            };
-            let outcome = match event {
-                ResponseEvent::Head(response) if response.status() == 101 => {
-                    is_switch = true;
-                    answer.on_switch(&response)
-                }
-                ResponseEvent::Head(response) if response.is_interim() => {
-                    answer.on_interim(&response)
-                }
-                ResponseEvent::Head(response) => {
-                    answer.on_head(&response);
-                    Ok(())
-                }
-                ResponseEvent::Body(piece) => {
-                    answer.on_body(piece);
-                    Ok(())
-                }
-                ResponseEvent::End if is_switch => return Stop::Switched,
-                ResponseEvent::End => {
-                    answer.on_end(decoder.trailers());
-                    return Stop::Whole;
-                }
-            };
-            if let Err(failure) = outcome {
-                return Stop::Failed(failure);
-            }
-        }
+        let stop = answer.read(decoder, input, &limits);
+        answer.settle(&stop);
+        stop
     }
 
     /// Returns the bytes of an answer's body that must come within `timeouts.body`. One whose
@@ -157,9 +128,76 @@ struct Answer<'a> {
     /// The client's side.
     to: &'a mut HttpSide,
     exchange: &'a mut Exchange,
+    /// The head came with the bytes that are read, after this output, if there was any.
+    before: Option<Option<Box<Batch>>>,
 }
 
 impl Answer<'_> {
+    fn read(
+        &mut self,
+        decoder: &mut ResponseDecoder,
+        input: &mut Input<'_>,
+        limits: &Limits,
+    ) -> Stop {
+        let mut is_switch = false;
+        loop {
+            let event = match decoder.next_event(input, limits) {
+                Err(error) => return Stop::Failed(Failure::BadResponse(error.reason())),
+                Ok(None) => return Stop::Starved,
+                Ok(Some(event)) => event,
+            };
+            let outcome = match event {
+                ResponseEvent::Head(response) if response.status() == 101 => {
+                    is_switch = true;
+                    self.on_switch(&response)
+                }
+                ResponseEvent::Head(response) if response.is_interim() => {
+                    self.on_interim(&response)
+                }
+                ResponseEvent::Head(response) => {
+                    // Until these bytes are read, it can be taken back.
+                    self.before = Some(self.to.out.take_if(|out| !out.is_empty()));
+                    self.on_head(&response);
+                    Ok(())
+                }
+                ResponseEvent::Body(piece) => {
+                    self.on_body(piece);
+                    Ok(())
+                }
+                ResponseEvent::End if is_switch => return Stop::Switched,
+                ResponseEvent::End => {
+                    self.on_end(decoder.trailers());
+                    return Stop::Whole;
+                }
+            };
+            if let Err(failure) = outcome {
+                return Stop::Failed(failure);
+            }
+        }
+    }
+
+    /// Takes an answer back whose first bytes have a fault: nothing of it has left, so its client
+    /// is answered with 502 instead of a half answer and a reset.
+    fn settle(&mut self, stop: &Stop) {
+        let Some(before) = self.before.take() else { return };
+        if matches!(stop, Stop::Failed(_)) {
+            if let Some(out) = &mut self.to.out {
+                out.clear();
+            }
+            self.exchange.is_answered = false;
+            if let Some(entry) = &mut self.exchange.access {
+                entry.unanswered();
+            }
+        }
+        let Some(mut before) = before else { return };
+        if let Some(mut answer) = self.to.out.take() {
+            before.append(|out| answer.copy_to(&[], out));
+            answer.clear();
+            self.state.spares.give(answer);
+        }
+        self.to.out = Some(before);
+    }
+
     /// Forwards a 101, if it agrees to what the client asked for.
     fn on_switch(&mut self, response: &Response<'_>) -> Result<(), Failure> {
         let exchange = &mut *self.exchange;
@@ -214,9 +252,8 @@ impl Answer<'_> {
         let cookie = self.state.cookie_for(exchange);
         let framing = self.write_head(response, self.exchange.is_http11, keep_alive, cookie);
         // A backend that answers before it has the whole request may not read the rest; one that
-        // announces a body that is not due may send it.
-        // The server of one that refuses an upgrade may have left the socket to a handler that
-        // reads no further request (Node).
+        // announces a body that is not due may send it. The server of one that refuses an upgrade
+        // may have left the socket to a handler that reads no further request (Node).
         *self.is_last |= !self.exchange.is_complete
             || self.exchange.key.is_some()
             || !self.is_sent
@@ -276,7 +313,12 @@ impl Answer<'_> {
     ) -> Framing {
         let hsts = self.state.hsts(self.has_tls);
         let is_head = self.exchange.is_head;
-        let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref() };
+        let mut date = [0; 29];
+        if !response.is_interim() {
+            date.copy_from_slice(self.state.date.at(self.state.now.0).as_bytes());
+        }
+        let date = str::from_utf8(&date).unwrap_or_default();
+        let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref(), date };
         self.state
             .write(self.to, |out| forward::write_response(out, response, &to, cookie.as_deref()))
     }

@@ -83,6 +83,7 @@ impl State {
         let Sticky::Cookie(name) = &settings.sticky else { return None };
         let tag = settings.cookie_key.tag(exchange.count.as_ref()?.backend().address());
         let is_new = exchange.bound != Some(tag);
-        is_new.then(|| crate::forward::set_cookie(name, tag, exchange.is_secure))
+        let same_site = settings.cookie_same_site;
+        is_new.then(|| crate::forward::set_cookie(name, tag, exchange.is_secure, same_site))
     }
 }

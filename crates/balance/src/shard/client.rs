@@ -129,10 +129,11 @@ impl State {
             return self.refuse_passthrough(id, client, reason);
         }
         let hsts = self.hsts(client.is_secure);
+        let date = self.date.at(self.now.0).to_owned();
         let to = forward::Client {
             is_head: client.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
             hsts: hsts.as_deref(),
-            ..forward::Client::UNKNOWN
+            ..forward::Client::unknown(&date)
         };
         self.end_with(id, client, status, reason, |out| {
             forward::write_error(out, status, reason, &to);

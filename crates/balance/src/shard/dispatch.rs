@@ -168,7 +168,14 @@ impl State {
             });
         }
         if let Some(replay) = &exchange.replay {
-            self.write(&mut http, |out| out.extend_from_slice(replay));
+            self.write(&mut http, |out| match exchange.host_at {
+                None => out.extend_from_slice(replay),
+                Some(at) => {
+                    out.extend_from_slice(&replay[..at]);
+                    target.write_host(out);
+                    out.extend_from_slice(&replay[at..]);
+                }
+            });
         }
         let mut decoder = http1::ResponseDecoder::new();
         if exchange.is_head {

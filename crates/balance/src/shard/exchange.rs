@@ -19,6 +19,8 @@ use crate::guards::{HandshakePermit, RequestGuard};
 pub(super) struct Exchange {
     /// The bytes for the backend, from the first, for as long as they may be sent again.
     pub(super) replay: Option<Vec<u8>>,
+    /// Where in them the Host is due that the backend has, as the request has none.
+    pub(super) host_at: Option<usize>,
     /// The key of a WebSocket handshake.
     pub(super) key: Option<Key>,
     pub(super) is_head: bool,
@@ -126,6 +128,7 @@ impl Exchange {
     fn blank(client: IpAddr, now: Instant) -> Self {
         Self {
             replay: None,
+            host_at: None,
             key: None,
             is_head: false,
             is_idempotent: false,

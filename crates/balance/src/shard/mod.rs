@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
 use throng_engine::{BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket};
-use throng_http::RequestIdSource;
+use throng_http::{LiveDate, RequestIdSource};
 use throng_io::memory::Trim;
 use throng_io::{
     Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, SessionFailure, TlsFailure, TlsInfo,
@@ -117,6 +117,8 @@ struct State {
     /// The index of the next of `settings.sources`.
     source: usize,
     now: Instant,
+    /// The date of answers without one.
+    date: LiveDate,
     tick: Tick,
     swept: Tick,
     /// The slots whose deadlines have come, during a sweep.
@@ -227,6 +229,7 @@ impl<D: Driver> Shard<D> {
             ids: RequestIdSource::default(),
             source: 0,
             now,
+            date: LiveDate::default(),
             tick: Tick::of(now),
             swept: Tick::of(now),
             due: Vec::new(),

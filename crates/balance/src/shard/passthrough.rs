@@ -25,8 +25,9 @@ impl State {
             return self.actions.push_back(Action::Close(id));
         }
         let mut exchange = Exchange::passed_through(route, received, address, self.now);
-        if self.configuration.settings.sticky == Sticky::Ip {
-            exchange.sticky_key = Some(client_key(address));
+        let settings = &self.configuration.settings;
+        if settings.sticky == Sticky::Ip {
+            exchange.sticky_key = Some(client_key(&settings.cookie_key, address));
         }
         exchange.access = self.new_passthrough_entry(server_name, subject);
         self.metrics.passed_through += 1;

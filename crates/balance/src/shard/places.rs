@@ -328,7 +328,9 @@ impl State {
             Full::Address => self.metrics.answered_full_address += 1,
         }
         let hsts = self.hsts(client.is_secure);
-        let to = forward::Client { is_head, hsts: hsts.as_deref(), ..forward::Client::UNKNOWN };
+        let date = self.date.at(self.now.0).to_owned();
+        let to =
+            forward::Client { is_head, hsts: hsts.as_deref(), ..forward::Client::unknown(&date) };
         self.end_with(id, client, status, reason, |out| {
             forward::write_error(out, status, reason, &to);
         });

@@ -1,9 +1,8 @@
 //! Requests: from clients' bytes to exchanges, event by event.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::SystemTime;
 
-use throng_http::{DateCache, MISDIRECTED, ReplyTo, Response};
+use throng_http::{MISDIRECTED, ReplyTo, Response};
 use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::http1::{Event, HeaderLines, Request};
@@ -32,16 +31,6 @@ struct Peer<'a> {
     certificate: Option<&'a [u8]>,
     /// The host that its requests must be for.
     server_name: Option<&'a str>,
-}
-
-/// Returns the bytes of a response of the balancer's own, with the date of now.
-fn encode_now(response: &Response, request: &Request<'_>, hsts: Option<&str>) -> Vec<u8> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let mut date = DateCache::new();
-    let date = date.at(now.map_or(0, |now| now.as_secs()));
-    let mut bytes = Vec::new();
-    response.encode(&ReplyTo { hsts, ..ReplyTo::request(request, date) }, &mut bytes);
-    bytes
 }
 
 impl State {
@@ -78,7 +67,10 @@ impl State {
                     }
                     if let Some((response, reason)) = self.own_answer(&request, &peer) {
                         let hsts = self.hsts(peer.has_tls);
-                        let answer = encode_now(&response, &request, hsts.as_deref());
+                        let date = self.date.at(self.now.0);
+                        let to = ReplyTo::request(&request, date);
+                        let mut answer = Vec::new();
+                        response.encode(&ReplyTo { hsts: hsts.as_deref(), ..to }, &mut answer);
                         let status = response.status().code();
                         let write = |out: &mut Vec<u8>| out.extend_from_slice(&answer);
                         self.end_with(id, client, status, reason, write);
@@ -235,7 +227,7 @@ impl State {
             loop_id: &self.configuration.loop_id,
         };
         let mut head = Vec::with_capacity(request.raw().len() + 256);
-        forward::write_request(&mut head, request, &hop);
+        exchange.host_at = forward::write_request(&mut head, request, &hop);
         let is_without = request.values("x-request-id").all(str::is_empty);
         let id = (settings.request_ids && is_without).then(|| self.ids.create());
         if let Some(id) = &id {
@@ -244,7 +236,7 @@ impl State {
         }
         exchange.replay = Some(head);
         exchange.key = asked.key().cloned();
-        match forward::sticky_key(&settings.sticky, request, client) {
+        match forward::sticky_key(&settings.sticky, &settings.cookie_key, request, client) {
             Some(forward::Bound::Hash(hash)) => exchange.sticky_key = Some(hash),
             Some(forward::Bound::Backend(key)) => exchange.bound = Some(key),
             None => {}

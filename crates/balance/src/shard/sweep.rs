@@ -40,7 +40,9 @@ impl State {
 
     /// Returns whether free memory may have to be returned to the system.
     fn awaits_memory(&self) -> bool {
-        self.burst.is_awaited() || self.peak.is_awaited() || self.trim.is_requested()
+        // Also when the last connection has gone, whose memory was held.
+        let peak = self.peak.is_awaited() || self.peak.is_up();
+        self.burst.is_awaited() || peak || self.trim.is_requested()
     }
 
     /// Handles the deadlines that have come, up to four times a second.
@@ -70,7 +72,8 @@ impl State {
         // Of the last sweep: meanwhile another shard may have done it for all.
         self.trim.run();
         // Both are asked: each follows what happens.
-        let held = driver.input_holders().into_iter().map(|id| driver.output_memory(id)).sum();
+        let input = driver.input_holders().into_iter().map(|id| driver.output_memory(id));
+        let held = input.sum::<usize>() + driver.held_output();
         let is_over = self.peak.is_over(held, held);
         if self.burst.is_over(self.metrics.accepted, self.metrics.connections) || is_over {
             self.trim.request();

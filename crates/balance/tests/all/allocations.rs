@@ -15,6 +15,7 @@ fn configuration(pick: Pick) -> Configuration {
         send_proxy: false,
         tls: None,
         passthrough: Arc::default(),
+        name: None,
     };
     Configuration {
         settings: Settings { pick, ..Settings::default() },

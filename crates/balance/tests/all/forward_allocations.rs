@@ -6,7 +6,7 @@ use throng_balance::forward::{
     Client, Hop, Scheme, client_address, sticky_key, validate, write_chunk, write_error,
     write_last_chunk, write_request, write_response,
 };
-use throng_balance::{Network, Settings, Sticky};
+use throng_balance::{CookieKey, Network, Settings, Sticky};
 use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, Limits, ResponseDecoder, ResponseEvent};
 
@@ -33,15 +33,23 @@ fn a_head_that_is_passed_on_allocates_nothing() {
     let peer: SocketAddr = "10.0.0.1:5".parse().unwrap();
     let sticky = [Sticky::Cookie("route".into()), Sticky::Query("room".into()), Sticky::Ip];
     let dropped = Settings::default().drop_headers;
-    let to =
-        Client { http11: true, keep_alive: true, is_head: false, hsts: Some("max-age=31536000") };
+    let secret = CookieKey::default();
+    let to = Client {
+        http11: true,
+        keep_alive: true,
+        is_head: false,
+        hsts: Some("max-age=31536000"),
+        date: "Sun, 06 Nov 1994 08:49:37 GMT",
+    };
     let mut out = Vec::with_capacity(4096);
     let mut pass = || {
         for (trusts, ip) in [(true, peer.ip()), (false, "2001:db8::1".parse().unwrap())] {
             out.clear();
             assert!(validate(&request).is_ok());
             let client = client_address(&request, peer, &trusted);
-            assert!(sticky.iter().all(|sticky| sticky_key(sticky, &request, client).is_some()));
+            assert!(
+                sticky.iter().all(|sticky| sticky_key(sticky, &secret, &request, client).is_some())
+            );
             let dropped = &dropped[..];
             let hop = Hop {
                 peer: ip,

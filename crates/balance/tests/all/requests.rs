@@ -590,12 +590,13 @@ fn the_key_of_the_rfc_is_what_the_backend_sees() {
 }
 
 /// A configuration with this backend.
-fn configuration(backend: SocketAddr, loop_id: Option<&str>) -> Configuration {
+fn configuration(backend: SocketAddr, name: Option<&str>, loop_id: Option<&str>) -> Configuration {
     let target = Target {
         backend: Arc::new(Backend::new(backend, 1)),
         send_proxy: false,
         tls: None,
         passthrough: Arc::default(),
+        name: name.map(Arc::from),
     };
     let configuration = Configuration { backends: vec![target], ..Configuration::default() };
     let loop_id = loop_id.map_or_else(|| Arc::clone(&configuration.loop_id), Arc::from);
@@ -607,7 +608,7 @@ fn configuration(backend: SocketAddr, loop_id: Option<&str>) -> Configuration {
 fn rfc8586_a_circle_of_balancers_ends_after_one_round() {
     let one = Balancer::start(&[unused_address()], Settings::default());
     let two = Balancer::start(&[one.address], Settings::default());
-    let backends = configuration(two.address, None).backends;
+    let backends = configuration(two.address, None, None).backends;
     let circle = Configuration { backends, ..one.configuration.clone() };
     one.shards.configure(&Arc::new(circle));
     let answer = |request: &[u8]| {
@@ -629,8 +630,8 @@ fn rfc8586_a_circle_of_balancers_ends_after_one_round() {
 /// By its setting, balancers side by side are one.
 #[test]
 fn a_circle_through_balancers_with_one_id_ends_at_the_second() {
-    let second = Balancer::of(1, configuration(unused_address(), Some("edge")));
-    let first = Balancer::of(1, configuration(second.address, Some("edge")));
+    let second = Balancer::of(1, configuration(unused_address(), None, Some("edge")));
+    let first = Balancer::of(1, configuration(second.address, None, Some("edge")));
     let mut client = first.connect();
     client.send(GET);
     assert!(client.head().starts_with("HTTP/1.1 508 "));
@@ -691,7 +692,7 @@ fn a_backend_whose_reused_connections_time_out_twice_loses_its_idle_ones() {
     let timeouts = |response| Timeouts { response, ..Timeouts::default() };
     let configure = |it: &mut ByHand, response| {
         let settings = Settings { timeouts: timeouts(response), ..settings.clone() };
-        let mut configuration = configuration(it.backends[0].address(), None);
+        let mut configuration = configuration(it.backends[0].address(), None, None);
         configuration.backends[0].backend = Arc::clone(&it.backends[0]);
         configuration.settings = settings;
         it.mailbox.send_always(Command::Configure(Arc::new(configuration)));
@@ -715,4 +716,63 @@ fn a_backend_whose_reused_connections_time_out_twice_loses_its_idle_ones() {
     it.turn_until("it is answered", |_| is_readable(&client));
     assert_eq!(client.answer().1, "ok");
     it.turn_until("the idle ones are closed", |_| servers.iter().all(is_readable));
+}
+
+#[test]
+fn an_http_1_0_request_without_a_host_is_for_the_backend_by_its_name() {
+    for name in [None, Some("app.internal:8080")] {
+        let backend = Scripted::bind();
+        let balancer = Balancer::of(1, configuration(backend.address, name, None));
+        let host = name.map_or_else(|| backend.address.to_string(), str::to_owned);
+        let mut client = balancer.connect();
+        client.send(b"GET /a HTTP/1.0\r\nX: y\r\n\r\n");
+        let mut server = backend.accept();
+        let head = server.head();
+        assert!(head.starts_with(&format!("GET /a HTTP/1.1\r\nHost: {host}\r\n")), "{head}");
+        assert!(head.contains("\r\nX: y\r\n"), "{head}");
+        server.send(OK);
+        assert_eq!(client.answer().1, "ok");
+    }
+}
+
+#[test]
+fn rfc9110_6_6_1_every_final_answer_has_a_date() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let mut client = balancer.connect();
+    client.send(GET);
+    let mut server = backend.accept();
+    server.head();
+    server.send(OK);
+    let dates = |head: &str| head.lines().filter(|line| line.starts_with("Date: ")).count();
+    let (head, _) = client.answer();
+    assert_eq!(dates(&head), 1, "{head}");
+    client.send(b"GET / HTTP/1.1\r\n\r\n");
+    let (head, _) = client.answer();
+    assert!(head.starts_with("HTTP/1.1 400 ") && dates(&head) == 1, "{head}");
+}
+
+/// Nothing of such an answer has left.
+#[test]
+fn a_fault_in_the_bytes_that_come_with_a_head_is_answered_with_502() {
+    let interim = "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n";
+    for body in ["2  \r\nok\r\n0\r\n\r\n", "2\r\nok\r\nzz\r\nok\r\n", "2\nok\r\n0\r\n\r\n"] {
+        for before in ["", interim] {
+            let backend = Scripted::bind();
+            let balancer = Balancer::start(&[backend.address], Settings::default());
+            let mut client = balancer.connect();
+            client.send(GET);
+            let mut server = backend.accept();
+            server.head();
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            server.send(format!("{before}{head}{body}").as_bytes());
+            if !before.is_empty() {
+                assert_eq!(client.head(), interim);
+            }
+            let (head, text) = client.answer();
+            assert!(head.starts_with("HTTP/1.1 502 "), "{body:?}: {head}");
+            assert!(!text.contains("ok"), "{text}");
+            assert!(matches!(one_failure(&balancer), Failure::BadResponse(_)));
+        }
+    }
 }

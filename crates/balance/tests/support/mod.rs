@@ -60,6 +60,7 @@ impl Balancer {
                 send_proxy,
                 tls: None,
                 passthrough: Arc::default(),
+                name: None,
             })
             .collect();
         Self::of(shards, Configuration { settings, backends: targets, ..Configuration::default() })
@@ -356,6 +357,7 @@ impl ByHand {
             send_proxy: false,
             tls: None,
             passthrough: name.map(Box::from).into_iter().collect(),
+            name: None,
         };
         let targets: Vec<_> = backends.iter().map(target).collect();
         let backends = targets.iter().map(|target| Arc::clone(&target.backend)).collect();

@@ -13,13 +13,12 @@ mod upgrade;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{
     Admission, Answer, Chunk, Close, ConnMap, Core, Cx, Fault, Flow, Joined, Message, Messages,
     Notice, Receive, Refusal, Service, UserEvent,
 };
-use throng_http::{DateCache, Request, Response, Status};
+use throng_http::{LiveDate, Request, Response, Status};
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::{self, HeaderLines};
 
@@ -63,8 +62,7 @@ pub(crate) struct ShardService {
     entries: ConnMap<Box<Entry>>,
     timers: Timers,
     ticks: Ticks,
-    date: DateCache,
-    date_until: Instant,
+    date: LiveDate,
     /// The output of a source, on its way into a queue.
     scratch: Vec<u8>,
     #[cfg(feature = "gzip")]
@@ -85,8 +83,7 @@ impl ShardService {
             entries: ConnMap::default(),
             timers: Timers::default(),
             ticks,
-            date: DateCache::new(),
-            date_until: Instant(0),
+            date: LiveDate::default(),
             scratch: Vec::new(),
             #[cfg(feature = "gzip")]
             compressor: crate::gzip::Compressor::default(),
@@ -95,12 +92,7 @@ impl ShardService {
 
     /// Updates the cached date, at most once per second by the turn's clock.
     fn refresh_date(&mut self, now: Instant) {
-        if now >= self.date_until {
-            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            self.date.at(since_epoch.as_secs());
-            let rest = 1_000_000_000 - u64::from(since_epoch.subsec_nanos());
-            self.date_until = Instant(now.0 + rest);
-        }
+        self.date.at(now.0);
     }
 
     /// The sessions of the connection's route, whose callbacks follow.

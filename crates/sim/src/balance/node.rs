@@ -286,6 +286,7 @@ pub(crate) fn target(backend: &Arc<Backend>) -> Target {
         send_proxy: false,
         tls: None,
         passthrough: Arc::default(),
+        name: None,
     }
 }
 

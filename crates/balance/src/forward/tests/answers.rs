@@ -165,13 +165,14 @@ fn an_interim_answer_is_not_for_http10_and_a_cookie_not_for_an_interim_one() {
 
 #[test]
 fn a_header_that_is_no_utf8_passes_as_it_is() {
-    let mut bytes = b"HTTP/1.1 200 \xff\r\nX: \xe9t\xe9\r\nContent-Length: 0\r\n\r\n".to_vec();
+    let mut bytes =
+        b"HTTP/1.1 200 \xff\r\nDate: d\r\nX: \xe9t\xe9\r\nContent-Length: 0\r\n\r\n".to_vec();
     let (mut decoder, mut input) = (ResponseDecoder::new(), Input::new(&mut bytes));
     let event = decoder.next_event(&mut input, &Limits::default());
     let Ok(Some(ResponseEvent::Head(response))) = event else { panic!("{event:?}") };
     let mut out = Vec::new();
     write_response(&mut out, &response, &HTTP11, None);
-    assert_eq!(out, b"HTTP/1.1 200 \r\nX: \xe9t\xe9\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(out, b"HTTP/1.1 200 \r\nDate: d\r\nX: \xe9t\xe9\r\nContent-Length: 0\r\n\r\n");
 }
 
 #[test]
@@ -205,10 +206,11 @@ fn rfc6455_4_1_a_101_must_answer_the_clients_key() {
 
 #[test]
 fn a_body_in_chunks_is_chunked_again_with_its_trailers() {
-    let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;ext=1\r\nhello\r\n\
+    let mut bytes =
+        b"HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5;ext=1\r\nhello\r\n\
         00011;x\r\n, this is a world\r\n0\r\nETag: \"z\"\r\nChecksum: 7\r\n\
         X-Forwarded-For: 6.6.6.6\r\nX_Real_IP: 6.6.6.6\r\nSec-WebSocket-Key: x\r\n\r\n"
-        .to_vec();
+            .to_vec();
     let (mut decoder, mut input) = (ResponseDecoder::new(), Input::new(&mut bytes));
     let mut out = Vec::new();
     loop {
@@ -225,9 +227,27 @@ fn a_body_in_chunks_is_chunked_again_with_its_trailers() {
     write_last_chunk(&mut out, decoder.trailers());
     assert_eq!(
         String::from_utf8(out).unwrap(),
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+        "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n\
          16\r\nhello, this is a world\r\n0\r\nETag: \"z\"\r\nChecksum: 7\r\n\r\n"
     );
+}
+
+#[test]
+fn rfc9110_6_6_1_an_answer_without_a_date_gets_that_of_now() {
+    let added = format!("Date: {DATE}");
+    for head in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 304 Not Modified\r\n\r\n",
+    ] {
+        let (text, _) = answer_written(head, &HTTP11, None);
+        assert_eq!(lines_of(&text, "Date"), [&*added], "{text}");
+    }
+    let dated = "HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
+    let (text, _) = answer_written(dated, &HTTP11, None);
+    assert_eq!(lines_of(&text, "Date"), ["date: Thu, 01 Jan 1970 00:00:00 GMT"]);
+    let (text, _) = answer_written("HTTP/1.1 103 Early Hints\r\n\r\n", &HTTP11, None);
+    assert_eq!(lines_of(&text, "Date"), [""; 0]);
 }
 
 #[test]
@@ -241,7 +261,7 @@ fn own_answers_name_the_reason() {
     assert_eq!(
         said(502, &LAST),
         format!(
-            "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain; charset=utf-8\r\n\
+            "HTTP/1.1 502 Bad Gateway\r\nDate: {DATE}\r\nContent-Type: text/plain; charset=utf-8\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{text}\n",
             text.len() + 1
         )

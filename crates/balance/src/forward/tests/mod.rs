@@ -74,15 +74,26 @@ fn forwarded_by(head: &str, hop: &Hop) -> String {
 fn written(head: &str, hop: &Hop) -> String {
     with_request(head, |request| {
         let mut out = Vec::new();
-        write_request(&mut out, request, hop);
+        // As for a backend of this name.
+        if let Some(at) = write_request(&mut out, request, hop) {
+            out.splice(at..at, *b"Host: backend\r\n");
+        }
         String::from_utf8(out).unwrap()
     })
     .unwrap_or_else(|error| panic!("{error}: {head:?}"))
 }
 
-const HTTP11: Client = Client { http11: true, keep_alive: true, is_head: false, hsts: None };
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+const HTTP11: Client =
+    Client { http11: true, keep_alive: true, is_head: false, hsts: None, date: DATE };
 
+/// The written head, without the date that is added.
 fn answered(head: &str, to: &Client, cookie: Option<&str>) -> (String, Framing) {
+    let (text, framing) = answer_written(head, to, cookie);
+    (text.replacen(&format!("Date: {DATE}\r\n"), "", 1), framing)
+}
+
+fn answer_written(head: &str, to: &Client, cookie: Option<&str>) -> (String, Framing) {
     with_response(head, to.is_head, |response| {
         let mut out = Vec::new();
         let framing = write_response(&mut out, response, to, cookie);
@@ -118,7 +129,8 @@ fn meaning(request: &Request<'_>) -> Meaning {
         method: request.method().to_owned(),
         path: request.path().to_owned(),
         query: request.query().map(str::to_owned),
-        host: request.host().unwrap_or_default().to_owned(),
+        // One without any is for the backend.
+        host: request.host().unwrap_or("backend").to_owned(),
         body: request.body_length(),
     }
 }

@@ -45,7 +45,7 @@ fn rfc7239_6_an_ipv6_address_is_in_brackets_and_quotes() {
     let hop = Hop { scheme: Scheme::Https, ..hop("2001:db8::1", false) };
     assert_eq!(
         forwarded_by(head, &hop),
-        "GET / HTTP/1.1\r\nHost: \r\nX-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https\r\n\
+        "GET / HTTP/1.1\r\nHost: backend\r\nX-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https\r\n\
          Forwarded: for=\"[2001:db8::1]\";proto=https\r\n\r\n"
     );
     let mapped = Hop { peer: ip("::ffff:192.0.2.7"), ..hop };
@@ -76,6 +76,14 @@ fn the_client_is_the_rightmost_that_is_no_proxy_of_ours() {
         ("X-Forwarded-For: 6.6.6.6, unknown, 10.0.0.3, 10.0.0.2\r\n", "10.0.0.3"),
         ("X-Forwarded-For: 6.6.6.6, , 1.1.1.1\r\n", "1.1.1.1"),
         ("X-Forwarded-For:\r\n", "10.0.0.1"),
+        // RFC 9110 section 5.6.1.2: an empty element is none.
+        ("X-Forwarded-For: 1.1.1.1, \r\n", "1.1.1.1"),
+        ("X-Forwarded-For: 1.1.1.1,,\r\n", "1.1.1.1"),
+        ("X-Forwarded-For: , 1.1.1.1 ,\t,10.0.0.2,\r\n", "1.1.1.1"),
+        ("X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: ,\r\n", "1.1.1.1"),
+        ("Forwarded: for=1.1.1.1, ,\r\n", "1.1.1.1"),
+        ("Forwarded: ,for=1.1.1.1,,for=10.0.0.2\r\nX-Forwarded-For: ,\r\n", "1.1.1.1"),
+        ("X-Forwarded-For: 6.6.6.6, \"\"\r\n", "10.0.0.1"),
         ("Forwarded: for=1.1.1.1\r\n", "1.1.1.1"),
         ("Forwarded: proto=http; For=\"[2001:db9::1]:80\";by=x, for=10.0.0.2\r\n", "2001:db9::1"),
         ("Forwarded: for=\"6.6.6.6, for=7.7.7.7\", for=1.1.1.1\r\n", "1.1.1.1"),

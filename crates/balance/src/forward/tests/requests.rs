@@ -127,7 +127,8 @@ fn the_target_is_in_origin_form_and_the_version_is_ours() {
         assert_eq!(forwarded(&head), written, "{line}");
         with_request(&head, |request| assert!(validate(request).is_ok())).unwrap();
     }
-    assert_eq!(forwarded("GET / HTTP/1.0\r\n\r\n"), "GET / HTTP/1.1\r\nHost: \r\n");
+    // RFC 9112 section 3.2: HTTP/1.1 has one.
+    assert_eq!(forwarded("GET / HTTP/1.0\r\n\r\n"), "GET / HTTP/1.1\r\nHost: backend\r\n");
     // HTTP/1.0 had no expectations, upgrades or trailers.
     let old = "GET / HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\
         TE: trailers\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";

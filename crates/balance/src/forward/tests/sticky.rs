@@ -1,16 +1,38 @@
 use super::*;
 use crate::forward::{Bound, came_by_https, set_cookie, sticky_key};
-use crate::{CookieKey, Sticky};
+use crate::{CookieKey, SameSite, Sticky, Token};
 
 fn bound(sticky: &Sticky, target: &str, lines: &str, client: &str) -> Option<Bound> {
+    bound_by(&CookieKey::default(), sticky, target, lines, client)
+}
+
+fn bound_by(
+    key: &CookieKey,
+    sticky: &Sticky,
+    target: &str,
+    lines: &str,
+    client: &str,
+) -> Option<Bound> {
     let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-    with_request(&head, |request| sticky_key(sticky, request, ip(client))).unwrap()
+    with_request(&head, |request| sticky_key(sticky, key, request, ip(client))).unwrap()
+}
+
+#[test]
+fn a_secret_keys_every_hash_alike_in_all_processes() {
+    let key = |secret: &str| CookieKey::of(&Token::new(secret).unwrap());
+    let (one, other) = (key("0123456789abcdef"), key("0123456789abcdeF"));
+    for sticky in [Sticky::Header("room".into()), Sticky::Query("room".into()), Sticky::Ip] {
+        let by = |key: &CookieKey| bound_by(key, &sticky, "/?room=7", "Room: 7\r\n", "192.0.2.1");
+        assert_eq!(by(&one), by(&key("0123456789abcdef")), "{sticky}");
+        assert_ne!(by(&one), by(&other), "{sticky}");
+        assert_ne!(by(&one), by(&CookieKey::default()), "{sticky}");
+    }
 }
 
 #[test]
 fn our_cookie_comes_back_as_the_backends_tag() {
     let key = CookieKey::default().tag("127.0.0.1:9001".parse().unwrap());
-    let line = set_cookie("route", key, false);
+    let line = set_cookie("route", key, false, SameSite::Lax);
     assert!(line.ends_with("; Path=/; HttpOnly; SameSite=Lax"), "{line}");
     let pair = line.split(';').next().unwrap();
     let (_, value) = pair.split_once('=').unwrap();
@@ -37,7 +59,17 @@ fn our_cookie_comes_back_as_the_backends_tag() {
         assert_eq!(of(&lines), None, "{lines}");
     }
     let secure = "r=000000000000000a; Path=/; HttpOnly; SameSite=Lax; Secure";
-    assert_eq!(set_cookie("r", 0xa, true), secure);
+    assert_eq!(set_cookie("r", 0xa, true, SameSite::Lax), secure);
+    for (same_site, is_secure, end) in [
+        (SameSite::Strict, false, "SameSite=Strict"),
+        (SameSite::Strict, true, "SameSite=Strict; Secure"),
+        // Browsers take it with Secure only.
+        (SameSite::None, false, "SameSite=None; Secure"),
+        (SameSite::None, true, "SameSite=None; Secure"),
+    ] {
+        let cookie = set_cookie("r", 0xa, is_secure, same_site);
+        assert!(cookie.ends_with(&format!("HttpOnly; {end}")), "{cookie}");
+    }
 }
 
 #[test]
