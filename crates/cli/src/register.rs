@@ -117,9 +117,8 @@ impl Registrations {
 /// The token in `file`: what is in it but for white space around it.
 pub(crate) fn read_token(file: &Path, flag: &str) -> Result<String, Failure> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        let message = format!("cannot read {name}: {error}; check the path after {flag}");
-        Failure::of_start(message, may_pass(&error))
+    let text = throng_io::file::read_text(file).map_err(|error| {
+        Failure::of_start(format!("{name} {error} ({flag})"), error.may_pass())
     })?;
     let token = text.trim();
     match token.is_empty() || token.contains(|c: char| c.is_whitespace() || c.is_control()) {

@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::fs::Metadata;
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use throng_io::may_pass;
+use throng_io::{file, may_pass};
 
 use crate::error::{ConfigError, ConfigErrors, Origin};
 use crate::values::{Entry, FromValue, Value, Values};
@@ -96,11 +97,11 @@ impl Draft {
         file_key: &str,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<T> {
-        let (own, file) = (self.entry(key), self.entry(file_key));
-        let (own_rank, file_rank) = (own.origin.rank(), file.origin.rank());
+        let (own, from_file) = (self.entry(key), self.entry(file_key));
+        let (own_rank, file_rank) = (own.origin.rank(), from_file.origin.rank());
         if own_rank == file_rank && own_rank > 0 {
             let remedy = format!("there is a {key}, too: keep one of the two");
-            self.wrong_at(file, file_key, &remedy);
+            self.wrong_at(from_file, file_key, &remedy);
             return None;
         }
         if own_rank > file_rank {
@@ -114,24 +115,23 @@ impl Draft {
             };
         }
         let path = self.path(file_key)?;
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
+        let (text, metadata) = match file::read_with_metadata(&path) {
+            Ok((bytes, metadata)) => (String::from_utf8_lossy(&bytes).into_owned(), metadata),
             Err(error) => {
-                let shown = path.display();
-                let remedy =
-                    format!("{shown} cannot be read ({error}): name a file with the secret");
-                self.fails_at(file, file_key, &remedy, may_pass(&error));
+                let remedy = format!("{} {error}", path.display());
+                self.fails_at(from_file, file_key, &remedy, error.may_pass());
                 return None;
             }
         };
-        if is_public(&path) {
+        if is_public(&metadata) {
             let path = path.display();
             self.warn(format!(
                 "{path} can be read by every user of this machine: chmod o-r {path}"
             ));
         }
+        let text = text.trim_start_matches('\u{feff}');
         let first = text.lines().next().unwrap_or_default();
-        parse(first).map_err(|remedy| self.wrong_at(file, file_key, &remedy)).ok()
+        parse(first).map_err(|remedy| self.wrong_at(from_file, file_key, &remedy)).ok()
     }
 
     /// Adds the error of [`Draft::wrong`] for a value that another start may find in order, by an
@@ -275,12 +275,12 @@ impl Record<'_> {
 
 /// Returns whether all users of the machine may read the file.
 #[cfg(unix)]
-fn is_public(path: &Path) -> bool {
+fn is_public(file: &Metadata) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o004 != 0)
+    file.permissions().mode() & 0o004 != 0
 }
 
 #[cfg(not(unix))]
-fn is_public(_: &Path) -> bool {
+fn is_public(_: &Metadata) -> bool {
     false
 }

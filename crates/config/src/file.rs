@@ -1,16 +1,11 @@
 //! Text of configuration files.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use throng_io::may_pass;
+use throng_io::file::{Fault, read_text};
 
 use crate::error::ConfigError;
-
-/// The largest configuration file in bytes; a larger file is not a configuration.
-const MAX_SIZE: u64 = 4 << 20;
 
 /// The time between two reads of a file that may be being written.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -18,27 +13,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Reads the text of the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, is too large, or is not UTF-8.
+/// It cannot be read, is no regular file, is too large, or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
-    let name = path.display();
-    let cannot = |error: io::Error| {
-        let what =
-            format!("cannot read {name}: {error}; check the path of --config, or in THRONG_CONFIG");
-        ConfigError::message(what).passing_if(may_pass(&error))
-    };
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(cannot)?;
-    file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(cannot)?;
-    if text.len() as u64 > MAX_SIZE {
-        return Err(ConfigError::message(format_args!(
-            "{name} has more than {} MiB: it is not a configuration; check the path of --config, \
-             or in THRONG_CONFIG",
-            MAX_SIZE >> 20
-        )));
-    }
-    String::from_utf8(text).map_err(|_| {
-        let what = "is not UTF-8 text; check the path of --config, or in THRONG_CONFIG";
-        ConfigError::message(format_args!("{name} {what}"))
+    read_text(path).map_err(|error| {
+        let hint = match error.fault {
+            Fault::Missing | Fault::TooLarge(_) => " of --config, or in THRONG_CONFIG",
+            _ => " (named by --config, or THRONG_CONFIG)",
+        };
+        let what = format_args!("{} {error}{hint}", path.display()).to_string();
+        ConfigError::message(what).passing_if(error.may_pass())
     })
 }
 
@@ -84,6 +67,8 @@ mod tests {
     #[test]
     fn a_file_without_end_is_an_error() {
         let error = read_file(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert!(error.contains("/dev/zero") && error.contains("not a configuration"), "{error}");
+        assert!(error.contains("/dev/zero") && error.contains("it is a device"), "{error}");
+        let error = read_file(Path::new("/nonexistent.toml")).unwrap_err().to_string();
+        assert!(error.ends_with("check the path of --config, or in THRONG_CONFIG"), "{error}");
     }
 }

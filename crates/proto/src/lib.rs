@@ -1,7 +1,7 @@
 //! Protocols without I/O: bytes in, events out, and back.
 //!
 //! * Duty: decode a peer's bytes to events, strictly; encode output. RFC 6455, RFC 9112, PROXY
-//!   protocol.
+//!   protocol; the blocks of PEM.
 //! * Not its duty: I/O, clocks, threads, policy. The engine and its users decide what an event
 //!   means.
 //! * Depends on: throng-simd for masking and UTF-8; nothing that knows a socket.
@@ -11,6 +11,7 @@
 pub mod escape;
 pub mod http1;
 mod input;
+pub mod pem;
 pub mod proxy_protocol;
 pub mod sse;
 pub mod url;

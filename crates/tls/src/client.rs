@@ -21,9 +21,9 @@ use throng_io::{ClientTls, TlsFailure};
 
 use crate::chain::ChainLimit;
 use crate::config::{
-    CertificateFiles, ConfigError, HTTP_1_1, certified_key, preferring_aes128, read_chain,
-    without_file,
+    CertificateFiles, ConfigError, HTTP_1_1, certified_key, preferring_aes128, without_file,
 };
+use crate::files::read_authorities;
 use crate::handshake::{Failed, Handshake, prepare_client};
 use crate::timed::TimedSocket;
 use crate::watch::{self, Stamps, Watch};
@@ -136,7 +136,7 @@ impl ClientSettings {
             Trust::System => trusting(builder, system_roots()?, provider)?,
             Trust::File(file) => {
                 let mut roots = RootCertStore::empty();
-                for certificate in read_chain(file)? {
+                for certificate in read_authorities(file)? {
                     roots.add(certificate).map_err(|error| {
                         let what = format!("a certificate cannot be used: {error}");
                         ConfigError::new(file, what)
@@ -148,7 +148,7 @@ impl ClientSettings {
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
             Some(files) => {
-                let certified = Arc::new(SingleCertAndKey::from(certified_key(files)?));
+                let certified = Arc::new(SingleCertAndKey::from(certified_key(files)?.key));
                 builder.with_client_cert_resolver(certified)
             }
         };
@@ -192,7 +192,10 @@ fn system_roots() -> Result<RootCertStore, ConfigError> {
 fn server_name(name: &str) -> Result<ServerName<'static>, ConfigError> {
     let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     ServerName::try_from(name.to_owned()).map_err(|_| {
-        ConfigError::without_file(format!("{name:?} is no host name and no IP address"))
+        ConfigError::without_file(format!(
+            "{name:?} is no host name and no IP address; write one such as app.example.com, \
+             without scheme and port, and with no empty label between dots"
+        ))
     })
 }
 

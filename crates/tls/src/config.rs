@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ::aws_lc_rs::digest::{self, Digest, SHA256};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::{self, PemObject, SectionKind};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
@@ -19,15 +17,17 @@ use rustls::sign::CertifiedKey;
 use rustls::{
     CipherSuite, InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm, version,
 };
+use throng_proto::pem::Wanted;
 use x509_parser::certificate::X509Certificate;
+use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
-use zeroize::Zeroizing;
 
 use crate::chain::ChainLimit;
 use crate::challenges::{ACME_TLS_1, Challenges, is_validation};
 use crate::cipher::Version;
 pub use crate::error::ConfigError;
 pub(crate) use crate::error::without_file;
+use crate::files::{self, Chain, exists, read_authorities, read_revoked};
 use crate::passthrough::{Passthrough, canonical};
 use crate::tickets::{BoundTicketer, SharedTicketer};
 use crate::unwritten::Unwritten;
@@ -322,7 +322,7 @@ impl Clients {
     fn load(auth: &ClientAuth) -> Result<Self, ConfigError> {
         Ok(Self {
             is_required: auth.is_required,
-            authorities: read_chain(&auth.authorities)?,
+            authorities: read_authorities(&auth.authorities)?,
             revoked: auth.revoked.as_deref().map_or_else(|| Ok(Vec::new()), read_revoked)?,
         })
     }
@@ -391,23 +391,28 @@ impl Certificates {
         let mut default = Vec::new();
         let mut first_names = Vec::new();
         let unwritten = managed.and_then(|managed| managed.unwritten.certificate());
-        let issued = managed.filter(|managed| unwritten.is_none() && managed.file.exists());
-        let issued = issued.map(Managed::files);
+        // One that is out of reach is an error: it must not be taken for missing, and ordered again.
+        let issued = match managed {
+            Some(managed) if unwritten.is_none() && exists(&managed.file)? => Some(managed.files()),
+            _ => None,
+        };
         let mut keys = Vec::new();
         for files in files.iter().chain(&issued) {
-            // The command would overwrite a key.
-            let has_files = files.chain.exists() || files.key.exists();
-            let key = certified_key(files).map_err(|error| match has_files {
-                true => error,
-                false => error.with_recipe(files),
+            // The command would overwrite a key, also one that is out of reach.
+            let is_missing = |file| matches!(exists(file), Ok(false));
+            let may_be_made = is_missing(&files.chain) && is_missing(&files.key);
+            let certified = certified_key(files).map_err(|error| match may_be_made {
+                true => error.with_recipe(files),
+                false => error,
             })?;
-            keys.push((files.chain.clone(), Arc::new(key)));
+            keys.push((files.chain.clone(), certified.line, Arc::new(certified.key)));
         }
-        keys.extend(managed.map(|managed| managed.file.clone()).zip(unwritten));
-        for (number, (file, key)) in keys.into_iter().enumerate() {
-            let names = names(&file, &key)?;
+        let managed_file = managed.map(|managed| managed.file.clone());
+        keys.extend(managed_file.zip(unwritten).map(|(file, key)| (file, 1, key)));
+        for (number, (file, line, key)) in keys.into_iter().enumerate() {
+            let names = names(&file, line, &key)?;
             let name = names.first().map(AsRef::as_ref);
-            served.push(served_certificate(&file, &key, name, in_use)?);
+            served.push(served_certificate(&file, line, &key, name, in_use)?);
             // A second certificate with the names of the first is of another kind of key.
             if number == 0 || names == first_names {
                 default.push(Arc::clone(&key));
@@ -453,20 +458,33 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
+/// A certificate with its key, and the line of its file at which it begins.
+pub(crate) struct Certified {
+    pub(crate) key: CertifiedKey,
+    line: usize,
+}
+
 /// Reads a certificate and its key, and checks that they fit together.
-pub(crate) fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> {
+pub(crate) fn certified_key(files: &CertificateFiles) -> Result<Certified, ConfigError> {
     let CertificateFiles { chain: chain_file, key: key_file } = files;
-    let chain = read_chain(chain_file)?;
-    let key = read_key(key_file)?;
+    let text = files::read(chain_file)?;
+    let chain = files::chain(chain_file, &text, Wanted::Chain)?;
+    // Once, if both are in one file: they fit together, whenever it is replaced.
+    let key = match chain_file == key_file {
+        true => files::key(key_file, &text)?,
+        false => files::key(key_file, &files::read(key_file)?)?,
+    };
+    check_strength(chain_file, &chain)?;
     let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
         ConfigError::new(key_file, format!("this private key cannot be used: {error}"))
     })?;
-    let certified = CertifiedKey::new(chain, key);
+    check_order(chain_file, &chain)?;
+    let Chain { certificates, lines } = chain;
+    let (certified, line) = (CertifiedKey::new(certificates, key), lines[0]);
     match certified.keys_match() {
         // A key that does not show its public half cannot be compared.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
-            check_order(chain_file, &certified.cert)?;
-            Ok(certified)
+            Ok(Certified { key: certified, line })
         }
         Err(rustls::Error::InconsistentKeys(_)) => Err(ConfigError::new(
             key_file,
@@ -476,15 +494,34 @@ pub(crate) fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, Co
                 chain_file.display()
             ),
         )),
-        Err(error) => Err(unusable(chain_file, &error)),
+        Err(error) => Err(unusable(chain_file, line, &error)),
+    }
+}
+
+/// Checks that clients accept the certificate's key: an RSA key below 2048 bits is refused by all
+/// of them.
+fn check_strength(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
+    let parsed = parse(file, chain.lines[0], &chain.certificates[0])?;
+    match parsed.public_key().parsed() {
+        Ok(PublicKey::RSA(key)) if key.key_size() < 2048 => Err(ConfigError::new(
+            file,
+            format!(
+                "line {}: the key of this certificate is RSA with {} bits, which is too short; \
+                 make one with at least 2048 bits, or an EC key, and a certificate for it",
+                chain.lines[0],
+                key.key_size()
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 
 /// Checks that certificates of a chain are in the order of RFC 8446 section 4.4.2: each before that
 /// of its issuer. Authorities that lead nowhere in the file, or to another root by a second
 /// certificate of the same authority, are left to the client.
-fn check_order(file: &Path, chain: &[CertificateDer<'_>]) -> Result<(), ConfigError> {
-    let parsed = chain.iter().enumerate().map(|(number, it)| parse(file, number, it));
+fn check_order(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
+    let all = chain.certificates.iter().zip(&chain.lines);
+    let parsed = all.map(|(certificate, line)| parse(file, *line, certificate));
     let parsed: Vec<X509Certificate<'_>> = parsed.collect::<Result<_, _>>()?;
     for (number, [before, after]) in parsed.array_windows().enumerate() {
         let issuer = before.issuer().as_raw();
@@ -497,7 +534,7 @@ fn check_order(file: &Path, chain: &[CertificateDer<'_>]) -> Result<(), ConfigEr
                 format!(
                     "line {}: this certificate, {}, did not issue the one before it, whose issuer \
                      is {}; put each certificate before that of its issuer",
-                    certificate_line(file, number + 1),
+                    chain.lines[number + 1],
                     after.subject(),
                     before.issuer()
                 ),
@@ -507,140 +544,6 @@ fn check_order(file: &Path, chain: &[CertificateDer<'_>]) -> Result<(), ConfigEr
     Ok(())
 }
 
-pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let text = read(file)?;
-    // The certificate's own key may be in the file as well.
-    let mut chain = Vec::new();
-    for block in Block::pem_slice_iter(&text) {
-        let (kind, der) = block.map_err(|error| not_pem(file, &text, &error))?;
-        match kind {
-            SectionKind::Certificate => chain.push(CertificateDer::from(der)),
-            _ => drop(Zeroizing::new(der)),
-        }
-    }
-    if chain.is_empty() {
-        let hint = match PrivateKeyDer::from_pem_slice(&text).map(Zeroizing::new) {
-            Ok(_) => "it has a private key; are certificate and key swapped?",
-            Err(_) => "a certificate begins with -----BEGIN CERTIFICATE-----",
-        };
-        return Err(ConfigError::new(file, format!("there is no certificate in PEM; {hint}")));
-    }
-    Ok(chain)
-}
-
-/// Reads lists of revoked certificates.
-fn read_revoked(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, ConfigError> {
-    let text = read(file)?;
-    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
-    let lists = lists.map_err(|error| not_pem(file, &text, &error))?;
-    if lists.is_empty() {
-        return Err(ConfigError::new(
-            file,
-            "there is no list of revoked certificates in PEM, which begins with \
-             -----BEGIN X509 CRL-----; convert one in DER with \
-             `openssl crl -inform der -in FILE -out NEW_FILE`",
-        ));
-    }
-    for list in &lists {
-        webpki::OwnedCertRevocationList::from_der(list).map_err(|error| {
-            let what = format!("a list of revoked certificates cannot be used: {error}");
-            ConfigError::new(file, what)
-        })?;
-    }
-    Ok(lists)
-}
-
-/// Reads a private key, which is wiped when dropped.
-pub(crate) fn read_key(file: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, ConfigError> {
-    let text = read(file)?;
-    if contains(&text, b"BEGIN ENCRYPTED PRIVATE KEY") || contains(&text, b"Proc-Type: 4,ENCRYPTED")
-    {
-        return Err(ConfigError::new(
-            file,
-            "the private key is encrypted; decrypt it with `openssl pkey -in FILE -out NEW_FILE` \
-             and protect the new file with its permissions",
-        ));
-    }
-    PrivateKeyDer::from_pem_slice(&text).map(Zeroizing::new).map_err(|error| match error {
-        pem::Error::NoItemsFound => {
-            let hint = match contains(&text, b"BEGIN CERTIFICATE") {
-                true => "it has a certificate; are certificate and key swapped?",
-                false => "a private key begins with -----BEGIN PRIVATE KEY-----",
-            };
-            ConfigError::new(file, format!("there is no private key in PEM; {hint}"))
-        }
-        error => not_pem(file, &text, &error),
-    })
-}
-
-/// A block of PEM of any kind, decoded.
-type Block = (SectionKind, Vec<u8>);
-
-fn contains(text: &[u8], wanted: &[u8]) -> bool {
-    text.windows(wanted.len()).any(|window| window == wanted)
-}
-
-/// Reads a file that may have a private key: its bytes are wiped when dropped.
-fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
-    std::fs::read(file).map(Zeroizing::new).map_err(|error| {
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound => "; check the path",
-            io::ErrorKind::PermissionDenied => "; let the server's user read it",
-            _ => "",
-        };
-        let what = format!("cannot be read: {error}{hint}");
-        ConfigError::new(file, what).passing_if(throng_io::may_pass(&error))
-    })
-}
-
-/// Returns the lines at which blocks of PEM begin, counted from 1, and the text from each to the
-/// next.
-fn blocks(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let lines = text.split_inclusive(|byte| *byte == b'\n');
-    let starts = lines.scan(0, |at, line| {
-        let start = *at;
-        *at += line.len();
-        Some((start, line))
-    });
-    let mut starts = (1..)
-        .zip(starts)
-        .filter(|(_, (_, line))| line.trim_ascii_start().starts_with(b"-----BEGIN"))
-        .map(|(number, (start, _))| (number, start))
-        .peekable();
-    std::iter::from_fn(move || {
-        let (number, start) = starts.next()?;
-        let end = starts.peek().map_or(text.len(), |(_, next)| *next);
-        Some((number, &text[start..end]))
-    })
-}
-
-/// Returns the line at which the certificate with this number of a file begins, for an error.
-fn certificate_line(file: &Path, number: usize) -> usize {
-    let text = Zeroizing::new(std::fs::read(file).unwrap_or_default());
-    let mut lines = blocks(&text)
-        .filter(|(_, block)| block.trim_ascii_start().starts_with(b"-----BEGIN CERTIFICATE-----"));
-    lines.nth(number).map_or(1, |(line, _)| line)
-}
-
-fn not_pem(file: &Path, text: &[u8], error: &pem::Error) -> ConfigError {
-    let why = match error {
-        pem::Error::MissingSectionEnd { end_marker } => {
-            let end = String::from_utf8_lossy(end_marker);
-            format!("the line -----END {end}----- is missing")
-        }
-        pem::Error::IllegalSectionStart { line } => {
-            format!("the line {:?} is incomplete", String::from_utf8_lossy(line))
-        }
-        error => error.to_string(),
-    };
-    let is_wrong = |block| {
-        Block::pem_slice_iter(block).any(|it| it.map(|(_, der)| Zeroizing::new(der)).is_err())
-    };
-    let line = blocks(text).find(|(_, block)| is_wrong(block)).map_or(1, |(line, _)| line);
-    let what = format!("line {line}: the block is not valid PEM: {why}; copy the file again");
-    ConfigError::new(file, what)
-}
-
 /// Returns what is to be known of a certificate that is served from now on.
 ///
 /// # Errors
@@ -648,11 +551,12 @@ fn not_pem(file: &Path, text: &[u8], error: &pem::Error) -> ConfigError {
 /// same file or with the same name.
 fn served_certificate(
     file: &Path,
+    line: usize,
     key: &CertifiedKey,
     name: Option<&str>,
     in_use: &[ServedCertificate],
 ) -> Result<ServedCertificate, ConfigError> {
-    let parsed = parse(file, 0, key.end_entity_cert().map_err(without_file)?)?;
+    let parsed = parse(file, line, key.end_entity_cert().map_err(without_file)?)?;
     let validity = parsed.validity();
     let served = ServedCertificate {
         file: file.to_owned(),
@@ -673,35 +577,34 @@ fn served_certificate(
             (why, SystemTime::UNIX_EPOCH.checked_add(begins))
         }
     };
-    let line = certificate_line(file, 0);
     let what =
         format!("line {line}: this certificate {why}; the one in use, which is valid, stays");
     Err(ConfigError { until, ..ConfigError::new(file, what) })
 }
 
-/// Parses the certificate with this number of a file, counted from 0.
+/// Parses the certificate that begins at this line of a file.
 fn parse<'a>(
     file: &Path,
-    number: usize,
+    line: usize,
     certificate: &'a CertificateDer<'_>,
 ) -> Result<X509Certificate<'a>, ConfigError> {
     match x509_parser::parse_x509_certificate(certificate) {
         Ok((_, parsed)) => Ok(parsed),
         Err(error) => {
-            let line = certificate_line(file, number);
             let what = format!("line {line}: this certificate cannot be used: {error}");
             Err(ConfigError::new(file, what))
         }
     }
 }
 
-fn unusable(file: &Path, error: &dyn fmt::Display) -> ConfigError {
-    ConfigError::new(file, format!("the first certificate cannot be used: {error}"))
+fn unusable(file: &Path, line: usize, error: &dyn fmt::Display) -> ConfigError {
+    ConfigError::new(file, format!("line {line}: the first certificate cannot be used: {error}"))
 }
 
 /// Returns the DNS names of a certificate, in lower case.
-fn names(file: &Path, key: &CertifiedKey) -> Result<Vec<Box<str>>, ConfigError> {
+fn names(file: &Path, line: usize, key: &CertifiedKey) -> Result<Vec<Box<str>>, ConfigError> {
     let first = key.end_entity_cert().map_err(without_file)?;
-    let parsed = webpki::EndEntityCert::try_from(first).map_err(|error| unusable(file, &error))?;
+    let parsed =
+        webpki::EndEntityCert::try_from(first).map_err(|error| unusable(file, line, &error))?;
     Ok(parsed.valid_dns_names().map(|name| name.to_ascii_lowercase().into()).collect())
 }

@@ -4,7 +4,7 @@
 //!   handshakes with rustls; report the outcome.
 //! * Not its duty: any cipher, any message of a handshake, any certificate. rustls and its provider
 //!   aws-lc-rs do all of that; here is record framing alone, as a kernel does it under kTLS.
-//! * Depends on: `throng-io`, rustls, aws-lc-rs.
+//! * Depends on: `throng-io`, `throng-proto` for PEM, rustls, aws-lc-rs.
 //! * Start reading at: [`driver`], then [`session::Session`] and [`record`].
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ pub mod client;
 pub mod config;
 pub mod driver;
 mod error;
+mod files;
 pub mod handshake;
 mod hello;
 mod passthrough;

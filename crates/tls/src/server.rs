@@ -11,6 +11,7 @@ use rustls::ServerConfig;
 use throng_io::TlsFailure;
 
 use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
+use crate::files;
 use crate::handshake::{Failed, Handshake, prepare};
 use crate::passthrough::Passthrough;
 use crate::stats::{Counters, HandshakeStats, OrderStats, SessionStats};
@@ -121,7 +122,8 @@ impl TlsServer {
     fn check_managed(&self, config: &TlsConfig) -> Result<(), ConfigError> {
         let Some(managed) = &config.managed else { return Ok(()) };
         let is_served = self.certificates().iter().any(|served| served.file == managed.file);
-        if !is_served || managed.file.exists() || managed.unwritten.certificate().is_some() {
+        let unwritten = managed.unwritten.certificate();
+        if !is_served || unwritten.is_some() || files::exists(&managed.file)? {
             return Ok(());
         }
         let what = "is missing; the certificate stays in use until a new one is issued";

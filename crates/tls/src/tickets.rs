@@ -8,8 +8,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +17,7 @@ use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use rustls::server::ProducesTickets;
+use throng_io::file;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
@@ -234,23 +234,23 @@ fn now() -> Option<u64> {
 /// Reads the keys of a file, one after the other.
 fn read_keys(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
     let wrong = |what: String| ConfigError::new(file, what);
-    let recipe = || {
-        let file = file.display();
+    // Never the name of a file that is there: its keys may only have another form.
+    let recipe = |new: &dyn fmt::Display| {
         format!(
-            "make a key with `openssl rand -out {file} {KEY_LEN} && chmod 600 {file}`, and copy \
-             the file to the other servers"
+            "make a key with `openssl rand -out {new} {KEY_LEN} && chmod 600 {new}`, and copy the \
+             file to the other servers"
         )
     };
-    let unreadable = |error: io::Error| {
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound => format!("; check the path, or {}", recipe()),
-            io::ErrorKind::PermissionDenied => "; let the server's user read it".to_owned(),
-            _ => String::new(),
+    let new_file = || recipe(&"NEW_FILE");
+    let (keys, metadata) = file::read_with_metadata(file).map_err(|error| {
+        let hint = match error.is_missing() {
+            true => format!(", or {}", recipe(&file.display())),
+            false => String::new(),
         };
-        wrong(format!("cannot be read: {error}{hint}"))
-    };
-    let opened = File::open(file).map_err(unreadable)?;
-    if is_open_to_all(&opened).map_err(unreadable)? {
+        wrong(format!("{error}{hint}")).passing_if(error.may_pass())
+    })?;
+    let keys = Zeroizing::new(keys);
+    if is_open_to_all(&metadata) {
         let file = file.display();
         return Err(wrong(format!(
             "every user can read or replace these keys, which decrypt sessions: \
@@ -258,10 +258,7 @@ fn read_keys(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
              mounts, set `defaultMode: 0400`"
         )));
     }
-    let most = KEY_LEN * MAX_KEYS;
-    let mut keys = Zeroizing::new(Vec::with_capacity(most + 1));
-    opened.take(most as u64 + 1).read_to_end(&mut keys).map_err(unreadable)?;
-    if keys.len() > most {
+    if keys.len() > KEY_LEN * MAX_KEYS {
         return Err(wrong(format!("has more than {MAX_KEYS} keys of {KEY_LEN} bytes")));
     }
     let is_text = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=\r\n".contains(byte);
@@ -269,34 +266,34 @@ fn read_keys(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
         return Err(wrong(format!(
             "has text, and not keys of {KEY_LEN} bytes: decode a key in base64 with \
              `openssl base64 -d -A`, or {}",
-            recipe()
+            new_file()
         )));
     }
     if keys.is_empty() || keys.len() % KEY_LEN != 0 {
         let len = keys.len();
         return Err(wrong(format!(
             "has {len} bytes, and each key for session tickets has {KEY_LEN}: {}",
-            recipe()
+            new_file()
         )));
     }
     let is_blank = |key: &[u8]| key.iter().all(|byte| *byte == key[0]);
     if let Some(at) = keys.chunks(KEY_LEN).position(is_blank) {
         let number = at + 1;
-        return Err(wrong(format!("key {number} is one byte repeated: {}", recipe())));
+        return Err(wrong(format!("key {number} is one byte repeated: {}", new_file())));
     }
     Ok(keys)
 }
 
 /// Returns whether a file can be read or written by others than its owner and group.
 #[cfg(unix)]
-fn is_open_to_all(file: &File) -> io::Result<bool> {
+fn is_open_to_all(metadata: &Metadata) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    Ok(file.metadata()?.permissions().mode() & 0o007 != 0)
+    metadata.permissions().mode() & 0o007 != 0
 }
 
 #[cfg(not(unix))]
-fn is_open_to_all(_: &File) -> io::Result<bool> {
-    Ok(false)
+fn is_open_to_all(_: &Metadata) -> bool {
+    false
 }
 
 #[cfg(test)]

@@ -324,7 +324,7 @@ mod tests {
             (&["--source", "192.0.2.1"], &["sources", "192.0.2.1", "of this machine"]),
             (&["--set", "register.token=0123456789abcdef"], &["register", "--admin 127."]),
             (&["--set", "admin.token=0123456789abcdef"], &["admin.token", "--admin 127."]),
-            (&["--config", "/nowhere/x.toml"], &["cannot read /nowhere/x.toml", "--config"]),
+            (&["--config", "/nowhere/x.toml"], &["/nowhere/x.toml cannot be read", "--config"]),
         ] {
             let words: Vec<&str> = good.iter().chain(words).copied().collect();
             let words = if words[2] == "--backend" { &words[2..] } else { &words[..] };

@@ -475,7 +475,7 @@ pub(super) mod tests {
             ("echo ws://h --payload json --binary", "--binary is for"),
             ("echo ws://h --payload {x}", "--payload: {x} is no value"),
             ("echo ws://h --payload {token}", "--tokens FILE"),
-            ("echo ws://h --payload-file /nowhere", "cannot read --payload-file /nowhere"),
+            ("echo ws://h --payload-file /nowhere", "--payload-file /nowhere cannot be read"),
             ("echo ws://h --payload a --payload-file b", "cannot be used with"),
             ("connect ws://h --template", "--payload-file"),
             ("echo ws://h/{user}", "{user} is no value of a client"),

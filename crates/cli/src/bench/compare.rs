@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use throng_io::file::read_text_once;
 use throng_load::Error;
 use throng_load::compare::{Options, Runs, compare};
 
+use super::MAX_FILE;
 use super::output::OutputArgs;
 use crate::Failure;
 
@@ -72,8 +74,8 @@ fn read_all(paths: &[PathBuf]) -> Result<Runs, Error> {
 
 fn read(path: &Path) -> Result<Runs, Error> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::Usage(format!("cannot read {name}: {error}")))?;
+    let text =
+        read_text_once(path, MAX_FILE).map_err(|error| Error::Usage(format!("{name} {error}")))?;
     Runs::parse(&name, &text)
 }
 
@@ -98,7 +100,7 @@ mod tests {
     fn sides_are_the_last_file_or_stand_behind_dashes() {
         let error = |line: &str| parse(line).sides().unwrap_err().to_string();
         assert!(error("/no/a").contains("nothing to be compared with"));
-        assert!(error("/no/a /no/b").contains("cannot read /no/a"));
+        assert!(error("/no/a /no/b").contains("/no/a cannot be read"));
         let args = parse("a1 a2 --threshold 2 -- b1");
         assert_eq!((args.base.len(), args.new.len(), args.threshold), (2, 1, 2.0));
     }

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use throng_config::units::{parse_count, parse_duration, parse_size};
+use throng_io::file::read_once;
 use throng_load::find_max::Load;
 use throng_load::http::{Expect, Pace, Plan};
 use throng_load::{Common, Error, Target};
 
+use super::MAX_FILE;
 use super::flags::{Connecting, LoopArgs, SloArgs, TimeArgs, parse_rate};
 use super::identity::IdentityArgs;
 use super::measurement::Measurement;
@@ -152,9 +154,8 @@ impl Args {
 impl RequestArgs {
     fn body(&self) -> Result<Vec<u8>, Error> {
         if let Some(path) = &self.body_file {
-            return std::fs::read(path).map_err(|error| {
-                Error::Usage(format!("cannot read --body-file {}: {error}", path.display()))
-            });
+            return read_once(path, MAX_FILE)
+                .map_err(|error| Error::Usage(format!("--body-file {} {error}", path.display())));
         }
         let size = self.body_size.unwrap_or(0);
         if size > 1 << 30 {

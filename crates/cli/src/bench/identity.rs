@@ -3,7 +3,10 @@
 
 use std::path::PathBuf;
 
+use throng_io::file::read_text_once;
 use throng_load::{Content, Error, Plan, Template, Tokens};
+
+use super::MAX_FILE;
 
 /// Fields of every request, with values of each client.
 #[derive(Debug, Default, clap::Args)]
@@ -67,8 +70,8 @@ impl IdentityArgs {
         let tokens = match &self.tokens {
             None => Tokens::default(),
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    Error::Usage(format!("cannot read --tokens {}: {error}", path.display()))
+                let text = read_text_once(path, MAX_FILE).map_err(|error| {
+                    Error::Usage(format!("--tokens {} {error}", path.display()))
                 })?;
                 Tokens::parse(&path.display().to_string(), &text)?
             }
@@ -161,7 +164,7 @@ mod tests {
         let missing =
             IdentityArgs { tokens: Some("/nowhere/tokens".into()), ..IdentityArgs::default() };
         let missing = fields(missing, &[]).unwrap_err();
-        assert!(missing.contains("cannot read --tokens /nowhere/tokens"), "{missing}");
+        assert!(missing.contains("--tokens /nowhere/tokens cannot be read"), "{missing}");
         assert!(parse_header("Accept").unwrap_err().contains("'Name: value'"));
         for cookie in ["a", "=1", "a=1; b=2"] {
             assert!(parse_cookie(cookie).unwrap_err().contains("NAME=VALUE"), "{cookie}");

@@ -20,12 +20,16 @@ mod script;
 use std::process::ExitCode;
 
 use throng_load::Error;
+use throng_load::plan::MAX_SIZE;
 
 use self::args::Task;
 use crate::Failure;
 use crate::signals::Stop;
 
 pub use args::Args;
+
+/// The largest file that is read for a run, in bytes: that of the largest payload.
+const MAX_FILE: u64 = MAX_SIZE as u64;
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {

@@ -1,5 +1,6 @@
 //! Output of a report with plots: a table, JSON or CSV on standard output, and a page in a file.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -34,11 +35,16 @@ impl OutputArgs {
         let Some(path) = &self.html else { return Ok(()) };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         match parent {
-            Some(parent) if !parent.is_dir() => Err(Failure::usage(format!(
-                "--html {}: there is no directory {}",
-                path.display(),
-                parent.display()
-            ))),
+            Some(parent) if !parent.is_dir() => {
+                let (path, shown) = (path.display(), parent.display());
+                Err(Failure::usage(match std::fs::metadata(parent) {
+                    // It may be there, and out of reach.
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        format!("--html {path}: {shown}: {error}")
+                    }
+                    _ => format!("--html {path}: there is no directory {shown}"),
+                }))
+            }
             _ if path.is_dir() => Err(Failure::usage(format!(
                 "--html {} is a directory; name a file",
                 path.display()

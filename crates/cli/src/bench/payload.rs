@@ -4,6 +4,7 @@ use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 
 use throng_config::units::parse_size;
+use throng_io::file::read_once;
 use throng_load::plan::{FANOUT_STAMP, MAX_SIZE};
 use throng_load::{Content, Error, Plan, Template};
 
@@ -105,16 +106,17 @@ impl PayloadArgs {
 
     fn read(&self, path: &Path) -> Result<Vec<u8>, Error> {
         let name = path.display();
-        let cannot = |error| Error::Usage(format!("cannot read --payload-file {name}: {error}"));
+        let cannot =
+            |error: &dyn std::fmt::Display| Error::Usage(format!("--payload-file {name} {error}"));
+        let most = MAX_SIZE as u64;
         let mut bytes = Vec::new();
-        let most = MAX_SIZE as u64 + 1;
         match path.as_os_str() == "-" {
-            true => stdin().lock().take(most).read_to_end(&mut bytes).map_err(cannot)?,
-            false => {
-                let file = std::fs::File::open(path).map_err(cannot)?;
-                file.take(most).read_to_end(&mut bytes).map_err(cannot)?
+            true => {
+                let read = stdin().lock().take(most + 1).read_to_end(&mut bytes);
+                read.map_err(|error| cannot(&format_args!("cannot be read: {error}")))?;
             }
-        };
+            false => bytes = read_once(path, most).map_err(|error| cannot(&error))?,
+        }
         if bytes.len() > MAX_SIZE {
             return Err(Error::Usage(format!(
                 "--payload-file {name} is longer than 1GiB, the most that is sent"

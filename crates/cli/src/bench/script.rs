@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use throng_config::units::{parse_count, parse_duration};
+use throng_io::file::{MAX_LEN, read_text_once};
 use throng_load::{Error, Mode, Plan, Script, Target};
 
 use super::flags::Common;
@@ -79,11 +80,14 @@ impl Args {
 fn read(path: &Path) -> Result<Script, Error> {
     let is_stdin = path.as_os_str() == "-";
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
+    let cannot = |error: &dyn std::fmt::Display| Error::Usage(format!("the script {name} {error}"));
     let mut text = String::new();
-    let read = match is_stdin {
-        true => stdin().lock().read_to_string(&mut text).map(drop),
-        false => std::fs::read_to_string(path).map(|content| text = content),
-    };
-    read.map_err(|error| Error::Usage(format!("cannot read the script {name}: {error}")))?;
+    match is_stdin {
+        true => {
+            let read = stdin().lock().take(MAX_LEN).read_to_string(&mut text);
+            read.map_err(|error| cannot(&format_args!("cannot be read: {error}")))?;
+        }
+        false => text = read_text_once(path, MAX_LEN).map_err(|error| cannot(&error))?,
+    }
     Script::parse(&name, &text)
 }

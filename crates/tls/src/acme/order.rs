@@ -1,5 +1,6 @@
 //! One order: its domains are validated, then the authority issues the certificate.
 
+use std::path::Path;
 use std::time::Duration;
 
 use instant_acme::{
@@ -8,13 +9,14 @@ use instant_acme::{
 };
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use throng_proto::pem::Wanted;
 use zeroize::Zeroizing;
 
 use super::settings::Challenge;
 use crate::challenges::Challenges;
+use crate::files;
 
 /// The policy by which the state of an order is polled.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
@@ -28,9 +30,11 @@ pub(super) struct Certified {
 impl Certified {
     /// Returns them as they are served.
     pub(super) fn certified_key(&self) -> Result<CertifiedKey, Failure> {
-        let chain = CertificateDer::pem_slice_iter(self.chain.as_bytes());
-        let chain: Vec<_> = chain.collect::<Result<_, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map(Zeroizing::new)?;
+        let what = Path::new("the certificate that was issued");
+        let [chain, key] =
+            [self.chain.as_bytes(), self.key.as_bytes()].map(|text| Zeroizing::new(text.to_vec()));
+        let chain = files::chain(what, &chain, Wanted::Chain)?.certificates;
+        let key = files::key(what, &key)?;
         let certified = CertifiedKey::new(chain, any_supported_type(&key)?);
         certified.keys_match()?;
         Ok(certified)

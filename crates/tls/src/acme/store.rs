@@ -13,11 +13,13 @@ use std::time::{Duration, SystemTime};
 use instant_acme::AccountCredentials;
 use rustls::pki_types::CertificateDer;
 use throng_io::may_pass;
+use throng_proto::pem::Wanted;
 use zeroize::Zeroizing;
 
 use super::schedule::Validity;
 use super::settings::AcmeSettings;
-use crate::config::{ConfigError, read_chain, read_key};
+use crate::config::ConfigError;
+use crate::files;
 
 /// The folder of an authority.
 #[derive(Clone, Debug)]
@@ -72,7 +74,7 @@ impl Store {
     /// what root makes here the server could not write to.
     pub(super) fn check(settings: &AcmeSettings) -> Result<(), ConfigError> {
         let folder = settings.folder();
-        let is_missing = |path: &Path| matches!(path.try_exists(), Ok(false));
+        let is_missing = |path: &Path| matches!(files::exists(path), Ok(false));
         let made: Vec<&Path> = folder.ancestors().take_while(|path| is_missing(path)).collect();
         let has_lock = !is_missing(&folder.join("lock"));
         let opened = Self::open(settings);
@@ -117,11 +119,11 @@ impl Store {
             let what = format!("{why}; remove the file to have a new account made");
             ConfigError::new(&self.account, what)
         };
-        let text = match fs::read(&self.account) {
-            Ok(text) => Zeroizing::new(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(not_read(&self.account, &error)),
-        };
+        // One that is out of reach is not lost: its remedy is another.
+        if !files::exists(&self.account)? {
+            return Ok(None);
+        }
+        let text = files::read(&self.account)?;
         let account = serde_json::from_slice(&text);
         account.map(Some).map_err(|error| unusable(format!("has no account: {error}")))
     }
@@ -138,17 +140,15 @@ impl Store {
     /// Returns the certificate, if there is one that can be used. One that is out of reach is an
     /// error: it need not be ordered again.
     pub(super) fn certificate(&self) -> Result<Option<Issued>, ConfigError> {
-        match File::open(&self.certificate) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(not_read(&self.certificate, &error)),
+        let file = &self.certificate;
+        if !files::exists(file)? {
+            return Ok(None);
         }
-        let read = || {
-            let chain = read_chain(&self.certificate).ok()?;
-            read_key(&self.certificate).ok()?;
-            Issued::of(chain.into_iter().next()?)
-        };
-        Ok(read())
+        let text = files::read(file)?;
+        let usable = files::chain(file, &text, Wanted::Chain)
+            .and_then(|chain| files::key(file, &text).map(|_| chain));
+        let first = usable.ok().and_then(|chain| chain.certificates.into_iter().next());
+        Ok(first.and_then(Issued::of))
     }
 
     /// Writes a chain of certificates and the private key of the first, both in PEM, into one file:
@@ -187,11 +187,6 @@ fn not_written(file: &Path, error: &io::Error) -> ConfigError {
     };
     let what = format!("cannot be written: {error}; {remedy}");
     ConfigError::new(file, what).passing_if(may_pass(error))
-}
-
-fn not_read(file: &Path, error: &io::Error) -> ConfigError {
-    let what = format!("cannot be read: {error}; let the server's user read it");
-    ConfigError::new(file, what)
 }
 
 impl Issued {
@@ -356,6 +351,19 @@ mod tests {
         fs::write(unfinished(&store.account), "half a key").unwrap();
         Store::open(&AcmeSettings::new(dir.join("deep"))).unwrap();
         assert!(!unfinished(&store.account).exists());
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_certificate_that_cannot_be_read_is_not_missing() {
+        let (store, dir) = store("unreadable");
+        // Root may read every file, but a folder is none.
+        fs::create_dir(&store.certificate).unwrap();
+        let error = store.certificate().err().unwrap().to_string();
+        assert!(error.contains("certificate.pem: cannot be read: it is a folder"), "{error}");
+        fs::create_dir(&store.account).unwrap();
+        assert!(store.account().err().unwrap().to_string().contains("cannot be read"));
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -546,3 +546,71 @@ fn long_chains_of_servers_are_refused() {
     }
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// Each reader of PEM has all blocks of its file, or an error with the line.
+#[test]
+fn no_file_loses_a_block_in_silence() {
+    let dir = temporary("blocks");
+    let pair = files(&dir, "it", &["localhost"]);
+    let [one, two] = [&["a.example"], &["b.example"]].map(|names| identity(names).cert.pem());
+    let glued = write(&dir, "glued", &format!("{}{two}", one.trim_end()));
+    let unknown = write(&dir, "unknown", &format!("{one}{}", two.replace("CERT", "TRUSTED CERT")));
+    let text = |file: &Path| std::fs::read_to_string(file).unwrap();
+    let chain = write(&dir, "chain", &format!("{}{one}", text(&pair.chain).trim_end()));
+    let keys = write(&dir, "keys", &(text(&pair.key) + &text(&pair.key)));
+    let with_auth = |authorities: &Path, revoked: Option<&Path>| {
+        let revoked = revoked.map(Path::to_owned);
+        let auth = ClientAuth { authorities: authorities.to_owned(), revoked, is_required: true };
+        let config = TlsConfig::new(vec![pair.clone()]);
+        let loaded = TlsServer::load(TlsConfig { client_auth: Some(auth), ..config });
+        loaded.map(drop).map_err(|error| error.to_string())
+    };
+    let trusting = |file: &Path| {
+        let trust = Trust::File(file.to_owned());
+        let loaded = ClientConfigs::load(ClientSettings { trust, ..ClientSettings::default() });
+        loaded.map(drop).map_err(|error| error.to_string())
+    };
+    let served = |chain: &Path, key: &Path| {
+        load(vec![CertificateFiles { chain: chain.into(), key: key.into() }]).map(drop)
+    };
+    let both = write(&dir, "both", &(text(&pair.chain) + &text(&pair.key)));
+    served(&both, &both).unwrap();
+    for (error, words) in [
+        (with_auth(&glued, None), "put a line break before -----BEGIN"),
+        (with_auth(&unknown, None), "TRUSTED CERTIFICATE is not read from a file of authorities"),
+        (with_auth(&pair.chain, Some(&glued)), "put a line break before -----BEGIN"),
+        (trusting(&glued), "put a line break before -----BEGIN"),
+        (trusting(&both), "a private key is not needed here"),
+        (served(&chain, &pair.key), "put a line break before -----BEGIN"),
+        (served(&pair.chain, &keys), "a second private key"),
+    ] {
+        let error = error.unwrap_err();
+        assert!(error.contains(words) && error.contains(": line "), "{error}: no {words}");
+    }
+    let marked = write(&dir, "marked", &format!("\u{feff}{one}\u{feff}{two}"));
+    with_auth(&marked, None).unwrap();
+    trusting(&marked).unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A pipe has its content once, and servers read their files again.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_refused_and_does_not_block() {
+    let dir = temporary("pipes");
+    let pair = files(&dir, "it", &["localhost"]);
+    let pipe = dir.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for files in [
+        CertificateFiles { chain: pipe.clone(), key: pair.key.clone() },
+        CertificateFiles { chain: pair.chain.clone(), key: pipe.clone() },
+    ] {
+        let error = load(vec![files]).unwrap_err();
+        assert!(error.contains("it is a pipe, and not a regular file"), "{error}");
+        assert!(!error.contains("openssl req"), "it would overwrite the other one: {error}");
+    }
+    let config = TlsConfig { ticket_keys: Some(pipe), ..TlsConfig::new(vec![pair]) };
+    let error = TlsServer::load(config).unwrap_err().to_string();
+    assert!(error.contains("it is a pipe"), "{error}");
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -32,8 +32,8 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
         (&["serve", "--channel", "a=lates"], &["--channel", "\"lates\"", "did you mean latest?"]),
         (&["serve", "--channel", "a..b=latest"], &["\"a..b\"", "empty token"]),
         (&["serve", "--channel", "a=close,max_age=25h"], &["channels[0].max_age", "24h"]),
-        (&no_file, &["cannot read", &nowhere, "--config"]),
-        (&["serve", "--config", "/"], &["cannot read", "--config"]),
+        (&no_file, &["cannot be read", &nowhere, "--config"]),
+        (&["serve", "--config", "/"], &["cannot be read", "it is a folder", "--config"]),
         (&["demo", "--clients", "9_007_199_254_740_992"], &["--clients", "lower --clients"]),
         (&["demo", "--clients", "0"], &["--clients", "at least 1"]),
     ] {
