@@ -17,6 +17,7 @@ mod date;
 mod extensions;
 #[cfg(feature = "files")]
 mod files;
+mod hosts;
 mod https;
 #[cfg(feature = "http")]
 mod interop;
@@ -45,6 +46,7 @@ pub use date::{DateCache, LiveDate, imf_fixdate};
 pub use extensions::Extensions;
 #[cfg(feature = "files")]
 pub use files::Files;
+pub use hosts::HostPattern;
 pub use https::{HttpsPolicy, MISDIRECTED, strict_transport_security};
 #[cfg(feature = "http")]
 pub use interop::InvalidResponse;

@@ -88,13 +88,25 @@ impl FromStr for Network {
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
             None => most,
-            Some(bits) => bits
-                .parse()
-                .ok()
+            Some(bits) => Some(bits)
+                .filter(|bits| bits.bytes().all(|byte| byte.is_ascii_digit()))
+                .and_then(|bits| bits.parse().ok())
                 .filter(|&bits| bits <= most)
                 .ok_or_else(|| wrong(&format!("the prefix is a number from 0 to {most}")))?,
         };
-        Ok(Self(Members::Prefix(address, bits)))
+        // Peers are compared in their canonical form, which is IPv4 for a mapped address.
+        Ok(Self(match (address, address.to_canonical()) {
+            (IpAddr::V6(_), mapped @ IpAddr::V4(_)) if bits >= 96 => {
+                Members::Prefix(mapped, bits - 96)
+            }
+            (IpAddr::V6(_), IpAddr::V4(mapped)) => {
+                let what = format!(
+                    "IPv4 addresses in IPv6 have a prefix of at least 96; or write {mapped}/N"
+                );
+                return Err(wrong(&what));
+            }
+            _ => Members::Prefix(address, bits),
+        }))
     }
 }
 
@@ -146,6 +158,17 @@ mod tests {
     }
 
     #[test]
+    fn a_mapped_network_is_that_of_ipv4() {
+        assert!(contains("::ffff:10.0.0.0/104", "10.1.2.3"));
+        assert!(contains("::ffff:10.0.0.0/104", "::ffff:10.1.2.3"));
+        assert!(!contains("::ffff:10.0.0.0/104", "11.1.2.3"));
+        assert!(contains("::ffff:127.0.0.1", "127.0.0.1"));
+        assert_eq!("::ffff:10.0.0.0/104".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
+        let error = "::ffff:10.0.0.0/8".parse::<Network>().unwrap_err();
+        assert!(error.contains("at least 96") && error.contains("10.0.0.0/N"), "{error}");
+    }
+
+    #[test]
     fn unix_sockets_are_a_network_of_their_own() {
         let unix: Network = "unix:".parse().unwrap();
         let all: Network = "0.0.0.0/0".parse().unwrap();
@@ -157,7 +180,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_an_example() {
-        for text in ["", "10.0.0.0/33", "10.0.0/8", "::1/129", "10.0.0.0/x", "10.0.0.0/-1"] {
+        for text in
+            ["", "10.0.0.0/33", "10.0.0/8", "::1/129", "10.0.0.0/x", "10.0.0.0/-1", "10.0.0.0/+8"]
+        {
             let error = text.parse::<Network>().unwrap_err();
             assert!(error.contains("10.0.0.0/8") && error.contains(text), "{error}");
         }

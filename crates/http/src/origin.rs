@@ -2,6 +2,9 @@
 //! [RFC 6455 section 10.2](https://www.rfc-editor.org/rfc/rfc6455#section-10.2).
 
 use std::fmt;
+use std::net::Ipv6Addr;
+
+use crate::hosts;
 
 /// The origins whose pages are accepted.
 ///
@@ -12,7 +15,10 @@ pub enum Origins {
     /// Pages of the host that the request is for, and requests without `Origin`. The default.
     #[default]
     SameHost,
-    /// Pages of these origins, such as `https://app.example.com`, and requests without `Origin`.
+    /// Pages of these origins, and requests without `Origin`: each a scheme and a host, with a port
+    /// unless it is the scheme's own, such as `https://app.example.com`; `https://*.example.com`
+    /// for all subdomains of a domain; `null` for pages without an origin, such as sandboxed ones
+    /// and those of files; or `file://`.
     List(Vec<String>),
     /// All origins.
     Any,
@@ -26,9 +32,30 @@ impl Origins {
         if list.iter().any(|origin| origin == "*") { Self::Any } else { Self::List(list) }
     }
 
+    /// Checks the members of a list.
+    ///
+    /// # Errors
+    /// The first that no browser sends, so that it could never match, and the remedy.
+    pub fn check(&self) -> Result<(), String> {
+        let Self::List(list) = self else { return Ok(()) };
+        list.iter().try_for_each(|origin| {
+            Self::check_member(origin).map_err(|remedy| format!("the origin {origin:?}: {remedy}"))
+        })
+    }
+
+    /// Checks a member of a list.
+    ///
+    /// # Errors
+    /// No browser sends it, so that it could never match. The error is the remedy.
+    pub fn check_member(text: &str) -> Result<(), String> {
+        match text {
+            "*" | "null" | "file://" => Ok(()),
+            _ => check_origin(text),
+        }
+    }
+
     /// Returns whether a request for `host` (see [`Request::host`](crate::Request::host)) with
-    /// these `Origin` headers is accepted. Several headers, or the value `null`, are accepted only
-    /// by `Any`.
+    /// these `Origin` headers is accepted. Several headers are accepted only by `Any`.
     pub fn allow<'h>(
         &self,
         origins: impl IntoIterator<Item = &'h [u8]>,
@@ -42,15 +69,17 @@ impl Origins {
         if origins.next().is_some() {
             return false;
         }
-        let Some(origin) = str::from_utf8(origin).ok().and_then(Origin::parse) else {
-            return false;
-        };
+        let Ok(text) = str::from_utf8(origin) else { return false };
+        let origin = Origin::parse(text);
         match self {
             Self::Any => true,
-            Self::SameHost => host.is_some_and(|host| origin.is_of_host(host)),
-            Self::List(list) => {
-                list.iter().filter_map(|known| Origin::parse(known)).any(|known| known == origin)
+            Self::SameHost => {
+                host.zip(origin).is_some_and(|(host, origin)| origin.is_of_host(host))
             }
+            Self::List(list) => list.iter().any(|known| match origin {
+                Some(origin) => Origin::parse(known).is_some_and(|known| known.covers(&origin)),
+                None => matches!(text, "null" | "file://") && known == text,
+            }),
         }
     }
 }
@@ -63,6 +92,61 @@ impl fmt::Display for Origins {
             Self::List(list) => f.write_str(&list.join(", ")),
         }
     }
+}
+
+/// Checks the form of an origin, or of one with `*.` for all subdomains. The error is the remedy.
+fn check_origin(text: &str) -> Result<(), String> {
+    if text.contains(|c: char| c.is_whitespace() || matches!(c, ';' | ',')) {
+        return Err("several are separated by commas, or are a list".to_owned());
+    }
+    let Some((scheme, rest)) = text.split_once("://") else {
+        let text = text.trim_start_matches('.');
+        return Err(format!("a browser sends the scheme, too: write \"https://{text}\""));
+    };
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    if scheme.is_empty() || !scheme.chars().all(is_scheme) {
+        return Err("it has no scheme: write for example \"https://example.com\"".to_owned());
+    }
+    let is_websocket = ["ws", "wss"].iter().any(|it| scheme.eq_ignore_ascii_case(it));
+    if is_websocket {
+        let scheme = if scheme.len() == 3 { "https" } else { "http" };
+        return Err(format!("a browser sends the origin of the page: write \"{scheme}://{rest}\""));
+    }
+    if let Some((authority, _)) = rest.split_once(['/', '?', '#']) {
+        return Err(format!("a browser sends no path: write \"{scheme}://{authority}\""));
+    }
+    if let Some((_, host)) = rest.rsplit_once('@') {
+        return Err(format!("a browser sends no user: write \"{scheme}://{host}\""));
+    }
+    let end = rest.rfind(']').unwrap_or(0);
+    let (host, port) = match rest[end..].find(':') {
+        Some(colon) => (&rest[..end + colon], Some(&rest[end + colon + 1..])),
+        None => (rest, None),
+    };
+    match port {
+        None => {}
+        Some("*") => return Err("name each port; without one it is the scheme's own".to_owned()),
+        Some(port) => {
+            let is_digit = |byte: u8| byte.is_ascii_digit();
+            let number = port.parse().ok().filter(|port: &u16| *port > 0);
+            if number.is_none() || !port.bytes().all(is_digit) {
+                return Err(format!(
+                    "{port:?} is no port: write 1 to 65535, or \"{scheme}://{host}\" for the default"
+                ));
+            }
+        }
+    }
+    if let Some(address) = host.strip_prefix('[') {
+        let address = address.strip_suffix(']').unwrap_or(address);
+        return match address.parse::<Ipv6Addr>() {
+            Ok(own) if own.to_string().eq_ignore_ascii_case(address) && host.ends_with(']') => {
+                Ok(())
+            }
+            Ok(own) => Err(format!("a browser sends the short form: write [{own}]")),
+            Err(_) => Err("it has no IPv6 address: write for example [2001:db8::1]".to_owned()),
+        };
+    }
+    hosts::check(host).map_err(|remedy| format!("its host {host:?}: {remedy}"))
 }
 
 /// The parts of `scheme "://" host [ ":" port ]`, RFC 6454 section 7.
@@ -83,6 +167,13 @@ impl<'o> Origin<'o> {
         (!host.is_empty()).then_some(Self { scheme, host, port })
     }
 
+    /// Returns whether a page of `other` is of this origin, whose host may be a pattern.
+    fn covers(&self, other: &Self) -> bool {
+        self.scheme.eq_ignore_ascii_case(other.scheme)
+            && hosts::matches(self.host, other.host)
+            && self.port() == other.port()
+    }
+
     /// Returns the port, or the scheme's default.
     fn port(&self) -> Option<u16> {
         self.port.or_else(|| default_port(self.scheme))
@@ -95,14 +186,6 @@ impl<'o> Origin<'o> {
             self.host.eq_ignore_ascii_case(name)
                 && port.or_else(|| default_port(self.scheme)) == self.port()
         })
-    }
-}
-
-impl PartialEq for Origin<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.scheme.eq_ignore_ascii_case(other.scheme)
-            && self.host.eq_ignore_ascii_case(other.host)
-            && self.port() == other.port()
     }
 }
 
@@ -198,5 +281,68 @@ mod tests {
         }
         assert_eq!(Origins::list(["https://a.example", "*"]), Origins::Any);
         assert!(allow(&Origins::Any, "null", "x"));
+    }
+
+    #[test]
+    fn patterns_and_names_without_a_host_can_be_listed() {
+        let listed = ["https://*.example.com", "http://*.test:8080", "null", "file://"];
+        let origins = Origins::list(listed);
+        assert_eq!(origins.check(), Ok(()));
+        for (origin, expected) in [
+            ("https://a.example.com", true),
+            ("https://b.A.example.com:443", true),
+            ("https://example.com", false),
+            ("https://evilexample.com", false),
+            ("http://a.example.com", false),
+            ("http://a.test:8080", true),
+            ("http://a.test", false),
+            ("null", true),
+            ("file://", true),
+        ] {
+            assert_eq!(allow(&origins, origin, "x"), expected, "{origin}");
+        }
+        let others = Origins::list(["https://a.example"]);
+        assert!(!allow(&others, "null", "x") && !allow(&others, "file://", "x"));
+    }
+
+    #[test]
+    fn what_no_browser_sends_is_refused_with_the_form_that_matches() {
+        for (text, remedy) in [
+            ("https://app.example/", "write \"https://app.example\""),
+            ("https://app.example/path", "write \"https://app.example\""),
+            ("app.example", "write \"https://app.example\""),
+            ("localhost:3000", "write \"https://localhost:3000\""),
+            ("*.example.com", "write \"https://*.example.com\""),
+            ("https://app.example:abc", "\"abc\" is no port"),
+            ("https://app.example:+80", "\"+80\" is no port"),
+            ("https://app.example:0", "\"0\" is no port"),
+            ("https://app.example:", "\"\" is no port"),
+            ("http://localhost:*", "name each port"),
+            ("https://a.example https://b.example", "commas"),
+            ("https://a.example;https://b.example", "commas"),
+            ("wss://app.example", "write \"https://app.example\""),
+            ("https://user@app.example", "write \"https://app.example\""),
+            ("https://b\u{fc}cher.example", "write \"xn--bcher-kva.example\""),
+            ("https://a.*.example", "*.example.com"),
+            ("https://", "no host's name"),
+            ("https://[0:0::1]", "write [::1]"),
+            ("https://[::1", "write [::1]"),
+            ("https://127.1", "four numbers"),
+            ("://a.example", "scheme"),
+        ] {
+            let error = Origins::list([text]).check().unwrap_err();
+            assert!(error.contains(remedy), "{text}: {error}");
+        }
+        for text in [
+            "https://app.example",
+            "https://app.example:8443",
+            "http://[::1]:3000",
+            "http://127.0.0.1",
+            "capacitor://localhost",
+            "chrome-extension://abcdefghijklmnop",
+            "http://localhost",
+        ] {
+            assert_eq!(Origins::list([text]).check(), Ok(()), "{text}");
+        }
     }
 }
