@@ -1,5 +1,6 @@
 //! Passes the commit that it is built from to the program, for `throng -V`.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
@@ -13,16 +14,28 @@ fn main() {
     let found = || git(&["log", "-1", "--format=%h %cs"]);
     let commit = named.or_else(found).unwrap_or_else(|| "unknown commit".to_owned());
     println!("cargo:rustc-env=BUILD_COMMIT={commit}");
-    for (name, variable) in [("BUILD_TARGET", "TARGET"), ("BUILD_PROFILE", "PROFILE")] {
-        let value = std::env::var(variable).unwrap_or_default();
-        println!("cargo:rustc-env={name}={value}");
-    }
+    let target = std::env::var("TARGET").unwrap_or_default();
+    println!("cargo:rustc-env=BUILD_TARGET={target}");
+    println!("cargo:rustc-env=BUILD_PROFILE={}", profile());
     let mut features: Vec<_> = std::env::vars()
         .filter_map(|(name, _)| Some(name.strip_prefix("CARGO_FEATURE_")?.to_ascii_lowercase()))
         .filter(|name| name != "default")
         .collect();
     features.sort_unstable();
     println!("cargo:rustc-env=BUILD_FEATURES={}", features.join(" "));
+}
+
+/// Returns the name of the profile. `PROFILE` has that of the profile which it inherits from,
+/// `release` or `debug`, so the folder `target/NAME/build/...` of the output decides.
+fn profile() -> String {
+    let out = std::env::var("OUT_DIR").unwrap_or_default();
+    let folders: Vec<_> = Path::new(&out).iter().filter_map(|part| part.to_str()).collect();
+    let build = folders.iter().rposition(|folder| *folder == "build");
+    match build.and_then(|at| at.checked_sub(1)).map(|at| folders[at]) {
+        Some("debug") => "dev".to_owned(),
+        Some(name) => name.to_owned(),
+        None => std::env::var("PROFILE").unwrap_or_default(),
+    }
 }
 
 /// Returns what git prints, if it is there and this is a clone.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Subcommand};
+use clap::{Command, CommandFactory, Subcommand};
 use clap_complete::Shell;
 
 use crate::{Cli, Failure, monitoring, terminal};
@@ -47,11 +47,55 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Artifact::Alerts => terminal::report(monitoring::alerts())?,
         Artifact::Man { folder } => {
             let written = std::fs::create_dir_all(folder)
-                .and_then(|()| clap_mangen::generate_to(command, folder));
+                .and_then(|()| clap_mangen::generate_to(for_manual(command), folder));
             written.map_err(|error: io::Error| {
                 Failure::runtime(format!("cannot write to {}: {error}", folder.display()))
             })?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows all options, whose texts the short help leaves out: manual pages would have no text for
+/// them.
+fn for_manual(command: Command) -> Command {
+    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(for_manual)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn each(command: &Command, check: &mut impl FnMut(&Command)) {
+        check(command);
+        command.get_subcommands().for_each(|command| each(command, check));
+    }
+
+    #[test]
+    fn every_option_has_a_text_in_the_manual_pages() {
+        let mut command = for_manual(Cli::command());
+        command.build();
+        let mut options = 0;
+        each(&command, &mut |command| {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command.clone()).render(&mut page).unwrap();
+            let page = String::from_utf8(page).unwrap();
+            let lines: Vec<&str> = page.lines().collect();
+            for [option, text] in lines.array_windows() {
+                if option.starts_with("\\fB\\-") {
+                    options += 1;
+                    let has_text = !text.is_empty() && !text.starts_with('.');
+                    assert!(has_text, "{}: {option}", command.get_name());
+                }
+            }
+        });
+        assert!(options > 100, "only {options}");
+    }
+
+    #[test]
+    fn help_names_every_command() {
+        each(&Cli::command(), &mut |command| {
+            assert!(!command.is_hide_set(), "{}", command.get_name());
+        });
+    }
 }

@@ -12,7 +12,9 @@ pub struct BadEncoding;
 
 impl fmt::Display for BadEncoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the path has an invalid percent-encoding")
+        f.write_str(
+            "the path's percent-encoding is invalid, or stands for a NUL or for no UTF-8 text",
+        )
     }
 }
 

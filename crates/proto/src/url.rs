@@ -59,6 +59,16 @@ impl Url {
         }
         let (typed, rest) = text.split_once("://").ok_or_else(|| {
             let rest = text.trim_start_matches('/');
+            // A scheme with one slash, or none.
+            let typed = rest.split_once(':').filter(|(typed, _)| {
+                ["ws", "wss", "http", "https"].iter().any(|it| typed.eq_ignore_ascii_case(it))
+            });
+            if let Some((typed, rest)) = typed {
+                let is_secure = typed.ends_with(['s', 'S']) && !typed.eq_ignore_ascii_case("ws");
+                let scheme = if is_secure { secure } else { plain };
+                let rest = rest.trim_start_matches('/');
+                return bad(&format!("`//` is missing; did you mean {scheme}://{rest}?"));
+            }
             bad(&format!("it has no scheme; did you mean {scheme}://{rest}?"))
         })?;
         let scheme = match typed.to_ascii_lowercase().as_str() {
@@ -159,8 +169,14 @@ fn split_port<'a>(scheme: &str, authority: &'a str) -> Result<(&'a str, Option<u
     } else {
         match authority.split_once(':') {
             Some((_, rest)) if rest.contains(':') => {
+                let (ip, port) = match authority.rsplit_once(':') {
+                    Some((ip, port)) if ip.parse::<Ipv6Addr>().is_ok() && !port.is_empty() => {
+                        (ip, port)
+                    }
+                    _ => (authority, "9001"),
+                };
                 return Err(format!(
-                    "write the IPv6 address in brackets: {scheme}://[{authority}]:9001"
+                    "write the IPv6 address in brackets: {scheme}://[{ip}]:{port}"
                 ));
             }
             Some((host, port)) => (host, Some(port)),
@@ -221,7 +237,9 @@ mod tests {
             ("ws://h:65536", "not a port"),
             ("ws://h:+1", "not a port"),
             ("ws://h:", "not a port"),
-            ("ws://::1:9001", "in brackets"),
+            ("ws://::1:9001", "in brackets: ws://[::1]:9001"),
+            ("http:/h:1/x", "did you mean ws://h:1/x?"),
+            ("wss:h", "did you mean wss://h?"),
             ("ws://[::1", "no ]"),
             ("ws://[nope]:1", "not an IPv6 address"),
             ("ws://[::1]9001", "not a port"),

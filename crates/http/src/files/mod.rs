@@ -246,7 +246,7 @@ impl Files {
         let path = match Subpath::parse(rest, self.with_hidden) {
             Ok(path) => path,
             Err(BadPath::Encoding) => {
-                return Reject::bad_request("the path has an invalid percent-encoding")
+                return Reject::bad_request(crate::percent::BadEncoding.to_string())
                     .into_response();
             }
             Err(BadPath::Name) => return refuse(Failure::Missing),

@@ -123,7 +123,10 @@ impl Error {
             Self::BadRequestLine => {
                 "the request line must be: method, space, target, space, version"
             }
-            Self::BadTarget => "the request target is not valid for this method",
+            Self::BadTarget => {
+                "the request target has a character that it cannot have, such as #, or a form that is not \
+                 for this method"
+            }
             Self::BadStatusLine => "the status line must be: version, space, three digits, reason",
             Self::BadVersion => "the version must be written HTTP/1.1 or HTTP/1.0",
             Self::UnsupportedVersion => "only HTTP/1.1 and HTTP/1.0 are supported",
