@@ -87,6 +87,20 @@ impl Issuer {
         })
     }
 
+    /// Does what [`open`](Self::open) does, and removes what it has made. It has the certificate,
+    /// and no client.
+    pub(crate) fn check(settings: Option<&AcmeSettings>) -> Result<Self, ConfigError> {
+        #[cfg(feature = "acme")]
+        settings.cloned().map_or(Ok(()), throng_tls::acme::Acme::check_start)?;
+        let managed = settings.map(|settings| Managed {
+            file: settings.certificate_file(),
+            domains: settings.domains.clone(),
+            challenges: Arc::default(),
+            unwritten: Arc::default(),
+        });
+        Ok(Self { managed, ..Self::default() })
+    }
+
     /// Returns the certificate for the configuration of TLS.
     pub(crate) fn managed(&self) -> Option<Managed> {
         self.managed.clone()

@@ -2,20 +2,36 @@
 //! rebinding), and is then of the same origin as a server that listens there; but its requests
 //! are still for that name.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use throng::{Next, Request, Response, Status};
-
-use crate::sockets::Listen;
+use throng_config::Listen;
+use throng_http::HostPattern;
 
 /// The hosts that requests may be for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllowedHosts {
     Any,
     /// Addresses, `localhost`, and these names.
-    Names(Vec<String>),
+    Names(Vec<HostPattern>),
+}
+
+/// A member of the list of hosts; `None` is `*`, any host.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedHost(Option<HostPattern>);
+
+impl FromStr for ListedHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "*" => Ok(Self(None)),
+            _ => text.parse().map(|name| Self(Some(name))),
+        }
+    }
 }
 
 /// The hosts that requests to a running server may be for. Clones share them.
@@ -58,15 +74,16 @@ impl LiveHosts {
 impl AllowedHosts {
     /// Returns the hosts in the list `names`. Without one, any host, unless all of `addresses`,
     /// which the server listens on, are loopback addresses: then the server's own names.
-    pub(crate) fn new(names: Option<&[String]>, addresses: &[String]) -> Self {
-        match names {
-            None if addresses.iter().all(|address| is_loopback(address)) => {
-                Self::Names(addresses.iter().flat_map(|address| own_names(address)).collect())
+    pub(crate) fn new(names: Option<&[ListedHost]>, addresses: &[String]) -> Self {
+        let Some(listed) = names else {
+            if !addresses.iter().all(|address| is_loopback(address)) {
+                return Self::Any;
             }
-            None => Self::Any,
-            Some(names) if names.iter().any(|name| name == "*") => Self::Any,
-            Some(names) => Self::Names(names.to_vec()),
-        }
+            let own = addresses.iter().flat_map(|address| own_names(address));
+            return Self::Names(own.filter_map(|name| name.parse().ok()).collect());
+        };
+        let names = listed.iter().map(|ListedHost(name)| name.clone());
+        names.collect::<Option<_>>().map_or(Self::Any, Self::Names)
     }
 
     /// Allows these names, too.
@@ -82,7 +99,7 @@ impl AllowedHosts {
         let Self::Names(names) = self else { return Next::Continue };
         let Some(host) = request.host() else { return Next::Continue };
         let name = name_of(host);
-        if is_address(host) || names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+        if is_address(host) || names.iter().any(|known| known.matches(name)) {
             return Next::Continue;
         }
         Next::respond(Response::error(
@@ -98,12 +115,7 @@ impl AllowedHosts {
 
 /// Returns whether `address`, a value of `listen`, stands for loopback addresses alone.
 pub(crate) fn is_loopback(address: &str) -> bool {
-    let addresses: Vec<_> = match Listen::parse(address) {
-        Listen::Address(text) => {
-            text.to_socket_addrs().map(|all| all.map(Some).collect()).unwrap_or_default()
-        }
-        other => other.addresses(),
-    };
+    let addresses = Listen::parse(address).addresses();
     // A Unix socket is for a proxy, which may pass on what comes from anywhere.
     let is_loopback = |one: &Option<SocketAddr>| {
         one.is_some_and(|address| address.ip().to_canonical().is_loopback())
@@ -169,10 +181,11 @@ mod tests {
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let auto = |addresses: &[&str]| AllowedHosts::new(None, &owned(addresses));
         let listed = |names: &[&str], addresses: &[&str]| {
-            AllowedHosts::new(Some(&owned(names)), &owned(addresses))
+            let names: Vec<_> = names.iter().map(|name| name.parse().unwrap()).collect();
+            AllowedHosts::new(Some(&names), &owned(addresses))
         };
         let names = |names: &[&str]| {
-            AllowedHosts::Names(names.iter().map(|&name| name.to_owned()).collect())
+            AllowedHosts::Names(names.iter().map(|name| name.parse().unwrap()).collect())
         };
         assert_eq!(auto(&["127.0.0.1:0", "[::1]:80"]), names(&["127.0.0.1", "::1"]));
         assert_eq!(auto(&["localhost:80"]), names(&["localhost"]));

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod aside;
 #[cfg(feature = "balance")]
 mod balance;
 pub mod bench;
@@ -107,7 +108,6 @@ enum Command {
     /// Ask the servers of a cluster whether it delivers to them.
     Cluster(cluster::Args),
     /// Make completions, manual pages, a Grafana dashboard and alert rules.
-    #[command(hide = true)]
     Generate(generate::Args),
     /// Print and check the settings of `serve` and `balance`.
     Config(config::Args),

@@ -8,7 +8,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde_json::json;
-use throng_io::may_pass;
 
 use crate::Failure;
 use crate::http_client::{Client, Response};
@@ -117,9 +116,8 @@ impl Registrations {
 /// The token in `file`: what is in it but for white space around it.
 pub(crate) fn read_token(file: &Path, flag: &str) -> Result<String, Failure> {
     let name = file.display();
-    let text = throng_io::file::read_text(file).map_err(|error| {
-        Failure::of_start(format!("{name} {error} ({flag})"), error.may_pass())
-    })?;
+    let text = throng_io::file::read_text(file)
+        .map_err(|error| Failure::of_start(format!("{name} {error} ({flag})"), error.may_pass()))?;
     let token = text.trim();
     match token.is_empty() || token.contains(|c: char| c.is_whitespace() || c.is_control()) {
         true => {

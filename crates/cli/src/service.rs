@@ -2,6 +2,9 @@
 //!
 //! Without `NOTIFY_SOCKET` nothing is sent, so callers need not ask.
 
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
@@ -29,7 +32,7 @@ impl Service {
     }
 
     /// Notifies the manager that a reload begins (`Type=notify-reload`).
-    pub(crate) fn reloading(&self) {
+    pub(crate) fn reloading() {
         // Both in one message, as systemd asks.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             send(&[NotifyState::Reloading, now]);
@@ -37,7 +40,7 @@ impl Service {
     }
 
     /// Notifies the manager that the reload has ended, well or not.
-    pub(crate) fn reloaded(&self) {
+    pub(crate) fn reloaded() {
         send(&[NotifyState::Ready]);
     }
 
@@ -73,8 +76,23 @@ impl Service {
 }
 
 fn send(state: &[NotifyState<'_>]) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let message: String = state.iter().map(|state| format!("{state}\n")).collect();
     // The manager is gone, so there is no one to report to.
-    let _ = sd_notify::notify(state);
+    let _ = send_to(&socket, message.as_bytes());
+}
+
+/// Sends a message to the socket of `NOTIFY_SOCKET`: a path, or a name in the abstract namespace
+/// with `@` in front, which `sd_notify::notify` takes for a path.
+fn send_to(socket: &OsStr, message: &[u8]) -> io::Result<usize> {
+    let datagram = UnixDatagram::unbound()?;
+    #[cfg(target_os = "linux")]
+    if let Some(name) = socket.as_encoded_bytes().strip_prefix(b"@") {
+        use std::os::linux::net::SocketAddrExt;
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+        return datagram.send_to_addr(message, &address);
+    }
+    datagram.send_to(message, socket)
 }
 
 /// The event loops as they were last seen.
@@ -106,6 +124,20 @@ impl Loops {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn messages_go_to_names_in_the_abstract_namespace() {
+        use std::os::linux::net::SocketAddrExt;
+        let name = format!("throng-notify-{}", std::process::id());
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        send_to(OsStr::new(&format!("@{name}")), b"READY=1\n").unwrap();
+        let mut received = [0; 64];
+        let length = manager.recv(&mut received).unwrap();
+        assert_eq!(&received[..length], b"READY=1\n");
+    }
 
     #[test]
     fn a_loop_with_connections_that_does_not_turn_starves_the_watchdog() {

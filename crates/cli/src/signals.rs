@@ -13,6 +13,8 @@ use signal_hook::consts::{
 /// one ends the process at once, as users expect of a second Ctrl-C.
 pub struct Stop {
     asked: Arc<AtomicBool>,
+    /// The process serves no clients yet: a signal ends it at once.
+    is_starting: Arc<AtomicBool>,
 }
 
 impl Stop {
@@ -21,13 +23,23 @@ impl Stop {
     /// # Errors
     /// The system refuses a handler.
     pub fn on_signals() -> io::Result<Self> {
+        Self::register(false)
+    }
+
+    fn register(is_starting: bool) -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
+        let is_starting = Arc::new(AtomicBool::new(is_starting));
         for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                130,
+                Arc::clone(&is_starting),
+            )?;
             // In this order: the second signal finds the flag set.
             signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))?;
             signal_hook::flag::register(signal, Arc::clone(&asked))?;
         }
-        Ok(Self { asked })
+        Ok(Self { asked, is_starting })
     }
 
     pub(crate) fn is_asked(&self) -> bool {
@@ -84,10 +96,14 @@ impl Signals {
     /// Registers them. SIGQUIT, which would end the process without a drain, asks it to stop,
     /// however often it comes. Those of timers and the like are ignored.
     ///
+    /// Until [`Signals::serving`], SIGINT and SIGTERM end the process at once: a start may wait
+    /// for a file or a broker, and no client is served. The system would do so as well, but not for
+    /// the first process of a container.
+    ///
     /// # Errors
     /// The system refuses a handler.
     pub(crate) fn of_a_server() -> io::Result<Self> {
-        let stop = Stop::on_signals()?;
+        let stop = Stop::register(true)?;
         signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
         for signal in ignored() {
             // C libraries and valgrind keep some for themselves.
@@ -102,6 +118,11 @@ impl Signals {
         let on_terminal = io::stderr().is_terminal();
         let (hangup, status, upgrade) = (flag(SIGHUP)?, flag(SIGUSR1)?, flag(SIGUSR2)?);
         Ok(Self { stop, hangup, status, upgrade, on_terminal })
+    }
+
+    /// Notes that clients are served from now on: signals to stop begin a drain.
+    pub(crate) fn serving(&self) {
+        self.stop.is_starting.store(false, Ordering::Relaxed);
     }
 
     /// Waits for at most `timeout`; returns whether the process was asked to stop.

@@ -4,7 +4,7 @@
 //! * Duty: reading and checking values, their origins, and errors that name place, key, value and
 //!   remedy, all of them at once.
 //! * Not its duty: the keys and what they mean. `throng-balance` and `throng-cli` have those.
-//! * Depends on: `throng-io` for errors of files, toml, and strsim for hints.
+//! * Depends on: `throng-io` to read files, toml, and strsim for hints.
 //! * Start reading at: [`Key`], then [`Sources`] and [`Draft`].
 //!
 //! To add a setting, add a row to its program's table, and read it with [`Draft::get`] or
@@ -40,6 +40,7 @@ mod environment;
 mod error;
 mod file;
 mod key;
+pub mod listen;
 pub mod log;
 mod raw;
 mod read;
@@ -54,6 +55,7 @@ pub use draft::{Draft, Record};
 pub use error::{ConfigError, ConfigErrors, Location, Origin};
 pub use file::{read_file, read_file_in_use};
 pub use key::{Fields, Key, Kind, Records, Table};
+pub use listen::Listen;
 pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
 pub use token::Token;

@@ -1,9 +1,10 @@
 //! Reading of written values as the types of their keys.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use crate::error::{ConfigError, Origin};
 use crate::key::{Kind, Records, joined};
+use crate::listen::check_tcp;
 use crate::raw::{Node, Pair, Raw};
 use crate::units;
 use crate::values::{Entry, Value};
@@ -298,6 +299,10 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
             Err("a path is missing: write \"unix:/run/app.sock\"".to_owned())
         }
         Kind::Listener if text.starts_with("unix:") => Ok(Value::Text(text.to_owned())),
+        Kind::Host if key.contains("listen") => {
+            check_tcp(text)?;
+            host(key, text).map(Value::Text)
+        }
         Kind::Host | Kind::Listener => host(key, text).map(Value::Text),
         Kind::List(_) | Kind::Or(..) | Kind::Records(_) => Err(wanted()),
     }
@@ -313,10 +318,17 @@ fn address(key: &str, text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Checks the form of a name or an IP address with a port.
+/// Checks the form of a name or an IP address with a port. An IPv6 zone is returned as a number.
 fn host(key: &str, text: &str) -> Result<String, String> {
     if text.parse::<SocketAddr>().is_ok() {
         return Ok(text.to_owned());
+    }
+    if let Some(zoned) = with_zone(text) {
+        return zoned;
+    }
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let rest = rest.split('/').next().unwrap_or_default();
+        return Err(format!("an address has no scheme such as {scheme}://: write {rest:?}"));
     }
     if let Ok(port) = text.parse::<u16>() {
         let all = match key.starts_with("listen") {
@@ -327,6 +339,11 @@ fn host(key: &str, text: &str) -> Result<String, String> {
     }
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse::<u16>().ok()) {
         return Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).to_string());
+    }
+    if let Some((ip, port)) = text.rsplit_once(':')
+        && let (Ok(ip), Ok(port)) = (ip.parse::<Ipv6Addr>(), port.parse::<u16>())
+    {
+        return Err(format!("an IPv6 address is in brackets: write \"[{ip}]:{port}\""));
     }
     match (text.parse::<IpAddr>(), text.rsplit_once(':')) {
         (Ok(IpAddr::V6(ip)), _) => Err(format!("a port is missing: write \"[{ip}]:9001\"")),
@@ -339,6 +356,18 @@ fn host(key: &str, text: &str) -> Result<String, String> {
                   \"127.0.0.1:9001\" or \"[::1]:9001\""
             .to_owned()),
     }
+}
+
+/// Converts the zone of an IPv6 address, an interface's name, to its number: `[fe80::1%eth0]:80`.
+/// `None` if the text is no such address.
+fn with_zone(text: &str) -> Option<Result<String, String>> {
+    let (address, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
+    let (ip, zone) = address.split_once('%')?;
+    let (_, port) = (ip.parse::<Ipv6Addr>().ok()?, port.parse::<u16>().ok()?);
+    let found = (address, port).to_socket_addrs().ok().and_then(|mut all| all.next());
+    Some(found.map(|found| found.to_string()).ok_or_else(|| {
+        format!("this machine has no interface {zone:?}: `ip link` lists those that it has")
+    }))
 }
 
 /// Returns whether the text has the form of a host's name (RFC 1123 section 2.1), with the

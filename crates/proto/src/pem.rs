@@ -345,9 +345,12 @@ impl Begun<'_> {
                 let is_base64 =
                     |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
                 if !line.iter().all(is_base64) {
-                    // Without the line: it may be of a key.
-                    let what = "is not valid PEM: it is not base64; copy the file again";
-                    return Err(PemError::at(number, what));
+                    // Without the text: it may be of a key.
+                    let what = format!(
+                        "the block is not valid PEM: line {number} is not base64; copy the file \
+                         again"
+                    );
+                    return Err(PemError::at(self.line, what));
                 }
             }
         }
@@ -522,7 +525,7 @@ mod tests {
             ("cut off", format!("{A}{}", &A[..33]), 5, "-----END CERTIFICATE----- is missing"),
             ("no begin", format!("{A}AAAA\n-----END CERTIFICATE-----\n"), 6, "is missing"),
             ("another end", A.replace("END C", "END X"), 4, "begins in line 1 is a CERTIFICATE"),
-            ("no base64", A.replace("BBBB", "B!BB"), 3, "not base64"),
+            ("no base64", A.replace("BBBB", "B!BB"), 1, "line 3 is not base64"),
             ("empty", A.replace("AAAA\nBBBB\n", ""), 1, "it is empty"),
             ("trusted", A.replace("CERT", "TRUSTED CERT") + A, 1, "openssl x509 -in"),
             ("old", format!("{A}{}", A.replace("CERT", "X509 CERT")), 5, "openssl x509 -in"),

@@ -154,11 +154,14 @@ fn decode_line(bytes: &[u8]) -> Result<Decoded, Error> {
             len => Ok(Decoded::Needs(len + 1)),
         };
     };
-    let line = str::from_utf8(&window[VERSION_1.len()..end]).map_err(|_| Error::Line)?;
+    let line = &window[VERSION_1.len()..end];
+    // What follows is to be ignored, and need not be text.
+    if line.split(|byte| *byte == b' ').next() == Some(b"UNKNOWN") {
+        return Ok(Decoded::Header(Header { addresses: None, len: end + 2 }));
+    }
+    let line = str::from_utf8(line).map_err(|_| Error::Line)?;
     let mut words = line.split(' ');
     let addresses = match words.next() {
-        // What follows is to be ignored.
-        Some("UNKNOWN") => return Ok(Decoded::Header(Header { addresses: None, len: end + 2 })),
         Some("TCP4") => line_addresses::<Ipv4Addr>(words),
         Some("TCP6") => line_addresses::<Ipv6Addr>(words),
         _ => None,
@@ -337,6 +340,8 @@ mod tests {
             ("PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\r\n", Ok(v4)),
             ("PROXY TCP6 2001:db8::1 ::1 7 65280\r\n", Ok(v6)),
             ("PROXY UNKNOWN\r\n", Ok(None)),
+            ("PROXY UNKNOWN\u{e9} x\r\n", Err(Error::Line)),
+            ("PROXY UNKNOWNS\r\n", Err(Error::Line)),
             (&longest, Ok(None)),
             (&too_long, Err(Error::Line)),
             ("PROXY \r\n", Err(Error::Line)),
@@ -363,6 +368,14 @@ mod tests {
                 assert_eq!(header.len, line.len(), "what follows is not ours");
             }
         }
+    }
+
+    /// "the receiver must ignore anything presented before the CRLF is found", text or not.
+    #[test]
+    fn section_2_1_what_follows_unknown_is_ignored() {
+        let line = b"PROXY UNKNOWN \xff\xfe \0\r\n";
+        assert_eq!(addresses(line), Ok(None));
+        assert_eq!(decode(b"PROXY TCP4 \xff\r\n"), Err(Error::Line));
     }
 
     #[test]

@@ -264,7 +264,7 @@ mod tests {
             ("wss://h", "did you mean https://h?"),
             ("ftp://h", "must be http://"),
             ("http://", "did you mean http://127.0.0.1:9001?"),
-            ("http://::1:80", "http://[::1:80]:9001"),
+            ("http://::1:80", "http://[::1]:80"),
             ("http://h/#x", "never sent"),
         ] {
             let error = Url::parse_http(text).unwrap_err().to_string();

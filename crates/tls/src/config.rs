@@ -478,12 +478,12 @@ pub(crate) fn certified_key(files: &CertificateFiles) -> Result<Certified, Confi
     let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
         ConfigError::new(key_file, format!("this private key cannot be used: {error}"))
     })?;
-    check_order(chain_file, &chain)?;
-    let Chain { certificates, lines } = chain;
-    let (certified, line) = (CertifiedKey::new(certificates, key), lines[0]);
+    let line = chain.lines[0];
+    let certified = CertifiedKey::new(chain.certificates.clone(), key);
     match certified.keys_match() {
         // A key that does not show its public half cannot be compared.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
+            check_order(chain_file, &chain)?;
             Ok(Certified { key: certified, line })
         }
         Err(rustls::Error::InconsistentKeys(_)) => Err(ConfigError::new(

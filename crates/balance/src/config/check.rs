@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use throng_config::listen::overlap;
 use throng_proto::ws::handshake::is_token;
 
 use throng_tls::{TlsClient, is_server_name_pattern};
@@ -82,12 +83,14 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
              \"127.0.0.1:8081\", or set admin.token_file",
         );
         mistakes.must(
-            admin.port() == 0 || !config.listen.contains(&admin),
+            !config.all_addresses().iter().any(|(own, _)| overlap(*own, admin)),
             "admin.listen",
             quoted(admin),
             "clients connect there (listen): take another port",
         );
     }
+    let name = config.backend_tls.as_ref().and_then(|tls| tls.name.as_deref());
+    server_name(&mut mistakes, "backend_tls.name".to_owned(), name);
     let shutdown = config.shutdown;
     mistakes.must(
         shutdown.deadline >= shutdown.window,
@@ -103,17 +106,18 @@ fn listen(config: &Config, mistakes: &mut Mistakes) {
     mistakes.must(!config.listen.is_empty(), "listen", "empty", remedy);
     let all = config.all_addresses();
     for (at, (address, _)) in all.iter().enumerate() {
-        let first = all.iter().position(|(other, _)| other == address);
+        let first = all[..at].iter().find(|(other, _)| overlap(*other, *address));
         let key = match at.checked_sub(config.listen.len()) {
             None => format!("listen[{at}]"),
             Some(at) => format!("tls.listen[{at}]"),
         };
-        mistakes.must(
-            address.port() == 0 || first == Some(at),
-            key,
-            quoted(*address),
-            "it is there already: give it once",
-        );
+        if let Some((first, _)) = first {
+            let remedy = match first == address {
+                true => "it is there already: give it once".to_owned(),
+                false => format!("{first} has its connections already: take one of the two out"),
+            };
+            mistakes.add(key, quoted(*address), remedy);
+        }
     }
 }
 
@@ -294,9 +298,10 @@ fn settings(settings: &Settings, mistakes: &mut Mistakes) {
     );
     sticky(&settings.sticky, mistakes);
     for (at, name) in settings.drop_headers.iter().enumerate() {
-        let remedy = "write a header's name, for example \"X-Client-IP\"";
+        // `*` is a character of names, and nothing sends one with it.
+        let remedy = "write a header's whole name, for example \"X-Client-IP\"";
         mistakes.must(
-            is_token(name),
+            is_token(name) && !name.contains('*'),
             format!("drop_headers[{at}]"),
             format_args!("{name:?}"),
             remedy,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use throng_config::listen::tcp_addresses;
 use throng_config::{Draft, LogSettings, drain_delay};
 
 use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, server_names, sources, tls};
@@ -41,7 +42,7 @@ pub(super) fn read(draft: &Draft) -> Config {
         }
     }
     Config {
-        listen: draft.get("listen"),
+        listen: tcp_addresses(draft, "listen"),
         shards: draft.get("shards"),
         descriptors: draft.parse("descriptors").unwrap_or_default(),
         backends,

@@ -94,7 +94,16 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "listen[0] is \"127.0.0.1\": a port is missing: write \"127.0.0.1:9001\"",
         ),
         ("listen = \"::1\"", "a port is missing: write \"[::1]:9001\""),
-        ("listen = \"localhost:80\"", "names are not looked up here: write the IP address"),
+        ("listen = \"unix:/run/x\"", "listen[0] is \"unix:/run/x\": it listens on TCP alone"),
+        ("listen = \"systemd\"", "write the address of ListenStream= in the"),
+        ("listen = \"no.such.invalid:80\"", "it has no address ("),
+        ("listen = \"::1:80\"", "an IPv6 address is in brackets: write \"[::1]:80\""),
+        ("listen = \"tcp://127.0.0.1:80\"", "no scheme such as tcp://: write \"127.0.0.1:80\""),
+        ("listen = \"[fe80::1%nosuch0]:80\"", "this machine has no interface \"nosuch0\""),
+        (
+            "listen = [\"0.0.0.0:80\", \"127.0.0.1:80\"]",
+            "listen[1] is \"127.0.0.1:80\": 0.0.0.0:80 has its connections already",
+        ),
         ("listen = \"127.0.0.1:99999\"", "write HOST:PORT, an IP address or a name and a port"),
         ("listen = []", "b.toml:2:10: listen is empty: write where clients connect"),
         (

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use throng_config::listen::tcp_addresses;
 use throng_config::{AcmeValues, Draft, tls};
 use throng_http::{HttpsPolicy, PlainHttp, strict_transport_security};
 use throng_tls::acme::{AcmeSettings, Challenge};
@@ -119,7 +120,7 @@ pub(super) fn client_side(draft: &Draft, passes_through: bool) -> Option<ClientS
         ..TlsConfig::new(certificates)
     };
     Some(ClientSide {
-        listen: draft.get("tls.listen"),
+        listen: tcp_addresses(draft, "tls.listen"),
         server,
         acme,
         plain: draft.parse("tls.plain").unwrap_or_default(),

@@ -14,8 +14,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
+use throng_config::ConfigError;
 use throng_http::PlainHttp;
 use throng_io::Instant;
+use throng_tls::acme::AcmeSettings;
 use throng_tls::{TlsConfig, TlsServer};
 
 use self::core::{ControlCommand, Core};
@@ -23,6 +25,7 @@ use crate::access::AccessLog;
 use crate::checks::Checks;
 use crate::clients::Clients;
 use crate::config::{BackendConfig, ClientSide, Config, server_names};
+use crate::descriptors::divide;
 use crate::issuer::{CertificateEvent, Issuer};
 use crate::lookups::{self, Answer, Lookups, Resolver};
 use crate::report::{Metrics, Report};
@@ -92,21 +95,25 @@ impl Balancer {
         Self::start_with(config, resolver, None)
     }
 
+    /// Does everything that [`start`](Balancer::start) does but listen, connect and look up names:
+    /// reads the files of the configuration, and asks whether descriptors allow a start of this
+    /// process. What it makes to find out, it removes.
+    ///
+    /// # Errors
+    /// Those of [`start`](Balancer::start).
+    pub fn check_start(config: Config) -> Result<(), Error> {
+        Parts::read(config, Issuer::check).map(drop)
+    }
+
     fn start_with(
         config: Config,
         resolver: Arc<Resolver>,
         access: Option<Arc<dyn AccessLog>>,
     ) -> Result<Self, Error> {
-        config.check()?;
-        let (backends, names) = (config.backends.clone(), config.names.clone());
-        let config = config.with_passthrough(&backends, &names);
+        let Parts { config, issuer, server, clients } = Parts::read(config, Issuer::open)?;
         let (listen, count) = (config.all_addresses(), config.shards);
         let descriptors = config.descriptors;
-        let issuer = Issuer::open(config.tls.as_ref().and_then(|tls| tls.acme.as_ref()));
-        let issuer = issuer.map_err(|error| Error::of_files("tls", &error))?;
-        let server = config.tls.as_ref().map(|tls| load_server(tls, &issuer)).transpose()?;
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
-        let clients = load_clients(&config)?;
         let uses_tls = server.is_some() || clients.is_some();
         let of_all = config.backend_tls.is_some();
         let (answers, answered) = mpsc::channel();
@@ -508,6 +515,45 @@ impl Balancer {
         debug_assert_eq!(joined, 0, "a control thread panicked");
         ended
     }
+}
+
+/// What a start needs before it listens.
+struct Parts {
+    config: Config,
+    issuer: Issuer,
+    server: Option<Arc<TlsServer>>,
+    clients: Option<Clients>,
+}
+
+impl Parts {
+    /// Checks the configuration, and reads its files.
+    fn read(
+        config: Config,
+        open: impl FnOnce(Option<&AcmeSettings>) -> Result<Issuer, throng_tls::ConfigError>,
+    ) -> Result<Self, Error> {
+        config.check()?;
+        let (backends, names) = (config.backends.clone(), config.names.clone());
+        let config = config.with_passthrough(&backends, &names);
+        let issuer = open(config.tls.as_ref().and_then(|tls| tls.acme.as_ref()));
+        let issuer = issuer.map_err(|error| Error::of_files("tls", &error))?;
+        let server = config.tls.as_ref().map(|tls| load_server(tls, &issuer)).transpose()?;
+        let clients = load_clients(&config)?;
+        check_descriptors(&config)?;
+        Ok(Self { config, issuer, server, clients })
+    }
+}
+
+/// Checks that there are descriptors for the connections that are asked for.
+fn check_descriptors(config: &Config) -> Result<(), Error> {
+    let (most, listeners) = (config.settings.max_connections, config.all_addresses().len());
+    let divided = divide(config.descriptors, most, config.shards, listeners);
+    divided.map(drop).map_err(|why| {
+        let error = match config.values() {
+            Some(values) => values.error("max_connections", most, &why),
+            None => ConfigError::message(format_args!("max_connections is {most}: {why}")),
+        };
+        Error::Config(error.into())
+    })
 }
 
 /// Reads the files of TLS with clients.

@@ -17,9 +17,10 @@ use throng::{DrainPlan, Running, process};
 use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
 use throng_io::may_pass;
 
+use crate::aside::Aside;
 use crate::expiry::ExpiryWatch;
 use crate::log::{Log, events, log_issued, log_retried};
-use crate::serve::open_log;
+use crate::serve::{check_log, open_log};
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::{Failure, terminal};
@@ -97,12 +98,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         return ctl::run(&args);
     }
     let flags = args.flags;
-    let (config, values) = flags.config_and_values()?;
     if flags.check {
-        terminal::report_line(valid(&config))?;
+        terminal::report_line(checked(flags.config()?)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    // Before the first file is read.
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
+    let (config, values) = flags.config_and_values()?;
     let log = open_log(&config.log)?;
     let _flush = log.flushed_at_end();
     for warning in config.warnings() {
@@ -110,12 +112,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let access = Arc::new(log.clone());
     let started = Balancer::start_with_access_log(config.clone(), access);
-    let balancer = started.map_err(|error| match error {
-        Error::Config(errors) => errors.into(),
-        Error::Tls(why) => Failure::usage(why),
-        Error::Start(error) => Failure::of_start(&error, may_pass(&error)),
-        other => Failure::runtime(other),
-    })?;
+    let balancer = started.map_err(not_started)?;
     let reloader = Arc::new(Reloader::new(flags, balancer.clone(), (&config, values), log.clone()));
     let is_ending = Arc::new(AtomicBool::new(false));
     let api = Api {
@@ -131,9 +128,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             return Err(failure);
         }
     };
+    signals.serving();
     announce(&balancer, &config, admin.as_ref(), &log);
+    let files = Files {
+        balancer: balancer.clone(),
+        reloader: Arc::clone(&reloader),
+        expiry: ExpiryWatch::default(),
+        log: log.clone(),
+    };
     let mut service = Service::ready();
-    attend(&balancer, &reloader, &log, &signals, &mut service);
+    attend(&balancer, files, &log, &signals, &mut service)?;
     is_ending.store(true, Relaxed);
     let plan = reloader.shutdown();
     service.stopping(plan.delay + plan.deadline);
@@ -178,24 +182,18 @@ fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: 
 /// Follows signals, and looks after certificates and backends, until a signal ends the program.
 fn attend(
     balancer: &Balancer,
-    reloader: &Reloader,
+    mut files: Files,
     log: &Log,
     signals: &Signals,
     service: &mut Service,
-) {
+) -> Result<(), Failure> {
+    files.expiry.look(log, balancer.certificates());
+    let mut files = Aside::start(move |tick| files.carry_out(tick)).map_err(Failure::runtime)?;
     let mut watch = Watch::new(balancer);
     let (began, mut looked) = (Instant::now(), Instant::now());
-    let mut expiry = ExpiryWatch::default();
-    expiry.look(log, balancer.certificates());
+    let mut tick = Tick::default();
     while !signals.wait(TICK) {
-        if signals.take_hangup() {
-            service.reloading();
-            reloader.reload_on_hangup();
-            service.reloaded();
-        }
-        if reloader.take_reloaded() {
-            expiry.reset();
-        }
+        tick.has_hangup |= signals.take_hangup();
         if signals.take_status() {
             log.reopen();
             log_status(log, balancer, began.elapsed());
@@ -205,12 +203,51 @@ fn attend(
         }
         if looked.elapsed() >= LOOK_AT_FILES {
             looked = Instant::now();
-            look_at_certificates(balancer, &mut expiry, log);
+            tick.looks = true;
+        }
+        // What is not taken is asked for again with the next.
+        if files.offer(tick, log).is_ok() {
+            tick = Tick::default();
         }
         service.report(|| sweeps(balancer), || status_line(balancer));
         watch.look(balancer, log);
     }
     watch.clear();
+    files.end();
+    Ok(())
+}
+
+/// What is due with files.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tick {
+    /// SIGHUP came.
+    has_hangup: bool,
+    /// Certificates are looked at.
+    looks: bool,
+}
+
+/// What reads files while the balancer runs.
+struct Files {
+    balancer: Balancer,
+    reloader: Arc<Reloader>,
+    expiry: ExpiryWatch,
+    log: Log,
+}
+
+impl Files {
+    fn carry_out(&mut self, tick: Tick) {
+        if tick.has_hangup {
+            Service::reloading();
+            self.reloader.reload_on_hangup();
+            Service::reloaded();
+        }
+        if self.reloader.take_reloaded() {
+            self.expiry.reset();
+        }
+        if tick.looks {
+            look_at_certificates(&self.balancer, &mut self.expiry, &self.log);
+        }
+    }
 }
 
 /// Reads certificates again whose files were modified, and warns of those that expire.
@@ -312,10 +349,23 @@ fn end(balancer: &Balancer, reloader: &Reloader, log: &Log) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the line that says that a configuration is valid, after its warnings.
-pub(crate) fn valid(config: &Config) -> String {
+fn not_started(error: Error) -> Failure {
+    match error {
+        Error::Config(errors) => errors.into(),
+        Error::Tls(why) => Failure::usage(why),
+        Error::Start(error) => Failure::of_start(&error, may_pass(&error)),
+        other => Failure::runtime(other),
+    }
+}
+
+/// Checks a configuration as a start does, but for listening and connecting. Returns the line that
+/// says that it is valid, after its warnings.
+pub(crate) fn checked(config: Config) -> Result<String, Failure> {
     config.warnings().iter().for_each(terminal::error_line);
-    format!("the configuration is valid: {}", summary(config))
+    let valid = format!("the configuration is valid: {}", summary(&config));
+    check_log(&config.log)?;
+    Balancer::check_start(config).map_err(not_started)?;
+    Ok(valid)
 }
 
 /// Returns the backends and the load-balancing algorithm on one line.

@@ -12,7 +12,7 @@ use throng_balance::Config;
 use throng_config::{Draft, Entry, Key, Table, Value, Values};
 
 #[cfg(feature = "balance")]
-use crate::balance::{Flags, valid};
+use crate::balance::{Flags, checked};
 use crate::serve::site;
 use crate::serve::{self, SettingFlags, Settings};
 use crate::{Failure, terminal};
@@ -118,11 +118,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             terminal::report_line(match of.program()? {
                 Program::Serve(flags) => {
                     let settings = flags.settings("", &[])?;
-                    site::check(&settings)?;
+                    serve::check_log(&settings.log)?;
+                    site::check_start(&settings)?;
                     format!("the configuration is valid: listen: {}", settings.listen.join(", "))
                 }
                 #[cfg(feature = "balance")]
-                Program::Balance(flags) => valid(&flags.config()?),
+                Program::Balance(flags) => checked(flags.config()?)?,
             })?;
         }
         Command::Schema { program } => {

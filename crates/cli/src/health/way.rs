@@ -13,7 +13,7 @@ use throng_proto::proxy_protocol;
 use crate::Failure;
 use crate::config::Program;
 use crate::http_client::{Client, Response, Unanswered, converse, plain};
-use crate::sockets::Listen;
+use throng_config::Listen;
 
 /// The way to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

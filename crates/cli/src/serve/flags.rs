@@ -8,14 +8,14 @@ use super::{Settings, TABLE};
 use crate::{Failure, terminal};
 
 /// The flags that are settings; shared by `serve` and `config show`.
-#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct SettingFlags {
-    /// Address and port, or several with commas [default: 127.0.0.1:9001]
+    /// Address and port; may be repeated, or several with commas [default: 127.0.0.1:9001]
     ///
     /// Port 0 takes a free one; unix:PATH is a Unix socket, systemd stands for the sockets that
     /// systemd passed on.
-    #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<String>,
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    listen: Vec<String>,
     /// Event loops; 0 = one per usable CPU [default: 0]
     #[arg(long, value_name = "N", hide_short_help = true)]
     shards: Option<String>,
@@ -121,7 +121,6 @@ impl SettingFlags {
         }
         sources.environment(std::env::vars_os());
         for (key, flag, text) in [
-            ("listen", "--listen", &self.listen),
             ("shards", "--shards", &self.shards),
             ("max_connections", "--max-connections", &self.max_connections),
             ("descriptors", "--descriptors", &self.descriptors),
@@ -138,6 +137,7 @@ impl SettingFlags {
                 sources.flag(flag, key, text);
             }
         }
+        sources.flags("--listen", "listen", &self.listen);
         self.log.add_to(&mut sources);
         sources.flags("--channel", "channels", &self.channel);
         if let Some(deflate) = &self.deflate {

@@ -61,7 +61,8 @@ const MAX_AGE: Kind = Kind::duration(Duration::ZERO, Duration::from_secs(24 * 36
 #[rustfmt::skip]
 static KEYS: &[Key] = &[
     Key::new("listen", Kind::List(&Kind::Listener), "127.0.0.1:9001",
-        "address and port, or a list; port 0 takes a free one; unix:/run/app.sock = a Unix socket; \
+        "address and port, or a list; port 0 takes a free one; [::]:80 is IPv6 alone; \
+         unix:/run/app.sock = a Unix socket; \
          systemd = all sockets that were passed on, fd:3 = one of them").at_start(),
     Key::new("unix_mode", Kind::Text("permissions in octal such as \"660\""), "660",
         "permissions of Unix sockets that it makes: who may write may connect").at_start(),
@@ -118,10 +119,11 @@ static KEYS: &[Key] = &[
     acme::DIR,
     acme::AGREE_TOS,
     Key::new("allowed_origins", ORIGINS, "",
-        "web pages that may connect, comma-separated; empty = same host, * = any"),
+        "web pages that may connect, such as https://example.com or https://*.example.com for \
+         subdomains, null or file://; empty = same host, * = any"),
     Key::new("allowed_hosts", Kind::Or("auto", &HOSTS), "auto",
-        "names in Host besides addresses and localhost; *=any; auto=any unless on loopback \
-         alone"),
+        "names in Host besides addresses and localhost, *.example.com = all subdomains; *=any; \
+         auto=any unless on loopback alone"),
     Key::new("trusted_proxies", NETWORKS, "",
         "networks whose X-Forwarded-For, Forwarded and PROXY headers are trusted").at_start(),
     Key::new("proxy_protocol", Kind::Switch, "false",

@@ -17,6 +17,7 @@ mod tls;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use throng::{Bound, DrainPlan, Drained, Running, Server, ShardLoad, Stats, StuckShard};
@@ -28,6 +29,7 @@ use self::certificates::Certificates;
 use self::refusals::Refusals;
 use self::reload::Reloader;
 use self::requests::{PendingReloads, ReloadRequests, reload_requests};
+use crate::aside::Aside;
 use crate::log::{Event, Log, Value, events, log_event};
 use crate::service::Service;
 use crate::signals::Signals;
@@ -147,9 +149,10 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let reloader = Reloader::new(&args.flags, args.registration.is_given())?;
-    let balancers = args.registration.checked()?;
+    // Before the first file is read.
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
+    let reloader = Arc::new(Reloader::new(args.flags, args.registration.is_given())?);
+    let balancers = args.registration.checked()?;
     let settings = reloader.settings();
     let log = open_log(&settings.log)?;
     let _flush = log.flushed_at_end();
@@ -158,10 +161,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let bound = site::listen(server, &settings)?;
     let (requests, pending) = reload_requests();
     let admin = start_admin(&bound, settings.admin.as_ref(), requests, &log)?;
-    let running = listen(bound, &log)?;
+    signals.serving();
+    let running = Arc::new(listen(bound, &log)?);
     announce(admin.as_ref(), &log);
     let registrations = args.registration.begin(balancers, running.local_addr(), &log)?;
-    let ended = wait(&running, &signals, &log, Some((&reloader, pending)));
+    let ended = wait(&running, &signals, &log, Some((&reloader, pending)))?;
     // Before the first close, so that clients which reconnect get another backend.
     registrations.end();
     let ended = end(ended, running, reloader.settings().drain, &log);
@@ -200,8 +204,9 @@ pub fn until_stopped(bound: Bound, plan: DrainPlan) -> Result<ExitCode, Failure>
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
     let log = open_log(&LogSettings::default())?;
     let _flush = log.flushed_at_end();
-    let running = listen(bound, &log)?;
-    let ended = wait(&running, &signals, &log, None);
+    signals.serving();
+    let running = Arc::new(listen(bound, &log)?);
+    let ended = wait(&running, &signals, &log, None)?;
     end(ended, running, plan, &log)
 }
 
@@ -212,6 +217,19 @@ pub(crate) fn open_log(settings: &LogSettings) -> Result<Log, Failure> {
         let message = format!("log.file is {}: it cannot be opened: {error}", file.display());
         Failure::of_start(message, may_pass(&error))
     })
+}
+
+/// Checks that the log can be opened, and removes a file that was not there before.
+///
+/// # Errors
+/// As for [`open_log`].
+pub(crate) fn check_log(settings: &LogSettings) -> Result<(), Failure> {
+    let new = settings.file.as_deref().filter(|file| matches!(file.try_exists(), Ok(false)));
+    open_log(settings)?;
+    if let Some(file) = new {
+        let _ = std::fs::remove_file(file);
+    }
+    Ok(())
 }
 
 /// Logs the events of a server.
@@ -255,33 +273,31 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
 /// Waits for a signal to stop, or for the end of the server, which is true. Renewed certificates
 /// are read within a second.
 fn wait(
-    running: &Running,
+    running: &Arc<Running>,
     signals: &Signals,
     log: &Log,
-    reloader: Option<(&Reloader<'_>, PendingReloads)>,
-) -> bool {
-    let mut certificates = Certificates::default();
-    certificates.look(running, log);
+    reloader: Option<(&Arc<Reloader>, PendingReloads)>,
+) -> Result<bool, Failure> {
+    let own = reloader.as_ref().map(|(reloader, _)| Arc::clone(reloader));
+    let mut files = Files {
+        running: Arc::clone(running),
+        reloader: own.clone().zip(reloader.map(|(_, pending)| pending)),
+        certificates: Certificates::default(),
+        log: log.clone(),
+    };
+    let mut files = Aside::start(move |tick| files.carry_out(tick)).map_err(Failure::runtime)?;
     let mut refusals = Refusals::default();
     let mut service = Service::ready();
     let (began, mut looked) = (Instant::now(), Instant::now());
-    while !signals.wait(TICK) {
-        if running.has_ended() {
-            return true;
-        }
+    let mut tick = Tick { has_hangup: false, looks: true };
+    while !signals.wait(TICK) && !running.has_ended() {
         if signals.take_hangup() {
-            service.reloading();
-            match &reloader {
-                Some((reloader, _)) => reloader.reload_on_hangup(running, log),
-                None => log.event(&events::SIGNAL, "nothing to reload", [("signal", "HUP".into())]),
+            match own {
+                Some(_) => tick.has_hangup = true,
+                None => {
+                    log.event(&events::SIGNAL, "nothing to reload", [("signal", "HUP".into())]);
+                }
             }
-            certificates.reset();
-            service.reloaded();
-        }
-        if let Some((reloader, pending)) = &reloader
-            && pending.carry_out(|| reloader.reload(running, log))
-        {
-            certificates.reset();
         }
         if signals.take_status() {
             log.reopen();
@@ -291,16 +307,61 @@ fn wait(
             log.event(&events::SIGNAL, "ignored", [("signal", signal.into())]);
         }
         service.report(|| turns(running), || observe::status_line(running));
-        if looked.elapsed() < LOOK_AT_FILES {
-            continue;
+        let is_second = looked.elapsed() >= LOOK_AT_FILES;
+        tick.looks |= is_second;
+        // What is not taken is asked for again with the next.
+        if files.offer(tick, log).is_ok() {
+            tick = Tick::default();
         }
-        looked = Instant::now();
-        certificates.look(running, log);
-        refusals.look(running, log);
+        if is_second {
+            looked = Instant::now();
+            refusals.look(running, log);
+        }
     }
-    let plan = reloader.map_or(DrainPlan::DEFAULT, |(reloader, _)| reloader.settings().drain);
-    service.stopping(plan.length_for(running.stats().connections as usize));
-    false
+    let has_ended = running.has_ended();
+    if !has_ended {
+        let plan = own.map_or(DrainPlan::DEFAULT, |reloader| reloader.settings().drain);
+        service.stopping(plan.length_for(running.stats().connections as usize));
+    }
+    files.end();
+    Ok(has_ended)
+}
+
+/// What is due with files.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tick {
+    /// SIGHUP came.
+    has_hangup: bool,
+    /// Certificates are looked at.
+    looks: bool,
+}
+
+/// What reads files while the server runs.
+struct Files {
+    running: Arc<Running>,
+    reloader: Option<(Arc<Reloader>, PendingReloads)>,
+    certificates: Certificates,
+    log: Log,
+}
+
+impl Files {
+    fn carry_out(&mut self, tick: Tick) {
+        let (running, log) = (&self.running, &self.log);
+        if let Some((reloader, pending)) = &self.reloader {
+            if tick.has_hangup {
+                Service::reloading();
+                reloader.reload_on_hangup(running, log);
+                Service::reloaded();
+                self.certificates.reset();
+            }
+            if pending.carry_out(|| reloader.reload(running, log)) {
+                self.certificates.reset();
+            }
+        }
+        if tick.looks {
+            self.certificates.look(running, log);
+        }
+    }
 }
 
 /// Returns the turns of each event loop, and whether it has connections.
@@ -311,14 +372,50 @@ fn turns(running: &Running) -> Vec<(u64, bool)> {
 }
 
 /// Ends a server that runs or has ended.
-fn end(has_ended: bool, running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
-    match has_ended {
-        true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
-        false => drain(running, plan, log),
+fn end(
+    has_ended: bool,
+    running: Arc<Running>,
+    plan: DrainPlan,
+    log: &Log,
+) -> Result<ExitCode, Failure> {
+    match (Arc::try_unwrap(running), has_ended) {
+        (Ok(running), true) => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
+        (Ok(running), false) => drain(running, plan, log),
+        (Err(running), _) => drain_beside(&running, plan, log),
     }
 }
 
+/// Drains a server of which a thread still reads files, and may do so for ever.
+fn drain_beside(running: &Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
+    log_drain(running, plan, log);
+    running.begin_drain(plan);
+    let longest = plan.length_for(running.stats().connections as usize) + LAST_ANSWERS;
+    let until = Instant::now() + longest;
+    // Figures are a second old.
+    while !running.has_ended() && Instant::now() < until {
+        std::thread::sleep(TICK);
+    }
+    match running.has_ended() {
+        true => log.event(&events::STOPPED, "while a file was still being read", []),
+        false => log.event(&events::DRAIN_FORCED, "connections were left", []),
+    }
+    Ok(ExitCode::from(if running.has_ended() { 0 } else { 3 }))
+}
+
 fn drain(running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
+    log_drain(&running, plan, log);
+    let unfinished = unfinished(&running.drain(plan)?);
+    if unfinished.is_empty() {
+        log.event(&events::STOPPED, "every connection was closed cleanly", []);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for Unfinished { event, message, fields } in unfinished {
+        log.event(event, message, fields);
+    }
+    Ok(ExitCode::from(3))
+}
+
+fn log_drain(running: &Running, plan: DrainPlan, log: &Log) {
     let connections = running.stats().connections;
     log.event(
         &events::DRAIN,
@@ -329,15 +426,6 @@ fn drain(running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failu
             ("grace", plan.grace.into()),
         ],
     );
-    let unfinished = unfinished(&running.drain(plan)?);
-    if unfinished.is_empty() {
-        log.event(&events::STOPPED, "every connection was closed cleanly", []);
-        return Ok(ExitCode::SUCCESS);
-    }
-    for Unfinished { event, message, fields } in unfinished {
-        log.event(event, message, fields);
-    }
-    Ok(ExitCode::from(3))
 }
 
 /// Drains, and prints how it went, for commands without a log.

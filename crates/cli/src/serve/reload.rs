@@ -1,6 +1,6 @@
 //! Reloads of the settings, on SIGHUP or by the admin API.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng::{History, Running};
 use throng_config::Values;
@@ -14,8 +14,8 @@ use crate::hosts::LiveHosts;
 use crate::log::{Log, events};
 
 /// The settings of a running server, and where they come from.
-pub(super) struct Reloader<'a> {
-    flags: &'a SettingFlags,
+pub(super) struct Reloader {
+    flags: SettingFlags,
     /// Overrides the defaults of the table, because of `--register`.
     defaults: &'static [(&'static str, &'static str)],
     started: Values,
@@ -28,9 +28,9 @@ pub(super) struct Reloader<'a> {
     current: Mutex<(Arc<Settings>, Values)>,
 }
 
-impl<'a> Reloader<'a> {
+impl Reloader {
     /// Reads the settings for the first time.
-    pub(super) fn new(flags: &'a SettingFlags, is_registered: bool) -> Result<Self, Failure> {
+    pub(super) fn new(flags: SettingFlags, is_registered: bool) -> Result<Self, Failure> {
         // The clients of a registered server ask for the name of the balancer.
         let defaults: &[_] = if is_registered { &[("allowed_hosts", "*")] } else { &[] };
         let draft = flags.draft("--register", defaults)?;
@@ -44,7 +44,11 @@ impl<'a> Reloader<'a> {
 
     /// Returns the settings in force.
     pub(super) fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).0)
+        Arc::clone(&self.current().0)
+    }
+
+    fn current(&self) -> MutexGuard<'_, (Arc<Settings>, Values)> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads everything again, and changes what can change. The outcome is logged, an error too:
@@ -83,7 +87,9 @@ impl<'a> Reloader<'a> {
         let values = draft.values().clone();
         let settings = Settings::from_draft(draft).map_err(|errors| errors.to_string())?;
         log_warnings(&settings, log);
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // One reload at a time comes here. The lock is not held while files are read: a drain
+        // needs the settings.
+        let current = self.current().clone();
         let mut changes = Changes::between(&self.started, &current.1, &values);
         if settings.histories() != self.histories {
             changes.needs_restart.push("history of channels");
@@ -103,7 +109,7 @@ impl<'a> Reloader<'a> {
             self.hosts.replace(&settings.hosts);
         }
         log.configure(&settings.log);
-        *current = (Arc::new(settings), values);
+        *self.current() = (Arc::new(settings), values);
         Ok(Reloaded { changes, certificates })
     }
 }

@@ -1,6 +1,6 @@
 //! The settings of `throng serve` as the library takes them.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use throng::{
     App, Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, Files, History, HistoryMode,
     IoBackend, Limit, Limits, Origins, Server, SlowPolicy,
 };
+use throng_config::listen::{overlap, without_address};
 use throng_config::{
-    ConfigError, ConfigErrors, Draft, LogSettings, Record, Token, drain_delay, units,
+    ConfigError, ConfigErrors, Draft, Listen, LogSettings, Record, Token, drain_delay, units,
 };
 use throng_io::tables::DescriptorTables;
 use throng_proto::ws::handshake::is_token;
 
 use super::admin::Admin;
-use crate::hosts::{AllowedHosts, LiveHosts, is_loopback};
-use crate::sockets::Listen;
+use crate::hosts::{AllowedHosts, ListedHost, LiveHosts, is_loopback};
 
 /// The settings of a server.
 #[derive(Debug)]
@@ -144,7 +144,8 @@ impl Settings {
             .max_age(unless_zero(draft.get("max_age")));
         #[cfg(not(feature = "tls"))]
         refuse_tls(&draft);
-        let hosts: Option<Vec<String>> = draft.get("allowed_hosts");
+        let hosts = draft.parse_list::<ListedHost>("allowed_hosts");
+        let hosts = draft.get::<Option<Vec<String>>>("allowed_hosts").map(|_| hosts);
         let admin = admin(&draft, &listen);
         let is_local = listen.iter().all(|address| is_loopback(address));
         let (trusted_proxies, proxy_protocol) = proxies(&draft);
@@ -263,13 +264,29 @@ fn addresses(draft: &Draft) -> Vec<String> {
     if listen.is_empty() {
         draft.wrong("listen", "write HOST:PORT, for example \"127.0.0.1:9001\"");
     }
-    for (at, address) in listen.iter().enumerate() {
-        if address.parse::<SocketAddr>().is_err()
-            && Listen::parse(address).is_address()
-            && let Err(error) = address.to_socket_addrs()
-        {
-            let remedy = format!("it has no address ({error}): write HOST:PORT");
-            draft.fails(&format!("listen[{at}]"), &error, remedy);
+    let mut taken: Vec<SocketAddr> = Vec::new();
+    for (at, text) in listen.iter().enumerate() {
+        let key = format!("listen[{at}]");
+        match Listen::parse(text).address() {
+            Some(Ok(address)) => {
+                let conflicts = |first: &&SocketAddr| match draft.get("share_port") {
+                    true => **first == address && address.port() != 0,
+                    false => overlap(**first, address),
+                };
+                if let Some(first) = taken.iter().find(conflicts) {
+                    let remedy = match *first == address {
+                        true => "it is there already: give it once".to_owned(),
+                        false => format!("{first} has its connections: take one of the two out"),
+                    };
+                    draft.wrong(&key, remedy);
+                }
+                taken.push(address);
+            }
+            Some(Err(error)) => draft.fails(&key, &error, without_address(&error)),
+            None if listen[..at].contains(text) => {
+                draft.wrong(&key, "it is there already: give it once");
+            }
+            None => {}
         }
     }
     listen
@@ -316,9 +333,22 @@ fn proxies(draft: &Draft) -> (Vec<ProxyNetwork>, bool) {
 }
 
 fn origins(draft: &Draft) -> Origins {
+    // Each mistake at its member.
+    let _: Vec<ListedOrigin> = draft.parse_list("allowed_origins");
     match draft.get::<Vec<String>>("allowed_origins") {
         list if list.is_empty() => Origins::SameHost,
         list => Origins::list(list),
+    }
+}
+
+/// A member of the list of origins, which is checked.
+struct ListedOrigin;
+
+impl FromStr for ListedOrigin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Origins::check_member(text).map(|()| Self)
     }
 }
 
@@ -331,7 +361,11 @@ fn admin(draft: &Draft, listen: &[String]) -> Option<Admin> {
                       such as \"127.0.0.1:9101\", or set admin.token_file";
         draft.wrong("admin.listen", remedy);
     }
-    if address.port() != 0 && listen.iter().any(|other| other.parse() == Ok(address)) {
+    let is_taken = |text: &String| match Listen::parse(text).address() {
+        Some(Ok(own)) => overlap(own, address),
+        _ => false,
+    };
+    if listen.iter().any(is_taken) {
         draft.wrong("admin.listen", "clients connect there (listen): take another port");
     }
     Some(Admin { address, token })

@@ -9,13 +9,14 @@ use throng::{
 };
 #[cfg(feature = "redis")]
 use throng::{Cluster, WhileDown};
+use throng_config::Listen;
 
 #[cfg(feature = "redis")]
 use super::settings::{ClusterSettings, Scope};
 use super::settings::{MediaType, Members};
 use super::{Rule, Settings};
 use crate::log::Log;
-use crate::sockets::{self, Listen};
+use crate::sockets;
 
 /// The answer in place of metrics.
 const NO_METRICS: &str = "metrics are not for every client: start the server with \
@@ -66,9 +67,20 @@ pub(crate) fn bind(settings: &Settings) -> throng::Result<Bound> {
     listen(server(settings, None), settings)
 }
 
-/// Checks the settings as [`bind`] does, without listening.
+/// Checks the settings, whether or not this machine can start a server with them.
 pub(crate) fn check(settings: &Settings) -> throng::Result<()> {
     server(settings, None).check()
+}
+
+/// Does everything that [`bind`] does but listen and connect.
+pub(crate) fn check_start(settings: &Settings) -> throng::Result<()> {
+    let all = settings.listen.iter().map(|text| Listen::parse(text));
+    let others = all.filter(|listen| listen.is_address()).skip(1);
+    let server = others.fold(server(settings, None), |server, listen| match listen {
+        Listen::Address(address) => server.bind_also(address),
+        _ => server,
+    });
+    server.check_start()
 }
 
 /// A server for `app`, configured by `settings`.

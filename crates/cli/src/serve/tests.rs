@@ -106,6 +106,22 @@ fn several_addresses_have_commas_between_them() {
     }
     let flags = ["--listen", "127.0.0.1:80,[::1]:80", "--shards", "2"];
     assert_eq!(line(&flags).unwrap().listen, all[..2]);
+    let flags = ["--listen", "127.0.0.1:80", "--listen", "[::1]:80"];
+    assert_eq!(line(&flags).unwrap().listen, all[..2]);
+    // An interface's name becomes its number, which the loopback interface has on Linux.
+    if cfg!(target_os = "linux") {
+        assert_eq!(addresses("[fe80::1%lo]:80").unwrap(), ["[fe80::1%1]:80"]);
+    }
+    for (text, remedy) in [
+        ("[fe80::1%nosuch0]:80", "no interface \"nosuch0\""),
+        ("::1:80", "write \"[::1]:80\""),
+        ("tcp://127.0.0.1:80", "write \"127.0.0.1:80\""),
+        ("127.0.0.1:80,127.0.0.1:80", "give it once"),
+        ("0.0.0.0:80,127.0.0.1:80", "0.0.0.0:80 has its connections"),
+    ] {
+        let error = addresses(text).unwrap_err();
+        assert!(error.contains(remedy), "{text}: {error}");
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod bench;
 mod bench_http;
 #[cfg(feature = "tls")]
 mod bench_tls;
+#[cfg(all(feature = "acme", feature = "balance", feature = "redis"))]
+mod check;
 #[cfg(feature = "tls")]
 mod client_certificates;
 mod cluster;

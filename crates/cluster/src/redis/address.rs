@@ -28,6 +28,14 @@ pub(super) enum Address {
 impl Address {
     /// Reads a URL, or several with commas between them; returns also what may be shown of each.
     pub(super) fn parse_all(urls: &str) -> Result<Vec<(Self, String)>, StartError> {
+        // All that follows would be cut off, the host as well.
+        if urls.contains('#') {
+            return Err(StartError(
+                "cluster.url has a #, which ends a URL: in a password write it as %23, / as %2F, \
+                 ? as %3F and @ as %40"
+                    .to_owned(),
+            ));
+        }
         let mut all: Vec<(Self, String)> = Vec::new();
         for url in split(urls) {
             let (address, shown) = Self::parse(url)?;

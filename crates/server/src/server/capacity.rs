@@ -54,9 +54,10 @@ impl Server {
     }
 
     /// Returns the limit in force where shards share a table: the setting, or as many as the
-    /// descriptors allow.
-    pub(super) fn max_connections(&self, shards: usize) -> Result<usize> {
-        let all = self.descriptors();
+    /// descriptors allow. That many `listeners` are going to be opened.
+    pub(super) fn max_connections(&self, shards: usize, listeners: usize) -> Result<usize> {
+        let mut all = self.descriptors();
+        all.used += listeners;
         let (descriptors, reserve, free) = (all.limit, all.reserve(shards), all.free(shards));
         let asked = self.limits.max_connections.unwrap_or(0);
         #[cfg(unix)]

@@ -25,6 +25,7 @@ use throng_proto::ws::deflate::{self, Settings as Deflate};
 use super::Server;
 use super::capacity::RESERVED_DESCRIPTORS;
 use super::tables::Decision;
+use crate::affinity::Placement;
 use crate::app::{Action, Route};
 use crate::cluster::{Guard, Unconnected};
 use crate::error::{Error, Result};
@@ -89,9 +90,49 @@ impl Server {
                            claim any address; name the proxies, for example [\"10.0.0.0/8\"]";
             return Err(Error::setting("proxy_protocol", message));
         }
+        self.origins.check().map_err(|remedy| Error::setting("origins", remedy))?;
         self.check_shards()?;
         self.limits.check()?;
         Ok(self.classes().check(&self.limits)?)
+    }
+
+    /// Does everything that [`bind`](Self::bind) does but listen and connect: beyond
+    /// [`check`](Self::check), which a running server can call as well, it asks whether descriptors,
+    /// CPUs and files allow a start of this process. What it makes to find out, it removes.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn check_start(&self) -> Result<()> {
+        let plan = self.plan(false)?;
+        self.cluster.clone().prepare(plan.has_own_tables()).map(drop)
+    }
+
+    /// Decides what a start needs before it listens; `inherited`: at sockets that were passed on.
+    fn plan(&self, inherited: bool) -> Result<Plan> {
+        self.check()?;
+        let mut shards = self.shard_count()?;
+        let tables = self.plan_tables(shards, inherited)?;
+        let (max_connections, capacity) = match &tables {
+            Decision::PerShard(plan) => {
+                shards = plan.shards;
+                (plan.max_connections, Some(plan.to_string()))
+            }
+            Decision::Shared(_) => {
+                let addresses = self.more_addresses.len() + usize::from(!inherited);
+                (self.max_connections(shards, shards * addresses)?, None)
+            }
+        };
+        let plan = Plan { shards, tables, max_connections, capacity, placement: None };
+        if let (Some(path), true) = (self.placed_route(), plan.has_own_tables()) {
+            let message = format!(
+                "the sessions of {path} are placed by key (Ws::place_by or WsRoute::placed_by), \
+                 and each event loop has a descriptor table of its own, so that no connection can \
+                 move to another; keep one table for all"
+            );
+            return Err(Error::setting("place_by", message));
+        }
+        let placement = self.cpu_affinity.place(self.io, shards, plan.has_own_tables())?;
+        Ok(Plan { placement, ..plan })
     }
 
     /// Refuses what belongs to one of several event loops where each connection has its own.
@@ -126,15 +167,10 @@ impl Server {
     /// that cannot be listened on, [`Error::Shard`] if the system refuses resources for the event
     /// loops.
     pub fn bind(self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Bound> {
-        self.check()?;
+        let plan = self.plan(false)?;
         let address = resolve(address)?;
-        let mut count = self.shard_count()?;
-        let tables = self.plan_tables(count, false)?;
-        if let Decision::PerShard(plan) = &tables {
-            count = plan.shards;
-        }
-        let (listeners, bound) = self.listen(address, count)?;
-        self.build(listeners, bound, tables)
+        let (listeners, bound) = self.listen(address, plan.shards)?;
+        self.build(listeners, bound, plan)
     }
 
     /// Accepts connections on sockets that listen already: those that a service manager passed on
@@ -154,8 +190,8 @@ impl Server {
         self,
         listeners: impl IntoIterator<Item = L>,
     ) -> Result<Bound> {
-        self.check()?;
-        let count = self.shard_count()?;
+        let plan = self.plan(true)?;
+        let count = plan.shards;
         let mut of_shards: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
         let mut bound = Addresses::default();
         for (at, listener) in listeners.into_iter().enumerate() {
@@ -169,8 +205,7 @@ impl Server {
             return Err(Error::setting("listeners", message));
         }
         self.listen_besides(&mut of_shards, &mut bound.tcp)?;
-        let tables = self.plan_tables(count, true)?;
-        self.build(of_shards, bound, tables)
+        self.build(of_shards, bound, plan)
     }
 
     /// Builds a server that does not listen, for connections that the program gives to it:
@@ -179,38 +214,20 @@ impl Server {
     /// # Errors
     /// As for [`bind`](Self::bind).
     pub fn without_listener(self) -> Result<Bound> {
-        self.check()?;
-        let count = self.shard_count()?;
-        let mut of_shards: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
+        let plan = self.plan(true)?;
+        let mut of_shards: Vec<Vec<Listener>> = (0..plan.shards).map(|_| Vec::new()).collect();
         let mut bound = Addresses::default();
         self.listen_besides(&mut of_shards, &mut bound.tcp)?;
-        let tables = self.plan_tables(count, true)?;
-        self.build(of_shards, bound, tables)
+        self.build(of_shards, bound, plan)
     }
 
     /// Builds the shards, each with its listeners.
-    fn build(
-        self,
-        listeners: Vec<Vec<Listener>>,
-        bound: Addresses,
-        tables: Decision,
-    ) -> Result<Bound> {
-        let count = listeners.len();
-        let (own_tables, max_connections, capacity) = match &tables {
-            Decision::PerShard(plan) => {
-                (Some(plan.of_a_table), plan.max_connections, Some(plan.to_string()))
-            }
-            Decision::Shared(_) => (None, self.max_connections(count)?, None),
+    fn build(self, listeners: Vec<Vec<Listener>>, bound: Addresses, plan: Plan) -> Result<Bound> {
+        let Plan { shards: count, tables, max_connections, capacity, placement } = plan;
+        let own_tables = match &tables {
+            Decision::PerShard(plan) => Some(plan.of_a_table),
+            Decision::Shared(_) => None,
         };
-        if let (Some(path), true) = (self.placed_route(), own_tables.is_some()) {
-            let message = format!(
-                "the sessions of {path} are placed by key (Ws::place_by or WsRoute::placed_by), \
-                 and each event loop has a descriptor table of its own, so that no connection can \
-                 move to another; keep one table for all"
-            );
-            return Err(Error::setting("place_by", message));
-        }
-        let placement = self.cpu_affinity.place(self.io, count, own_tables.is_some())?;
         let security = self.load_tls(count)?;
         let starts_workers = self.starts_workers || self.app.uses_workers();
         let drivers = Drivers {
@@ -440,6 +457,22 @@ impl Server {
                 format!("shards is {n}; give 1 to {MAX_SHARDS}, or leave it out for one per CPU"),
             )),
         }
+    }
+}
+
+/// The decisions of a start, before it listens.
+struct Plan {
+    shards: usize,
+    tables: Decision,
+    max_connections: usize,
+    /// How it came about that there are so many.
+    capacity: Option<String>,
+    placement: Option<Placement>,
+}
+
+impl Plan {
+    fn has_own_tables(&self) -> bool {
+        matches!(self.tables, Decision::PerShard(_))
     }
 }
 

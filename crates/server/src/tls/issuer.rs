@@ -21,13 +21,13 @@ pub(super) struct Issuer {
 
 #[cfg(feature = "acme")]
 impl Issuer {
-    pub(super) fn check(settings: Option<AcmeSettings>) -> std::result::Result<(), ConfigError> {
-        settings.map_or(Ok(()), Acme::check_start)
-    }
-
     pub(super) fn open(settings: Option<AcmeSettings>) -> std::result::Result<Self, ConfigError> {
         let acme = settings.map(Acme::open).transpose()?;
         Ok(Self { acme, events: Events::default() })
+    }
+
+    pub(super) fn check(settings: Option<AcmeSettings>) -> std::result::Result<(), ConfigError> {
+        settings.map_or(Ok(()), Acme::check_start)
     }
 
     pub(super) fn managed(&self) -> Option<Managed> {
@@ -67,13 +67,13 @@ pub(super) struct Issuer(());
 #[cfg(not(feature = "acme"))]
 impl Issuer {
     #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
-    pub(super) fn check(_: Option<AcmeSettings>) -> Result<(), ConfigError> {
-        Ok(())
+    pub(super) fn open(_: Option<AcmeSettings>) -> Result<Self, ConfigError> {
+        Ok(Self(()))
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
-    pub(super) fn open(_: Option<AcmeSettings>) -> Result<Self, ConfigError> {
-        Ok(Self(()))
+    pub(super) fn check(_: Option<AcmeSettings>) -> Result<(), ConfigError> {
+        Ok(())
     }
 
     pub(super) fn report_to(&mut self, _: crate::events::Events) {}

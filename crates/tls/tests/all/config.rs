@@ -448,7 +448,7 @@ fn revoked_certificates_of_clients_are_refused_as_soon_as_the_list_is_read() {
     for (text, what) in [
         ("", "there is no list of revoked certificates"),
         (authority.0.pem().as_str(), "there is no list of revoked certificates"),
-        (garbage, "a list of revoked certificates cannot be used"),
+        (garbage, "this list of revoked certificates cannot be used"),
     ] {
         let error = renew(text).unwrap_err();
         assert!(error.starts_with(list.to_str().unwrap()) && error.contains(what), "{error}");

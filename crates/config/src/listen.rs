@@ -1,0 +1,152 @@
+//! Where programs listen: the forms that `listen` has in `serve` and `balance`.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use throng_io::inherited_addresses;
+
+use crate::draft::Draft;
+
+/// A value of `listen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen<'a> {
+    /// `HOST:PORT`.
+    Address(&'a str),
+    /// `fd:N`: the inherited socket of this descriptor.
+    Descriptor(i32),
+    /// `systemd`: all inherited sockets.
+    Inherited,
+    /// `unix:PATH`.
+    Unix(&'a str),
+}
+
+impl<'a> Listen<'a> {
+    /// Reads a value, whose form was checked.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Self {
+        let descriptor = || text.strip_prefix("fd:")?.parse().ok();
+        match descriptor() {
+            Some(number) => Self::Descriptor(number),
+            None if text == "systemd" => Self::Inherited,
+            None => text.strip_prefix("unix:").map_or(Self::Address(text), Self::Unix),
+        }
+    }
+
+    /// Returns whether it stands for sockets that the service manager has opened.
+    #[must_use]
+    pub fn is_inherited(self) -> bool {
+        matches!(self, Self::Descriptor(_) | Self::Inherited)
+    }
+
+    /// Returns whether it is `HOST:PORT`.
+    #[must_use]
+    pub fn is_address(self) -> bool {
+        matches!(self, Self::Address(_))
+    }
+
+    /// Returns the address that is listened on, if it is `HOST:PORT`: the first one of a name.
+    ///
+    /// # Errors
+    /// The name has none: see [`without_address`].
+    pub fn address(self) -> Option<io::Result<SocketAddr>> {
+        let Self::Address(text) = self else { return None };
+        let found = text.to_socket_addrs();
+        Some(found.and_then(|mut all| all.next().ok_or(io::ErrorKind::NotFound.into())))
+    }
+
+    /// Returns the addresses of all sockets that it stands for, whether they were taken or not; a
+    /// Unix socket has none. Empty if they cannot be had.
+    #[must_use]
+    pub fn addresses(self) -> Vec<Option<SocketAddr>> {
+        let of_inherited = |is_meant: &dyn Fn(i32) -> bool| {
+            let all = inherited_addresses().unwrap_or_default().into_iter();
+            all.filter(|(number, _)| is_meant(*number)).map(|(_, address)| address).collect()
+        };
+        match self {
+            Self::Unix(_) => vec![None],
+            Self::Address(text) => {
+                text.to_socket_addrs().map(|all| all.map(Some).collect()).unwrap_or_default()
+            }
+            Self::Descriptor(number) => of_inherited(&|descriptor| descriptor == number),
+            Self::Inherited => of_inherited(&|_| true),
+        }
+    }
+}
+
+/// Returns whether two listeners take each other's connections, so that the second cannot be
+/// opened: they have the same port, and the same address or all addresses.
+#[must_use]
+pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_all = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let is_family = one.is_ipv4() == other.is_ipv4();
+    one.port() == other.port() && one.port() != 0 && is_family && (is_all || one.ip() == other.ip())
+}
+
+/// Returns the remedy for a name without an address.
+#[must_use]
+pub fn without_address(error: &io::Error) -> String {
+    format!("it has no address ({error}): write HOST:PORT")
+}
+
+/// Checks a value of `listen` for a program that listens on TCP alone. The error is the remedy.
+pub(crate) fn check_tcp(text: &str) -> Result<(), String> {
+    Err(match Listen::parse(text) {
+        Listen::Address(_) => return Ok(()),
+        Listen::Unix(_) => "it listens on TCP alone: write HOST:PORT".to_owned(),
+        Listen::Inherited | Listen::Descriptor(_) => {
+            "sockets that systemd passes on are taken by their addresses: write the address of \
+             ListenStream= in the .socket unit"
+                .to_owned()
+        }
+    })
+}
+
+/// Reads the list `key` of addresses, and looks up the names among them, for a program that
+/// listens on TCP alone.
+#[must_use]
+pub fn tcp_addresses(draft: &Draft, key: &str) -> Vec<SocketAddr> {
+    let texts: Vec<String> = draft.get(key);
+    let address = |(at, text): (usize, &String)| {
+        let found = Listen::Address(text).address()?;
+        let wrong = |error: io::Error| {
+            draft.fails(&format!("{key}[{at}]"), &error, without_address(&error));
+        };
+        found.map_err(wrong).ok()
+    };
+    texts.iter().enumerate().filter_map(address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inherited_sockets_are_distinguished_from_addresses() {
+        for (text, expected) in [
+            ("systemd", Listen::Inherited),
+            ("fd:3", Listen::Descriptor(3)),
+            ("fd:x", Listen::Address("fd:x")),
+            ("127.0.0.1:80", Listen::Address("127.0.0.1:80")),
+            ("systemd:80", Listen::Address("systemd:80")),
+            ("unix:/run/app.sock", Listen::Unix("/run/app.sock")),
+        ] {
+            assert_eq!(Listen::parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn two_listeners_of_one_port_overlap() {
+        for (one, other, expected) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("[::1]:80", "[::]:80", true),
+            ("127.0.0.1:80", "127.0.0.2:80", false),
+            ("127.0.0.1:80", "127.0.0.1:81", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+            ("0.0.0.0:80", "[::]:80", false),
+        ] {
+            let [one, other] = [one, other].map(|text| text.parse().unwrap());
+            assert_eq!((overlap(one, other), overlap(other, one)), (expected, expected), "{one}");
+        }
+    }
+}
