@@ -90,7 +90,10 @@ impl AllowedHosts {
     pub(crate) fn and(self, more: Vec<String>) -> Self {
         match self {
             Self::Any => Self::Any,
-            Self::Names(names) => Self::Names(names.into_iter().chain(more).collect()),
+            Self::Names(names) => {
+                let more = more.iter().filter_map(|name| name.parse().ok());
+                Self::Names(names.into_iter().chain(more).collect())
+            }
         }
     }
 

@@ -383,7 +383,7 @@ mod tests {
             shards,
             classes,
             max_connections: 10,
-            ready: true,
+            readiness: Some(Readiness::Ready),
             workers,
             hub,
             history: None,

@@ -30,7 +30,7 @@ impl Address {
     pub(super) fn parse_all(urls: &str) -> Result<Vec<(Self, String)>, StartError> {
         // All that follows would be cut off, the host as well.
         if urls.contains('#') {
-            return Err(StartError(
+            return Err(StartError::lasting(
                 "cluster.url has a #, which ends a URL: in a password write it as %23, / as %2F, \
                  ? as %3F and @ as %40"
                     .to_owned(),
