@@ -30,7 +30,7 @@ pub trait AccessLog: Send + Sync + fmt::Debug {
     }
 }
 
-/// Who caused a record: a client's connection, and the addresses that are known of it.
+/// The cause of a record: a client's connection, and the addresses that are known of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The number of its connection, which all records of it have; `None` of one that was closed
@@ -78,7 +78,7 @@ impl fmt::Display for EndReason {
 /// A request or a tunnel that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access<'a> {
-    /// Who sent it.
+    /// The sender.
     pub subject: Subject,
     /// The method; `None` if the request could not be read, or of a connection that was passed
     /// through.

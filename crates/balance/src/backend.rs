@@ -45,7 +45,7 @@ impl State {
     }
 }
 
-/// What a client wants from a backend.
+/// The kind of exchange that a client wants from a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A response.
@@ -109,7 +109,7 @@ pub(crate) const FIRST_BYTE_BOUNDS: [u64; 12] = [
 /// its final response. Plain counts without a lock: all shards record here.
 #[derive(Debug, Default)]
 pub struct FirstBytes {
-    /// How many took up to each bound, and no less than the one before; the last: longer.
+    /// The numbers that took up to each bound, and more than the one before; the last: longer.
     buckets: [AtomicU64; FIRST_BYTE_BOUNDS.len() + 1],
     micros: AtomicU64,
 }
@@ -232,8 +232,8 @@ impl Backend {
         self.requests.load(Relaxed)
     }
 
-    /// Returns the number that picks for `wanted` compare. Tunnels do not count for requests: most of
-    /// them are idle.
+    /// Returns the number that picks for `wanted` compare. Tunnels do not count for requests: most
+    /// of them are idle.
     #[must_use]
     pub fn load(&self, wanted: Wanted) -> u32 {
         match wanted {

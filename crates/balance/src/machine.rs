@@ -1,4 +1,4 @@
-//! The addresses of this machine, by which an address is told that leads back to this process.
+//! The addresses of this machine, which show whether an address leads back to this process.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -76,9 +76,9 @@ pub struct Settings {
     pub pick: Pick,
     /// The binding of clients to backends.
     pub sticky: Sticky,
-    /// The key of sticky cookies, and if it is of a secret, of the hashes by which headers, parameters
-    /// and addresses bind clients. Default: drawn when the process began. With balancers side by
-    /// side, or for cookies that outlive a restart, use the key of a secret.
+    /// The key of sticky cookies, and if it is of a secret, of the hashes by which headers,
+    /// parameters and addresses bind clients. Default: drawn when the process began. With balancers
+    /// side by side, or for cookies that outlive a restart, use the key of a secret.
     pub cookie_key: CookieKey,
     /// `SameSite` of sticky cookies. Default: [`SameSite::Lax`].
     pub cookie_same_site: SameSite,
@@ -155,14 +155,14 @@ pub struct Settings {
     /// most, over all shards. Each shard closes its own at an equal part of it: where one shard has
     /// them all, closing is that much slower. Default 200.
     pub close_rate: u32,
-    /// What becomes of the tunnels of a backend that the file, an operator or a name's addresses no
+    /// The fate of the tunnels of a backend that the file, an operator or a name's addresses no
     /// longer have. Default: they stay.
     pub removed: Removed,
     /// The conditions under which a backend counts as dead.
     pub health: Health,
 }
 
-/// What becomes of the tunnels of a removed backend, which gets no new clients.
+/// The fate of the tunnels of a removed backend, which gets no new clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removed {
     /// They stay for as long as their clients and the backend want.
@@ -258,7 +258,8 @@ pub enum Sticky {
 /// The requests of other sites with which browsers send a sticky cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SameSite {
-    /// Those by which the user comes to this site: not those of frames and scripts of other sites.
+    /// Requests by which the user comes to this site: not those of frames and scripts of other
+    /// sites.
     #[default]
     Lax,
     /// None.

@@ -24,7 +24,7 @@ pub struct Status {
     pub names: Vec<NameRow>,
     /// Whether fewer than half of the backends are up: the tunnels of those that are down stay.
     pub panic: bool,
-    /// How often that has begun.
+    /// The number of times that it has begun.
     pub panics: u64,
     /// Sums over all shards, at most a second old.
     pub metrics: Metrics,
@@ -106,8 +106,8 @@ pub struct Row {
     pub drain: Option<DrainProgress>,
     /// Seconds until its registration ends without a heartbeat, if it registered itself.
     pub expires_in_seconds: Option<f64>,
-    /// Whether it gets no clients but keeps its tunnels: it was removed, or is down, and checks have
-    /// not failed.
+    /// Whether it gets no clients but keeps its tunnels: it was removed, or is down, and checks
+    /// have not failed.
     pub keeps_tunnels: bool,
     /// Its last failure.
     pub last_failure: Option<LastFailure>,

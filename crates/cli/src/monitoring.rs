@@ -232,7 +232,8 @@ struct Question {
     targets: &'static [(&'static str, &'static str)],
 }
 
-/// What operators ask first. Nothing adds up what has no sum: quantiles, states, times.
+/// The questions that operators ask first. Nothing adds up what has no sum: quantiles, states,
+/// times.
 const QUESTIONS: &[Question] = &[
     Question {
         title: "Which processes are up?",

@@ -7,8 +7,8 @@
 //! Numbers are big-endian, `name` and `id` have two bytes of length in front. The broker's script
 //! puts the place in front of a publication of a channel with history, as text: epoch, offset and
 //! tag with colons in between, and a space; or a plus sign, if it was delivered without a place
-//! before, to nodes at which its channel has no history. An epoch begins with a hexadecimal digit, a version is
-//! less than that, so the first byte distinguishes the two forms.
+//! before, to nodes at which its channel has no history. An epoch begins with a hexadecimal digit,
+//! a version is less than that, so the first byte distinguishes the two forms.
 //!
 //! Servers are upgraded one after the other, so a release reads the forms of the one before it, and
 //! writes none that that one cannot read: what is new is read by one release, and written by the

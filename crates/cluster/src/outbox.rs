@@ -43,10 +43,10 @@ pub struct Outbox<T> {
     /// Messages of the batch that is being answered which are to be sent again. They came before
     /// all that are sent and have no answer yet.
     again: Vec<Pending<T>>,
-    /// Those that the broker has not taken, and those of the same kind that came after them: what
-    /// it takes does not wait behind what it refuses.
+    /// Publications that the broker has not taken, and others of the same kind that came after
+    /// them: what it takes does not wait behind what it refuses.
     held: VecDeque<Pending<T>>,
-    /// How many of these are not repeatable. A broker that refuses those refuses everything.
+    /// The number of these that are not repeatable. A broker that refuses those refuses everything.
     held_plain: usize,
     /// Whether the batch that is being answered has one that would be held.
     has_progress: bool,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_broker_takes_does_not_wait_behind_what_it_refuses() {
+    fn publications_that_the_broker_takes_do_not_wait_behind_refused_ones() {
         let mut outbox = Outbox::new(5_000);
         outbox.connected();
         for (item, is_repeatable) in [(1, true), (2, false), (3, true), (4, false)] {

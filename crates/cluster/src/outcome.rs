@@ -1,10 +1,10 @@
-//! What becomes of publications that were accepted, and who learns it.
+//! The outcome of publications that were accepted, and its listeners.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What became of a publication that was accepted.
+/// The outcome of a publication that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {
     /// The broker has it, or, while it is away, the members of this node got it.
@@ -50,7 +50,7 @@ impl Ticket {
         Self { publisher, awaiting: Some(awaiting) }
     }
 
-    /// Tells the outcome, unless that was done before.
+    /// Reports the outcome, unless that was done before.
     pub fn settle(&mut self, outcome: PublishOutcome) {
         if let Some(awaiting) = self.awaiting.take() {
             awaiting.settle(outcome);
@@ -97,24 +97,24 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Told(Mutex<Vec<PublishOutcome>>);
+    struct Noted(Mutex<Vec<PublishOutcome>>);
 
-    impl Await for Told {
+    impl Await for Noted {
         fn settle(&self, outcome: PublishOutcome) {
             self.0.lock().unwrap().push(outcome);
         }
     }
 
     #[test]
-    fn an_outcome_is_told_once_and_in_any_case() {
-        let told = Arc::new(Told::default());
-        let mut ticket = Ticket::new(Some(7), Arc::clone(&told) as _);
+    fn an_outcome_is_reported_once_and_in_any_case() {
+        let noted = Arc::new(Noted::default());
+        let mut ticket = Ticket::new(Some(7), Arc::clone(&noted) as _);
         drop(ticket.clone());
         ticket.settle(PublishOutcome::Taken);
         ticket.settle(PublishOutcome::Refused);
         drop(ticket);
-        drop(Ticket::new(None, Arc::clone(&told) as _));
-        assert_eq!(*told.0.lock().unwrap(), [PublishOutcome::Taken, PublishOutcome::Unknown]);
+        drop(Ticket::new(None, Arc::clone(&noted) as _));
+        assert_eq!(*noted.0.lock().unwrap(), [PublishOutcome::Taken, PublishOutcome::Unknown]);
     }
 
     #[test]

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_match_is_refused_with_the_form_that_does() {
+    fn entries_that_can_never_match_are_refused_with_the_form_that_does() {
         for (text, remedy) in [
             ("app.example:443", "write \"app.example\""),
             (".example.com", "write \"*.example.com\""),

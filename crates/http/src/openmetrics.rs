@@ -205,8 +205,8 @@ impl Samples<'_> {
         self.write("", labels, value.into());
     }
 
-    /// Writes a histogram with these labels: for each bound the number of durations up to it, then the number of all,
-    /// and their sum.
+    /// Writes a histogram with these labels: for each bound the number of durations up to it, then
+    /// the number of all, and their sum.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],

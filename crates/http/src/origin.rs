@@ -131,7 +131,8 @@ fn check_origin(text: &str) -> Result<(), String> {
             let number = port.parse().ok().filter(|port: &u16| *port > 0);
             if number.is_none() || !port.bytes().all(is_digit) {
                 return Err(format!(
-                    "{port:?} is no port: write 1 to 65535, or \"{scheme}://{host}\" for the default"
+                    "{port:?} is no port: write 1 to 65535, or \"{scheme}://{host}\" for the \
+                     default"
                 ));
             }
         }
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_browser_sends_is_refused_with_the_form_that_matches() {
+    fn origins_that_no_browser_sends_are_refused_with_the_form_that_matches() {
         for (text, remedy) in [
             ("https://app.example/", "write \"https://app.example\""),
             ("https://app.example/path", "write \"https://app.example\""),

@@ -314,8 +314,8 @@ pub trait Driver {
         let _ = conn;
     }
 
-    /// Returns the address of the other end, as the system knows it: `None` of a Unix socket, and of
-    /// a connection that is gone or that its peer has reset.
+    /// Returns the address of the other end, as the system knows it: `None` of a Unix socket, and
+    /// of a connection that is gone or that its peer has reset.
     ///
     /// Costs a system call, so that a connection need not keep the address.
     fn peer(&self, conn: ConnId) -> Option<SocketAddr> {

@@ -19,13 +19,13 @@ pub const MAX_LEN: u64 = 4 << 20;
 /// The reason why a file cannot be read, with the remedy. The text does not name the file.
 #[derive(Debug)]
 pub struct FileError {
-    /// What is in the way.
+    /// The obstacle.
     pub fault: Fault,
     /// The folder that cannot be entered, if that is why.
     folder: Option<PathBuf>,
 }
 
-/// What is in the way of a file.
+/// The obstacle to reading a file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
@@ -58,8 +58,8 @@ impl FileError {
         }
     }
 
-    /// Returns whether another attempt may succeed although no setting and no permission is changed,
-    /// as [`may_pass`] does: a file that is missing may be there soon.
+    /// Returns whether another attempt may succeed although no setting and no permission is
+    /// changed, as [`may_pass`] does: a file that is missing may be there soon.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match &self.fault {
@@ -190,7 +190,7 @@ fn text(content: Vec<u8>) -> Result<String, FileError> {
 /// Returns whether there is a file at the path, of any kind.
 ///
 /// # Errors
-/// It cannot be told: a folder above it cannot be entered.
+/// This cannot be known: a folder above it cannot be entered.
 pub fn exists(path: &Path) -> Result<bool, FileError> {
     match std::fs::metadata(path).map_err(|error| FileError::of(path, error)) {
         Ok(_) => Ok(true),

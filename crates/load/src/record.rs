@@ -67,8 +67,8 @@ impl Record {
         self.histogram.value_at_quantile(share).min(self.histogram.max())
     }
 
-    /// Points of its distribution, each a share (0 to 1) of the times and the microseconds that they
-    /// do not exceed. They are evenly far from each other where the long times are: each step
+    /// Points of its distribution, each a share (0 to 1) of the times and the microseconds that
+    /// they do not exceed. They are evenly far from each other where the long times are: each step
     /// halves what is left.
     #[must_use]
     pub fn spread(&self) -> Vec<(f64, f64)> {

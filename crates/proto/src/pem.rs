@@ -5,8 +5,8 @@
 //! line break, or one was saved with a byte-order mark, an authority or a list of revoked
 //! certificates is then missing without a word.
 //!
-//! White space around lines, all three kinds of line break and byte-order marks are accepted, and so
-//! is text between blocks.
+//! White space around lines, all three kinds of line break and byte-order marks are accepted, and
+//! so is text between blocks.
 
 use std::fmt;
 
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_editors_and_systems_add_is_accepted() {
+    fn additions_of_editors_and_systems_are_accepted() {
         let indented = A.replace('\n', "\n  ");
         for (name, text) in [
             ("plain", format!("{A}{A}")),

@@ -36,7 +36,7 @@ pub trait AccessLog: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Access<'a> {
-    /// Who sent it: events of the same connection have the same handle.
+    /// The sender: events of the same connection have the same handle.
     pub subject: Subject,
     /// The method.
     pub method: &'a str,

@@ -17,7 +17,7 @@ use throng_proto::escape::Escaped;
 use crate::handle::Handle;
 use crate::panics::{Callback, Panics, guarded};
 
-/// Who caused an event: the connection, and the addresses that are known of it.
+/// The cause of an event: the connection, and the addresses that are known of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Subject {
@@ -59,7 +59,7 @@ pub enum Event<'a> {
     /// [`Reject`](crate::Reject), or a request broke HTTP or missed a deadline.
     #[non_exhaustive]
     Refused {
-        /// Who sent it.
+        /// The sender.
         subject: Subject,
         /// The path of the route, as it was given to the app, if one was found.
         route: Option<&'a str>,
@@ -72,7 +72,7 @@ pub enum Event<'a> {
     /// no trusted proxy, or its header was wrong or late.
     #[non_exhaustive]
     ProxyRefused {
-        /// Who connected: its address alone.
+        /// The client: its address alone.
         subject: Subject,
         /// The cause, and the remedy.
         reason: &'a str,
@@ -80,7 +80,7 @@ pub enum Event<'a> {
     /// The TLS handshake of a client failed, and its connection was closed.
     #[non_exhaustive]
     TlsRefused {
-        /// Who connected: the client's address alone. Of an IPv6 address the first 64 bits are
+        /// The client: its address alone. Of an IPv6 address the first 64 bits are
         /// known; a Unix socket has none.
         subject: Subject,
         /// The cause.
@@ -114,8 +114,8 @@ pub enum Event<'a> {
         /// The time until the next attempt.
         retry_in: Duration,
     },
-    /// A certificate that an authority has issued (`Tls::acme`) cannot be written. It is served from
-    /// memory, and would be lost with the process.
+    /// A certificate that an authority has issued (`Tls::acme`) cannot be written. It is served
+    /// from memory, and would be lost with the process.
     #[non_exhaustive]
     CertificateUnwritten {
         /// The cause.
@@ -126,7 +126,7 @@ pub enum Event<'a> {
     /// A client broke the WebSocket protocol, and its session was closed.
     #[non_exhaustive]
     ProtocolError {
-        /// Who broke it.
+        /// The client that broke it.
         subject: Subject,
         /// The path of its route.
         route: &'a str,
@@ -138,7 +138,7 @@ pub enum Event<'a> {
     /// A session or a stream of events was closed because its client reads too slowly.
     #[non_exhaustive]
     SlowConsumer {
-        /// Who reads too slowly.
+        /// The client that reads too slowly.
         subject: Subject,
         /// The path of its route.
         route: &'a str,

@@ -220,8 +220,10 @@ mod middleware;
 #[cfg(feature = "metrics")]
 mod observe;
 
+mod panic_notice;
 mod panics;
 pub mod process;
+mod readiness;
 mod running;
 mod server;
 mod service;
@@ -268,7 +270,6 @@ pub use filter::Filter;
 #[cfg(feature = "gzip")]
 pub use gzip::Gzip;
 pub use handle::Handle;
-pub use health::Readiness;
 #[cfg(feature = "tokio")]
 pub use http::OwnedRequest;
 pub use http::{BodyReader, BodyWriter, Responder};
@@ -278,6 +279,7 @@ pub use message::OwnedMessage;
 pub use middleware::{Middleware, Next, ThenFn};
 #[cfg(feature = "metrics")]
 pub use observe::Observer;
+pub use readiness::Readiness;
 pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};
 pub use server::Server;
 pub use shard::Shard;

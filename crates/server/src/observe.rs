@@ -14,9 +14,9 @@ use throng_http::{Request, Response};
 
 use crate::app::MetricsFn;
 use crate::cluster::Node;
-use crate::health::Readiness;
 use crate::panics::Panics;
 use crate::process;
+use crate::readiness::Readiness;
 use crate::stalls::Stalls;
 use crate::tls::Security;
 use crate::workers::Pool;

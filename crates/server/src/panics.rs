@@ -2,13 +2,7 @@
 //! others are reported and counted here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use throng_io::ConnId;
-
-use crate::events::{Event, Events, Subject};
-use crate::handle::Handle;
 
 /// A function that no connection answers for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,42 +73,4 @@ impl Panics {
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     // The payload is leaked: its `Drop` could panic.
     catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget).ok()
-}
-
-/// The way to report a panic of a route's future or job from any thread.
-#[derive(Debug)]
-pub(crate) struct Reporter {
-    pub(crate) path: Arc<str>,
-    pub(crate) events: Events,
-}
-
-/// A panic of a future or a job on its way to its connection. If that is gone, or the server, it is
-/// reported when this is dropped.
-#[derive(Debug)]
-pub(crate) struct PanicNotice {
-    reporter: Arc<Reporter>,
-    id: ConnId,
-    is_answered: bool,
-}
-
-impl PanicNotice {
-    pub(crate) fn new(reporter: &Arc<Reporter>, id: ConnId) -> Self {
-        Self { reporter: Arc::clone(reporter), id, is_answered: false }
-    }
-
-    /// Leaves the report to the caller.
-    pub(crate) fn answer(mut self) {
-        self.is_answered = true;
-    }
-}
-
-impl Drop for PanicNotice {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            let Reporter { path, events } = &*self.reporter;
-            events.panics().count(Callback::Late);
-            let subject = Subject { handle: Some(Handle::of(self.id)), ..Subject::default() };
-            events.report(Event::Panicked { subject, route: Some(path) });
-        }
-    }
 }

@@ -206,7 +206,7 @@ pub struct Record {
     pub planned_panics: u64,
     /// Members of each channel or pattern of each shard, as they should be.
     pub members: BTreeMap<(usize, String), BTreeSet<u32>>,
-    /// Those of them whose membership has not begun, with how often it is still to begin.
+    /// Members whose membership has not begun, with the times that it is still to begin.
     pub joining: BTreeMap<(usize, String), BTreeMap<u32, u32>>,
     /// Commands that the shards have not taken yet.
     pub commands: Vec<PendingCommand>,

@@ -391,7 +391,8 @@ impl Certificates {
         let mut default = Vec::new();
         let mut first_names = Vec::new();
         let unwritten = managed.and_then(|managed| managed.unwritten.certificate());
-        // One that is out of reach is an error: it must not be taken for missing, and ordered again.
+        // One that is out of reach is an error: it must not be taken for missing, and ordered
+        // again.
         let issued = match managed {
             Some(managed) if unwritten.is_none() && exists(&managed.file)? => Some(managed.files()),
             _ => None,

@@ -28,7 +28,7 @@ use crate::alert::Alert;
 pub use crate::capture::Secrets;
 use crate::capture::{CAPTURED, Capture, Captured, Secret};
 use crate::cipher::{Suite, Version};
-use crate::hello::may_have;
+use crate::fragments::may_have;
 use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{Direction, Session};
 

@@ -20,6 +20,7 @@ pub mod config;
 pub mod driver;
 mod error;
 mod files;
+mod fragments;
 pub mod handshake;
 mod hello;
 mod passthrough;

@@ -130,7 +130,7 @@ impl KeyType for Derived {
     }
 }
 
-/// Ends tickets with the certificate of their client: by a session that is resumed, nobody is
+/// Ends tickets with the certificate of their client: by a session that is resumed, no client is
 /// asked for a certificate again (RFC 8446 section 4.6.1).
 #[derive(Debug)]
 pub(crate) struct BoundTicketer {

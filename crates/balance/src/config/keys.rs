@@ -63,7 +63,8 @@ const STICKY: Kind = Kind::Tagged { words: &["none", "ip"], tags: &["cookie", "h
 #[rustfmt::skip]
 static KEYS: &[Key] = &[
     Key::new("listen", ADDRESSES, "127.0.0.1:8080",
-        "addresses and ports where clients connect; port 0 takes a free one; [::]:80 is IPv6 alone").at_start(),
+        "addresses and ports where clients connect; port 0 takes a free one; [::]:80 is IPv6 alone")
+        .at_start(),
     Key::new("shards", Kind::count(0, MAX_SHARDS as u64), "0",
         "event loops; 0 = one per usable CPU").at_start(),
     Key::new("descriptors", Kind::Word(&["auto", "shared", "per-shard"]), "auto",

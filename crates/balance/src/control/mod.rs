@@ -224,8 +224,8 @@ impl Balancer {
         self.inner.shards.addresses()
     }
 
-    /// Sets the address of the program's API for operators, as it was bound: no backend may have it,
-    /// or its clients would be operators.
+    /// Sets the address of the program's API for operators, as it was bound: no backend may have
+    /// it, or its clients would be operators.
     pub fn set_admin_address(&self, address: SocketAddr) {
         self.inner.lock().set_admin_address(address);
     }
@@ -517,7 +517,7 @@ impl Balancer {
     }
 }
 
-/// What a start needs before it listens.
+/// The parts that a start needs before it listens.
 struct Parts {
     config: Config,
     issuer: Issuer,

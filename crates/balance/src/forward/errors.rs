@@ -18,8 +18,8 @@ const RETRY_AFTER: HeaderName<'_> = HeaderName::literal("Retry-After");
 const SOON: HeaderValue<'_> = HeaderValue::literal("1");
 
 /// Appends an answer of the balancer: `text` is the reason ("the backend refused the connection"),
-/// as plain text in one line. A 429 or 503 has a Retry-After. For HEAD the body is left out, but its
-/// length is given.
+/// as plain text in one line. A 429 or 503 has a Retry-After. For HEAD the body is left out, but
+/// its length is given.
 pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client<'_>) {
     let mut head = ResponseHead::start(out, status, Status::new(status).reason());
     if let Ok(date) = HeaderValue::new(to.date) {

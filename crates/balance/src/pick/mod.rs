@@ -79,8 +79,8 @@ impl Picker {
 
 impl Picker {
     /// Returns the index of a backend that is [`Down`](State::Down), for a client without any
-    /// other: the one with the fewest connections refused in a row, among equals at random by share.
-    /// A verdict of down may be outdated.
+    /// other: the one with the fewest connections refused in a row, among equals at random by
+    /// share. A verdict of down may be outdated.
     pub fn pick_down(
         &mut self,
         configuration: &Configuration,
@@ -128,7 +128,7 @@ pub fn pick_by_key(
 
 /// Returns the default identity of a client: its IPv4 address, or the /64 network of its IPv6
 /// address, because a machine changes its address freely within it.
-/// With the key of a secret it is hashed, so that nobody can find addresses of one backend.
+/// With the key of a secret it is hashed, so that no client can find addresses of one backend.
 #[must_use]
 pub fn client_key(key: &CookieKey, client: IpAddr) -> u64 {
     let network = match client.to_canonical() {
@@ -152,7 +152,7 @@ pub(crate) fn has_candidate(configuration: &Configuration, usable: impl Fn(usize
     candidates(configuration, &usable).next().is_some()
 }
 
-/// What is open at all candidates, and their shares.
+/// The load open at all candidates, and their shares.
 #[derive(Clone, Copy)]
 struct Whole {
     wanted: Wanted,

@@ -8,8 +8,9 @@ use super::{Wanted, Whole, random};
 use crate::Backend;
 
 /// The first is the one whose turn it is, the second is drawn by share. The first wins a tie, so
-/// while little is open all is by share; two draws would leave a small share without its part, since
-/// it loses each comparison that it comes to while it has one open. One that loses keeps its turn.
+/// while little is open all is by share; two draws would leave a small share without its part,
+/// since it loses each comparison that it comes to while it has one open. One that loses keeps its
+/// turn.
 ///
 /// Two alone even out new clients, not existing ones: of four backends of which two are new, one
 /// pair in six is the two old ones, which would get back a sixth of the clients that a rebalance

@@ -97,7 +97,8 @@ proptest! {
         for _ in 0..3 {
             let mut counts = vec![0; weights.len()];
             for _ in 0..weights.iter().sum() {
-                counts[picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap()] += 1;
+                let tunnel = picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true);
+                counts[tunnel.unwrap()] += 1;
             }
             prop_assert_eq!(&counts, &weights);
         }

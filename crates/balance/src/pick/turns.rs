@@ -19,7 +19,7 @@ pub(super) struct Turns {
     turns: Vec<Turn>,
     /// The sum of all shares in the list.
     whole: i64,
-    /// What the last turn has cost.
+    /// The cost of the last turn.
     paid: i64,
 }
 

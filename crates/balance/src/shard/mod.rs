@@ -110,7 +110,7 @@ struct State {
     descriptors_for: usize,
     admission: Arc<Admission>,
     counted: KeyBySlot,
-    /// Who makes room for others.
+    /// The clients that make room for others.
     places: Places,
     /// Ids of requests that come without one, where that is asked for.
     ids: RequestIdSource,

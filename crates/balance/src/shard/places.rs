@@ -1,10 +1,10 @@
 //! Places: who makes room for the next client when all are taken, and who is refused with the
 //! reason.
 //!
-//! A client makes room that nobody waits for: first one that is between two requests, the longest
+//! A client that no one waits for makes room: first one that is between two requests, the longest
 //! first; then one that has not sent a whole request; then one that ended its stream some time ago.
-//! Where there is none, the new client has a place of the reserve for one request, whose answer says
-//! why.
+//! Where there is none, the new client has a place of the reserve for one request, whose answer
+//! says why.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -232,7 +232,8 @@ impl State {
         }
     }
 
-    /// Takes the client that is to make room, of all or of the address with this key, and counts it.
+    /// Takes the client that is to make room, of all or of the address with this key, and counts
+    /// it.
     fn take_dispensable(&mut self, full: Full, key: Option<AddressKey>) -> Option<ConnId> {
         let Self { places, conns, now, tick, metrics, .. } = self;
         let idle = |line: &mut Line| line.pop(*tick, |id, _| idle_standing(conns, id));
@@ -275,7 +276,8 @@ impl State {
     }
 
     /// Counts a client for the address that its PROXY header names. At the limit of that address,
-    /// another of its clients makes room; if there is none, the new one gets a place of the reserve.
+    /// another of its clients makes room; if there is none, the new one gets a place of the
+    /// reserve.
     pub(super) fn count_behind_proxy(&mut self, id: ConnId, address: IpAddr) {
         if self.trusts(address) || self.places.beyond(id).is_some() {
             return;

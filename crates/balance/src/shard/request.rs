@@ -17,8 +17,8 @@ use crate::forward;
 /// The bytes of a request that are kept for a retry; a longer request has only its first try.
 pub(super) const REPLAY_LIMIT: usize = 64 << 10;
 
-const LOOPED: &str = "this request has come through this balancer before: a backend of it, or of one \
-                      behind it, leads back to it";
+const LOOPED: &str = "this request has come through this balancer before: a backend of it, or \
+                      of one behind it, leads back to it";
 
 /// The peer of a client's connection.
 struct Peer<'a> {

@@ -646,11 +646,11 @@ fn the_connection_of_a_refused_upgrade_carries_no_other_request() {
     let balancer = Balancer::start(&[backend.address], Settings::default());
     let mut client = balancer.connect();
     client.send(&upgrade("/chat"));
-    let mut deaf = backend.accept();
-    deaf.head();
-    deaf.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+    let mut unresponsive = backend.accept();
+    unresponsive.head();
+    unresponsive.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
     assert!(client.answer().0.starts_with("HTTP/1.1 403 "));
-    assert!(deaf.is_at_end());
+    assert!(unresponsive.is_at_end());
     // The client's own connection goes on.
     client.send(GET);
     let mut server = backend.accept();
@@ -659,7 +659,7 @@ fn the_connection_of_a_refused_upgrade_carries_no_other_request() {
     assert_eq!(client.answer().1, "ok");
 }
 
-/// Of a backend that keeps connections and reads no more of them, which says nothing about others.
+/// The backend keeps its connections and reads no more of them.
 #[test]
 fn a_backend_whose_reused_connections_time_out_twice_loses_its_idle_ones() {
     const IDLE: usize = 4;

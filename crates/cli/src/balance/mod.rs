@@ -217,7 +217,7 @@ fn attend(
     Ok(())
 }
 
-/// What is due with files.
+/// The work that is due with files.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tick {
     /// SIGHUP came.
@@ -226,7 +226,7 @@ struct Tick {
     looks: bool,
 }
 
-/// What reads files while the balancer runs.
+/// The part that reads files while the balancer runs.
 struct Files {
     balancer: Balancer,
     reloader: Arc<Reloader>,

@@ -82,8 +82,8 @@ events! {
     CERTIFICATE_NOT_ISSUED = "certificate.not_issued", Error, process, ["reason", "retry_in"],
         "an authority has not issued a certificate (tls.acme); the old one stays in use";
     CERTIFICATE_UNWRITTEN = "certificate.unwritten", Error, process, ["reason", "retry_in"],
-        "a certificate that an authority has issued (tls.acme) is served, but cannot be written, and \
-         would be lost with the process";
+        "a certificate that an authority has issued (tls.acme) is served, but cannot be written, \
+         and would be lost with the process";
     STATUS = "status", Info, process,
         ["uptime", "connections", "max_connections", "accepted", "refused", "sessions", "channels",
          "tunnels", "requests", "backends_up", "backends", "lost", "memory_bytes", "descriptors",
@@ -156,7 +156,7 @@ events! {
         "a handler held up its event loop";
     CLUSTER_REFUSED = "cluster.refused", Warn, process, ["messages", "reason"],
         "so many messages were refused, or have waited for the cluster for too long, since the \
-         last such line: no member gets them, and their publishers are told";
+         last such line: no member gets them, and their publishers learn it";
     CLUSTER_UNKNOWN = "cluster.unknown", Warn, process, ["messages", "reason"],
         "so many messages were sent to the cluster, which has not answered, since the last such \
          line: members have got them or not";

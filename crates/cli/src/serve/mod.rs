@@ -327,7 +327,7 @@ fn wait(
     Ok(has_ended)
 }
 
-/// What is due with files.
+/// The work that is due with files.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tick {
     /// SIGHUP came.
@@ -336,7 +336,7 @@ struct Tick {
     looks: bool,
 }
 
-/// What reads files while the server runs.
+/// The part that reads files while the server runs.
 struct Files {
     running: Arc<Running>,
     reloader: Option<(Arc<Reloader>, PendingReloads)>,

@@ -1,4 +1,4 @@
-//! What `throng serve` has to say of its cluster: whether it serves, messages that it has lost, and
+//! The reports of `throng serve` on its cluster: whether it serves, messages that it has lost, and
 //! servers with other rules.
 
 use throng::Running;
@@ -102,7 +102,7 @@ impl Refusals {
             }
         };
         self.refused.look(cluster.refused(), &events::CLUSTER_REFUSED, &reason, help, log);
-        let help = "members may have got them or not: their publishers are told";
+        let help = "members may have got them or not: their publishers learn it";
         self.unknown.look(cluster.unknown(), &events::CLUSTER_UNKNOWN, &reason, help, log);
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{TIMEOUT, throng};
 
-/// What a command says of a mistake: its exit code and the line. A start that serves is ended.
+/// The answer of a command to a mistake: its exit code and the line. A start that serves is ended.
 fn answer(words: &[String]) -> (Option<i32>, String) {
     let mut command = throng();
     command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -268,7 +268,7 @@ fn clients_learn_of_an_end_that_redis_has_lost_and_replaced_while_no_server_foll
 }
 
 #[test]
-fn whoever_makes_positions_up_does_not_have_redis_asked_for_each() {
+fn positions_that_a_client_makes_up_do_not_have_redis_asked_for_each() {
     let Some(redis) = Redis::start("made-up", &[]) else { return };
     let [server, _] = servers(&redis);
     let mut member = join(&server, "/ws/log.a?since=");
@@ -645,7 +645,7 @@ fn an_event_stream_continues_on_another_server() {
 }
 
 #[test]
-fn a_server_waits_for_its_redis_and_tells_clients_of_the_cluster_until_it_comes() {
+fn a_server_waits_for_its_redis_and_refuses_clients_of_the_cluster_until_it_comes() {
     let Some(mut redis) = Redis::start("comes", &[]) else { return };
     let url = redis.url("");
     redis.kill();

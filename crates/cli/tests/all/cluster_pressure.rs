@@ -102,10 +102,10 @@ fn a_client_that_publishes_little_is_read_beside_one_that_publishes_more_than_re
 
 #[test]
 fn publishers_whose_accepted_messages_are_lost_are_closed_and_no_others() {
-    let Some(mut redis) = Redis::start("told", &[]) else { return };
+    let Some(mut redis) = Redis::start("closed", &[]) else { return };
     let server = start(&redis, &[]);
     let open = |target| Client::connect(server.addresses[0], target);
-    let told = |client: &mut Client| {
+    let assert_closed = |client: &mut Client| {
         let Got::Close(code, reason) = client.next() else { panic!("not closed") };
         assert_eq!(
             (code, &*reason),
@@ -128,7 +128,7 @@ fn publishers_whose_accepted_messages_are_lost_are_closed_and_no_others() {
     // Of the channels that work none is concerned.
     other.send_text("taken");
     assert!(matches!(reader.next(), Got::Text(text) if text == "taken"));
-    told(&mut writer);
+    assert_closed(&mut writer);
     assert_eq!(figures(&server)["cluster"]["unknown"], 0);
     eventually("all are counted", || figures(&server)["cluster"]["refused"] == 300);
     redis.ask("CONFIG SET maxmemory 0");
@@ -143,7 +143,7 @@ fn publishers_whose_accepted_messages_are_lost_are_closed_and_no_others() {
     redis.kill();
     eventually("the server knows", || figures(&server)["cluster"]["up"] == false);
     writer.send_text("lost");
-    told(&mut writer);
+    assert_closed(&mut writer);
 }
 
 #[test]

@@ -47,11 +47,12 @@ pub(super) struct Tagged {
     pub(super) number: u64,
     /// Whether the time begins again for which the channel's history is kept.
     pub(super) refreshes: bool,
-    /// What recognizes it if it was delivered without a place, so that one node gives it a place.
+    /// The key that recognizes it if it was delivered without a place, so that one node gives it a
+    /// place.
     pub(super) mark: Option<String>,
     /// The subscriptions that were asked for before it.
     pub(super) after: u64,
-    /// Who learns what becomes of it.
+    /// The listener for its outcome.
     pub(super) ticket: Ticket,
 }
 

@@ -311,7 +311,7 @@ impl Bus {
     /// Accepts a publication; `None`: it is refused, and its ticket says nothing. A `publisher`, of
     /// any number, waits for [capacity](Self::await_capacity) when it has used its share of the
     /// memory, and may use what is reserved for such. If what was accepted is lost,
-    /// [`Members::unpublished`] tells that of the ticket.
+    /// [`Members::unpublished`] reports the outcome of the ticket.
     #[must_use]
     pub fn publish_by(
         &self,

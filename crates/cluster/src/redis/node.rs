@@ -133,7 +133,7 @@ pub(super) struct Node {
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
-    /// What publishers are to learn.
+    /// The losses that publishers are to learn of.
     losses: Losses,
     /// For what the channels hold.
     budget: Budget,

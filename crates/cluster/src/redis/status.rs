@@ -52,7 +52,7 @@ struct Part {
     is_used: AtomicBool,
     /// Whether something is behind, so that an answer need not take the lock to say it is not.
     is_behind: AtomicBool,
-    troubles: Mutex<Troubles>,
+    problems: Mutex<Problems>,
     channels: AtomicU64,
     /// Nodes whose rules for channels are others.
     differing: Mutex<Vec<String>>,
@@ -61,9 +61,9 @@ struct Part {
 /// Since when something is the case, and why.
 type Trouble = Option<(Instant, String)>;
 
-/// What is wrong with a part.
+/// The problems of a part.
 #[derive(Debug, Default)]
-struct Troubles {
+struct Problems {
     /// It delivers nothing.
     down: Trouble,
     /// It does not take what is published, though it delivers.
@@ -140,7 +140,7 @@ impl Status {
             was_up: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
-            troubles: Mutex::default(),
+            problems: Mutex::default(),
             channels: AtomicU64::new(0),
             differing: Mutex::default(),
         };
@@ -161,14 +161,14 @@ impl Status {
     /// Returns for how long a part of the broker has delivered nothing, and why.
     #[must_use]
     pub fn down(&self) -> Option<(Duration, String)> {
-        self.longest(|troubles| troubles.down.as_ref())
+        self.longest(|problems| problems.down.as_ref())
     }
 
     /// Returns the state of the broker: the one judgement of it, for all who ask.
     #[must_use]
     pub fn health(&self) -> Health {
-        let troubles = self.longest(|troubles| troubles.down.as_ref().or(troubles.behind.as_ref()));
-        match troubles {
+        let problems = self.longest(|problems| problems.down.as_ref().or(problems.behind.as_ref()));
+        match problems {
             None => Health::Up,
             Some((time, why)) if self.was_linked() => Health::Degraded(time, why),
             Some((time, why)) => Health::Unlinked(time, why),
@@ -185,12 +185,12 @@ impl Status {
         self.parts[usize::from(part)].was_up.load(Ordering::Relaxed)
     }
 
-    /// Returns since when parts have such a trouble, and why.
+    /// Returns since when parts have such a problem, and why.
     fn longest(
         &self,
-        trouble: fn(&Troubles) -> Option<&(Instant, String)>,
+        problem: fn(&Problems) -> Option<&(Instant, String)>,
     ) -> Option<(Duration, String)> {
-        let all = self.parts.iter().filter_map(|part| part.trouble(trouble));
+        let all = self.parts.iter().filter_map(|part| part.problem(problem));
         let all: Vec<_> = all.collect();
         let since = all.iter().map(|(since, _)| *since).min()?;
         Some((since.elapsed(), self.explain(all.into_iter().map(|(_, why)| why).collect())))
@@ -328,17 +328,17 @@ impl Part {
         self.up.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Troubles> {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Problems> {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns since when it has such a trouble, and why, with its name.
-    fn trouble(
+    /// Returns since when it has such a problem, and why, with its name.
+    fn problem(
         &self,
-        trouble: fn(&Troubles) -> Option<&(Instant, String)>,
+        problem: fn(&Problems) -> Option<&(Instant, String)>,
     ) -> Option<(Instant, String)> {
-        let troubles = self.lock();
-        let (since, why) = trouble(&troubles)?;
+        let problems = self.lock();
+        let (since, why) = problem(&problems)?;
         let why = match &self.name {
             Some(name) => format!("{name}: {why}"),
             None => why.clone(),
@@ -348,9 +348,9 @@ impl Part {
 }
 
 /// Keeps the time at which it began.
-fn note(trouble: &mut Trouble, why: &str) {
-    let since = trouble.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-    *trouble = Some((since, why.to_owned()));
+fn note(problem: &mut Trouble, why: &str) {
+    let since = problem.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+    *problem = Some((since, why.to_owned()));
 }
 
 #[cfg(test)]

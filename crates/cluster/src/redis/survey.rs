@@ -256,7 +256,8 @@ impl Node {
         }
     }
 
-    /// Notes that a publication has an outcome: the receivers of one that was published are counted.
+    /// Notes that a publication has an outcome: the receivers of one that was published are
+    /// counted.
     pub(super) fn count_receivers(&mut self, number: u64, outcome: PublishOutcome) {
         let Some(one) = self.survey.unpublished.remove(&number) else { return };
         match outcome {

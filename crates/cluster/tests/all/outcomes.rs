@@ -14,17 +14,17 @@ use throng_cluster::{
 };
 use throng_testkit::{Redis, eventually};
 
-/// Members that note what publishers are told.
+/// Members that note what publishers learn.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<HashMap<u64, Vec<Unpublished>>>>);
+struct Noted(Arc<Mutex<HashMap<u64, Vec<Unpublished>>>>);
 
-impl Told {
+impl Noted {
     fn of(&self, publisher: u64) -> Vec<Unpublished> {
         self.0.lock().unwrap().get(&publisher).cloned().unwrap_or_default()
     }
 }
 
-impl Members for Told {
+impl Members for Noted {
     fn begin(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>, _: bool) {}
     fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
     fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {}
@@ -71,11 +71,11 @@ fn settings(redis: &Redis) -> Settings {
     Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 }
 }
 
-fn node(redis: &Redis) -> (Bus, Told) {
+fn node(redis: &Redis) -> (Bus, Noted) {
     let (bus, starter) = Bus::new(settings(redis)).unwrap();
-    let told = Told::default();
-    starter.start(told.clone()).unwrap();
-    (bus, told)
+    let noted = Noted::default();
+    starter.start(noted.clone()).unwrap();
+    (bus, noted)
 }
 
 /// A message, with a history or without.
@@ -87,16 +87,16 @@ fn message(channel: &str, has_history: bool, while_down: WhileDown) -> Outgoing 
     Outgoing { channel: channel.into(), envelope: envelope.into(), keep, while_down }
 }
 
-fn sum(told: &[Unpublished]) -> (u64, u64) {
-    let refused = told.iter().map(|lost| lost.refused).sum();
-    (refused, told.iter().map(|lost| lost.unknown).sum())
+fn sum(noted: &[Unpublished]) -> (u64, u64) {
+    let refused = noted.iter().map(|lost| lost.refused).sum();
+    (refused, noted.iter().map(|lost| lost.unknown).sum())
 }
 
 #[test]
-fn publishers_to_a_full_server_are_told_and_others_are_not_concerned() {
+fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
     const MESSAGES: usize = 600;
     let Some(redis) = Redis::start("full", &[]) else { return };
-    let (bus, told) = node(&redis);
+    let (bus, noted) = node(&redis);
     assert_eq!(bus.status().health(), Health::Up);
     redis.ask("CONFIG SET maxmemory 1");
     let (kept, plain) = (Outcomes::default(), Outcomes::default());
@@ -122,10 +122,10 @@ fn publishers_to_a_full_server_are_told_and_others_are_not_concerned() {
     }
     assert_eq!(*kept.all(), [], "they wait for five seconds");
     eventually("all are refused", || kept.count(PublishOutcome::Refused) == MESSAGES);
-    eventually("the publisher knows", || sum(&told.of(1)) == (MESSAGES as u64, 0));
+    eventually("the publisher knows", || sum(&noted.of(1)) == (MESSAGES as u64, 0));
     // Of many at a time it learns once.
-    assert!(told.of(1).len() < MESSAGES / 10, "{}", told.of(1).len());
-    assert!(told.of(2).is_empty());
+    assert!(noted.of(1).len() < MESSAGES / 10, "{}", noted.of(1).len());
+    assert!(noted.of(2).is_empty());
     let status = bus.status().snapshot();
     assert!(status.refused >= before.refused + MESSAGES as u64 && status.unknown == 0);
     assert!(status.is_up && is_degraded(), "it may be full still");
@@ -138,9 +138,9 @@ fn publishers_to_a_full_server_are_told_and_others_are_not_concerned() {
 }
 
 #[test]
-fn what_a_server_has_not_answered_is_unknown_and_may_arrive() {
+fn publications_that_a_server_has_not_answered_are_unknown_and_may_arrive() {
     let Some(redis) = Redis::start("silent", &[]) else { return };
-    let ((bus, told), (other, _)) = (node(&redis), node(&redis));
+    let ((bus, noted), (other, _)) = (node(&redis), node(&redis));
     let outcomes = Outcomes::default();
     redis.signal("-STOP");
     let publish = |has_history| {
@@ -155,7 +155,7 @@ fn what_a_server_has_not_answered_is_unknown_and_may_arrive() {
     (0..2).for_each(|_| publish(true));
     publish(false);
     eventually("all have an outcome", || outcomes.all().len() == 4);
-    assert_eq!(sum(&told.of(1)), (3, 1));
+    assert_eq!(sum(&noted.of(1)), (3, 1));
     let status = bus.status().snapshot();
     assert_eq!((status.refused, status.unknown, status.published), (3, 1, 0));
     assert_eq!(other.status().snapshot().unknown, 1);
@@ -165,17 +165,17 @@ fn what_a_server_has_not_answered_is_unknown_and_may_arrive() {
 }
 
 #[test]
-fn a_server_that_comes_later_is_found_and_who_published_before_is_told() {
+fn a_server_that_comes_later_is_found_and_publishers_before_it_learn_of_their_loss() {
     let Some(mut redis) = Redis::start("later", &[]) else { return };
     redis.kill();
     let (bus, starter) = Bus::new(settings(&redis)).unwrap();
-    let error = starter.start(Told::default()).unwrap_err();
+    let error = starter.start(Noted::default()).unwrap_err();
     assert!(!error.is_lasting(), "{error}");
     drop(bus);
 
     let (bus, starter) = Bus::new(settings(&redis)).unwrap();
-    let told = Told::default();
-    starter.start_or_wait(told.clone()).unwrap();
+    let noted = Noted::default();
+    starter.start_or_wait(noted.clone()).unwrap();
     assert!(matches!(bus.status().health(), Health::Unlinked(..)) && !bus.was_linked("a"));
     assert!(!bus.publish(message("a", false, WhileDown::Refuse)));
     let outcomes = Outcomes::default();
@@ -183,7 +183,7 @@ fn a_server_that_comes_later_is_found_and_who_published_before_is_told() {
         let outgoing = message("a", has_history, WhileDown::Buffer);
         assert!(bus.publish_by(outgoing, Some(7), outcomes.ticket(7)).is_some());
     }
-    eventually("they are told", || sum(&told.of(7)) == (2, 0));
+    eventually("they learn it", || sum(&noted.of(7)) == (2, 0));
     assert_eq!(outcomes.count(PublishOutcome::Refused), 2);
     redis.run();
     eventually("it is found", || bus.status().health() == Health::Up);
@@ -199,7 +199,7 @@ fn a_password_that_is_wrong_is_an_error_at_the_start_and_one_that_comes_later_is
     let Some(redis) = Redis::start("locked", &["--requirepass", "secret"]) else { return };
     let start = |url| -> Result<Bus, StartError> {
         let (bus, starter) = Bus::new(Settings { url, ..settings(&redis) })?;
-        starter.start_or_wait(Told::default()).map(|()| bus)
+        starter.start_or_wait(Noted::default()).map(|()| bus)
     };
     let error = start(redis.url(":wrong@")).unwrap_err();
     assert!(error.is_lasting() && error.to_string().contains("password"), "{error}");

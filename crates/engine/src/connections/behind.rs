@@ -81,8 +81,8 @@ impl Connections {
         }
     }
 
-    /// Begins the closing handshake of a session that gets no more publications: what waits for them
-    /// is sent without them.
+    /// Begins the closing handshake of a session that gets no more publications: what waits for
+    /// them is sent without them.
     pub(crate) fn close_at_once(&mut self, id: ConnId, code: u16, reason: &str) {
         while self.is_held_behind(id) {
             self.release_behind(id);

@@ -56,7 +56,7 @@ pub trait Relay: Any + Debug + Send + Sync {
     fn present(&self, presence: CarriedPresence<'_>);
 }
 
-/// What becomes of a publication that a broker carries: known once the broker has answered, or has
+/// The outcome of a publication that a broker carries: known once the broker has answered, or has
 /// not for too long.
 pub trait Carried: Debug + Send + Sync {
     /// Returns the outcome, if it is known.

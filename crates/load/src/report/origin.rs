@@ -1,4 +1,5 @@
-//! Where and when a run was made, and with what, so that its figures can be told from others.
+//! Where and when a run was made, and with what, so that its figures can be distinguished from
+//! others.
 
 use std::time::SystemTime;
 

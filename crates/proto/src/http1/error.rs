@@ -124,8 +124,8 @@ impl Error {
                 "the request line must be: method, space, target, space, version"
             }
             Self::BadTarget => {
-                "the request target has a character that it cannot have, such as #, or a form that is not \
-                 for this method"
+                "the request target has a character that it cannot have, such as #, or a form \
+                 that is not for this method"
             }
             Self::BadStatusLine => "the status line must be: version, space, three digits, reason",
             Self::BadVersion => "the version must be written HTTP/1.1 or HTTP/1.0",

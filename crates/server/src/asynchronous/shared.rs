@@ -14,7 +14,7 @@ use throng_io::ConnId;
 use super::wakers::WakerSet;
 use crate::hub::Hub;
 use crate::message::OwnedMessage;
-use crate::panics::{PanicNotice, Reporter};
+use crate::panic_notice::{PanicNotice, Reporter};
 
 /// Bytes that a queued message or command counts besides its payload, so that the byte limits bound
 /// the number of empty ones, too.

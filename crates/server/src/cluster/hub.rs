@@ -192,8 +192,8 @@ impl ClusterHub {
 
     /// Returns the numbers of servers that live and whose rules for channels are others, as 16
     /// hexadecimal digits: channels have a history there and not here, or another one, or end at
-    /// their server. Of many it is some. Such servers are there while rules are changed on one after
-    /// the other; members of channels get all messages meanwhile.
+    /// their server. Of many it is some. Such servers are there while rules are changed on one
+    /// after the other; members of channels get all messages meanwhile.
     #[must_use]
     pub fn differing(&self) -> Vec<String> {
         self.relay.bus.status().differing()
@@ -431,9 +431,9 @@ impl ClusterHub {
     /// In a channel of local scope it is the number of subscriptions on this server.
     ///
     /// # Errors
-    /// (Of the answer.) [`ClusterError::Refused`], or [`ClusterError::Busy`] since too many questions
-    /// wait: it is not published. [`ClusterError::Unknown`]: it was sent, and may be published. Any
-    /// other one: it is published, and not counted.
+    /// (Of the answer.) [`ClusterError::Refused`], or [`ClusterError::Busy`] since too many
+    /// questions wait: it is not published. [`ClusterError::Unknown`]: it was sent, and may be
+    /// published. Any other one: it is published, and not counted.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -19,7 +19,7 @@ use throng_engine::{ChannelPattern, Relay, Remote, SettingError};
 
 use crate::error::{Error, Result};
 use crate::events::Events;
-use crate::health::Readiness;
+use crate::readiness::Readiness;
 use relay::{ClusterRelay, ToShards};
 
 /// Channels that span processes; see [`Server::cluster`](crate::Server::cluster).
@@ -91,8 +91,8 @@ impl Cluster {
         self
     }
 
-    /// Sets whether [`Bound::spawn`](crate::Bound::spawn) and [`Bound::run`](crate::Bound::run) fail
-    /// while the broker cannot be reached. Without it a server starts: it is
+    /// Sets whether [`Bound::spawn`](crate::Bound::spawn) and [`Bound::run`](crate::Bound::run)
+    /// fail while the broker cannot be reached. Without it a server starts: it is
     /// [not ready](Readiness::NotReady) until a broker of it is there, and goes on trying. What
     /// does not end by itself, such as a wrong password, a missing right, or a server of another
     /// kind, is an error in any case. Default: false.

@@ -6,7 +6,7 @@ use throng_engine::{Relay, Remote};
 
 use crate::error::Result;
 use crate::events::Events;
-use crate::health::Readiness;
+use crate::readiness::Readiness;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setting(());

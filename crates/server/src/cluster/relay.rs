@@ -180,7 +180,7 @@ impl Relay for ClusterRelay {
     }
 }
 
-/// What becomes of a publication on its way to the broker.
+/// The outcome of a publication to the broker.
 #[derive(Debug, Default)]
 struct Way {
     state: Mutex<(Option<CarriedOutcome>, bool)>,

@@ -21,7 +21,7 @@ use throng_http::{Reject, Request, Response};
 use self::exchange::Exchange;
 use crate::accept::AnyAccept;
 use crate::access::Entry;
-use crate::panics::PanicNotice;
+use crate::panic_notice::PanicNotice;
 
 /// A handler of requests that answers at once.
 pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;

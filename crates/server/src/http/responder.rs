@@ -14,7 +14,7 @@ use throng_io::ConnId;
 use super::ExchangeEvent;
 use super::writer::{BodyWriter, body};
 use crate::accept::AnyAccept;
-use crate::panics::{PanicNotice, Reporter};
+use crate::panic_notice::{PanicNotice, Reporter};
 
 /// Answers one request, now or later, from any thread.
 ///

@@ -33,7 +33,7 @@ use crate::io_backend::IoBackend;
 use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
-use crate::panics::Reporter;
+use crate::panic_notice::Reporter;
 use crate::running::{Addresses, Bound, Shards};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
@@ -97,8 +97,9 @@ impl Server {
     }
 
     /// Does everything that [`bind`](Self::bind) does but listen and connect: beyond
-    /// [`check`](Self::check), which a running server can call as well, it asks whether descriptors,
-    /// CPUs and files allow a start of this process. What it makes to find out, it removes.
+    /// [`check`](Self::check), which a running server can call as well, it asks whether
+    /// descriptors, CPUs and files allow a start of this process. What it makes to find out, it
+    /// removes.
     ///
     /// # Errors
     /// As for [`bind`](Self::bind).
@@ -465,7 +466,7 @@ struct Plan {
     shards: usize,
     tables: Decision,
     max_connections: usize,
-    /// How it came about that there are so many.
+    /// The reason for this number.
     capacity: Option<String>,
     placement: Option<Placement>,
 }

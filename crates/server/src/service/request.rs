@@ -15,13 +15,14 @@ use super::{BoundRoute, ShardService, Shared};
 use crate::app::{Action, StreamingFn};
 use crate::cluster::Guard;
 use crate::events::{Event, Subject};
-use crate::health::{Readiness, live};
+use crate::health::live;
 use crate::http::exchange::Exchange;
 use crate::http::{ClientGuard, Responder, reader};
 use crate::middleware::Pending;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
-use crate::panics::PanicNotice;
+use crate::panic_notice::PanicNotice;
+use crate::readiness::Readiness;
 use crate::tls;
 use crate::workers::BlockingJob;
 

@@ -6,8 +6,8 @@ use throng_proto::{http1, sse};
 
 use super::ShardService;
 use crate::app::ChannelFn;
-use crate::health::RETRY_AFTER;
 use crate::middleware::Pending;
+use crate::readiness::RETRY_AFTER;
 use crate::topic::{EventStream, Topic};
 
 impl ShardService {

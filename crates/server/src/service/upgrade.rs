@@ -13,11 +13,11 @@ use super::request::{Routed, responder_of};
 use super::{SWITCHING_PROTOCOLS, ShardService, Shared};
 use crate::accept::{AnyAccept, ResponseHeaders};
 use crate::app::Action;
-use crate::health::RETRY_AFTER;
 #[cfg(feature = "tokio")]
 use crate::http::OwnedRequest;
 use crate::http::exchange::{Exchange, PendingUpgrade};
 use crate::http::{ExchangeEvent, MovedUpgrade};
+use crate::readiness::RETRY_AFTER;
 use crate::shard::shard_of;
 use crate::tls::Security;
 use crate::workers::BlockingJob;

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use throng_engine::workers::Workers;
 
-use crate::panics::Reporter;
+use crate::panic_notice::Reporter;
 
 pub(crate) use blocking::BlockingJob;
 pub use replies::Replies;

@@ -17,7 +17,7 @@ use std::any::Any;
 
 use throng_io::Instant;
 
-use crate::panics::PanicNotice;
+use crate::panic_notice::PanicNotice;
 
 #[cfg(feature = "tokio")]
 pub(crate) use closures::Callbacks;

@@ -7,7 +7,7 @@ use throng_engine::{EndReason, Fault, Remote};
 use throng_io::ConnId;
 
 use super::{SessionEvent, Socket};
-use crate::panics::{PanicNotice, Reporter};
+use crate::panic_notice::{PanicNotice, Reporter};
 
 /// Runs on the shard after a job.
 pub(super) type ContinuationFn<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;

@@ -140,8 +140,8 @@ impl<'a, D> Socket<'a, D> {
 
     /// Joins the channel of exactly this name, in which `*` and `>` are characters like any other:
     /// it gets what is published from this call on, and nothing of what was published before, also
-    /// by this callback. False if it had joined before. Costs 12 bytes while it lasts, and ends with
-    /// the session. A connection gets a message once, however many of its subscriptions match.
+    /// by this callback. False if it had joined before. Costs 12 bytes while it lasts, and ends
+    /// with the session. A connection gets a message once, however many of its subscriptions match.
     ///
     /// A name that is made of a user's text should be checked with
     /// [`is_channel_token`](crate::is_channel_token), so that a dot makes no other channel of it.

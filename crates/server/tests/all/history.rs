@@ -55,7 +55,7 @@ fn text(client: &mut Client) -> String {
     }
 }
 
-/// What a text says before its first space, without a tag at the end.
+/// The part of a text before its first space, without a tag at the end.
 fn without_tag(text: &str) -> String {
     let (place, rest) = text.split_once(' ').unwrap_or((text, ""));
     let separator = if rest.is_empty() { "" } else { " " };

@@ -327,7 +327,8 @@ impl Worker {
         self.report_failure(&reason, retry_in);
     }
 
-    /// Writes a certificate that is held, and orders one if that is due. Returns when to look again.
+    /// Writes a certificate that is held, and orders one if that is due. Returns when to look
+    /// again.
     async fn attend(&mut self) -> Result<SystemTime, Failure> {
         // That of an earlier attempt has been waited for.
         self.http.take_retry_after();

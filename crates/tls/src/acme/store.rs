@@ -1,8 +1,8 @@
 //! The files that outlive the process: the account, and the certificate with its private key. Only
 //! the server's user can read them, and each is replaced as a whole.
 //!
-//! A disk that is full is no mistake: what cannot be written for that reason stays in memory, and is
-//! written once there is room. So [`Store::open`] passes it over, and who orders tries the write
+//! A disk that is full is no mistake: what cannot be written for that reason stays in memory, and
+//! is written once there is room. So [`Store::open`] passes it over, and who orders tries the write
 //! first: [`Store::try_room`].
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};

@@ -78,8 +78,8 @@ impl Core {
 
     /// Returns whether the tunnels of a dead backend may be closed: at least half of the backends
     /// are up, and pass their checks. Where all fail for one reason, such as a broker that is away,
-    /// their clients have nowhere to go; the first of them to fall is told from one that is dead
-    /// alone by the checks that the others have failed since.
+    /// their clients have nowhere to go; the first of them to fall is distinguished from one that
+    /// is dead alone by the checks that the others have failed since.
     pub(super) fn may_close(&self, place: usize) -> bool {
         self.half_are(Some(place), |entry| entry.failed_checks == 0)
     }

@@ -261,7 +261,8 @@ fn own_answers_name_the_reason() {
     assert_eq!(
         said(502, &LAST),
         format!(
-            "HTTP/1.1 502 Bad Gateway\r\nDate: {DATE}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+            "HTTP/1.1 502 Bad Gateway\r\nDate: {DATE}\r\n\
+             Content-Type: text/plain; charset=utf-8\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{text}\n",
             text.len() + 1
         )

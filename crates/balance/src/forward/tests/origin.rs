@@ -45,7 +45,8 @@ fn rfc7239_6_an_ipv6_address_is_in_brackets_and_quotes() {
     let hop = Hop { scheme: Scheme::Https, ..hop("2001:db8::1", false) };
     assert_eq!(
         forwarded_by(head, &hop),
-        "GET / HTTP/1.1\r\nHost: backend\r\nX-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https\r\n\
+        "GET / HTTP/1.1\r\nHost: backend\r\nX-Forwarded-For: 2001:db8::1\r\n\
+         X-Forwarded-Proto: https\r\n\
          Forwarded: for=\"[2001:db8::1]\";proto=https\r\n\r\n"
     );
     let mapped = Hop { peer: ip("::ffff:192.0.2.7"), ..hop };

@@ -85,7 +85,8 @@ fn connection_cannot_strip_what_the_backend_relies_on() {
 fn rfc8586_2_a_request_that_comes_again_is_known_by_the_id_that_nothing_removes() {
     let dropped = ["CDN-Loop".to_owned()];
     let hop = Hop { dropped: &dropped, ..hop("192.0.2.1", false) };
-    let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: CDN-Loop\r\nCDN-Loop: one; x=\"a, own\"\r\n\
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: CDN-Loop\r\n\
+         CDN-Loop: one; x=\"a, own\"\r\n\
         CDN_Loop: two\r\n\r\n";
     let text = written(head, &hop);
     assert_eq!(lines_of(&text, "CDN-Loop"), ["CDN-Loop: one; x=\"a, own\"", "CDN-Loop: own"]);

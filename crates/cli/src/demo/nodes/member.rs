@@ -228,8 +228,8 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Takes a message: its offset and tag, and what [`send_next`](Self::send_next) wrote, or anything
-    /// from a client that joined by hand.
+    /// Takes a message: its offset and tag, and what [`send_next`](Self::send_next) wrote, or
+    /// anything from a client that joined by hand.
     fn on_message(&mut self, text: &str) {
         let Some((place, rest)) = text.split_once(' ') else { return };
         let Some((offset, tag)) = place.split_once(':') else { return };

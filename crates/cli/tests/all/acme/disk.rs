@@ -1,5 +1,5 @@
-//! A disk that is full before an order, during it, and after it: a file system in memory, in a mount
-//! namespace of the server's own.
+//! A disk that is full before an order, during it, and after it: a file system in memory, in a
+//! mount namespace of the server's own.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -271,7 +271,7 @@ fn the_addresses_of_the_balancer_itself_are_no_backends() {
 }
 
 #[test]
-fn what_a_proxy_passes_on_reaches_the_admin_api_with_a_token_only() {
+fn requests_that_a_proxy_passes_on_reach_the_admin_api_with_a_token_only() {
     let balancer = Balancer::before(&[nowhere()], &[]);
     let token = File::new("proxied-token", TOKEN);
     let guarded =

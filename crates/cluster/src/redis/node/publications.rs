@@ -177,8 +177,8 @@ impl Node {
         self.own.status.set_behind(self.own.part, None);
     }
 
-    /// Counts a publication that has an outcome, frees its memory, and tells those who wait for it.
-    /// [`tell_losses`](Self::tell_losses) is to follow.
+    /// Counts a publication that has an outcome, frees its memory, and reports it to those who wait
+    /// for it. [`tell_losses`](Self::tell_losses) is to follow.
     fn settle_one(&mut self, mut pending: Pending<Tagged>, outcome: PublishOutcome) {
         let counters = self.own.counters();
         let counter = match outcome {
@@ -196,7 +196,7 @@ impl Node {
         }
     }
 
-    /// Tells publishers what they have lost.
+    /// Reports to publishers what they have lost.
     fn tell_losses(&mut self) {
         for (publisher, lost) in self.losses.take() {
             self.members.borrow_mut().unpublished(publisher, lost);

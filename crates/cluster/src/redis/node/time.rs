@@ -50,7 +50,7 @@ impl Node {
     }
 
     /// Asks where a channel ends, for a client that may be ahead of this node; a second after the
-    /// last answer at the earliest, as whoever makes positions up is always ahead.
+    /// last answer at the earliest, as a client that makes positions up is always ahead.
     pub(super) fn check(&mut self, name: Arc<str>) {
         let now = self.now();
         let Some(channel) = self.channels.get_mut(&name) else { return };

@@ -158,7 +158,7 @@ impl Stripe {
         let top = ring.position(*epoch);
         // One without a tag is unproven whatever the answer.
         let proven = since.position().filter(|since| since.tag.is_some());
-        // So that whoever makes positions up does not have the broker asked for each.
+        // So that a client that makes positions up does not have the broker asked for each.
         let is_old = now.since(*answered) >= ANSWER_LASTS;
         let is_beyond = |since: Position| match since.epoch == *epoch {
             true => since.offset > top.offset,

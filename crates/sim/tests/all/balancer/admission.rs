@@ -35,7 +35,7 @@ fn answer(script: &mut Script, client: PeerId, backend: &mut Option<PeerId>) {
     assert!(script.receive_text(client).starts_with("HTTP/1.1 200 "));
 }
 
-/// Of many idle clients the one that has been idle for longest goes, however often it was served.
+/// The client that has been idle for longest goes first, however often it was served.
 #[test]
 fn idle_clients_make_room_the_longest_first() {
     let mut script = full(100);
