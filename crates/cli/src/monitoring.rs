@@ -391,15 +391,14 @@ const HEIGHT: usize = 7;
 /// for each metric.
 pub(crate) fn dashboard() -> Value {
     let mut panels: Vec<Value> = QUESTIONS.iter().map(question).collect();
-    let mut y = arrange(&mut panels, 0);
-    for (title, families) in catalogue() {
+    let below = arrange(&mut panels, 0);
+    for (y, (title, families)) in (below..).zip(catalogue()) {
         let place = json!({ "x": 0, "y": y, "w": 24, "h": 1 });
         let mut inner: Vec<Value> = families.iter().map(panel).collect();
         arrange(&mut inner, y + 1);
         panels.push(json!({
             "type": "row", "title": title, "collapsed": true, "gridPos": place, "panels": inner,
         }));
-        y += 1;
     }
     let mut id = 0;
     for panel in &mut panels {

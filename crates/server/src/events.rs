@@ -469,15 +469,13 @@ fn trace(event: &Event<'_>) {
     }
 }
 
+/// A field of a subject.
+#[cfg(feature = "tracing")]
+type Shown<T> = Option<tracing::field::DisplayValue<T>>;
+
 /// The fields of a subject.
 #[cfg(feature = "tracing")]
-fn shown(
-    subject: &Subject,
-) -> (
-    Option<tracing::field::DisplayValue<Handle>>,
-    Option<tracing::field::DisplayValue<IpAddr>>,
-    Option<tracing::field::DisplayValue<SocketAddr>>,
-) {
+fn shown(subject: &Subject) -> (Shown<Handle>, Shown<IpAddr>, Shown<SocketAddr>) {
     use tracing::field::display;
     (subject.handle.map(display), subject.client.map(display), subject.peer.map(display))
 }

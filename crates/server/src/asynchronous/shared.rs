@@ -102,9 +102,9 @@ struct State {
     incoming: VecDeque<OwnedMessage>,
     incoming_bytes: usize,
     /// Messages that are being processed.
-    running: usize,
+    running: u32,
     /// Tasks that process messages.
-    pumps: usize,
+    pumps: u32,
     outgoing: VecDeque<Command>,
     outgoing_bytes: usize,
     /// The waker of the future that waits for a message.
@@ -147,7 +147,7 @@ impl State {
     /// whether the shard must be notified.
     #[must_use = "the caller must notify the shard"]
     fn resume(&mut self, window: &Window) -> bool {
-        let has_room = self.incoming.len() + self.running <= window.resume_at
+        let has_room = self.incoming.len() + self.running as usize <= window.resume_at
             && self.incoming_bytes <= window.receive / 2;
         if !self.stopped || !has_room {
             return false;
@@ -222,11 +222,11 @@ impl Shared {
         }
         state.incoming_bytes += message.as_bytes().len() + OVERHEAD;
         state.incoming.push_back(message);
-        let is_full = state.incoming.len() + state.running >= self.window.credits
+        let is_full = state.incoming.len() + state.running as usize >= self.window.credits
             || state.incoming_bytes >= self.window.receive;
         state.stopped |= is_full;
-        let start = state.pumps < pumps;
-        state.pumps += usize::from(start);
+        let start = (state.pumps as usize) < pumps;
+        state.pumps += u32::from(start);
         let reader = state.reader.take();
         drop(state);
         if let Some(reader) = reader {
@@ -419,7 +419,7 @@ impl Shared {
     /// must end.
     pub(super) fn next_for_pump(self: &Arc<Self>, finished: bool) -> Option<OwnedMessage> {
         let mut state = self.lock();
-        state.running -= usize::from(finished);
+        state.running -= u32::from(finished);
         let message = state.pop();
         match message {
             Some(_) => state.running += 1,

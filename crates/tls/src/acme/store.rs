@@ -56,7 +56,7 @@ impl Store {
         let store = Self::of(settings);
         let folder = settings.folder();
         let opened = make_folder(&folder).and_then(|()| store.open_lock());
-        match opened.and_then(|file| lock(file)) {
+        match opened.and_then(lock) {
             // Another process may be writing these.
             Ok(None) => {}
             Ok(Some(_lock)) => {

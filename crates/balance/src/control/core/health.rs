@@ -142,7 +142,7 @@ impl Core {
         }
         let may_close = self.may_close(place);
         let entry = &mut self.entries[place];
-        if !may_close && !(entry.expired && entry.is_empty()) {
+        if !(may_close || entry.expired && entry.is_empty()) {
             // When the others are up again, it has the time to come up, too.
             entry.failed_checks = 0;
         } else if may_close && entry.failed_checks >= fall {

@@ -92,8 +92,7 @@ fn sessions_that_fail_later_are_reported_with_client_and_cause() {
     let (reports, reported) = std::sync::mpsc::channel();
     let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
         if let throng::Event::TlsSessionFailed { subject, .. } = event {
-            let client = subject.client.map(|client| client.to_string());
-            let _ = reports.send((client, event.to_string()));
+            let _ = reports.send((*subject, event.to_string()));
         }
     });
     let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
@@ -116,9 +115,11 @@ fn sessions_that_fail_later_are_reported_with_client_and_cause() {
     ] {
         let mut stream = session();
         stream.sock.write_all(&record).unwrap();
-        let (client, text) = next();
-        assert_eq!(client.as_deref(), Some("127.0.0.1"));
-        assert_eq!(text, format!("the TLS session with 127.0.0.1 failed: {reason}"));
+        let (subject, text) = next();
+        assert_eq!(subject.peer, stream.sock.local_addr().ok());
+        assert_eq!(subject.client, subject.peer.map(|peer| peer.ip()));
+        let peer = subject.peer.unwrap();
+        assert_eq!(text, format!("the TLS session with {peer} failed: {reason}"));
     }
     end(running);
 }
