@@ -55,9 +55,9 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "listen = true",
-            "b.toml:2:10: listen[0] is true: write an address such as \"127.0.0.1:8080\"",
+            "b.toml:2:10: listen[0] is true: write an address such as \"127.0.0.1:9001\"",
         ),
-        ("listen = [true]", "listen[0] is true: write an address such as \"127.0.0.1:8080\""),
+        ("listen = [true]", "listen[0] is true: write an address such as \"127.0.0.1:9001\""),
         (
             "admin.listen = 8081",
             "admin.listen is 8081: it is a port alone: write \"127.0.0.1:8081\"",

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use throng_testkit::{eventually, poll};
+#[cfg(feature = "balance")]
+use throng_testkit::eventually;
+use throng_testkit::poll;
 
 use crate::support::{may_unshare, throng};
 
