@@ -164,9 +164,14 @@ fn a_backend_that_ends_before_its_answer_is_asked_again_elsewhere_only_if_that_d
     let (one, other) = (Scripted::bind(), Scripted::bind());
     let settings = Settings { pick: throng_balance::Pick::RoundRobin, ..Settings::default() };
     let balancer = Balancer::start(&[one.address, other.address], settings);
+    // The turns begin anywhere, and here with the first.
+    balancer.backends[1].set_state(State::Down);
     let mut client = balancer.connect();
     client.send(GET);
-    drop_after_head(&one);
+    let mut failing = one.accept();
+    failing.head();
+    balancer.backends[1].set_state(State::Up);
+    drop(failing);
     let mut server = other.accept();
     server.head();
     server.send(OK);
