@@ -61,8 +61,8 @@ servers of the cluster that have others.
 Figures are since the start of the server. They are those of its /stats.json,
 which it has on loopback addresses, at --admin, or with public_metrics.
 
-The state is up; down (a part delivers nothing); behind (it does not take
-messages, as a Redis without memory); or unlinked (never there since the start).
+The state is up; down (a part delivers nothing); behind (it takes no messages,
+as a Redis without memory); or unlinked (never there since the start).
 
 Exit codes: 0 all are up, 1 one is not, 2 a flag is invalid.
 

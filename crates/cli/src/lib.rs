@@ -79,8 +79,8 @@ const EXAMPLES: &str = "Examples:
   throng bench http http://127.0.0.1:9001/      measure any HTTP server
 
 Exit codes: 0 success, 1 failed, for a reason that another start may not meet,
-2 a flag or setting is invalid, 3 a shutdown had to be forced, 130 ended at once
-by a second Ctrl-C or SIGTERM.";
+2 a flag or setting is invalid, 3 a shutdown had to be forced, 130 ended at
+once by a second Ctrl-C or SIGTERM.";
 
 /// The error where TLS is asked of a build without it.
 #[cfg(not(feature = "tls"))]

@@ -118,7 +118,11 @@ fn check_origin(text: &str) -> Result<(), String> {
     if let Some((_, host)) = rest.rsplit_once('@') {
         return Err(format!("a browser sends no user: write \"{scheme}://{host}\""));
     }
-    let end = rest.rfind(']').unwrap_or(0);
+    // An address without its end has no port that can be seen.
+    let end = match rest.starts_with('[') {
+        true => rest.find(']').unwrap_or(rest.len()),
+        false => 0,
+    };
     let (host, port) = match rest[end..].find(':') {
         Some(colon) => (&rest[..end + colon], Some(&rest[end + colon + 1..])),
         None => (rest, None),

@@ -319,8 +319,9 @@ mod tests {
         let mut watch = Watch::new(&balancer);
         let status = balancer.status();
         let changes = watch.changes(&status);
-        let [down] = changes.as_slice() else { panic!("{changes:?}") };
+        let [down, panic] = changes.as_slice() else { panic!("{changes:?}") };
         assert_eq!((down.event.name, down.message.as_str()), ("backend.down", ""));
+        assert_eq!(panic.event.name, "backends.panic");
         assert_eq!(field(down, "backend"), nowhere.into());
         assert_eq!(field(down, "reason"), "the backend refused the connection".into());
         // Tunnels of a backend that only takes no new connections stay.

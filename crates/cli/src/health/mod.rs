@@ -31,9 +31,9 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "Without an address, it asks where the settings say: at admin.listen, or
-else at the first address of listen, over TLS (any certificate will do: what
-answers is this machine), with a PROXY header, or at a Unix socket. The settings
-are those of the process that the container was started with; else those of the
+else at the first address of listen, over TLS (any certificate will do: this
+machine answers), with a PROXY header, or at a Unix socket. The settings are
+those of the process that the container was started with; else those of the
 flags here, THRONG_* variables and --config. Of a balancer without admin.listen
 it sees that it answers, not whether it is ready.
 

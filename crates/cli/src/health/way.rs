@@ -166,8 +166,8 @@ impl Way {
     #[cfg(feature = "balance")]
     fn of_balance(draft: &Draft) -> Self {
         let admin = Self::of_admin(draft);
-        let listen = ["listen", "tls.listen"].map(|key| draft.get::<Vec<SocketAddr>>(key));
-        let mut places = listen.iter().flatten().map(|address| Place::of(&address.to_string()));
+        let listen = ["listen", "tls.listen"].map(|key| draft.get::<Vec<String>>(key));
+        let mut places = listen.iter().flatten().map(|listen| Place::of(listen));
         let places = places.find(|places| !places.is_empty()).unwrap_or_default();
         let has_proxy_header: bool = draft.get("accept_proxy");
         let refusal = has_proxy_header.then_some("");

@@ -276,7 +276,10 @@ pub(crate) fn still_counted(backends: &[Arc<Backend>]) -> Vec<String> {
 
 /// A configuration of these settings and backends.
 pub(crate) fn configuration(settings: &Settings, backends: Vec<Target>) -> Arc<Configuration> {
-    Arc::new(Configuration { settings: settings.clone(), backends, ..Configuration::default() })
+    // Not drawn, as that of a process is: a run repeats.
+    let loop_id = Arc::from("simulated");
+    let settings = settings.clone();
+    Arc::new(Configuration { settings, backends, loop_id, ..Configuration::default() })
 }
 
 /// A backend that serves requests without TLS.

@@ -197,6 +197,8 @@ impl Node {
         let mut process = Owned::start(program.as_os_str(), |command| {
             command.args(["serve", "--listen", "127.0.0.1:0", "--shards", "1"]);
             command.args(["--channel", CHANNELS, "--set", &prefix]).stdout(Stdio::piped());
+            // The demonstration ends at once where there is no Redis.
+            command.args(["--set", "cluster.require_at_start=true"]);
             for (name, _) in std::env::vars_os() {
                 if name.to_string_lossy().starts_with("THRONG_") {
                     command.env_remove(name);
