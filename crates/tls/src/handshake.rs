@@ -44,7 +44,7 @@ pub struct Handshake {
     /// Bytes that rustls has used, which may have kept them: certificates, for example.
     used: u16,
     /// Records that rustls was shown.
-    shown: u8,
+    shown: u16,
     /// The name that a client asked for. A thin pointer: there may be thousands of these.
     server_name: Option<Arc<String>>,
     /// Output was made. Until then nothing is encrypted.
