@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
+use throng_http::LiveDate;
 use throng_io::tables::{DescriptorTables, Tables};
 use throng_io::{Driver, ListenOptions, Options, ServerTls, listen_many};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
@@ -162,6 +163,7 @@ impl Shards {
                 tls: tls.clone(),
                 seed: seed(shard),
                 access: launch.access.clone(),
+                date: LiveDate::default(),
             };
             let error = match spawn(driver, start, tables.as_ref()) {
                 Ok((thread, is_in)) => {

@@ -1,6 +1,6 @@
 //! The Date header. [RFC 9110 section 5.6.7](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.7).
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::calendar::date_from_days;
 
@@ -20,14 +20,26 @@ pub struct LiveDate {
     cache: DateCache,
     /// By the steady clock.
     until: u64,
+    /// The date at 0 of the steady clock, if that clock alone counts.
+    beginning: Option<Duration>,
 }
 
 impl LiveDate {
+    /// Creates a date that is `unix_seconds` where the caller's clock is 0, and follows that clock
+    /// alone: for simulations, whose runs must repeat.
+    #[must_use]
+    pub fn beginning_at(unix_seconds: u64) -> Self {
+        Self { beginning: Some(Duration::from_secs(unix_seconds)), ..Self::default() }
+    }
+
     /// Returns the date at `now`, in nanoseconds of a clock that never goes back.
     #[inline]
     pub fn at(&mut self, now: u64) -> &str {
         if now >= self.until {
-            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let since_epoch = match self.beginning {
+                Some(beginning) => beginning + Duration::from_nanos(now),
+                None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            };
             self.cache.at(since_epoch.as_secs());
             self.until = now + 1_000_000_000 - u64::from(since_epoch.subsec_nanos());
         }
@@ -140,6 +152,14 @@ mod tests {
         date.cache.at(0);
         assert_eq!(date.at(7)[12..16], *"1970");
         assert_ne!(date.at(7 + 1_000_000_000)[12..16], *"1970");
+    }
+
+    #[test]
+    fn a_date_that_begins_somewhere_follows_the_callers_clock_alone() {
+        let mut date = LiveDate::beginning_at(784_111_777);
+        for (now, second) in [(0, "37"), (999_999_999, "37"), (1_000_000_000, "38")] {
+            assert_eq!(date.at(now), format!("Sun, 06 Nov 1994 08:49:{second} GMT"), "{now}");
+        }
     }
 
     #[test]

@@ -167,6 +167,8 @@ pub struct Start {
     pub seed: u64,
     /// The log of requests and tunnels.
     pub access: Option<Arc<dyn AccessLog>>,
+    /// The date of answers without one: of the system's clock, but in a simulation.
+    pub date: LiveDate,
 }
 
 /// Maximum bytes of a client's certificate, which each request to a backend has in base64. Common
@@ -197,6 +199,7 @@ impl<D: Driver> Shard<D> {
             tls,
             seed,
             access,
+            date,
         } = start;
         let now = driver.now();
         let rate = configuration.settings.close_rate;
@@ -229,7 +232,7 @@ impl<D: Driver> Shard<D> {
             ids: RequestIdSource::default(),
             source: 0,
             now,
-            date: LiveDate::default(),
+            date,
             tick: Tick::of(now),
             swept: Tick::of(now),
             due: Vec::new(),

@@ -52,7 +52,7 @@ impl State {
         }
         for (id, http) in [(client_id, client.http), (upstream_id, upstream.http)] {
             if http.finished {
-                self.tunnel_finished(driver, id);
+                self.end_stream(driver, id);
             }
         }
     }

@@ -182,6 +182,14 @@ impl State {
 
     /// Handles the end of a side's stream.
     pub(super) fn tunnel_finished<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        if self.conns.tunnel(id).is_some_and(|side| side.count.is_none()) {
+            self.note_gone(id);
+        }
+        self.end_stream(driver, id);
+    }
+
+    /// Ends what goes to the other side of a tunnel: this side has ended its stream.
+    pub(super) fn end_stream<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
         let Some(tunnel) = self.conns.tunnel(id) else { return };
         tunnel.flags |= flag::FINISHED;
@@ -189,9 +197,6 @@ impl State {
         let is_backend = tunnel.count.is_some();
         // Half a Close frame is none.
         let said_close = tunnel.boundary.is_after_close();
-        if !is_backend {
-            self.note_gone(id);
-        }
         if peer == id {
             // A client without its backend. The send in flight has its backend's last bytes, or a
             // Close frame.

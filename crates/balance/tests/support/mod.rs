@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use throng_balance::shard_over_driver::{Command, Shard, Start};
 use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
+use throng_http::LiveDate;
 use throng_io::tables::DescriptorTables;
 use throng_io::{Driver, ListenOptions, Options, listen};
 use throng_proto::ws::handshake::accept_key;
@@ -377,6 +378,7 @@ impl ByHand {
             tls: Vec::new(),
             seed: 1,
             access: None,
+            date: LiveDate::default(),
         };
         let shard = Shard::new(driver, start);
         Self { shard, address, backends, reports, mailbox }

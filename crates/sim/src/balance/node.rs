@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use throng_balance::shard_over_driver::{Audit, Command, Holdings, Shard, Start};
 use throng_balance::{Backend, Configuration, Metrics, Report, Settings, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
+use throng_http::LiveDate;
 use throng_io::{Driver, ServerTls};
 use throng_tls::Tls;
 
@@ -58,6 +59,7 @@ impl NodeOptions<'_> {
                 tls: vec![self.tls.clone()],
                 seed: self.seed + number as u64,
                 access: None,
+                date: LiveDate::beginning_at(0),
             };
             Node {
                 net: SharedNet::clone(self.net),

@@ -394,8 +394,7 @@ impl World {
         checks::at_the_end(&mut self);
         let failures = self.net.borrow().failures().to_vec();
         failures.into_iter().for_each(|failure| self.violation(failure));
-        let mut metrics = Metrics::default();
-        self.nodes.iter().for_each(|node| metrics += node.metrics());
+        let metrics = self.metrics();
         let net = self.net.borrow();
         Outcome {
             violations: self.violations.clone(),
@@ -404,6 +403,13 @@ impl World {
             turns: self.turns,
             took: net.now(),
         }
+    }
+
+    /// Returns the metrics of all shards, as they published them last.
+    pub(super) fn metrics(&self) -> Metrics {
+        let mut metrics = Metrics::default();
+        self.nodes.iter().for_each(|node| metrics += node.metrics());
+        metrics
     }
 
     /// Returns the most that was held on any shard.

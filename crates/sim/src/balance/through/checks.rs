@@ -83,6 +83,17 @@ struct Visit<'a> {
     said_hello: bool,
 }
 
+fn agree(received: &[u8], expected: &[u8]) -> bool {
+    received.starts_with(expected) || expected.starts_with(received)
+}
+
+/// Returns whether the balancer has told a client beyond a limit so, and has counted it.
+fn says_what_is_full(world: &World, received: &[u8]) -> bool {
+    let metrics = world.metrics();
+    metrics.answered_full > 0 && agree(received, b"HTTP/1.1 503")
+        || metrics.answered_full_address > 0 && agree(received, b"HTTP/1.1 429")
+}
+
 /// Checks a client of which no backend has received anything.
 fn refusal_is_well(visit: &Visit) -> Vec<String> {
     let Visit { world, wire, said_hello, hello: plan, .. } = *visit;
@@ -103,7 +114,7 @@ fn refusal_is_well(visit: &Visit) -> Vec<String> {
         Beginning::Hello => &none_sent,
     };
     let is_right = match plan.beginning {
-        Beginning::Plain => received.starts_with(expected) || expected.starts_with(received),
+        Beginning::Plain => agree(received, expected) || says_what_is_full(world, received),
         _ => expected.starts_with(received),
     };
     if !is_right {
