@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use throng_engine::{DrainPlan, ShardProgress};
+use throng_io::PortGuard;
 
 /// The time after the deadline for which a shard must be in the same turn to count as stuck.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
@@ -25,11 +26,13 @@ struct State {
     has_ended: Vec<bool>,
     /// The first drain that was begun, and its deadline.
     drain: Option<(DrainPlan, Instant)>,
+    /// Until a drain begins: a successor may listen then.
+    guards: Vec<PortGuard>,
 }
 
 impl Shutdown {
-    pub(crate) fn new(shards: usize) -> Self {
-        let state = State { has_ended: vec![false; shards], drain: None };
+    pub(crate) fn new(shards: usize, guards: Vec<PortGuard>) -> Self {
+        let state = State { has_ended: vec![false; shards], drain: None, guards };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -41,7 +44,10 @@ impl Shutdown {
     /// the first call this only returns the deadline.
     pub(crate) fn begin_drain(&self, plan: DrainPlan, connections: usize) -> Instant {
         let deadline = Instant::now() + plan.length_for(connections).min(MAX_DRAIN);
-        let (_, deadline) = *self.lock().drain.get_or_insert((plan, deadline));
+        let mut state = self.lock();
+        let (_, deadline) = *state.drain.get_or_insert((plan, deadline));
+        state.guards.clear();
+        drop(state);
         self.changed.notify_all();
         deadline
     }
