@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use crate::{Backend, Closing, Configuration};
+use crate::backend::Backend;
+use crate::settings::{Closing, Configuration};
 
 /// A command for a shard.
 #[derive(Debug)]

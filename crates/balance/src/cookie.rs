@@ -6,8 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 
 use siphasher::sip::SipHasher24;
-
-use crate::Token;
+use throng_config::Token;
 
 /// The key of sticky cookies: without it a client can neither read a backend's address from a
 /// cookie, nor forge a cookie for a backend. One of a secret is also that of the hashes of other

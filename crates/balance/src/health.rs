@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-use crate::State;
+use crate::backend::State;
 use crate::settings::{Health, Observe};
 
 /// A tracker of one backend's health: a circuit breaker (closed, open, half-open) that active

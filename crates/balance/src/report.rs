@@ -6,7 +6,7 @@ use std::{fmt, io};
 use serde::Serialize;
 use throng_io::{Closed, SessionFailure, TlsFailure};
 
-use crate::Backend;
+use crate::backend::Backend;
 use crate::forward::BadUpgrade;
 
 /// A report of a shard.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use throng_tls::{Challenges, TlsClient};
 
-use crate::{Backend, CookieKey};
+use crate::backend::Backend;
+use crate::cookie::CookieKey;
 use throng_http::{HttpsPolicy, IntoResponse, Network, Response};
 use throng_proto::http1::Request;
 

@@ -14,11 +14,14 @@ use throng_io::tables::{DescriptorTables, Tables};
 use throng_io::{Driver, ListenOptions, Listeners, Options, PortGuard, ServerTls, listen_many};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
+use crate::access::AccessLog;
+use crate::backend::Backend;
 use crate::command::Command;
 use crate::descriptors::{Division, divide};
 use crate::inherited::InheritedSockets;
+use crate::report::{Metrics, Report};
+use crate::settings::{Closing, Configuration};
 use crate::shard::{RECEIVE_BUFFER, Shard, Start};
-use crate::{AccessLog, Backend, Closing, Configuration, Metrics, Report};
 
 #[cfg(target_os = "linux")]
 type Sockets = throng_io::Epoll;

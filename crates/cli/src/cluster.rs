@@ -12,9 +12,10 @@ use throng_config::units::parse_duration;
 use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_proto::escape::Escaped;
 
+use crate::failure::Failure;
 use crate::http_client::Client;
 use crate::register::read_token;
-use crate::{Failure, terminal};
+use crate::terminal;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -22,10 +22,10 @@ use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_load::{Summary, Target, TlsTrust};
 
 use self::certificate::OwnCertificate;
-use crate::serve::site;
-use crate::serve::{Settings, TABLE};
+use crate::failure::Failure;
+use crate::serve::{Settings, TABLE, site};
 use crate::signals::Stop;
-use crate::{Failure, serve, terminal};
+use crate::{serve, terminal};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

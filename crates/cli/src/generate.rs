@@ -4,10 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory, Subcommand};
+use clap::{Command, Subcommand};
 use clap_complete::Shell;
 
-use crate::{Cli, Failure, monitoring, terminal};
+use crate::failure::Failure;
+use crate::{monitoring, terminal};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,8 +34,8 @@ enum Artifact {
     Alerts,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut command = Cli::command();
+/// Makes what `args` ask for of the program's `command`.
+pub(crate) fn run(args: &Args, mut command: Command) -> Result<ExitCode, Failure> {
     match &args.artifact {
         Artifact::Completions { shell } => {
             let mut text = Vec::new();
@@ -64,7 +65,10 @@ fn for_manual(command: Command) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::Cli;
 
     fn each(command: &Command, check: &mut impl FnMut(&Command)) {
         check(command);

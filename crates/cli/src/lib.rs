@@ -11,6 +11,7 @@ mod aside;
 #[cfg(feature = "balance")]
 mod balance;
 pub mod bench;
+mod build_labels;
 mod changes;
 mod cluster;
 mod config;
@@ -19,6 +20,7 @@ mod demo;
 mod documents;
 #[cfg(feature = "tls")]
 mod expiry;
+mod failure;
 mod generate;
 mod health;
 mod hosts;
@@ -37,8 +39,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use throng_config::ConfigErrors;
-use throng_io::may_pass;
+
+pub use failure::Failure;
 
 /// WebSocket and HTTP server, load balancer and load generator.
 #[derive(Parser)]
@@ -63,10 +65,6 @@ const LONG_VERSION: &str = concat!(
     "\nfeatures: ",
     env!("BUILD_FEATURES")
 );
-
-/// Labels of the metrics `build_info` besides the version.
-pub(crate) const BUILD_LABELS: &[(&str, &str)] =
-    &[("commit", env!("BUILD_COMMIT")), ("target", env!("BUILD_TARGET"))];
 
 const EXAMPLES: &str = "Examples:
   throng demo                                   watch a server with 1,000 clients; Ctrl-C ends it
@@ -113,53 +111,6 @@ enum Command {
     Config(config::Args),
 }
 
-/// The failure of a command: its message and the exit code.
-#[derive(Debug)]
-pub struct Failure {
-    /// The message.
-    pub message: String,
-    /// The exit code.
-    pub code: u8,
-}
-
-impl Failure {
-    /// Creates the failure of an invalid flag, setting or file; exit code 2.
-    #[must_use]
-    pub fn usage(message: impl ToString) -> Self {
-        Self { message: message.to_string(), code: 2 }
-    }
-
-    /// Creates the failure of a start. Exit code 2 is a mistake, which an operator has to mend;
-    /// exit code 1 is what another start may not meet (`may_pass`), so that a service manager
-    /// starts again.
-    #[must_use]
-    pub fn of_start(message: impl ToString, may_pass: bool) -> Self {
-        if may_pass { Self::runtime(message) } else { Self::usage(message) }
-    }
-
-    /// Creates a failure while running; exit code 1.
-    #[must_use]
-    pub fn runtime(message: impl ToString) -> Self {
-        Self { message: message.to_string(), code: 1 }
-    }
-}
-
-impl From<ConfigErrors> for Failure {
-    fn from(errors: ConfigErrors) -> Self {
-        Self::of_start(errors.with_lines(), errors.may_pass())
-    }
-}
-
-impl From<throng::Error> for Failure {
-    fn from(error: throng::Error) -> Self {
-        match error {
-            throng::Error::Setting(ref problem) => Self::of_start(problem, problem.may_pass()),
-            throng::Error::Bind { ref source, .. } => Self::of_start(&error, may_pass(source)),
-            other => Self::runtime(other),
-        }
-    }
-}
-
 /// Runs the command line `arguments`, of which the first is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut matches = with_negative_numbers(Cli::command()).get_matches_from(arguments);
@@ -172,7 +123,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Config(args) => config::run(args),
-        Command::Generate(args) => generate::run(&args),
+        Command::Generate(args) => generate::run(&args, Cli::command()),
         Command::Health(args) => health::run(args),
     };
     match outcome {

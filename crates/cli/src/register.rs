@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::http_client::{Client, Response};
 use crate::log::{Log, events};
 

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
 
 use throng_proto::escape::{Escaped, EscapedLines};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Prints the report that a command was run for, to standard output.
 ///

@@ -56,7 +56,7 @@ fn is_of_kubernetes(rest: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Key, Kind};
+    use crate::key::{Key, Kind};
 
     static TABLE: Table = Table {
         program: "serve",

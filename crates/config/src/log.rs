@@ -184,7 +184,8 @@ words!(AccessDetail: "off" => Self::Off, "errors" => Self::Errors, "all" => Self
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Sources, Table};
+    use crate::key::Table;
+    use crate::sources::Sources;
 
     #[test]
     fn the_settings_are_read_and_their_words_are_all_known() {

@@ -161,7 +161,7 @@ impl From<&Response> for http::Response<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Params;
+    use crate::params::Params;
     use throng_proto::Input;
     use throng_proto::http1::{Decoder, Event, Limits};
 

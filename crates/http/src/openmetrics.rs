@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use crate::{Request, Response, Status};
+use crate::request::Request;
+use crate::response::Response;
+use crate::status::Status;
 
 /// A text format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,9 @@ use crate::networks::Network;
 use crate::params::{MAX_PARAMS, Params};
 use crate::percent;
 #[cfg(feature = "serde")]
-use crate::{Reject, Status};
+use crate::reject::Reject;
+#[cfg(feature = "serde")]
+use crate::status::Status;
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 use throng_proto::http1;
@@ -339,7 +341,9 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Match, Method, Origins, Router};
+    use crate::method::Method;
+    use crate::origin::Origins;
+    use crate::router::{Match, Router};
     use throng_proto::Input;
     use throng_proto::http1::{Decoder, Event, Limits};
 

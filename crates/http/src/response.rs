@@ -458,7 +458,7 @@ fn into_bytes(text: Cow<'static, str>) -> Cow<'static, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::IntoResponse;
+    use crate::into_response::IntoResponse;
 
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const TO: ReplyTo<'static> =

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// A driver's clock, which can be read while the driver is borrowed.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::Options;
+use crate::options::Options;
 
 /// Starts a non-blocking connect.
 ///

@@ -54,7 +54,11 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use crate::{Batch, Clock, ConnId, Instant, PassedThrough, SessionFailure, TlsFailure, TlsInfo};
+use crate::batch::Batch;
+use crate::clock::Clock;
+use crate::id::ConnId;
+use crate::time::Instant;
+use crate::tls_info::{PassedThrough, SessionFailure, TlsFailure, TlsInfo};
 
 /// An event that the kernel, or the simulator, reports to the engine.
 ///

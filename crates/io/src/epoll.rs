@@ -11,9 +11,11 @@ use rustix::net::{
 };
 use socket2::SockRef;
 
+use crate::driver::Traffic;
+use crate::listener::Listener;
+use crate::options::Options;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
 use crate::tables::Tables;
-use crate::{Listener, Options, Traffic};
 
 /// The poller of [`Epoll`](crate::Epoll).
 pub struct EpollPoller {

@@ -10,7 +10,7 @@ use std::fs::{File, FileType, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::may_pass;
+use crate::passing::may_pass;
 
 /// The largest file of settings, in bytes. Lists of authorities and of revoked certificates are
 /// the largest that are in use, at some hundred kilobytes.

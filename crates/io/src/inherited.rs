@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 #[cfg(unix)]
 use socket2::{SockAddr, SockRef, Socket, Type};
 
-use crate::Listener;
+use crate::listener::Listener;
 
 /// The first descriptor that a service manager passes on.
 const FIRST: i32 = 3;

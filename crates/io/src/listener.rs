@@ -39,7 +39,8 @@ mod unix {
     use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
     use super::Listener;
-    use crate::{ListenOptions, Options};
+    use crate::listen::ListenOptions;
+    use crate::options::Options;
 
     /// A listening Unix socket.
     ///

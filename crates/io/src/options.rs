@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use crate::ConnId;
+use crate::id::ConnId;
+
+/// Maximum listeners of one driver.
+pub(crate) const MAX_LISTENERS: usize = 1024;
+/// Maximum connections; the slots above are those of the waker and the listeners.
+pub(crate) const MAX_CONNECTIONS: usize = ConnId::MAX_SLOTS - MAX_LISTENERS - 1;
 
 /// Options of one [`ReadinessDriver`](crate::ReadinessDriver). The defaults suit a server shard.
 #[derive(Clone, Debug)]
@@ -67,7 +72,7 @@ impl Options {
         self.receive_buffer = self.receive_buffer.max(1);
         self.max_events = self.max_events.clamp(1, 1 << 16);
         self.accepts_per_turn = self.accepts_per_turn.max(1);
-        self.max_connections = self.max_connections.clamp(1, crate::readiness::MAX_CONNECTIONS);
+        self.max_connections = self.max_connections.clamp(1, MAX_CONNECTIONS);
         self.first_generation &= ConnId::MAX_GENERATION;
         debug_assert!(usize::from(self.shard) < ConnId::MAX_SHARDS);
         self

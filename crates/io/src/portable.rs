@@ -14,10 +14,11 @@ use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use socket2::SockRef;
 
+use crate::listener::Listener;
 #[cfg(unix)]
-use crate::UnixSocket;
+use crate::listener::UnixSocket;
+use crate::options::Options;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
-use crate::{Listener, Options};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("mio's token is a usize, and a ConnId has 64 bits");

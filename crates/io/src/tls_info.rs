@@ -1,7 +1,7 @@
 //! The outcome of a TLS handshake, as [`Event::Secured`](crate::Event::Secured) reports it, and
 //! what ends a session after it.
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// The parameters that a TLS handshake agreed on, and the identity of the peer.
 ///

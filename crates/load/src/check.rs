@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use crate::client::{Handshake, JSON_SMALLEST};
 use crate::common::check_time;
+use crate::error::Error;
 use crate::plan::{
     Content, FANOUT_STAMP, MAX_CONNECTS_PER_S, MAX_PIPELINE, MAX_SIZE, Mode, Pace, Plan,
 };
+use crate::slo::Slo;
 use crate::work::split_stamp;
-use crate::{Error, Slo};
 
 /// Most messages under way on all connections together: each has its time of sending in memory.
 const MAX_UNDER_WAY: usize = 1 << 26;
@@ -211,8 +212,10 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::Common;
     use crate::plan::tests::{SECOND, plan};
-    use crate::{Common, Deflate, Target};
+    use crate::target::Target;
+    use throng_proto::ws::deflate::Settings as Deflate;
 
     fn with(mut plan: Plan, change: impl FnOnce(&mut Common)) -> Plan {
         change(&mut plan.common);

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
+use crate::error::Error;
+use crate::schedule::RateStage;
+use crate::slo::Slo;
+use crate::target::Target;
+use crate::template::Tokens;
+use crate::tls::TlsPlan;
 use crate::units::{WEEK, show_duration};
-use crate::{Error, RateStage, Slo, Target, TlsPlan, Tokens};
 
 /// Most connections of one run; the descriptor limit is usually lower.
 pub const MAX_CONNECTIONS: usize = 50_000_000;

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use crate::client::{self, Handshake, Shared, Start, Timeline, open_driver};
 use crate::clock::Clock;
+use crate::error::Error;
 use crate::record::Summary;
+use crate::sources::Sources;
+use crate::target::Target;
+use crate::tls::TlsPlan;
 use crate::work::{Chat, ChatCounters};
-use crate::{Error, Sources, Target, TlsPlan, descriptors, sources};
+use crate::{descriptors, sources};
 
 /// Longest wait for the closing handshakes when the clients leave.
 const CLOSE: Duration = Duration::from_secs(3);

@@ -1,7 +1,7 @@
 //! The descriptor limit: raised as far as it goes, and said plainly when that is not far enough.
 
-use crate::Error;
 use crate::common::MAX_THREADS;
+use crate::error::Error;
 
 /// Descriptors that are not connections: standard streams, the poller, its waker, /proc files while
 /// sampling.

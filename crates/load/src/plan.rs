@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use throng_proto::ws::deflate::{Policy, Settings as Deflate};
 
+use crate::common::Common;
+use crate::error::Error;
 use crate::script::Script;
 use crate::template::{Template, Values};
-use crate::{Common, Error};
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -260,7 +261,7 @@ impl Plan {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::Target;
+    use crate::target::Target;
 
     pub(crate) const SECOND: Duration = Duration::from_secs(1);
 

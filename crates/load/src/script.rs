@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throng_config::units::parse_duration;
 
-use crate::Error;
+use crate::error::Error;
 use crate::template::Template;
 
 /// Most steps of a script.

@@ -7,7 +7,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Connections given to one source address, well below the 28,232 ephemeral ports: other programs
 /// need some too.

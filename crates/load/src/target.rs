@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_proto::url::{InvalidUrl, Url};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The URL of a WebSocket or HTTP server, parsed but not yet looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use throng_engine::random::{Random, mix};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The names of all places, for errors.
 const NAMES: &str = "{client}, {sequence}, {random}, {uuid} and {token}";

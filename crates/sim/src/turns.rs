@@ -2,7 +2,9 @@
 
 use throng_engine::{Service, Shard};
 
-use crate::{Rng, SharedNet, SimDriver};
+use crate::driver::SimDriver;
+use crate::net::SharedNet;
+use crate::rng::Rng;
 
 /// Turns one shard that has something to do, picked at random; returns false if none has.
 ///

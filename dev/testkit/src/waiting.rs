@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::TIMEOUT;
+use crate::wire::TIMEOUT;
 
 /// Time between two looks: the waiting thread is not to take the processor from what it waits for.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -17,11 +17,11 @@ use throng_config::{
 };
 use throng_io::tables::DescriptorTables;
 
-use crate::Network;
 use crate::settings::Settings;
 pub(crate) use check::{MAX_BACKENDS, Mistake, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
+use throng_http::Network;
 pub use tls::{BackendSide, ClientSide};
 
 /// The configuration of a balancer. Read a file with [`Config::parse`], several sources with

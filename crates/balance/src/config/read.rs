@@ -6,8 +6,9 @@ use throng_config::listen::tcp_addresses;
 use throng_config::{Draft, LogSettings, drain_delay};
 
 use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, server_names, sources, tls};
+use crate::config::Token;
+use crate::cookie::CookieKey;
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
-use crate::{CookieKey, Token};
 
 pub(super) fn read(draft: &Draft) -> Config {
     let (mut backends, mut places, mut names) = (Vec::new(), Vec::new(), Vec::new());

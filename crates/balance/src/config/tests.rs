@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::CookieKey;
+use crate::cookie::CookieKey;
 use crate::settings::{Check, CheckKind, Pick, SameSite, Sticky};
 
 /// The message for `text` behind a backend, which stands in the first line.

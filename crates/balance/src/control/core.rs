@@ -29,10 +29,11 @@ use crate::settings::{
     Check, CheckKind, CloseOrder, Closing, Configuration, Removed, Settings, Target, drawn_loop_id,
 };
 use crate::status::{DrainProgress, Draining, LastFailure, Removal, Row, RowTotals, share_of};
+use throng_proto::ws::CloseCode;
 use throng_tls::Challenges;
 
 /// The code of Close frames that make clients reconnect to another backend.
-const SERVICE_RESTART: u16 = 1012;
+const SERVICE_RESTART: u16 = CloseCode::SERVICE_RESTART.get();
 
 /// A command for all shards.
 #[derive(Debug)]

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use throng_proto::http1::Request;
 
-use crate::{CookieKey, SameSite, Sticky, client_key};
+use crate::cookie::CookieKey;
+use crate::pick::client_key;
+use crate::settings::{SameSite, Sticky};
 
 /// The binding of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::turns::Turns;
 use super::{Wanted, Whole};
-use crate::Backend;
+use crate::backend::Backend;
 
 /// Picks the one that is furthest below its part of what is open, in whole ones; of equals the one
 /// whose turn it is.

@@ -10,8 +10,9 @@ use std::net::IpAddr;
 
 use throng_engine::random::Random;
 
-use crate::settings::Pick;
-use crate::{Backend, Configuration, CookieKey, State, Wanted};
+use crate::backend::{Backend, State, Wanted};
+use crate::cookie::CookieKey;
+use crate::settings::{Configuration, Pick};
 
 use turns::Turns;
 

@@ -5,7 +5,7 @@ use throng_engine::random::Random;
 
 use super::turns::Turns;
 use super::{Wanted, Whole, random};
-use crate::Backend;
+use crate::backend::Backend;
 
 /// The first is the one whose turn it is, the second is drawn by share. The first wins a tie, so
 /// while little is open all is by share; two draws would leave a small share without its part,

@@ -2,7 +2,7 @@
 
 use throng_engine::random::Random;
 
-use crate::Backend;
+use crate::backend::Backend;
 
 /// Picks in one pass, without knowing the sum before (a reservoir of one): each backend replaces
 /// the choice with the probability of its part of the shares seen so far. Summing first would not

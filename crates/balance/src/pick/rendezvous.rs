@@ -3,7 +3,7 @@
 
 use throng_engine::random::mix;
 
-use crate::Backend;
+use crate::backend::Backend;
 
 /// Draws for every backend a number that depends only on the key and the backend; the highest wins.
 /// With `-share / ln(die)` each wins in proportion to its share, and a share that grows draws

@@ -535,7 +535,7 @@ fn a_bound_client_returns_as_long_as_the_backend_is_up() {
 
 #[test]
 fn with_a_secret_addresses_of_one_backend_cannot_be_found_without_it() {
-    use crate::Token;
+    use crate::config::Token;
     let of = |secret: Option<&str>, pick| {
         let mut configuration = configuration(pick, &[1; 4]);
         if let Some(secret) = secret {

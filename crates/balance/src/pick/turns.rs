@@ -2,7 +2,7 @@
 
 use throng_engine::random::Random;
 
-use crate::Backend;
+use crate::backend::Backend;
 use crate::settings::Target;
 
 /// The number of looks at backends that find the beginning in a cycle, at most.

@@ -1,111 +1,17 @@
-//! Entries: the data that is kept of a request or tunnel for its record in the log.
+//! Records of requests and tunnels for the log.
 
 use std::net::SocketAddr;
 
 use throng_http::RequestSummary;
-use throng_io::{ConnId, Driver, Instant, SessionFailure};
+use throng_io::{ConnId, Driver, SessionFailure};
 use throng_proto::http1::Request;
+use throng_proto::ws::CloseCode;
 
 use super::State;
 use super::conn::{Client, Tunnel, flag};
 use super::exchange::Exchange;
-use crate::Failure;
+use super::log_entry::Entry;
 use crate::access::{Access, AccessDetail, EndReason, Subject};
-
-/// A request, or a connection that is passed through, that is of interest.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// None of a connection that is passed through.
-    request: Option<RequestSummary>,
-    server_name: Option<Box<str>>,
-    /// The id that the balancer gave it.
-    pub(super) request_id: Option<Box<str>>,
-    subject: Subject,
-    began: Instant,
-    /// Also if it succeeds.
-    always: bool,
-    status: Option<u16>,
-    pub(super) backend: Option<SocketAddr>,
-    pub(super) attempts: usize,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    /// A tunnel's backend ended without a Close frame.
-    is_lost: bool,
-    /// Why the backend's TLS session failed, if that ended the tunnel.
-    tls_failure: Option<SessionFailure>,
-}
-
-impl Entry {
-    fn new(subject: Subject, began: Instant, always: bool) -> Self {
-        Self {
-            request: None,
-            server_name: None,
-            request_id: None,
-            subject,
-            began,
-            always,
-            status: None,
-            backend: None,
-            attempts: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-            is_lost: false,
-            tls_failure: None,
-        }
-    }
-
-    /// Notes the head of the response.
-    pub(super) fn answered(&mut self, status: u16) {
-        self.status = Some(status);
-    }
-
-    /// Forgets a response of which nothing was sent.
-    pub(super) fn unanswered(&mut self) {
-        (self.status, self.bytes_out) = (None, 0);
-    }
-
-    /// Notes that the backend of a tunnel ended without a Close frame, perhaps because its TLS
-    /// session failed.
-    pub(super) fn note_loss(&mut self, failure: Option<SessionFailure>) {
-        (self.is_lost, self.tls_failure) = (true, failure);
-    }
-
-    /// Returns why a tunnel ended that was not closed.
-    fn loss(&self) -> String {
-        match (self.is_lost, self.tls_failure) {
-            (false, _) => String::new(),
-            (true, None) => "the backend ended without a Close frame".to_owned(),
-            (true, Some(why)) => Failure::Tls(why).to_string(),
-        }
-    }
-
-    fn access(&self, now: Instant) -> Access<'_> {
-        let request = self.request.as_ref();
-        Access {
-            subject: self.subject,
-            method: request.map(RequestSummary::method),
-            path: request.map(RequestSummary::path),
-            server_name: self.server_name.as_deref(),
-            is_tunnel: request.is_none(),
-            is_failure: self.status.is_some_and(|status| status >= 500),
-            status: self.status,
-            code: None,
-            backend: self.backend,
-            attempts: self.attempts,
-            bytes_in: Some(self.bytes_in),
-            bytes_out: Some(self.bytes_out),
-            duration: Some(now.since(self.began)).filter(|duration| !duration.is_zero()),
-            host: request.and_then(RequestSummary::host),
-            user_agent: request.and_then(RequestSummary::user_agent),
-            reason: "",
-            request_id: self
-                .request_id
-                .as_deref()
-                .or_else(|| request.and_then(RequestSummary::request_id)),
-            traceparent: request.and_then(RequestSummary::traceparent),
-        }
-    }
-}
 
 impl State {
     /// Returns what to keep of a request that begins.
@@ -297,7 +203,7 @@ impl State {
         let code = match backend {
             _ if !is_closed => None,
             Some(backend) => Some(backend.close_code()),
-            None => Some(super::closing::SERVICE_RESTART),
+            None => Some(CloseCode::SERVICE_RESTART.get()),
         };
         // What one side received, the other was sent.
         let backend_id = if is_client { tunnel.peer } else { id };
@@ -315,17 +221,5 @@ impl State {
             reason: &entry.loss(),
             ..entry.access(self.now)
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Also before a backend is connected.
-    #[test]
-    fn a_connection_passed_through_is_never_recorded_as_a_request() {
-        let entry = Entry::new(Subject::default(), Instant::default(), true);
-        assert!(entry.access(Instant::default()).is_tunnel);
     }
 }

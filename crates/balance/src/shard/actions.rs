@@ -4,7 +4,7 @@ use throng_io::{ConnId, Driver};
 
 use super::State;
 use super::conn::Conn;
-use crate::Failure;
+use crate::report::Failure;
 
 /// A consequence of an event, to be run when its bytes are no longer lent.
 #[derive(Debug)]

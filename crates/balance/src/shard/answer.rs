@@ -10,8 +10,8 @@ use throng_proto::http1::{HeaderLines, Limits, Response, ResponseDecoder, Respon
 use super::conn::{Client, Conn, HttpSide, Upstream};
 use super::exchange::Exchange;
 use super::{Action, RECEIVE_BUFFER, State};
-use crate::Failure;
 use crate::forward::{self, Framing};
+use crate::report::Failure;
 
 /// The reason why reading a response stopped.
 enum Stop {

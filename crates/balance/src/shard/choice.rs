@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::State;
 use super::exchange::Exchange;
+use crate::backend::Backend;
 use crate::guards::HandshakePermit;
 use crate::pick::{has_candidate, pick_bound, pick_by_key};
-use crate::{Backend, Configuration, Pick, Sticky};
+use crate::settings::{Configuration, Pick, Sticky};
 
 /// The result of a search.
 pub(super) enum Choice {

@@ -12,17 +12,18 @@ use std::time::Duration;
 
 use throng_engine::TokenBucket;
 use throng_io::{ConnId, Driver, Instant, SessionFailure};
-use throng_proto::ws::encode_close;
+use throng_proto::ws::{CloseCode, encode_close};
 
 use super::conn::{Conn, Phase, Tick, Tunnel, flag};
 use super::{Action, ShutdownState, State};
-use crate::settings::CloseOrder;
-use crate::{Backend, Closing, Report};
+use crate::backend::Backend;
+use crate::report::Report;
+use crate::settings::{CloseOrder, Closing};
 
 /// The code for a service that restarts or has moved: clients reconnect, to another backend.
-pub(super) const SERVICE_RESTART: u16 = 1012;
+const SERVICE_RESTART: u16 = CloseCode::SERVICE_RESTART.get();
 /// The code for the end of the balancer.
-pub(super) const GOING_AWAY: u16 = 1001;
+pub(super) const GOING_AWAY: u16 = CloseCode::GOING_AWAY.get();
 
 /// Encodes the Close frame of that code.
 pub(super) fn encode(code: u16, out: &mut Vec<u8>) {

@@ -5,8 +5,8 @@ use throng_proto::http1;
 
 use super::State;
 use super::conn::Conn;
-use crate::Configuration;
 use crate::command::Command;
+use crate::settings::Configuration;
 
 impl State {
     pub(super) fn run_commands<D: Driver>(&mut self, driver: &mut D) {

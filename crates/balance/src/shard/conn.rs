@@ -12,8 +12,9 @@ use throng_proto::ws::Boundary;
 use super::exchange::Exchange;
 use super::pool::Owner;
 use crate::access::Subject;
+use crate::backend::Backend;
 use crate::guards::TunnelGuard;
-use crate::{Backend, Timeouts};
+use crate::settings::Timeouts;
 
 /// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the
 /// size of an instant.

@@ -15,9 +15,10 @@ use super::exchange::Exchange;
 use super::output::HIGH_WATER;
 use super::pool::Owner;
 use super::{Action, State};
+use crate::backend::Backend;
 use crate::guards::{HandshakePermit, RequestGuard};
-use crate::settings::next_source;
-use crate::{Backend, Failure, Target};
+use crate::report::Failure;
+use crate::settings::{Target, next_source};
 
 impl State {
     /// Finds a backend and a connection for the request of `id`.

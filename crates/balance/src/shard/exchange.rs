@@ -7,12 +7,12 @@ use throng_io::{ConnId, Instant};
 use throng_proto::http1::{BodyLength, Request};
 use throng_proto::ws::handshake::Key;
 
-use super::access::Entry;
+use super::log_entry::Entry;
 use super::pool::Owner;
-use crate::Failure;
 use crate::backend::Wanted;
 use crate::forward::Framing;
 use crate::guards::{HandshakePermit, RequestGuard};
+use crate::report::Failure;
 
 /// A request and the answer to it.
 #[derive(Debug)]

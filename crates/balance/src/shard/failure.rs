@@ -7,7 +7,8 @@ use throng_io::{Closed, ConnId, Driver, SessionFailure};
 
 use super::conn::{Client, Conn, Upstream};
 use super::{Action, State};
-use crate::{Backend, Failure, Report};
+use crate::backend::Backend;
+use crate::report::{Failure, Report};
 
 impl State {
     /// Handles a backend's connection that is gone or to be given up; its record was taken out.

@@ -29,6 +29,7 @@ mod conn;
 mod dispatch;
 mod exchange;
 mod failure;
+mod log_entry;
 mod memory;
 mod open;
 mod output;
@@ -66,10 +67,11 @@ use self::places::Places;
 pub(crate) use self::places::RESERVE;
 use self::pool::Pool;
 use self::waiting::Waiting;
-use crate::access::EndReason;
+use crate::access::{AccessLog, EndReason};
 use crate::command::Command;
 use crate::pick::Picker;
-use crate::{AccessLog, Configuration, Failure, Metrics, Report};
+use crate::report::{Failure, Metrics, Report};
+use crate::settings::Configuration;
 
 /// One shard. Its thread only calls `turn`.
 pub struct Shard<D: Driver> {
@@ -93,7 +95,7 @@ struct State {
     queued: ConnMap<Box<Batch>>,
     /// The log of requests and tunnels, and the entries of tunnels, by their clients.
     access: Option<Arc<dyn AccessLog>>,
-    entries: ConnMap<Box<access::Entry>>,
+    entries: ConnMap<Box<log_entry::Entry>>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
     spares: Spares,

@@ -11,8 +11,8 @@ use super::State;
 use super::actions::Action;
 use super::conn::{Client, Phase, Tick};
 use super::exchange::Exchange;
-use crate::Sticky;
 use crate::pick::client_key;
+use crate::settings::Sticky;
 
 impl State {
     /// Handles a client whose TLS is not ended here.

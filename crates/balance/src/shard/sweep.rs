@@ -7,8 +7,8 @@ use throng_io::{ConnId, Driver, Instant};
 use super::closing::GOING_AWAY;
 use super::conn::{Conn, Phase, Tick, flag};
 use super::{Action, SWEEP, State};
-use crate::Failure;
 use crate::access::EndReason;
+use crate::report::Failure;
 
 /// Ticks between two sweeps while there are only tunnels.
 const SLOW: u32 = 8;

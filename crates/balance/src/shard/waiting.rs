@@ -7,7 +7,8 @@ use throng_io::{ConnId, Driver};
 
 use super::State;
 use super::conn::Phase;
-use crate::{Backend, Configuration};
+use crate::backend::Backend;
+use crate::settings::Configuration;
 
 /// The number of clients looked at in a turn, at most, however many wait.
 const BUDGET: usize = 64;

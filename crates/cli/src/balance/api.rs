@@ -15,6 +15,7 @@ use throng_config::units::parse_duration;
 
 use super::metrics;
 use super::reload::Reloader;
+use super::sentences::{added_in_words, removed_in_words};
 use crate::admin;
 use crate::admin::body::{EmptyBody, body, optional_body};
 use crate::admin::guard::{self, check_read, refuse, unauthorized};
@@ -307,21 +308,6 @@ impl Api {
 
     fn note(&self, text: String) {
         self.log.event(&events::OPERATOR, text, []);
-    }
-}
-
-/// Returns the sentence for a backend that was added.
-pub(super) fn added_in_words(address: SocketAddr, weight: u32, passthrough: &[String]) -> String {
-    let names: String = passthrough.iter().map(|name| format!(", passthrough={name}")).collect();
-    format!("added {address}, weight {weight}{names}")
-}
-
-/// Returns what becomes of the tunnels of a removed backend.
-pub(super) fn removed_in_words(tunnels: u32, rate: Option<u32>) -> String {
-    match (tunnels, rate) {
-        (0, _) => "it has no tunnels".to_owned(),
-        (_, None) => format!("{tunnels} tunnels stay"),
-        (_, Some(rate)) => format!("{tunnels} tunnels are closed, at most {rate} a second"),
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::api::{added_in_words, removed_in_words};
 use super::reload::json_in_words;
+use super::sentences::{added_in_words, removed_in_words};
+use crate::failure::Failure;
 use crate::http_client::Client;
 use crate::register::read_token;
-use crate::{Failure, terminal};
+use crate::terminal;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

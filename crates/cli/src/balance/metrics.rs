@@ -5,7 +5,7 @@ use std::time::Duration;
 use throng::openmetrics::{self, Type, Writer};
 use throng_balance::{Metrics, NameRow, Row, Status, TlsStatus};
 
-use crate::BUILD_LABELS;
+use crate::build_labels::BUILD_LABELS;
 
 /// Writes all metrics.
 pub(super) fn write(status: &Status, writer: &mut Writer) {

@@ -5,6 +5,7 @@ mod args;
 mod ctl;
 mod metrics;
 mod reload;
+mod sentences;
 mod watch;
 
 use std::process::ExitCode;
@@ -19,11 +20,12 @@ use throng_io::may_pass;
 
 use crate::aside::Aside;
 use crate::expiry::ExpiryWatch;
+use crate::failure::Failure;
 use crate::log::{Log, events, log_issued, log_retried};
 use crate::serve::{check_log, open_log};
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::{Failure, terminal};
+use crate::terminal;
 use api::Api;
 pub(crate) use args::Flags;
 use reload::Reloader;

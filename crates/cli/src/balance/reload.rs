@@ -10,8 +10,8 @@ use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 
 use throng_config::{LogSettings, Values};
 
-use super::api::removed_in_words;
 use super::args::Flags;
+use super::sentences::removed_in_words;
 use crate::changes::{self, CERTIFICATES, Changes as ChangedKeys, NO_FILE, log_reload};
 use crate::log::{Log, events};
 

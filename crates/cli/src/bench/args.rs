@@ -7,7 +7,7 @@ use clap::Subcommand;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::flags::{Common, LoopArgs, TimeArgs};
+use super::flags::{Common, LoopArgs, TargetArgs, TimeArgs};
 use super::measurement::Measurement;
 use super::payload::PayloadArgs;
 use super::{broadcast, compare, connect, deflate, fanout, http, own, script};
@@ -200,14 +200,6 @@ impl Idle {
         plan.await_close = self.await_close;
         self.common.measurement(plan)
     }
-}
-
-#[derive(Debug, ClapArgs)]
-pub(super) struct TargetArgs {
-    /// The server, as ws://host:port/path or wss://...; without a path, where `throng serve` does
-    /// this
-    #[arg(value_name = "URL")]
-    pub(super) url: String,
 }
 
 /// The task of a command line.

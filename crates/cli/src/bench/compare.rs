@@ -9,7 +9,7 @@ use throng_load::compare::{Options, Runs, compare};
 
 use super::MAX_FILE;
 use super::output::OutputArgs;
-use crate::Failure;
+use crate::failure::Failure;
 
 pub(super) const EXAMPLES: &str = "Examples:
   throng bench echo ws://127.0.0.1:9001/echo --json >> before.json     several times, for intervals

@@ -3,8 +3,7 @@
 use throng_config::units::parse_count;
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::args::TargetArgs;
-use super::flags::{Common, LoopArgs, TimeArgs, parse_rate};
+use super::flags::{Common, LoopArgs, TargetArgs, TimeArgs, parse_rate};
 use super::measurement::Measurement;
 use super::payload::PayloadArgs;
 

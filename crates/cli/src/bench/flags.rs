@@ -13,6 +13,15 @@ use super::identity::HandshakeArgs;
 use super::measurement::Measurement;
 use super::output::OutputArgs;
 
+/// The server that is measured.
+#[derive(Debug, ClapArgs)]
+pub(super) struct TargetArgs {
+    /// The server, as ws://host:port/path or wss://...; without a path, where `throng serve` does
+    /// this
+    #[arg(value_name = "URL")]
+    pub(super) url: String,
+}
+
 /// The times of a measurement.
 #[derive(Debug, ClapArgs)]
 pub struct TimeArgs {

@@ -9,7 +9,7 @@ use super::find_max;
 use super::output::OutputArgs;
 use super::own::OwnServer;
 use super::progress::StatusLine;
-use crate::Failure;
+use crate::failure::Failure;
 use crate::signals::Stop;
 
 /// A load as the flags of its mode describe it; a mistake in them was an error before.

@@ -23,7 +23,7 @@ use throng_load::Error;
 use throng_load::plan::MAX_SIZE;
 
 use self::args::Task;
-use crate::Failure;
+use crate::failure::Failure;
 use crate::signals::Stop;
 
 pub use args::Args;

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use throng_load::report::Render;
 
-use crate::{Failure, terminal};
+use crate::failure::Failure;
+use crate::terminal;
 
 /// The forms in which a report can be shown.
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,8 @@ use throng::prelude::*;
 use throng_load::find_max::Load;
 use throng_load::{Error, MAX_SHARDS, Target};
 
-use crate::{Failure, terminal};
+use crate::failure::Failure;
+use crate::terminal;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -13,9 +13,9 @@ use throng_config::{Draft, Entry, Key, Table, Value, Values};
 
 #[cfg(feature = "balance")]
 use crate::balance::{Flags, checked};
-use crate::serve::site;
-use crate::serve::{self, SettingFlags, Settings};
-use crate::{Failure, terminal};
+use crate::failure::Failure;
+use crate::serve::{self, SettingFlags, Settings, site};
+use crate::terminal;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -19,9 +19,9 @@ use throng_load::units::{grouped, show_bytes};
 
 use super::attacks::{ATTACKS, Attack, Context, NONE};
 use super::neighbours::{self, Totals};
-use crate::serve::site;
-use crate::serve::{Settings, TABLE};
-use crate::{Failure, serve, terminal};
+use crate::failure::Failure;
+use crate::serve::{Settings, TABLE, site};
+use crate::{serve, terminal};
 
 /// The settings of the attacked server that are not the defaults: few enough places, and little
 /// enough memory for bodies, that an attacker of one process can take them.

@@ -11,7 +11,8 @@ use throng_config::units::parse_duration;
 
 use self::way::Way;
 use crate::config::{Program, ProgramArgs};
-use crate::{Failure, terminal};
+use crate::failure::Failure;
+use crate::terminal;
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -5,15 +5,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use throng_config::Draft;
+use throng_config::{Draft, Listen};
 #[cfg(feature = "tls")]
 use throng_load::{Target, TlsPlan, TlsTrust};
 use throng_proto::proxy_protocol;
 
-use crate::Failure;
 use crate::config::Program;
+use crate::failure::Failure;
 use crate::http_client::{Client, Response, Unanswered, converse, plain};
-use throng_config::Listen;
 
 /// The way to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

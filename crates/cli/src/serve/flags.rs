@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use throng_config::{ConfigError, ConfigErrors, Draft, Sources, read_file, read_file_in_use};
 
 use super::{Settings, TABLE};
-use crate::{Failure, terminal};
+use crate::failure::Failure;
+use crate::terminal;
 
 /// The flags that are settings; shared by `serve` and `config show`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]

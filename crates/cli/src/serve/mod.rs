@@ -30,10 +30,11 @@ use self::refusals::Refusals;
 use self::reload::Reloader;
 use self::requests::{PendingReloads, ReloadRequests, reload_requests};
 use crate::aside::Aside;
+use crate::failure::Failure;
 use crate::log::{Event, Log, Value, events, log_event};
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::{Failure, register, terminal};
+use crate::{register, terminal};
 
 pub use flags::SettingFlags;
 pub use keys::TABLE;

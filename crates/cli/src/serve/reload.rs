@@ -8,8 +8,8 @@ use throng_config::Values;
 use super::requests::Reloaded;
 use super::settings::Members;
 use super::{SettingFlags, Settings, site};
-use crate::Failure;
 use crate::changes::{Changes, NO_FILE, log_reload};
+use crate::failure::Failure;
 use crate::hosts::LiveHosts;
 use crate::log::{Log, events};
 

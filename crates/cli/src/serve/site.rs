@@ -15,6 +15,7 @@ use throng_config::Listen;
 use super::settings::{ClusterSettings, Scope};
 use super::settings::{MediaType, Members};
 use super::{Rule, Settings};
+use crate::build_labels::BUILD_LABELS;
 use crate::log::Log;
 use crate::sockets;
 
@@ -99,7 +100,7 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         .cpu_affinity(settings.pin)
         .stall_warning(Some(settings.stall_warning).filter(|warning| !warning.is_zero()))
         .backlog(settings.backlog)
-        .build_info(crate::BUILD_LABELS)
+        .build_info(BUILD_LABELS)
         .reuse_port(settings.share_port);
     #[cfg(feature = "tls")]
     let server = match &settings.tls {

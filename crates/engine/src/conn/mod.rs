@@ -8,6 +8,7 @@ pub(crate) mod input_time;
 pub(crate) mod linger;
 pub(crate) mod map;
 pub(crate) mod progress;
+pub(crate) mod proxy_protocol;
 mod rate;
 pub(crate) mod reading;
 pub(crate) mod record;

@@ -1,5 +1,6 @@
 //! Commands to every shard from any thread, and the queues that take them.
 
+mod adopt;
 pub(crate) mod adoption;
 mod command;
 mod followed;

@@ -14,13 +14,10 @@ use crate::message::Refusal;
 use crate::remote::adoption::Early;
 use crate::service::Service;
 use crate::shard::Shard;
+use crate::shard::admission::RESERVE;
 use crate::shard::moves::Handover;
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
-
-/// Places of a shard for connections beyond the caps: they may send one request, so that health
-/// checks are answered and others are refused with the reason.
-pub(super) const RESERVE: usize = 32;
 
 /// Connections that make room for one: another shard may take the place that one has left.
 const MAX_EVICTIONS: usize = 4;

@@ -15,6 +15,10 @@ use crate::message::Refusal;
 /// close one because the next has come.
 const MIN_PENDING: usize = 16;
 
+/// Places of a shard for connections beyond the caps: they may send one request, so that health
+/// checks are answered and others are refused with the reason.
+pub(super) const RESERVE: usize = 32;
+
 /// Counts and caps of one process.
 #[derive(Debug)]
 pub struct Admission {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use throng_io::{ConnId, Driver, ServerTls};
+use throng_io::{ConnId, Driver};
 use throng_proto::Input;
 use throng_proto::proxy_protocol::{self, Decoded, Header, MAX_LENGTH};
 
@@ -11,20 +11,9 @@ use crate::conn::stage::AfterFlush;
 use crate::message::Refusal;
 use crate::service::Service;
 use crate::shard::Shard;
-use crate::shard::accept::RESERVE;
+use crate::shard::admission::RESERVE;
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
-
-/// Settings of accepted connections that begin with a PROXY header.
-///
-/// Only [`TrustedProxies`](crate::TrustedProxies) may connect then. From its header on, a
-/// connection has the address of its client.
-#[derive(Clone, Debug, Default)]
-pub struct ProxyProtocol {
-    /// Secures connections after the header, instead of the driver, which would take the header for
-    /// a handshake.
-    pub tls: Option<ServerTls>,
-}
 
 /// The reason why a peer that is not trusted is closed.
 const UNTRUSTED: &str = "it is not in trusted_proxies, and with proxy_protocol only those may \

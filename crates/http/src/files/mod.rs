@@ -19,11 +19,12 @@ mod respond;
 mod send;
 mod validators;
 
+use crate::into_response::IntoResponse as _;
 use crate::method::{Allow, Method};
+use crate::reject::Reject;
 use crate::request::Request;
 use crate::response::{HeaderError, Response, check_header};
 use crate::status::Status;
-use crate::{IntoResponse as _, Reject};
 use encoding::Encoding;
 use open::{Failure, Opened, Root};
 use open_limit::OpenLimit;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::world::{Seen, World};
 use super::{Rig, pattern};
-use crate::{Batch, ConnId, Driver, Segment};
+use crate::batch::{Batch, Segment};
+use crate::driver::Driver;
+use crate::id::ConnId;
 
 /// Replies to each receive with the lent memory itself, while no send is in flight.
 fn turn_echoing<R: Rig>(world: &mut World<R>, id: ConnId) {

@@ -2,7 +2,9 @@
 
 use super::world::{Seen, World};
 use super::{PeerRead, Rig, pattern};
-use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
+use crate::batch::{Batch, Segment};
+use crate::driver::{Closed, Driver, SendOutcome};
+use crate::id::ConnId;
 
 /// C4: after a close, whatever else is called or arrives.
 pub fn c4_closed_comes_once_and_last<R: Rig>() {

@@ -18,7 +18,7 @@ pub mod world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::{Driver, ListenerId};
+use crate::driver::{Driver, ListenerId};
 
 /// A driver under test and its environment.
 pub trait Rig: Sized {

@@ -2,7 +2,9 @@
 
 use super::world::{Seen, World};
 use super::{PeerRead, Rig, pattern};
-use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
+use crate::batch::{Batch, Segment};
+use crate::driver::{Closed, Driver, SendOutcome};
+use crate::id::ConnId;
 
 /// C3: a batch returned as done is empty.
 pub fn c3_a_send_that_fits_is_returned_at_once<R: Rig>() {

@@ -7,8 +7,12 @@ use std::time::Duration;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{PeerRead, Rig};
+use crate::driver::ListenerId;
+use crate::listen;
+use crate::listen::ListenOptions;
+use crate::options::Options;
+use crate::readiness::ReadinessDriver;
 use crate::readiness::poller::Poller;
-use crate::{ListenOptions, ListenerId, Options, ReadinessDriver, listen};
 
 /// A [`ReadinessDriver`] whose peers are std sockets, on a thread that may have a descriptor table
 /// of its own.

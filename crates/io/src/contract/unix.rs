@@ -11,8 +11,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::tcp::{SOCKET_BUFFER, TcpRig};
 use super::{PeerRead, Rig};
+use crate::driver::ListenerId;
+use crate::listener::UnixSocket;
 use crate::readiness::poller::Poller;
-use crate::{ListenerId, UnixSocket};
 
 /// A [`TcpRig`] that listens on Unix sockets. A TCP address stands for the path of each.
 pub struct UnixRig<P: Poller> {

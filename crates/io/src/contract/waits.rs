@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::world::{Seen, World};
 use super::{PeerRead, Rig, pattern};
-use crate::{Closed, Driver, Instant};
+use crate::driver::{Closed, Driver};
+use crate::time::Instant;
 
 /// C6: there is nothing to do.
 pub fn c6_an_idle_wait_lasts_to_its_deadline<R: Rig>() {

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use super::{PeerRead, Rig};
-use crate::{Batch, Closed, ConnId, Driver, Event, Instant, ListenerId, Segment, SendOutcome};
+use crate::batch::{Batch, Segment};
+use crate::driver::{Closed, Driver, Event, ListenerId, SendOutcome};
+use crate::id::ConnId;
+use crate::time::Instant;
 
 /// Number of events in one turn above which the turn is assumed never to end.
 const TURN: usize = 100_000;

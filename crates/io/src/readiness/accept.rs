@@ -4,8 +4,11 @@ use std::io::{self, ErrorKind};
 
 use super::poller::Poller;
 use super::turn::Step;
-use super::{MAX_CONNECTIONS, MAX_LISTENERS};
-use crate::{ConnId, Listener, ListenerId, Options};
+use crate::driver::ListenerId;
+use crate::id::ConnId;
+use crate::listener::Listener;
+use crate::options::Options;
+use crate::options::{MAX_CONNECTIONS, MAX_LISTENERS};
 
 /// Accepts until no connection is waiting or the turn's budget is spent. Stops, and reports it
 /// once, when descriptors or memory run out.

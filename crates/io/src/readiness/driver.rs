@@ -9,7 +9,11 @@ use super::ReadinessDriver;
 use super::poller::Poller;
 use super::table::{Entry, NONE, flag};
 use super::turn::{Budget, Share, Step};
-use crate::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Traffic, Waker};
+use crate::batch::Batch;
+use crate::clock::Clock;
+use crate::driver::{Closed, Driver, Event, SendOutcome, Traffic, Waker};
+use crate::id::ConnId;
+use crate::time::Instant;
 
 /// A deadline nearer than this is worth a second reading of the clock, since the turn took time
 /// too.

@@ -3,7 +3,8 @@
 use super::ReadinessDriver;
 use super::poller::{Interest, Poller};
 use super::table::{NONE, flag};
-use crate::{Closed, ConnId};
+use crate::driver::Closed;
+use crate::id::ConnId;
 
 impl<P: Poller> ReadinessDriver<P> {
     /// Updates the registered interest if it has changed.

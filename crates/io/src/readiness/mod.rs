@@ -29,12 +29,13 @@ use self::poller::Poller;
 use self::table::{NONE, Table, flag};
 use self::turn::{Budget, Pending, QueuedEvent, Share};
 use self::wakeup::Wakeup;
-use crate::{Clock, Closed, ConnId, Instant, Listener, ListenerId, Options, Traffic};
+use crate::clock::Clock;
+use crate::driver::{Closed, ListenerId, Traffic};
+use crate::id::ConnId;
+use crate::listener::Listener;
+use crate::options::Options;
+use crate::time::Instant;
 
-/// Maximum connections; the slots above are those of the waker and the listeners.
-pub(crate) const MAX_CONNECTIONS: usize = ConnId::MAX_SLOTS - MAX_LISTENERS - 1;
-/// Maximum listeners of one driver.
-const MAX_LISTENERS: usize = 1024;
 const WAKE_SLOT: usize = ConnId::MAX_SLOTS - 1;
 
 /// A [`Driver`](crate::Driver) over a readiness poll.

@@ -1,6 +1,6 @@
 //! The batches in flight, kept beside the table: an idle connection has none.
 
-use crate::Batch;
+use crate::batch::Batch;
 
 /// Batches by a small index that the connection's entry holds.
 #[derive(Default)]

@@ -4,7 +4,9 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::{Listener, Options, Traffic};
+use crate::driver::Traffic;
+use crate::listener::Listener;
+use crate::options::Options;
 
 // The bits are those of epoll, so that its events need no translation.
 

@@ -6,7 +6,9 @@ use super::ReadinessDriver;
 use super::poller::Poller;
 use super::table::{NONE, flag};
 use super::turn::Step;
-use crate::{Batch, Closed, ConnId, SendOutcome};
+use crate::batch::Batch;
+use crate::driver::{Closed, SendOutcome};
+use crate::id::ConnId;
 
 /// Maximum slices of one vectored send.
 const GATHERED: usize = 64;

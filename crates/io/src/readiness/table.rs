@@ -4,7 +4,7 @@
 
 use std::io;
 
-use crate::ConnId;
+use crate::id::ConnId;
 
 /// No batch in flight, or no further free slot.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -3,10 +3,13 @@
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
+use super::ReadinessDriver;
 use super::poller::{ERROR, HANG_UP, Poller, READ, Ready, WRITE};
 use super::table::{NONE, flag};
-use super::{MAX_CONNECTIONS, ReadinessDriver};
-use crate::{Batch, Closed, ConnId, ListenerId, Traffic};
+use crate::batch::Batch;
+use crate::driver::{Closed, ListenerId, Traffic};
+use crate::id::ConnId;
+use crate::options::MAX_CONNECTIONS;
 
 /// Maximum receives for one readable event, if it is the only one. More than one only if the buffer
 /// was filled completely.
@@ -448,8 +451,10 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::batch::Segment;
+    use crate::driver::{Driver, Event, SendOutcome};
+    use crate::options::Options;
     use crate::portable::MioPoller;
-    use crate::{Driver, Event, Options, Segment, SendOutcome};
 
     /// Takes the events of a turn: whose input came, in order, how many bytes, and whose output
     /// has left.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::poller::Signal;
-use crate::Wake;
+use crate::driver::Wake;
 
 /// The loop is running and will check its commands before it sleeps.
 const AWAKE: u8 = 0;

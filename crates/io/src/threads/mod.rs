@@ -38,7 +38,9 @@ mod wake_fd;
 pub use self::poller::{PollPoller, WakeSignal};
 pub use self::thread_limit::{ThreadLimit, thread_limit};
 
-use crate::{ConnId, Options, ReadinessDriver};
+use crate::id::ConnId;
+use crate::options::Options;
+use crate::readiness::ReadinessDriver;
 
 /// The driver of one connection's thread, and of the acceptor's thread; [the module](self) explains
 /// its structure.

@@ -10,8 +10,9 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use super::wake_fd::WakeFd;
+use crate::listener::Listener;
+use crate::options::Options;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
-use crate::{Listener, Options};
 
 /// The poller of [`Threads`](crate::Threads): level-triggered, without a descriptor of its own.
 ///

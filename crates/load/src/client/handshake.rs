@@ -8,8 +8,10 @@ use throng_proto::ws::handshake::{
     BadResponse, Key, Unsendable, check_response_with, encode_request_with,
 };
 
+use crate::common::Common;
+use crate::error::Error;
+use crate::plan::{Content, Plan};
 use crate::template::{Template, Tokens, Values};
-use crate::{Common, Content, Error, Plan};
 
 /// The request of all clients, and the places in which they differ.
 #[derive(Debug)]
@@ -215,7 +217,8 @@ pub fn check_tokens(is_used: bool, tokens: &Tokens) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mode, Target};
+    use crate::plan::Mode;
+    use crate::target::Target;
 
     fn plan(url: &str, headers: &[(&str, &str)], subprotocols: &[&str], tokens: &str) -> Plan {
         let mode = Mode::Idle { hold: std::time::Duration::from_secs(1) };

@@ -24,10 +24,11 @@ pub use self::payload::Payload;
 pub use self::shared::{Lane, Shared, Timeline};
 pub use self::worker::{MOST_EVENTS, Start, open_driver, run, tables_of, wake_exactly};
 use crate::clock::Clock;
+use crate::error::Error;
 use crate::errors::Errors;
 use crate::negotiated::Negotiated;
+use crate::record::Record;
 use crate::tls::TlsClient;
-use crate::{Error, Record};
 
 /// Behaviour of a mode on its connections. Indices count this thread's connections from 0.
 pub trait Work {

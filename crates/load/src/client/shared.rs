@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use throng_io::{Instant, Waker};
 
-use crate::Error;
+use crate::error::Error;
 
 /// When things happen; set once, when all connections are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

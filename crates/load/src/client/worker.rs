@@ -14,10 +14,12 @@ use throng_proto::ws::CloseCode;
 use super::dial::Dialler;
 use super::{Client, ClientConn, ClientPool, Handshake, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
+use crate::error::Error;
 use crate::errors::Errors;
 use crate::negotiated::Negotiated;
+use crate::record::Record;
+use crate::sources::Sources;
 use crate::tls::{Sockets, TlsClient, below, sockets};
-use crate::{Error, Record, Sources};
 
 /// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end
 /// of one.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use self::figures::{Better, FIGURES, Figure};
 pub use self::pooled::Pooled;
 use self::welch::{Estimate, change};
-use crate::Error;
+use crate::error::Error;
 use crate::report::SCHEMA;
 use crate::report::model::{Cell, Column, Document, Render, Table, Unit};
 use crate::row;

@@ -10,13 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::report::{Report, Step};
 use self::search::Search;
-use crate::negotiated::Negotiated;
-use crate::plan::{MAX_CONNECTS_PER_S, Mode, Pace};
+use crate::common::Common;
+use crate::error::Error;
+use crate::http;
+use crate::negotiated::{Negotiated, TlsReport};
+use crate::plan::{MAX_CONNECTS_PER_S, Mode, Pace, Plan};
+use crate::progress::Progress;
 use crate::record::Summary;
 use crate::report::{Measured, OpenLoopReport, RunReport};
 use crate::units::rounded;
 use crate::verdict::{Limit, waited_for_place};
-use crate::{Common, Error, Plan, Progress, TlsReport, http};
 
 /// Share of the planned messages that have to be answered within the measured time.
 const ANSWERED: f64 = 0.95;
@@ -313,7 +316,7 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Record;
+    use crate::record::Record;
     use crate::slo::{Figures, Slo};
 
     #[test]

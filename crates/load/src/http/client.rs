@@ -12,8 +12,9 @@ use super::pool::{ClientPool, Next, Running, Start};
 use super::request::Wire;
 use super::tally::Tally;
 use crate::client::wake_exactly;
+use crate::error::Error;
+use crate::schedule::Schedule;
 use crate::tls::Sockets;
-use crate::{Error, Schedule};
 
 /// Requests of an open loop sent in one turn: a generator that has fallen behind must not keep its
 /// own answers waiting and blame the server.

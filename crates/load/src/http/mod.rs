@@ -19,17 +19,20 @@ mod answer;
 mod client;
 mod conn;
 mod document;
+mod errors;
 mod expect;
 mod plan;
 mod pool;
 mod report;
 mod request;
 mod run;
+mod steered;
 mod tally;
 
+pub use errors::Errors;
 pub use expect::Expect;
 pub use plan::{MAX_PIPELINE, Pace, Plan};
-pub use report::{Errors, PlanReport, Quantile, Report, RequestsReport};
+pub use report::{PlanReport, Quantile, Report, RequestsReport};
 #[doc(hidden)]
 pub use request::encode;
 pub use run::run;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::Expect;
-use super::request::Wire;
-use crate::common::{check_number, check_time};
-use crate::{Common, Error};
+use crate::common::{Common, check_number, check_time};
+use crate::error::Error;
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -86,11 +85,8 @@ impl Plan {
         })
     }
 
-    /// Refuses what makes no sense.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] naming the flag, the value and what to write instead.
-    pub fn check(&self) -> Result<(), Error> {
+    /// Refuses values that no request could have, or that contradict each other.
+    pub(super) fn check_values(&self) -> Result<(), Error> {
         let ten_ms = Duration::from_millis(10);
         self.common.check(self.pace != Pace::Closed, 1e8)?;
         check_number("--pipeline", self.pipeline, MAX_PIPELINE)?;
@@ -99,7 +95,7 @@ impl Plan {
         check_time("--timeout", self.timeout, ten_ms)?;
         match self.contradiction() {
             Some(text) => Err(Error::Usage(text)),
-            None => Wire::of(self).map(drop),
+            None => Ok(()),
         }
     }
 
@@ -163,7 +159,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
+    use crate::target::Target;
 
     fn refusal(change: impl FnOnce(&mut Plan)) -> String {
         let mut plan = Plan::new(Target::parse_http("http://127.0.0.1:9001/").unwrap());

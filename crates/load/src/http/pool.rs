@@ -16,8 +16,10 @@ use super::{Pace, Plan};
 use crate::client::dial::Dialler;
 use crate::client::{Shared, Timeline, explain_refusal};
 use crate::clock::Clock;
+use crate::error::Error;
+use crate::schedule::Schedule;
+use crate::sources::Sources;
 use crate::tls::TlsClient;
-use crate::{Error, Schedule, Sources};
 
 /// Pause before a connection that failed is made again: what fails at once would fail a million
 /// times a second.

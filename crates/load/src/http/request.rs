@@ -8,8 +8,8 @@ use throng_proto::http1::RequestHead;
 use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 
 use super::Plan;
-use crate::Error;
 use crate::client::{check_tokens, fields, template};
+use crate::error::Error;
 use crate::template::{Template, Tokens, Values};
 
 /// Body bytes of one chunk: several chunks already in a body of a few kilobytes.
@@ -17,6 +17,17 @@ const CHUNK: usize = 4096;
 /// Repetitions of a request are kept side by side up to so many bytes, for one send of all that is
 /// due.
 const MOST_REPEATED: usize = 256 << 10;
+
+impl Plan {
+    /// Refuses an invalid plan.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] naming the flag, the value and what to write instead.
+    pub fn check(&self) -> Result<(), Error> {
+        self.check_values()?;
+        Wire::of(self).map(drop)
+    }
+}
 
 /// One request, and as many of them in a row as one send should carry; or one that differs by
 /// client.
@@ -198,7 +209,7 @@ pub fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
+    use crate::target::Target;
 
     fn text(change: impl FnOnce(&mut Plan)) -> Result<String, String> {
         let mut plan = Plan::new(Target::parse_http("http://127.0.0.1:9001/a?b").unwrap());

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use throng_io::Instant;
 use throng_io::tables::Tables;
 
 use super::client::Client;
 use super::pool::Start;
 use super::request::Wire;
+use super::steered::Steered;
 use super::tally::Tally;
 use super::{Pace, Plan, Report};
 use crate::client::{Timeline, open_driver};
-use crate::run::{Base, LEAD, Measured, NO_ANSWER, Steering, measure};
-use crate::sampler::Processes;
-use crate::{Error, Progress};
+use crate::error::Error;
+use crate::progress::Progress;
+use crate::run::{Base, LEAD, NO_ANSWER, Steering, measure};
 
 /// Longest wait for the answers that are still out when an open loop has ended.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -51,25 +51,6 @@ struct RunContext<'a> {
     plan: &'a Plan,
     wire: Wire,
     base: &'a Base,
-}
-
-/// Observations of the steering thread.
-pub(super) struct Steered {
-    /// Time of the set-up; `None` without one.
-    pub(super) took: Option<Duration>,
-    /// The begin of a run of a number of requests, whose time is over with the last answer.
-    pub(super) start: Option<Instant>,
-    pub(super) measured: Measured,
-}
-
-impl Steered {
-    /// The measured time: up to the last answer, if there is a number of requests.
-    pub(super) fn seconds(&self, plan: &Plan, tally: &Tally) -> f64 {
-        match self.start {
-            None => self.measured.seconds(plan.duration),
-            Some(start) => tally.last.since(start).as_secs_f64().max(1e-9),
-        }
-    }
 }
 
 impl RunContext<'_> {
@@ -131,6 +112,3 @@ impl RunContext<'_> {
         Ok((steered, sum))
     }
 }
-
-/// Processes, as the report names them.
-pub(super) type Server<'a> = Option<&'a Processes>;

@@ -3,9 +3,9 @@
 use throng_io::Instant;
 
 use super::{Errors, Expect};
-use crate::Record;
 use crate::client::Timeline;
 use crate::negotiated::Negotiated;
+use crate::record::Record;
 
 /// One thread's figures.
 #[derive(Debug)]

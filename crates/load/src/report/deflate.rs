@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::client::Traffic;
 use crate::plan::Plan;
-use crate::{Deflate, DeflateMode};
+use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 
 /// Compression of one run, warm-up included. Ratios are payload bytes on the wire by bytes of the
 /// messages: less is better, 1 is not at all, and a message that was not compressed counts as it
@@ -73,7 +73,8 @@ fn head_bytes(payload: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mode, Pace, Target};
+    use crate::plan::{Mode, Pace};
+    use crate::target::Target;
 
     fn plan(deflate: Deflate) -> Plan {
         let second = std::time::Duration::from_secs(1);

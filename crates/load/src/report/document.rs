@@ -557,13 +557,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::common::Common;
     use crate::plan::{Mode, Pace, Plan};
+    use crate::record::Record;
     use crate::report::{
         Errors, GeneratorReport, OpenLoopReport, SCHEMA, ServerReport, SetupReport,
     };
     use crate::sampler::{CpuUsage, Memory};
+    use crate::target::Target;
     use crate::verdict::{Facts, Verdict};
-    use crate::{Common, Record, Target};
 
     fn summary() -> Option<Summary> {
         let mut record = Record::new();

@@ -32,10 +32,10 @@ pub use self::run::{
 pub use self::script::{ScriptReport, StepReport};
 pub use crate::errors::Errors;
 
-use crate::RateStage;
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::{Record, Summary};
 use crate::sampler::Memory;
+use crate::schedule::RateStage;
 use crate::units::{rounded, show_duration};
 
 /// Everything about one run of WebSocket connections. `Display` prints the table.

@@ -10,9 +10,13 @@ use throng_io::tables::Tables;
 use super::Steering;
 use crate::client::{Shared, tables_of};
 use crate::clock::Clock;
+use crate::common::Common;
+use crate::error::Error;
+use crate::progress::Progress;
 use crate::sampler::{Processes, listening_pids};
+use crate::sources::Sources;
 use crate::tls::{Sockets, TlsClient};
-use crate::{Common, Error, Progress, Sources, descriptors, sources};
+use crate::{descriptors, sources};
 
 /// State that all threads of a run need.
 pub(crate) struct Base {

@@ -8,10 +8,11 @@ use super::RunContext;
 use super::modes::{DRAIN, NO_ANSWER, measure};
 use super::report::Times;
 use super::steer::{Measured, Steering};
+use crate::error::Error;
+use crate::record::Record;
 use crate::report::{ConnectReport, Measured as Results, OpenLoopReport, Report};
 use crate::verdict::{Facts, Pacing};
 use crate::work::{Connect, ConnectOutcome, OpenConnect, OpenConnectOutcome};
-use crate::{Error, Record};
 
 /// As each connection ends, its place makes the next.
 pub(super) fn closed(

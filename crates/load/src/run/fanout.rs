@@ -11,11 +11,13 @@ use super::report::Times;
 use super::steer::{Measured, Moment, Steering};
 use super::{RunContext, modes};
 use crate::client::Timeline;
+use crate::error::Error;
+use crate::progress::Stage;
 use crate::report::{FanoutReport, Measured as Results, Report, Slice};
 use crate::sampler::Processes;
+use crate::schedule::Schedule;
 use crate::verdict::{Facts, Pacing};
 use crate::work::{ChannelLayout, Fanout, FanoutOutcome, FanoutTally};
-use crate::{Error, Schedule, Stage};
 
 /// Longest wait for deliveries that are still out when the last message has left.
 const DRAIN: Duration = Duration::from_secs(10);

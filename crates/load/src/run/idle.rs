@@ -6,12 +6,14 @@ use super::RunContext;
 use super::modes::{DRAIN, measure};
 use super::report::Times;
 use super::steer::Steering;
+use crate::error::Error;
+use crate::progress::Stage;
+use crate::record::Record;
 use crate::report::{ClosesReport, Errors, IdleReport, Measured as Results, Report};
 use crate::sampler::{Memory, Processes};
 use crate::units::grouped;
 use crate::verdict::Facts;
 use crate::work::{Closes, Idle};
-use crate::{Error, Record, Stage};
 
 /// Between the last connection and the idle time that counts.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -21,9 +21,11 @@ pub(crate) use self::report::{ProtocolParts, RunOutcome, Times};
 pub use self::steer::{Measured, Steering};
 
 use crate::client::{self, Handshake, Setup, Start, Work};
-use crate::plan::{Mode, Pace};
+use crate::error::Error;
+use crate::plan::{Mode, Pace, Plan};
+use crate::progress::Progress;
+use crate::report::Report;
 use crate::work::ChannelLayout;
-use crate::{Error, Plan, Progress, Report};
 
 /// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this
 /// thread.

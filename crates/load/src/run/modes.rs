@@ -10,6 +10,9 @@ use super::RunContext;
 use super::report::{ProtocolParts, RunOutcome, Times};
 use super::steer::{Measured, Moment, Steering};
 use crate::client::{Setup, Timeline};
+use crate::error::Error;
+use crate::progress::Stage;
+use crate::record::Record;
 use crate::report::{
     BroadcastReport, DeflateReport, EchoReport, Measured as Results, OpenLoopReport, PlanReport,
     Report, SetupReport,
@@ -19,7 +22,6 @@ use crate::verdict::{Facts, Pacing};
 use crate::work::{
     Broadcast, BroadcastOutcome, ClosedEcho, ClosedOutcome, OpenEcho, OpenOutcome, Publication,
 };
-use crate::{Error, Record, Stage};
 
 /// Between all being ready and the first message: the threads have to hear of it.
 pub const LEAD: Duration = Duration::from_millis(5);

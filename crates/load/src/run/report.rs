@@ -1,14 +1,16 @@
 //! The report of a run from its measurement, whatever the protocol.
 
 use super::steer::Measured;
+use crate::common::Common;
 use crate::negotiated::TlsReport;
+use crate::record::Record;
 use crate::report::{
     ConnectionsReport, GeneratorReport, Histogram, Origin, RunReport, SCHEMA, ServerReport,
     SetupReport,
 };
 use crate::sampler::Processes;
+use crate::slo::Slo;
 use crate::verdict::{Facts, Verdict};
-use crate::{Common, Record, Slo};
 
 /// The times that a mode is about.
 #[derive(Clone, Copy)]

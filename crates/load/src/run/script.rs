@@ -8,11 +8,12 @@ use std::time::Duration;
 use super::RunContext;
 use super::report::Times;
 use super::steer::Steering;
+use crate::error::Error;
+use crate::progress::Stage;
 use crate::report::{Measured as Results, Report, ScriptReport};
 use crate::script::Script;
 use crate::verdict::Facts;
 use crate::work::{ScriptOutcome, ScriptWork};
-use crate::{Error, Stage};
 
 /// Bytes queued for one connection before the server counts as stuck.
 const BACKLOG: usize = 16 << 20;

@@ -8,8 +8,9 @@ use throng_io::Instant;
 
 use crate::client::Shared;
 use crate::clock::Clock;
+use crate::error::Error;
+use crate::progress::{Progress, Stage};
 use crate::sampler::{CpuSample, MachineSample, Memory, Processes};
-use crate::{Error, Progress, Stage};
 
 /// Interval at which progress is reported and `stop` is read.
 const TICK: Duration = Duration::from_millis(100);

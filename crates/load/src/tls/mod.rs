@@ -17,7 +17,8 @@ pub(crate) use absent::{Sockets, below, load, sockets};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Error, Target};
+use crate::error::Error;
+use crate::target::Target;
 
 #[cfg(target_os = "linux")]
 type Below = throng_io::Epoll;

@@ -9,9 +9,10 @@ use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Payload, Timeline, Work};
+use crate::error::Error;
 use crate::plan::Plan;
+use crate::record::Record;
 use crate::units::grouped;
-use crate::{Error, Record};
 
 /// Publishes that must reach all subscribers before measuring begins.
 const WARM_UP: u64 = 2;

@@ -9,7 +9,9 @@ use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Timeline, Work};
-use crate::{Error, Record, Schedule};
+use crate::error::Error;
+use crate::record::Record;
+use crate::schedule::Schedule;
 
 /// Interval at which the thread publishes its counters.
 const SHOW_EVERY: Duration = Duration::from_millis(100);

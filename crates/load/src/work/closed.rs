@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::Record;
 use crate::client::{ClientPool, Payload, Timeline, Work};
 use crate::plan::Plan;
+use crate::record::Record;
 
 /// Closed-loop echo on one thread.
 #[derive(Debug)]

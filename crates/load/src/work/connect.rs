@@ -6,8 +6,9 @@ use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Payload, Timeline, Times, Work};
+use crate::error::Error;
 use crate::plan::Plan;
-use crate::{Error, Record};
+use crate::record::Record;
 
 /// Failures in a row, on one thread, after which there is no point in going on.
 pub(super) const HOPELESS: u32 = 200;

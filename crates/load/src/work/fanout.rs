@@ -11,8 +11,9 @@ use throng_io::Instant;
 
 use crate::client::{ClientPool, Timeline, Work};
 use crate::plan::{Content, FANOUT_STAMP, Plan};
+use crate::record::Record;
+use crate::schedule::Schedule;
 use crate::sequence::{Arrival, Sequence};
-use crate::{Record, Schedule};
 
 /// The place of those in a payload.
 pub(crate) const STAMP_PLACE: &str = "{stamp}";

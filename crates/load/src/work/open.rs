@@ -8,7 +8,8 @@ use throng_io::Instant;
 
 use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
 use crate::plan::Plan;
-use crate::{RateStage, Record, Schedule};
+use crate::record::Record;
+use crate::schedule::{RateStage, Schedule};
 
 /// Messages sent in one turn when many are due. A turn reads from as many connections at least, so
 /// that a generator that has fallen behind does not keep its own answers waiting and blame the

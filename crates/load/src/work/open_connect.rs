@@ -10,8 +10,9 @@ use throng_io::Instant;
 use super::connect::{ConnectOutcome, Failures, HOPELESS, note_lost};
 use super::open::OpenOutcome;
 use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
+use crate::error::Error;
 use crate::plan::Plan;
-use crate::{Error, Schedule};
+use crate::schedule::Schedule;
 
 /// Connect mode on one thread, in an open loop. A connection takes a place for as long as it lives;
 /// when all are taken, those that are due wait for one, and their time runs.

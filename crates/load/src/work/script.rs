@@ -11,9 +11,9 @@ use std::time::Duration;
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::Record;
 use crate::client::{ClientPool, Timeline, Work};
 use crate::plan::Plan;
+use crate::record::Record;
 use crate::script::{Action, Script};
 use crate::template::{Template, Tokens, Values};
 

@@ -3,7 +3,7 @@
 //! [RFC 9112 section 7](https://www.rfc-editor.org/rfc/rfc9112#section-7).
 
 use super::{BodyLength, Error, Limits, scan};
-use crate::Input;
+use crate::input::Input;
 
 /// The result of decoding the next bytes.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Boxed storage that few messages need: a head that came in several reads, or trailers.
 
 use super::body::{Body, Progress};
-use super::head::{HeadScan, PartialHead, StartLine};
+use super::head::{HeadScan, PartialHead, StartLine, append_within};
 use super::{Error, HeaderLines, Limits};
-use crate::Input;
+use crate::input::Input;
 
 /// The buffer of a decoder, boxed so that most connections do not carry it. A message uses one of
 /// the two at a time: its head is dropped before its content is read.
@@ -92,15 +92,6 @@ fn append_trailers<S>(buffered: &mut BufferedBox<S>, bytes: &[u8], limits: &Limi
         Some(Buffered::Trailers(lines)) => append_within(lines, bytes, limits.header_bytes()),
         _ => *buffered = Some(Box::new(Buffered::Trailers(bytes.to_vec()))),
     }
-}
-
-/// Appends; capacity grows by doubling but never beyond `max`, the memory that a peer may use.
-pub(crate) fn append_within(held: &mut Vec<u8>, bytes: &[u8], max: usize) {
-    let (before, needed) = (held.len(), held.len() + bytes.len());
-    if needed > held.capacity() {
-        held.reserve_exact(needed.next_power_of_two().max(256).min(max.max(needed)) - before);
-    }
-    held.extend_from_slice(bytes);
 }
 
 /// Returns the number of buffered bytes.

@@ -4,7 +4,7 @@ use super::head::HeadScan;
 use super::message::{After, Head, MessageDecoder, MessageEvent};
 use super::target::RequestLine;
 use super::{BodyLength, Error, HeaderLines, Limits, Request};
-use crate::Input;
+use crate::input::Input;
 
 /// An event of a client's request.
 pub type Event<'a> = MessageEvent<'a, Request<'a>>;

@@ -4,7 +4,8 @@
 //! [`HeaderValue`], and neither can contain CR, LF or NUL.
 
 use super::head::StartLine;
-use super::target::{self, RequestLine};
+use super::host;
+use super::target::RequestLine;
 use super::{Error, block, scan};
 use std::fmt;
 
@@ -221,7 +222,7 @@ impl<'o> RequestHead<'o> {
             Err(Error::BadRequestLine)
         } else if block::target_length(target.as_bytes()) != target.len() {
             Err(Error::BadTarget)
-        } else if !target::is_host(host.as_bytes()) {
+        } else if !host::is_host(host.as_bytes()) {
             Err(Error::BadHost)
         } else {
             line.map(|_| ())

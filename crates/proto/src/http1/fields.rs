@@ -1,8 +1,8 @@
 //! Field lines: their grammar, the fields that framing needs, and lazy lookups.
 //! [RFC 9112 section 5](https://www.rfc-editor.org/rfc/rfc9112#section-5).
 
-use super::head::Span;
-use super::{Error, Limits, block, scan, target};
+use super::span::Span;
+use super::{Error, Limits, block, host, scan};
 
 /// The framing of a message's content.
 /// [RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3).
@@ -155,7 +155,7 @@ impl FramingFields {
         let trimmed = scan::trim_ows_start(value);
         let before = value.len() - trimmed.len();
         let host = scan::trim_ows_end(trimmed);
-        if !target::is_host_at(&bytes[before..], host) {
+        if !host::is_host_at(&bytes[before..], host) {
             return Err(Error::BadHost);
         }
         self.has_host = true;

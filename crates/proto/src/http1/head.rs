@@ -1,47 +1,8 @@
 //! Finds the end of a head, line by line, examining each byte once however it arrives.
 
-use super::buffered::append_within;
 use super::fields::{FieldLine, FramingFields};
+use super::span::Span;
 use super::{Error, Limits, block, scan};
-
-/// A range of a head. 32 bits, so that an unfinished head stays small; `Limits` guarantees that
-/// they suffice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    start: u32,
-    end: u32,
-}
-
-impl Span {
-    /// Creates a span. Offsets are below `Limits::MAX_HEADER_BYTES`, so they fit.
-    #[inline]
-    pub(crate) const fn new(start: usize, end: usize) -> Self {
-        Self { start: start as u32, end: end as u32 }
-    }
-
-    #[inline]
-    pub(crate) const fn is_empty(self) -> bool {
-        self.start == self.end
-    }
-
-    /// Returns the span from `between` bytes after this one to the end of `whole`.
-    #[inline]
-    pub(crate) const fn after_until(self, between: u32, whole: Self) -> Self {
-        Self { start: self.end + between, end: whole.end }
-    }
-
-    /// Returns the bytes; none if the span is not of this head.
-    #[inline]
-    pub(crate) fn of(self, head: &[u8]) -> &[u8] {
-        head.get(self.start as usize..self.end as usize).unwrap_or_default()
-    }
-
-    /// Returns the text; empty if it is not UTF-8, which start lines must be.
-    #[inline]
-    pub(crate) fn text_of(self, head: &[u8]) -> &str {
-        str::from_utf8(self.of(head)).unwrap_or_default()
-    }
-}
 
 /// The first line of a head: a request line or a status line.
 pub(crate) trait StartLine: Copy {
@@ -279,4 +240,13 @@ impl<S: StartLine> PartialHead<S> {
             None => Ok(added.len()),
         }
     }
+}
+
+/// Appends; capacity grows by doubling but never beyond `max`, the memory that a peer may use.
+pub(crate) fn append_within(held: &mut Vec<u8>, bytes: &[u8], max: usize) {
+    let (before, needed) = (held.len(), held.len() + bytes.len());
+    if needed > held.capacity() {
+        held.reserve_exact(needed.next_power_of_two().max(256).min(max.max(needed)) - before);
+    }
+    held.extend_from_slice(bytes);
 }

@@ -5,7 +5,7 @@ use super::buffered::{self, BufferedBox};
 use super::head::{HeadScan, StartLine};
 use super::state::{State, Step};
 use super::{BodyLength, Error, HeaderLines, Limits};
-use crate::Input;
+use crate::input::Input;
 
 /// Decodes the messages on one connection, in order: heads, content, ends.
 ///

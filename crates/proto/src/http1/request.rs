@@ -1,25 +1,10 @@
 //! A request's head, parsed lazily.
 
 use super::fields::FramingFields;
-use super::head::{HeadScan, Span};
-use super::target::RequestLine;
+use super::head::HeadScan;
+use super::span::Span;
+use super::target::{RequestLine, TargetForm};
 use super::{BodyLength, Error, Header, HeaderLines};
-
-/// The form of a request target.
-/// [RFC 9112 section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TargetForm {
-    /// Origin form, `/path?query`: the usual one.
-    #[default]
-    Origin,
-    /// Absolute form, `http://host/path?query`, as sent to a proxy; its host overrides the Host
-    /// header.
-    Absolute,
-    /// Authority form, `host:port`, of CONNECT.
-    Authority,
-    /// Asterisk form, `*`, of an OPTIONS request for the server as a whole.
-    Asterisk,
-}
 
 /// The head of a valid request.
 ///

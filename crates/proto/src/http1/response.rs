@@ -1,7 +1,8 @@
 //! A response's head, parsed lazily.
 
 use super::fields::FramingFields;
-use super::head::{HeadScan, Span};
+use super::head::HeadScan;
+use super::span::Span;
 use super::target::StatusLine;
 use super::{BodyLength, Error, Header, HeaderLines};
 

@@ -4,7 +4,7 @@ use super::head::HeadScan;
 use super::message::{After, Head, MessageDecoder, MessageEvent};
 use super::target::StatusLine;
 use super::{BodyLength, Error, HeaderLines, Limits, Response};
-use crate::Input;
+use crate::input::Input;
 
 /// An event of a server's response.
 pub type ResponseEvent<'a> = MessageEvent<'a, Response<'a>>;

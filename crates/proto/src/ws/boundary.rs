@@ -229,7 +229,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Input;
+    use crate::input::Input;
     use crate::ws::{Decoder, Event, Limits, Opcode, Role, encode_close, encode_header};
 
     const _: () = assert!(size_of::<Boundary>() <= 24, "one for each direction of every tunnel");

@@ -6,7 +6,7 @@ use super::close;
 use super::header::{Decoded, FrameContext, FrameHeader, MAX_HEADER, MessageHeader};
 use super::reassembly::{Reassembly, Spare};
 use super::{Chunk, Deflated, Event, Limits, Opcode, ProtocolError, Role};
-use crate::Input;
+use crate::input::Input;
 
 /// Decodes the frames that one end of a connection receives after the handshake.
 ///

@@ -102,7 +102,7 @@ impl Fragment<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Input;
+    use crate::input::Input;
     use crate::ws::{Decoder, Deflated, Event, Limits, Role, Spare};
 
     fn size(size: usize) -> NonZeroUsize {

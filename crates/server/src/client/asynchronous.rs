@@ -11,20 +11,17 @@ use futures_core::Stream;
 use futures_sink::Sink;
 use throng_engine::{Chunk, CloseCode, Message};
 use throng_proto::Input;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::builder::{Builder, Plan};
+use super::close_frame::CloseFrame;
 use super::dial_async::{Deadline, connect_tcp, pass_proxy, read, write_all};
 use super::error::{Error, Step};
 use super::handshake::Answer;
-use super::session::{self, CloseFrame, Output, Session};
+use super::session::{self, Output, Session};
+use super::stream::AsyncStream;
 use crate::message::OwnedMessage;
-
-/// A connection that an [`AsyncClient`] can use: everything that tokio can read and write.
-pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin + ?Sized> AsyncStream for S {}
 
 /// A WebSocket client whose methods are futures, on a tokio runtime with I/O and time enabled.
 ///

@@ -1,72 +1,21 @@
 //! The blocking client.
 
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
-#[cfg(unix)]
-use std::os::unix::net::UnixStream;
+use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
 
 use throng_engine::{Chunk, CloseCode, Message};
 use throng_proto::ws::{Fragment, Opcode};
 
 use super::builder::Builder;
-use super::dial::{self, is_timeout};
+use super::close_frame::CloseFrame;
+use super::dial::{self, Dialled, is_timeout};
 use super::error::{Error, Step};
-use super::session::{self, CloseFrame, FRAGMENT, Output, Session};
+use super::session::{self, FRAGMENT, Output, Session};
+use super::stream::Stream;
 
 /// Time limit of a read that only takes what has come: 0 s would be no limit.
 const SHORTEST_READ: Duration = Duration::from_micros(1);
-
-/// A blocking connection that a [`Client`] can use: TCP, TLS, or one of the program's own.
-///
-/// A read or write that takes longer than its timeout must fail with
-/// [`WouldBlock`](ErrorKind::WouldBlock) or [`TimedOut`](ErrorKind::TimedOut).
-pub trait Stream: Read + Write + Send {
-    /// Sets the time limit of each read; `None` is no limit.
-    ///
-    /// # Errors
-    /// Those of the socket.
-    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
-
-    /// Sets the time limit of each write; `None` is no limit.
-    ///
-    /// # Errors
-    /// Those of the socket.
-    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
-}
-
-impl Stream for TcpStream {
-    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        TcpStream::set_read_timeout(self, timeout)
-    }
-
-    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        TcpStream::set_write_timeout(self, timeout)
-    }
-}
-
-#[cfg(unix)]
-impl Stream for UnixStream {
-    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        UnixStream::set_read_timeout(self, timeout)
-    }
-
-    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        UnixStream::set_write_timeout(self, timeout)
-    }
-}
-
-#[cfg(feature = "tls")]
-impl Stream for throng_tls::TlsStream {
-    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        throng_tls::TlsStream::set_read_timeout(self, timeout)
-    }
-
-    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        throng_tls::TlsStream::set_write_timeout(self, timeout)
-    }
-}
 
 /// A blocking WebSocket client.
 ///
@@ -125,12 +74,8 @@ impl Client {
         Builder::new(url)
     }
 
-    pub(super) fn new(
-        builder: &Builder,
-        stream: Box<dyn Stream>,
-        session: Session,
-        subprotocol: Option<String>,
-    ) -> Self {
+    fn new(builder: &Builder, dialled: Dialled) -> Self {
+        let Dialled { stream, session, subprotocol } = dialled;
         let timing = Timing {
             heartbeat: builder.heartbeat,
             write: builder.write_timeout,
@@ -417,7 +362,8 @@ impl Builder {
     /// # Errors
     /// All but [`Error::Protocol`] and [`Error::Closed`]; [`Error::blame`] says whose fault it is.
     pub fn connect(&self) -> Result<Client, Error> {
-        dial::connect(self)
+        let dialled = dial::connect(self)?;
+        Ok(Client::new(self, dialled))
     }
 
     /// Upgrades a connection that exists, such as a Unix socket. Of the URL, only host and path are
@@ -426,7 +372,8 @@ impl Builder {
     /// # Errors
     /// As for [`Builder::connect`].
     pub fn connect_over(&self, stream: impl Stream + 'static) -> Result<Client, Error> {
-        dial::connect_over(self, Box::new(stream))
+        let dialled = dial::connect_over(self, Box::new(stream))?;
+        Ok(Client::new(self, dialled))
     }
 }
 

@@ -1,11 +1,15 @@
 //! The settings of clients.
 
+#[cfg(feature = "tls")]
+use std::path::PathBuf;
 use std::time::Duration;
 
 use throng_proto::url::Url;
 use throng_proto::ws::deflate::Policy;
 use throng_proto::ws::handshake::{Key, Unsendable, encode_request_with};
 use throng_proto::ws::{self, Limits};
+#[cfg(feature = "tls")]
+use throng_tls::{CertificateFiles, Trust};
 
 use super::error::Error;
 use super::handshake::Asked;
@@ -219,5 +223,41 @@ impl Builder {
             _ => ("url", self.url.clone()),
         };
         Error::setting(setting, format!("{setting} ({value}): {unsendable}"))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Builder {
+    /// Accepts certificates of the authorities in this file (PEM) only. Default: those that the
+    /// system trusts.
+    pub fn trust_file(mut self, authorities: impl Into<PathBuf>) -> Self {
+        self.tls.change(|settings| settings.trust = Trust::File(authorities.into()));
+        self
+    }
+
+    /// Accepts any certificate, without a check: for tests. An attacker between client and server
+    /// can then read and change everything.
+    pub fn trust_anyone(mut self) -> Self {
+        self.tls.change(|settings| settings.trust = Trust::Anyone);
+        self
+    }
+
+    /// Sets the name that the server's certificate must have and that is asked for (SNI). Default:
+    /// the host of the URL.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.tls.name = Some(name.into());
+        self
+    }
+
+    /// Sets the certificate chain and the private key (PEM) for servers that ask for one. Default:
+    /// none.
+    pub fn client_certificate(
+        mut self,
+        chain: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        let files = CertificateFiles { chain: chain.into(), key: key.into() };
+        self.tls.change(|settings| settings.certificate = Some(files));
+        self
     }
 }

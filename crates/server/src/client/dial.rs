@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use throng_proto::Input;
 
-use super::blocking::{Client, Stream};
 use super::builder::{Builder, Plan};
 use super::error::{Error, Step};
 use super::handshake::Answer;
 use super::proxy::{Action, Proxy};
 use super::session::Session;
+use super::stream::Stream;
 
 /// The time by which connecting must be done.
 #[derive(Clone, Copy)]
@@ -56,8 +56,15 @@ pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
+/// A connection that was upgraded.
+pub(super) struct Dialled {
+    pub(super) stream: Box<dyn Stream>,
+    pub(super) session: Session,
+    pub(super) subprotocol: Option<String>,
+}
+
 /// Connects by TCP, through the proxy and with TLS as the settings say, and upgrades.
-pub(super) fn connect(builder: &Builder) -> Result<Client, Error> {
+pub(super) fn connect(builder: &Builder) -> Result<Dialled, Error> {
     let deadline = Deadline::after(builder.connect_timeout);
     let plan = builder.plan()?;
     let (host, port) = (plan.url.host(), plan.url.port());
@@ -74,7 +81,7 @@ pub(super) fn connect(builder: &Builder) -> Result<Client, Error> {
 }
 
 /// Upgrades a connection that exists.
-pub(super) fn connect_over(builder: &Builder, stream: Box<dyn Stream>) -> Result<Client, Error> {
+pub(super) fn connect_over(builder: &Builder, stream: Box<dyn Stream>) -> Result<Dialled, Error> {
     let deadline = Deadline::after(builder.connect_timeout);
     upgrade(builder, builder.plan()?, stream, deadline)
 }
@@ -175,7 +182,7 @@ fn upgrade(
     plan: Plan,
     mut stream: Box<dyn Stream>,
     deadline: Deadline,
-) -> Result<Client, Error> {
+) -> Result<Dialled, Error> {
     let Plan { request, asked, entropy, limits, .. } = plan;
     deadline.arm(&mut *stream)?;
     stream.write_all(&request).map_err(|error| deadline.failed(error))?;
@@ -200,7 +207,7 @@ fn upgrade(
     session.receive_first(&rest);
     stream.set_write_timeout(Some(builder.write_timeout)).map_err(Error::Lost)?;
     stream.set_read_timeout(builder.heartbeat).map_err(Error::Lost)?;
-    Ok(Client::new(builder, stream, session, opened.subprotocol))
+    Ok(Dialled { stream, session, subprotocol: opened.subprotocol })
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::asynchronous::AsyncStream;
 use super::error::{Error, Step};
 use super::proxy::{Action, Proxy};
+use super::stream::AsyncStream;
 
 /// The time after which the next address of a host is tried, too (RFC 8305 section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use throng_proto::url::InvalidUrl;
 use throng_proto::ws::ProtocolError;
 use throng_proto::ws::handshake::BadResponse;
 
-use super::session::CloseFrame;
+use super::close_frame::CloseFrame;
 use crate::error::Blame;
 
 /// Bytes of a server's text that the text of an error shows.

@@ -23,6 +23,7 @@
 mod asynchronous;
 mod blocking;
 mod builder;
+mod close_frame;
 mod dial;
 #[cfg(feature = "tokio")]
 mod dial_async;
@@ -32,16 +33,20 @@ mod proxy;
 mod random;
 mod reconnect;
 mod session;
+mod stream;
 #[cfg(feature = "tls")]
 mod tls;
 
 #[cfg(feature = "tokio")]
-pub use asynchronous::{AsyncClient, AsyncStream};
-pub use blocking::{Client, Stream};
+pub use asynchronous::AsyncClient;
+pub use blocking::Client;
 pub use builder::Builder;
+pub use close_frame::CloseFrame;
 pub use error::{Error, Refused, Step};
 pub use reconnect::{Backoff, Reconnecting};
-pub use session::CloseFrame;
+#[cfg(feature = "tokio")]
+pub use stream::AsyncStream;
+pub use stream::Stream;
 
 /// The protocol without I/O, for clients of servers without a network.
 #[cfg(feature = "test")]

@@ -8,9 +8,9 @@ use throng_engine::Message;
 
 use super::blocking::Client;
 use super::builder::Builder;
+use super::close_frame::CloseFrame;
 use super::error::Error;
 use super::random::Entropy;
-use super::session::CloseFrame;
 
 /// The pauses between attempts to connect: exponential, with full jitter.
 ///

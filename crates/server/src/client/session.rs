@@ -11,6 +11,7 @@ use throng_proto::ws::{
     encode_deflated, encode_masked,
 };
 
+use super::close_frame::CloseFrame;
 use super::error::Error;
 use super::random::Entropy;
 
@@ -23,28 +24,6 @@ const MAX_UNSENT_PONGS: usize = 64 << 10;
 const MAX_KEPT: usize = 1 << 20;
 /// Size of the fragments of a message that is sent as a stream.
 pub(crate) const FRAGMENT: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
-
-/// A Close frame, or what stands for one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CloseFrame {
-    /// The close code; 1005 if the frame had none.
-    pub code: CloseCode,
-    /// The reason; empty for most.
-    pub reason: String,
-}
-
-/// Reason with which a server closes a client that reads too slowly.
-const SLOW_CONSUMER: &str = "slow consumer";
-
-impl CloseFrame {
-    /// Returns whether a server that closes so expects its clients back.
-    pub(crate) fn asks_to_reconnect(&self) -> bool {
-        match self.code.get() {
-            1008 => self.reason == SLOW_CONSUMER,
-            code => matches!(code, 1001 | 1006 | 1011..=1014),
-        }
-    }
-}
 
 /// The state of a session.
 pub(crate) struct Session {

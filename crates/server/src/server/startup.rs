@@ -25,7 +25,7 @@ use throng_proto::ws::deflate::{self, Settings as Deflate};
 
 use super::Server;
 use super::capacity::RESERVED_DESCRIPTORS;
-use super::tables::Decision;
+use super::tables::{Decision, MAX_SHARDS};
 use crate::affinity::Placement;
 use crate::app::{Action, Route};
 use crate::cluster::{Guard, Unconnected};
@@ -42,9 +42,6 @@ use crate::ticks;
 use crate::tls::{Secured, Security, wrap};
 use crate::workers::{Pool, RouteContext};
 use crate::ws::SessionEvent;
-
-/// The maximum number of event loops; more than any machine has CPUs is a mistake.
-pub(super) const MAX_SHARDS: usize = 1024;
 
 /// The idle time after which the kernel sends TCP keep-alive probes. Heartbeats find a dead peer
 /// sooner; this is for programs that turned them off, and for connections that are not WebSockets.

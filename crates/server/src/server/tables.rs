@@ -6,9 +6,11 @@ use throng_io::tables::{DescriptorTables, check_support};
 
 use super::Server;
 use super::capacity::RESERVED_DESCRIPTORS;
-use super::startup::MAX_SHARDS;
 use crate::error::{Error, Result};
 use crate::io_backend::IoBackend;
+
+/// The maximum number of event loops; more than any machine has CPUs is a mistake.
+pub(super) const MAX_SHARDS: usize = 1024;
 
 /// Bytes of memory that a connection takes, nearly all of them in the kernel: its socket, and its
 /// entry in the poll.

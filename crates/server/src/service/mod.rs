@@ -6,6 +6,7 @@
 
 mod request;
 mod response;
+mod routed;
 mod shared;
 mod sse;
 mod upgrade;

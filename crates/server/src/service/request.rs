@@ -10,6 +10,7 @@ use throng_http::{
 };
 use throng_proto::http1;
 
+use super::routed::{Routed, responder_of};
 use super::upgrade::Upgraded;
 use super::{BoundRoute, ShardService, Shared};
 use crate::app::{Action, StreamingFn};
@@ -32,21 +33,6 @@ pub(super) struct AwaitedBody {
     ranges: Ranges,
     extensions: Extensions,
     pending: Pending,
-}
-
-/// A request on its way to its handler.
-pub(super) struct Routed<'r, 'h> {
-    pub(super) route: u16,
-    pub(super) head: &'r http1::Request<'h>,
-    pub(super) request: Request<'h>,
-    /// The body has come, and is part of `request`.
-    has_body: bool,
-}
-
-/// Creates the responder of this connection's request.
-pub(super) fn responder_of(cx: &Cx<'_>, route: &BoundRoute) -> (Responder, ClientGuard) {
-    let remote = cx.core_ref().remote().clone();
-    Responder::new(remote, cx.id(), Arc::clone(&route.context.reporter))
 }
 
 impl ShardService {

@@ -9,7 +9,7 @@ use throng_http::{Reject, Status};
 use throng_proto::http1;
 use throng_proto::ws::handshake::{self, encode_response_fields};
 
-use super::request::{Routed, responder_of};
+use super::routed::{Routed, responder_of};
 use super::{SWITCHING_PROTOCOLS, ShardService, Shared};
 use crate::accept::{AnyAccept, ResponseHeaders};
 use crate::app::Action;

@@ -1,13 +1,10 @@
 //! Connections of simulated backends that speak HTTP: requests, a handshake, a tunnel.
 
-use std::collections::BTreeMap;
-
 use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, Limits};
 use throng_proto::ws::handshake::accept_key;
 
 use super::frames::{self, Scan};
-use super::peers::Conn;
 use super::plan::{BackendClose, Behaviour};
 use super::wire::{Over, Then, Wire};
 use crate::plan::SECOND;
@@ -56,6 +53,11 @@ pub(super) struct HttpBackend {
 }
 
 impl HttpBackend {
+    /// Returns id and method of each request that has come.
+    pub(super) fn requests(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.deliveries.iter().map(|delivery| (delivery.id, delivery.method.as_str()))
+    }
+
     pub(super) fn new(way: Behaviour, leaving: BackendClose, largest: usize, rng: Rng) -> Self {
         Self {
             way,
@@ -353,13 +355,4 @@ impl HttpBackend {
             wire.then(Then::Finish);
         }
     }
-}
-
-/// Returns how often each request came to any backend.
-pub(super) fn arrivals(conns: &[Conn]) -> BTreeMap<u32, (String, usize)> {
-    let mut all: BTreeMap<u32, (String, usize)> = BTreeMap::new();
-    for delivery in conns.iter().filter_map(Conn::http).flat_map(|(_, it)| &it.deliveries) {
-        all.entry(delivery.id).or_insert_with(|| (delivery.method.clone(), 0)).1 += 1;
-    }
-    all
 }

@@ -7,7 +7,6 @@
 //! A shard is a `Node`, here and where the servers are real, too.
 
 mod backend;
-mod checks;
 mod client;
 mod frames;
 pub(crate) mod node;

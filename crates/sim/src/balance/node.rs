@@ -295,6 +295,11 @@ pub(crate) fn target(backend: &Arc<Backend>) -> Target {
     }
 }
 
+/// The address of the backend with this index.
+pub(super) fn backend_address(backend_index: usize) -> SocketAddr {
+    local(9000 + backend_index as u16)
+}
+
 /// The address of a port of the balancer or of a backend.
 pub(crate) fn local(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))

@@ -10,8 +10,7 @@ use std::time::Duration;
 use throng_balance::shard_over_driver::{Audit, Command};
 use throng_balance::{Backend, Configuration, Metrics, Report, Settings};
 
-use super::node::{Node, NodeOptions, configuration, local, target};
-use super::world::backend_address;
+use super::node::{Node, NodeOptions, backend_address, configuration, local, target};
 use crate::faults::Faults;
 use crate::net::{LinkId, LinkOptions, Net, Readable, SharedNet, Side};
 use crate::rng::Rng;

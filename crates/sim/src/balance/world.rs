@@ -1,5 +1,7 @@
 //! A run: shards, clients, backends and the control thread's commands, on one clock.
 
+mod checks;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -11,8 +13,7 @@ use throng_balance::{Backend, CloseOrder, Closing, Configuration, Metrics, Repor
 use throng_io::ServerTls;
 use throng_tls::{TlsConfig, TlsServer};
 
-use super::checks;
-use super::node::{Most, Node, NodeOptions, configuration, local, target};
+use super::node::{Most, Node, NodeOptions, backend_address, configuration, target};
 use super::peers::{Client, Conn};
 use super::plan::{ControlCommand, Plan, behaviour};
 use super::wire::Wire;
@@ -63,10 +64,6 @@ pub struct World {
     tls: Option<(Configurations, Rng)>,
     /// The TLS of the listeners, where connections are passed through.
     passthrough: Option<Arc<TlsServer>>,
-}
-
-pub(super) fn backend_address(backend_index: usize) -> SocketAddr {
-    local(9000 + backend_index as u16)
 }
 
 impl World {

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use throng_engine::workers::usable_cpus;
 
+use super::capacity;
 use super::plan::{IoModel, IoModelsPlan, Table};
-use super::{advice, capacity};
 use crate::servers::handler::Handler;
 use throng_load::descriptors;
 use throng_load::record::Summary;
@@ -237,6 +237,7 @@ impl Rows {
 }
 
 impl IoModelsReport {
+    /// Without its advice, which follows from the rest.
     pub(super) fn new(plan: &IoModelsPlan, rows: Rows, machine_busy_share: Option<f64>) -> Self {
         let event_loops = plan.event_loops();
         let plan = PlanReport {
@@ -256,14 +257,13 @@ impl IoModelsReport {
         };
         let Rows { idle, connect, blocking } = rows;
         let advice = Vec::new();
-        let report =
-            Self { schema: SCHEMA, plan, idle, connect, blocking, machine_busy_share, advice };
-        Self { advice: advice::sentences(&report), ..report }
+        Self { schema: SCHEMA, plan, idle, connect, blocking, machine_busy_share, advice }
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::advice;
     use super::*;
     use throng_load::Limit;
     use throng_load::report::Render as _;
@@ -318,7 +318,9 @@ pub(super) mod tests {
                 blocking(Variant::Threads, None, 15_500.0, 8_500.0),
             ],
         };
-        IoModelsReport::new(&IoModelsPlan::default(), rows, Some(0.5))
+        let mut report = IoModelsReport::new(&IoModelsPlan::default(), rows, Some(0.5));
+        report.advice = advice::sentences(&report);
+        report
     }
 
     pub(in crate::io_models) fn blocking(

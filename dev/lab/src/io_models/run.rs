@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::capacity;
 use super::cells::{Bench, WARMUP};
 use super::plan::{IoModel, IoModelsPlan, ServerPlan, Table};
 use super::report::{BlockingRow, Cell, ConnectRow, IdleRow, IoModelsReport, Rows, Variant};
 use super::session::SETTLE;
+use super::{advice, capacity};
 use crate::cells::CellProgress;
 use crate::servers::Server;
 use throng_load::sampler::MachineSample;
@@ -63,7 +63,9 @@ pub(crate) fn run<S: Server>(
         }
     }
     let busy = MachineSample::now().zip(machine).map(|(end, begin)| end.busy_since(&begin));
-    Ok(IoModelsReport::new(plan, rows, busy))
+    let mut report = IoModelsReport::new(plan, rows, busy);
+    report.advice = advice::sentences(&report);
+    Ok(report)
 }
 
 /// All cells in their order. Another model begins at each size: none always has the machine as the

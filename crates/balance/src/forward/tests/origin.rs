@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 
 use super::*;
-use crate::Network;
 use crate::forward::client_address;
+use throng_http::Network;
 
 const FORWARDED: &str = "GET / HTTP/1.1\r\nHost: a.example:80\r\n\
     X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 10.0.0.2\r\n\

@@ -1,6 +1,8 @@
 use super::*;
+use crate::config::Token;
+use crate::cookie::CookieKey;
 use crate::forward::{Bound, came_by_https, set_cookie, sticky_key};
-use crate::{CookieKey, SameSite, Sticky, Token};
+use crate::settings::{SameSite, Sticky};
 
 fn bound(sticky: &Sticky, target: &str, lines: &str, client: &str) -> Option<Bound> {
     bound_by(&CookieKey::default(), sticky, target, lines, client)

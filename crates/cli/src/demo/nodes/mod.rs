@@ -15,8 +15,9 @@ use throng_load::units::grouped;
 use self::member::{Account, Member, Shared};
 use self::processes::{Broker, Node};
 use self::view::View;
+use crate::failure::Failure;
 use crate::signals::Stop;
-use crate::{Failure, terminal};
+use crate::terminal;
 
 pub(super) use processes::become_child;
 

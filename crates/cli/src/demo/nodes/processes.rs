@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::folder::Folder;
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Programs that are a Redis server.
 const BROKERS: [&str; 2] = ["redis-server", "valkey-server"];

@@ -7,6 +7,7 @@
 //! The store is `store.rs`, one channel of it `ring.rs`. Channels without history do not come here.
 
 mod followed;
+mod following;
 mod ring;
 mod store;
 
@@ -14,9 +15,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
-#[cfg(doc)]
-use crate::HistoryMode;
 use crate::backpressure::ClassIndex;
+#[cfg(doc)]
+use crate::backpressure::history::HistoryMode;
 use crate::outbox::frame::Frame;
 
 pub use followed::HistoryTail;

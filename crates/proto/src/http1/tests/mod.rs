@@ -12,7 +12,7 @@ mod smuggling;
 mod trailers;
 
 use super::{Decoder, Error, Event, HeaderLines, Limits, ResponseDecoder, ResponseEvent};
-use crate::Input;
+use crate::input::Input;
 
 /// An event, or its consequence, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]

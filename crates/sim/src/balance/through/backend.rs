@@ -1,7 +1,7 @@
 //! A connection to a backend that ends TLS itself.
 
+use super::conduct::Conduct;
 use super::hello::id_of;
-use super::plan::Conduct;
 use crate::balance::frames;
 use crate::balance::wire::{Over, Then, Wire};
 

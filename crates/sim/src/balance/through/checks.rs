@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::client::PassedClient;
+use super::conduct::{Beginning, HelloPlan};
 use super::hello::id_of;
-use super::plan::{Beginning, HelloPlan};
 use crate::balance::peers::{Client, Conn};
 use crate::balance::plan::ClientPlan;
 use crate::balance::wire::{Over, Wire};
@@ -87,7 +87,8 @@ fn agree(received: &[u8], expected: &[u8]) -> bool {
     received.starts_with(expected) || expected.starts_with(received)
 }
 
-/// Returns whether the balancer has told a client beyond a limit so, and has counted it.
+/// Returns whether the balancer has named its limit to a client beyond it, and has counted that
+/// client.
 fn says_what_is_full(world: &World, received: &[u8]) -> bool {
     let metrics = world.metrics();
     metrics.answered_full > 0 && agree(received, b"HTTP/1.1 503")

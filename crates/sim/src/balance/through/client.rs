@@ -1,7 +1,7 @@
 //! A client whose connection is to be passed through.
 
+use super::conduct::{Beginning, HelloPlan};
 use super::hello::{OVERSIZED, hello};
-use super::plan::{Beginning, HelloPlan};
 use crate::balance::frames;
 use crate::balance::wire::{Over, Then, Wire};
 use crate::rng::Rng;

@@ -8,10 +8,11 @@
 mod backend;
 mod checks;
 mod client;
+mod conduct;
 mod hello;
 mod plan;
 
 pub(super) use backend::PassedBackend;
 pub(super) use checks::{MOST_OF_HELLO, client_is_well, hellos_are_well};
 pub(super) use client::PassedClient;
-pub(super) use plan::{Conduct, HelloPlan};
+pub(super) use conduct::{Conduct, HelloPlan};

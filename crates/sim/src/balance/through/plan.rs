@@ -1,5 +1,6 @@
 //! Plans for connections that are passed through, made from a seed.
 
+use super::conduct::{Beginning, Conduct, HelloPlan};
 use crate::balance::plan::{
     BackendPlan, BackendProtocol, ClientPlan, ClientProtocol, ControlCommand, Plan, behaviour,
     calm_and_faults, link, settings,
@@ -9,52 +10,6 @@ use crate::faults::Faults;
 use crate::plan::SECOND;
 use crate::rng::Rng;
 use crate::secured::Hops;
-
-/// Behavior of a backend on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::balance) enum Conduct {
-    /// So many bytes of its own once its client's first have come; its end follows its client's.
-    Answer(usize),
-    /// So many bytes of its own once its client's first have come, and its end at once.
-    EndFirst(usize),
-    /// Every byte comes back.
-    Echo,
-    /// Nothing, ever.
-    Mute,
-    /// The end before anything was read.
-    CloseAtOnce,
-    /// A reset after so many bytes were read.
-    ResetAfter(usize),
-    /// So many bytes, and a reset.
-    AnswerAndReset(usize),
-}
-
-/// First bytes of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beginning {
-    /// A ClientHello.
-    Hello,
-    /// A part of one, in thousandths: no more ever comes.
-    Part(usize),
-    /// One that announces too much.
-    Oversized,
-    /// HTTP without TLS.
-    Plain,
-}
-
-/// The ClientHello of a client, and what follows it.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::balance) struct HelloPlan {
-    pub(super) beginning: Beginning,
-    pub(super) name: Option<&'static str>,
-    pub(super) padding: usize,
-    /// The largest record of its ClientHello.
-    pub(super) record: usize,
-    /// Bytes right behind it.
-    pub(super) surplus: usize,
-    /// The action that follows when all is written.
-    pub(super) then: Then,
-}
 
 /// Names that clients ask for; the last two have no backend unless there is one for all.
 const NAMES: [Option<&str>; 6] = [

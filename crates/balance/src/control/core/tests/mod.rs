@@ -14,7 +14,7 @@ mod reload;
 use super::*;
 use crate::backend::{SHARES_PER_WEIGHT, Wanted};
 use crate::config::server_names;
-use crate::{Changes, RemovedBackend, Surplus};
+use crate::status::{Changes, RemovedBackend, Surplus};
 
 const TOKEN: &str = "[register]\ntoken = \"0123456789abcdef\"\n";
 

@@ -1,19 +1,20 @@
 //! Conditions that must hold after each turn, when all is quiet, and at the end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use throng_balance::{Backend, Settings};
 
-use super::backend::{HttpBackend, arrivals};
-use super::client::{Answer, HttpClient};
-use super::frames::{self, Scan};
-use super::node::{Node, still_counted};
-use super::peers::{Client, Conn, Session};
-use super::plan::{Behaviour, ClientClose, ControlCommand, SessionPlan};
-use super::through;
-use super::wire::{Over, Wire};
-use super::world::{World, backend_address};
+use super::World;
+use crate::balance::backend::HttpBackend;
+use crate::balance::client::{Answer, HttpClient};
+use crate::balance::frames::{self, Scan};
+use crate::balance::node::{Node, backend_address, still_counted};
+use crate::balance::peers::{Client, Conn, Session};
+use crate::balance::plan::{Behaviour, ClientClose, ControlCommand, SessionPlan};
+use crate::balance::through;
+use crate::balance::wire::{Over, Wire};
 
 /// Checks that no backend has more handshakes than the cap allows: seen from the backend, and
 /// counted by the balancer.
@@ -81,6 +82,15 @@ pub(super) fn at_the_end(world: &mut World) {
     faults.extend(tunnels_outlive_reloads(world));
     faults.extend(little_is_held(world));
     faults.into_iter().for_each(|fault| world.violation(fault));
+}
+
+/// Returns how often each request came to any backend.
+fn arrivals(conns: &[Conn]) -> BTreeMap<u32, (String, usize)> {
+    let mut all: BTreeMap<u32, (String, usize)> = BTreeMap::new();
+    for (id, method) in conns.iter().filter_map(Conn::http).flat_map(|(_, it)| it.requests()) {
+        all.entry(id).or_insert_with(|| (method.to_owned(), 0)).1 += 1;
+    }
+    all
 }
 
 fn little_is_held(world: &World) -> Vec<String> {

@@ -1,0 +1,116 @@
+//! Entries: the data that is kept of a request or tunnel for its record in the log.
+
+use std::net::SocketAddr;
+
+use throng_http::RequestSummary;
+use throng_io::{Instant, SessionFailure};
+
+use crate::access::{Access, Subject};
+use crate::report::Failure;
+
+/// A request, or a connection that is passed through, that is of interest.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// None of a connection that is passed through.
+    pub(super) request: Option<RequestSummary>,
+    pub(super) server_name: Option<Box<str>>,
+    /// The id that the balancer gave it.
+    pub(super) request_id: Option<Box<str>>,
+    pub(super) subject: Subject,
+    pub(super) began: Instant,
+    /// Also if it succeeds.
+    pub(super) always: bool,
+    pub(super) status: Option<u16>,
+    pub(super) backend: Option<SocketAddr>,
+    pub(super) attempts: usize,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    /// A tunnel's backend ended without a Close frame.
+    pub(super) is_lost: bool,
+    /// Why the backend's TLS session failed, if that ended the tunnel.
+    pub(super) tls_failure: Option<SessionFailure>,
+}
+
+impl Entry {
+    pub(super) fn new(subject: Subject, began: Instant, always: bool) -> Self {
+        Self {
+            request: None,
+            server_name: None,
+            request_id: None,
+            subject,
+            began,
+            always,
+            status: None,
+            backend: None,
+            attempts: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            is_lost: false,
+            tls_failure: None,
+        }
+    }
+
+    /// Notes the head of the response.
+    pub(super) fn answered(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
+    /// Forgets a response of which nothing was sent.
+    pub(super) fn unanswered(&mut self) {
+        (self.status, self.bytes_out) = (None, 0);
+    }
+
+    /// Notes that the backend of a tunnel ended without a Close frame, perhaps because its TLS
+    /// session failed.
+    pub(super) fn note_loss(&mut self, failure: Option<SessionFailure>) {
+        (self.is_lost, self.tls_failure) = (true, failure);
+    }
+
+    /// Returns why a tunnel ended that was not closed.
+    pub(super) fn loss(&self) -> String {
+        match (self.is_lost, self.tls_failure) {
+            (false, _) => String::new(),
+            (true, None) => "the backend ended without a Close frame".to_owned(),
+            (true, Some(why)) => Failure::Tls(why).to_string(),
+        }
+    }
+
+    pub(super) fn access(&self, now: Instant) -> Access<'_> {
+        let request = self.request.as_ref();
+        Access {
+            subject: self.subject,
+            method: request.map(RequestSummary::method),
+            path: request.map(RequestSummary::path),
+            server_name: self.server_name.as_deref(),
+            is_tunnel: request.is_none(),
+            is_failure: self.status.is_some_and(|status| status >= 500),
+            status: self.status,
+            code: None,
+            backend: self.backend,
+            attempts: self.attempts,
+            bytes_in: Some(self.bytes_in),
+            bytes_out: Some(self.bytes_out),
+            duration: Some(now.since(self.began)).filter(|duration| !duration.is_zero()),
+            host: request.and_then(RequestSummary::host),
+            user_agent: request.and_then(RequestSummary::user_agent),
+            reason: "",
+            request_id: self
+                .request_id
+                .as_deref()
+                .or_else(|| request.and_then(RequestSummary::request_id)),
+            traceparent: request.and_then(RequestSummary::traceparent),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also before a backend is connected.
+    #[test]
+    fn a_connection_passed_through_is_never_recorded_as_a_request() {
+        let entry = Entry::new(Subject::default(), Instant::default(), true);
+        assert!(entry.access(Instant::default()).is_tunnel);
+    }
+}
