@@ -3,14 +3,22 @@
 
 mod architecture;
 mod citations;
+mod code;
+mod codes;
 mod commits;
+mod counts;
 mod crate_table;
 mod example_names;
+mod file_circles;
+mod idioms;
 mod imports;
 mod machine_paths;
+mod names;
 mod sleeps;
+mod surface;
 mod width;
 mod wording;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +27,10 @@ use std::time::Duration;
 use crate::command::run_quietly;
 use crate::outcome::{Stop, Tally};
 use crate::site::Site;
+use counts::Count;
+
+/// The folders of the workspace's Rust.
+const ROOMS: [&str; 3] = ["crates/", "dev/", "xtask/"];
 
 /// A text file that git tracks.
 struct Source {
@@ -34,6 +46,11 @@ impl Source {
 
     fn is_markdown(&self) -> bool {
         self.path.ends_with(".md")
+    }
+
+    /// Whether it is in a crate of the workspace.
+    fn is_in_a_room(&self) -> bool {
+        ROOMS.iter().any(|room| self.is_below(room))
     }
 
     fn is_below(&self, prefix: &str) -> bool {
@@ -57,6 +74,7 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
         ),
         ("docs and texts use standard words", files.iter().flat_map(wording::problems).collect()),
         ("no line of Rust exceeds 100 columns", files.iter().flat_map(width::problems).collect()),
+        ("counts that may only fall", counts::problems(&site.root, &counts(&files))),
         ("commit subjects are `area: effect`", commits::problems(&subjects(&site.root)?)),
     ];
     let mut tally = Tally::default();
@@ -65,6 +83,19 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
         tally.record(name, if problems.is_empty() { Ok(()) } else { Err(list()) });
     }
     Ok(tally)
+}
+
+/// Returns everything that is counted.
+fn counts(files: &[Source]) -> Vec<Count> {
+    let checks = [
+        codes::counts,
+        file_circles::counts,
+        idioms::counts,
+        names::counts,
+        surface::counts,
+        words::counts,
+    ];
+    checks.iter().flat_map(|check| check(files)).collect()
 }
 
 /// Returns every text file that git tracks. Files that are not UTF-8 are skipped.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::code::without_tests;
 use super::{Source, is_whole_word};
 
 /// The modules that each module imports, with a file that does so.
@@ -45,17 +46,6 @@ fn imports<'a>(source: &str, files: &'a [Source]) -> Imports<'a> {
         }
     }
     imports
-}
-
-/// Returns a file up to its module of tests, which is the last thing in it.
-fn without_tests(text: &str) -> &str {
-    const ATTRIBUTE: &str = "\n#[cfg(test)]\n";
-    let begins_module = |at: &usize| {
-        let item = text[at + ATTRIBUTE.len()..].lines().next().unwrap_or_default();
-        item.contains("mod ") && item.ends_with('{')
-    };
-    let end = text.match_indices(ATTRIBUTE).map(|(at, _)| at).find(begins_module);
-    &text[..end.unwrap_or(text.len())]
 }
 
 /// Returns the names after `crate::` in code: one, or those of a list in braces.

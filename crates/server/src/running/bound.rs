@@ -27,7 +27,7 @@ use crate::workers::Pool;
 pub(crate) struct Addresses {
     pub(crate) tcp: Vec<SocketAddr>,
     pub(crate) unix: Vec<PathBuf>,
-    /// Of the ports that shards share.
+    /// Guards of the ports that shards share.
     pub(crate) guards: Vec<PortGuard>,
 }
 

@@ -1,0 +1,66 @@
+//! Counts types whose names say nothing without their module, and that many modules have.
+
+use super::Source;
+use super::code::{is_test_file, without_comments, without_tests};
+use super::counts::Count;
+
+/// Names that at most one type of the workspace may have.
+const HOMONYMS: [&str; 17] = [
+    "Action", "Answer", "Command", "Core", "Entry", "Outcome", "Place", "Plan", "Pool", "Report",
+    "Session", "Shared", "Stage", "Start", "State", "Step", "Tick",
+];
+
+/// Counts the types of each name.
+pub(super) fn counts(files: &[Source]) -> Vec<Count> {
+    let rooms = files
+        .iter()
+        .filter(|file| file.is_rust() && file.is_in_a_room() && !is_test_file(&file.path));
+    let defined: Vec<(String, String)> = rooms
+        .flat_map(|file| {
+            let code = without_comments(without_tests(&file.text));
+            let lines = code.lines().enumerate();
+            let name = |(index, line)| {
+                Some((type_name(line)?.to_owned(), format!("{}:{}", file.path, index + 1)))
+            };
+            lines.filter_map(name).collect::<Vec<_>>()
+        })
+        .collect();
+    let count = |name| {
+        let places = defined.iter().filter(|(defined, _)| defined == name);
+        Count::of(format!("types named `{name}`"), places.map(|(_, place)| place.clone()).collect())
+    };
+    HOMONYMS.into_iter().map(count).collect()
+}
+
+/// Returns the name of the type that a line begins to define.
+fn type_name(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = match line.strip_prefix("pub(") {
+        Some(rest) => rest.split_once(") ")?.1,
+        None => line.strip_prefix("pub ").unwrap_or(line),
+    };
+    let kinds = ["struct ", "enum ", "trait ", "type "];
+    let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;
+    rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_count_wherever_they_are_defined() {
+        let text = "pub(super) struct Plan {\n    plan: Plan,\n}\nenum PlanStep {}\n\
+                    pub type Plan<T> = T;\n\
+                    // struct Plan;\n#[cfg(test)]\nmod tests {\n    struct Plan;\n}\n";
+        let source = |path: &str| Source { path: path.into(), text: text.into() };
+        let counts = counts(&[
+            source("crates/a/src/a.rs"),
+            source("bench/a.rs"),
+            source("crates/a/tests/b.rs"),
+        ]);
+        let plans = counts.iter().find(|count| count.name == "types named `Plan`");
+        let places = plans.map(|count| count.places.as_slice()).unwrap_or_default();
+        assert_eq!(places, ["crates/a/src/a.rs:1", "crates/a/src/a.rs:5"]);
+    }
+}
