@@ -117,7 +117,7 @@ pub struct Limits {
     /// can be asked whether its peer takes it, may be 16 times as much, and has no limit where the
     /// policy drops messages. Above half of it, the connection is not read and its further
     /// messages wait. The rest of a message that leaves in
-    /// fragments does not count: its peer is read meanwhile, and its pings are answered.
+    /// fragments does not count: its peer is read during it, and its pings are answered.
     pub max_backlog: usize,
     /// Messages that one connection may send in a second. Default `None`: no limit. More are closed
     /// with 1008.

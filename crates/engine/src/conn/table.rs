@@ -115,7 +115,7 @@ impl Table {
         self.cold.entry(self.conn(id)?.cold?)
     }
 
-    /// Frees the cold record when it holds nothing any more.
+    /// Frees the cold record when it no longer holds anything.
     pub(crate) fn shed_cold(&mut self, id: ConnId) {
         let Some(index) = self.conn(id).and_then(|conn| conn.cold) else { return };
         if self.cold.entry(index).is_some_and(Cold::is_idle) {

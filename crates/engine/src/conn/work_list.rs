@@ -35,7 +35,7 @@ impl WorkList {
     }
 
     /// Puts connections that were taken, and still have their flag, back before those that were
-    /// added meanwhile.
+    /// added during it.
     pub(crate) fn put_back(&mut self, mut ids: Vec<ConnId>) {
         ids.append(&mut self.ids);
         self.ids = ids;

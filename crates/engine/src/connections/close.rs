@@ -51,7 +51,7 @@ impl Connections {
         }
     }
 
-    /// Ends a session or stream for this reason, and notes that.
+    /// Ends a session or stream for this reason, and records the reason.
     #[cold]
     pub(crate) fn fail_for(&mut self, id: ConnId, reason: EndReason) {
         self.note_fault(id, Fault::Ended(reason));

@@ -9,7 +9,7 @@
 //!
 //! All shards share one [`MemoryAccount`], which distinguishes connections by how much they hold.
 //! When it is over its limit each shard ends those that hold the most, until seven eighths of the
-//! limit remain; the first to notice wakes the others. New connections are accepted meanwhile: they
+//! limit remain; the first to notice wakes the others. New connections are still accepted: they
 //! hold nothing yet, and an attacker who fills the memory again and again must not keep others out.
 //! All TLS handshakes in progress count as one holder: each of a storm is small, but none of them
 //! is worth the session of another client.
@@ -229,7 +229,7 @@ fn size_class(bytes: usize) -> usize {
     bytes.max(1).ilog2() as usize
 }
 
-/// Memory of a connection that moves to another shard: no measurement finds it meanwhile.
+/// Memory of a connection that moves to another shard: no measurement finds it on the move.
 #[derive(Debug)]
 pub(crate) struct InTransit {
     account: Arc<MemoryAccount>,

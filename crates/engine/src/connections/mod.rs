@@ -159,8 +159,8 @@ impl Connections {
         }
     }
 
-    /// Registers input after our Close, when only the peer's is awaited; `None` when no input
-    /// matters any more.
+    /// Registers input after our Close, when only the peer's is awaited; `None` when input
+    /// no longer matters.
     #[cold]
     pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<ServiceFields> {
         let conn = self.table.conn_mut(id)?;
@@ -265,7 +265,7 @@ impl Connections {
             && !conn.is_finishing();
         if is_awaited {
             conn.advance(Stage::Http);
-            // For messages that came meanwhile.
+            // For messages that came during the write.
             self.reading.mark_resumed(conn);
         }
         is_awaited
@@ -333,7 +333,7 @@ impl Connections {
         }
     }
 
-    /// Queues a ping of ours.
+    /// Queues a heartbeat ping.
     pub(crate) fn ping(&mut self, id: ConnId) {
         if let Some(conn) = self.table.conn_mut(id)
             && conn.is(Stage::Open)

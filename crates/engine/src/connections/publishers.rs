@@ -26,7 +26,7 @@ pub(crate) struct Publishers {
     /// Connections that found crowded queues in this turn; their reading is still to be paused.
     pub(crate) new: Vec<Publisher>,
     /// Held publishers, indexed by the shard whose queue is crowded, or [`crate::remote::BROKER`].
-    /// Some that have gone since, or need not wait any more, may still be listed.
+    /// Connections that have gone since, or no longer need to wait, may still be listed.
     pub(crate) held: BTreeMap<usize, Vec<Publisher>>,
 }
 
@@ -60,7 +60,7 @@ impl Connections {
         self.table.cold(id).is_some_and(|cold| cold.awaits_capacity)
     }
 
-    /// Releases a publisher that does not have to wait any more.
+    /// Releases a publisher that no longer has to wait.
     pub(crate) fn release_publisher(&mut self, id: ConnId) {
         if !self.awaits_capacity(id) {
             return;

@@ -49,7 +49,7 @@ impl Core {
         }
     }
 
-    /// Notes that publications up to the place may be among the commands that wait, and returns
+    /// Records that publications up to the place may be among the commands that wait, and returns
     /// what the member is to get.
     fn begin_at(
         &mut self,
@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// Closes members for which the broker has not answered in time: when it does, they would have
-    /// missed what was published meanwhile.
+    /// missed what was published until then.
     pub(crate) fn end_waits(&mut self) {
         if self.recent.are_waiting() {
             for id in self.recent.expire(self.connections.now) {

@@ -30,7 +30,7 @@ impl Joining {
         *marks += 1;
     }
 
-    /// Notes that a mark was reached.
+    /// Records that a mark was reached.
     pub(crate) fn reach(&mut self, id: ConnId, name: &Arc<str>, is_pattern: bool) {
         match is_pattern {
             true => remove_mark(&mut self.by_pattern, &id, name),

@@ -228,8 +228,8 @@ impl Core {
 
     /// Accepts an upgrade announced with [`Answer::Upgrading`](crate::Answer::Upgrading), in
     /// [`Service::on_user_event`](crate::Service::on_user_event): the session opens when that
-    /// returns, so the 101 response is written before. Returns false if there is no such upgrade
-    /// any more.
+    /// returns, so the 101 response is written before. Returns false if there is no longer such
+    /// an upgrade.
     #[must_use = "if it is false, no session opens"]
     pub fn accept_upgrade(&mut self, conn: ConnId) -> bool {
         self.connections.accept_upgrade(conn)

@@ -48,7 +48,7 @@ impl Core {
                     return;
                 }
             }
-            // Another shard may have changed it meanwhile, and have queued its message before ours.
+            // Another shard may have changed it and queued its message first.
             known_announced = !known_announced;
         }
     }
@@ -121,7 +121,7 @@ impl Core {
                     Announced::Switch { frame, .. } => (frame, None),
                 };
                 // It was made without the lock of the order, under which functions of the program
-                // cannot be called. It is not sent if another shard has switched meanwhile.
+                // cannot be called. It is not sent if another shard has switched first.
                 self.publish_in_order(channel, frame, except, None, Some(&announced));
                 self.hold_publisher(id);
             }

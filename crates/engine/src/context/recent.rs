@@ -79,7 +79,7 @@ impl RecentJoins {
         expired
     }
 
-    /// Notes that a member waits for one more answer, which is the last.
+    /// Records that a member waits for one more answer, which is the last.
     pub(crate) fn ask_again(&mut self, id: ConnId, channel: &Arc<str>) {
         if let Some(waiting) =
             self.waiting.get_mut(channel).and_then(|members| members.get_mut(&id))

@@ -49,7 +49,7 @@ impl Outbox {
         self.congested.entry(id).or_default()
     }
 
-    /// Frees the record of a connection for whose peer nothing waits any more.
+    /// Frees the record of a connection for whose peer no output waits now.
     pub(super) fn shed(&mut self, conn: &Conn) {
         if !conn.has(flag::IN_FLIGHT | flag::WAITING) {
             self.congested.remove(&conn.id);

@@ -213,7 +213,7 @@ impl Outbox {
         }
     }
 
-    /// Keeps a batch that is not needed any more.
+    /// Keeps a batch that is no longer needed.
     #[inline]
     pub(crate) fn give(&mut self, batch: Box<Batch>) {
         self.spares.give(batch);

@@ -40,13 +40,13 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// the part before.
     fn await_capacity(&self, part: u16, sender: usize, waker: &Waker) -> bool;
 
-    /// Notes that a channel has its first member in this process.
+    /// Records that a channel has its first member in this process.
     fn enter(&self, channel: &Arc<str>);
 
-    /// Notes that a channel has lost its last member in this process.
+    /// Records that a channel has lost its last member in this process.
     fn leave(&self, channel: &Arc<str>);
 
-    /// Notes that members wait for the channel's position:
+    /// Records that members wait for the channel's position:
     /// [`Remote::admit_to_followed`](crate::Remote::admit_to_followed) is to follow.
     fn ask(&self, channel: &Arc<str>, question: Question);
 

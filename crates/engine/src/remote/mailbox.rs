@@ -2,7 +2,7 @@
 //!
 //! A sender that can wait does not have to be refused: [`Mailbox::send_within`] reports when the
 //! queue is *crowded*, which is well before it is full, and [`Mailbox::await_capacity`] wakes the
-//! sender when it is not crowded any more. Registration and check are one step under the queue's
+//! sender when it is no longer crowded. Registration and check are one step under the queue's
 //! lock, and so are taking the commands and the list of waiting senders, so no wake-up is lost. The
 //! owner never waits for a sender: two shards that wait for room with each other both still take
 //! their commands, so they cannot block each other for good.
@@ -127,7 +127,7 @@ impl<T> Mailbox<T> {
     /// Queues a command and wakes the shard if it is the first. Commands of one sender arrive in
     /// order.
     ///
-    /// When the [`Inbox`] is gone, a command is accepted and dropped: there is no owner any more,
+    /// When the [`Inbox`] is gone, a command is accepted and dropped: there is no longer an owner,
     /// as with the id of a closed connection, and no sender can wait for room that never comes.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl<T> Mailbox<T> {
         self.put_or_drop(command, bytes, 1).map(drop)
     }
 
-    /// Queues a command that keeps `bytes` of memory alive, unless there is no owner any more.
+    /// Queues a command that keeps `bytes` of memory alive, unless its owner has gone.
     ///
     /// # Errors
     /// Returns the command when the mailbox is full, or the [`Inbox`] is gone.
@@ -239,7 +239,7 @@ impl<T> Inbox<T> {
         self.inner.has_commands.load(Ordering::Acquire)
     }
 
-    /// Closes the mailbox if it holds no commands: from then on there is no owner any more. Returns
+    /// Closes the mailbox if it holds no commands: from then on it has no owner. Returns
     /// whether it is closed.
     pub fn close_if_empty(&mut self) -> bool {
         let mut queue = lock(&self.inner.queue);

@@ -160,7 +160,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Ends our side, after all output has left or does not matter any more.
+    /// Ends our side, after all output has left or no longer matters.
     pub(crate) fn end(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.table.conn_mut(id) else { return };

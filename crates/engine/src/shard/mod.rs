@@ -372,7 +372,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.end_waits();
         let core = &self.state.core;
         core.remote.expire_histories(core.shard, secs, core.now());
-        // Of the last sweep: meanwhile another shard may have done it for all.
+        // Of the last sweep: another shard may have done it for all since.
         self.trim.run();
         // Both are asked: each follows what happens.
         let (held, most) = self.held_memory();
@@ -521,7 +521,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.state.core.connections.table.unlist(id, flag::RESUME_LISTED);
             let conn = self.state.core.connections.table.conn(id);
             if conn.is_some_and(|conn| conn.is(Stage::Open) && conn.is_stopped()) {
-                // A message behind its upgrade has stopped it meanwhile: its service resumes it.
+                // A message after its upgrade has stopped it: its service resumes it.
                 continue;
             }
             // Called without bytes too: the end of the request may still have to be reported.

@@ -103,7 +103,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         while let Some(handover) = self.arrived.pop_front() {
             match handover.upgrade.is_some() {
                 true => {
-                    // The service refuses it if sessions do not open any more.
+                    // The service refuses it if sessions no longer open.
                     self.take_moved(handover);
                     // What its session has published leaves before the next one publishes.
                     self.flush_published();

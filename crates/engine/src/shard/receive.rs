@@ -99,7 +99,7 @@ impl<S: Service> State<S> {
     }
 
     /// Keeps undecoded input until the connection's answers have left, or others had their turn.
-    /// Input that is not needed any more is dropped. Returns true if input was kept.
+    /// Input that is no longer needed is dropped. Returns true if input was kept.
     #[cold]
     fn hold(&mut self, id: ConnId, rest: HeldInput) -> bool {
         if self.core.connections.table.stage(id) == Stage::Lingering {

@@ -34,7 +34,7 @@ impl<S: Service> State<S> {
         matches!(self.inbound[id.slot()], Inbound::Ws(_)) && !input.is_empty()
     }
 
-    /// Decodes requests until all input is taken, the connection serves none any more, or the rest
+    /// Decodes requests until all input is taken, the connection stops serving, or the rest
     /// has to wait.
     pub(super) fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.connections.promise_flush(id);
@@ -184,7 +184,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Marks a connection that has sent its first request as no pending handshake any more.
+    /// Removes a connection from the pending handshakes after its first request.
     fn complete_handshake(&mut self, id: ConnId) {
         if let Some(conn) = self.core.connections.table.conn_mut(id)
             && conn.has(flag::PENDING)

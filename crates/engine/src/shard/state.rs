@@ -344,7 +344,7 @@ impl<S: Service> State<S> {
         }
         conn.set(flag::SESSION, false);
         if conn.is(Stage::Open) {
-            // It ended without a Close frame: nothing can be sent any more, and no `on_drain` may
+            // It ended without a Close frame: nothing more can be sent, and no `on_drain` may
             // follow.
             conn.advance(Stage::Closing);
         }

@@ -321,7 +321,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 }
 
 impl<S: Service> State<S> {
-    /// Closes connections for which the driver reports nothing any more.
+    /// Closes connections for which the driver reports no further event.
     fn abandon(&mut self) {
         let ids: Vec<ConnId> = self.core.connections.table.ids().collect();
         for id in ids {

@@ -62,7 +62,7 @@ pub(crate) enum End {
     AtRest,
     /// The decoder stopped, and why. `completed`: at least one message ended in this read.
     Stopped { reason: StopReason, completed: bool },
-    /// The session is not open any more.
+    /// The session is no longer open.
     NotOpen,
 }
 

@@ -261,7 +261,7 @@ pub struct Recovery {
     /// history.
     pub position: Option<Position>,
     /// Whether `missed` is all that was published since the position that was asked for. False if
-    /// that is not known, or not kept any more, and if no position was given, also with
+    /// that is not known, or no longer kept, and if no position was given, also with
     /// [`Since::Last`].
     pub recovered: bool,
     /// Publications in between, in order, to be sent with
