@@ -84,7 +84,7 @@ pub struct Batch {
     len: usize,
 }
 
-/// Size from which an owned segment is not appended to any more, so that urgent output can be
+/// Size from which an owned segment is no longer appended to, so that urgent output can be
 /// inserted, and stale output dropped, between segments.
 const SEALED_LEN: usize = 64 * 1024;
 

@@ -226,7 +226,7 @@ mod linux {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Blocks all signals in this thread but those that an instruction of its own causes.
+    /// Blocks all signals in this thread except those that its own instructions cause.
     #[allow(unsafe_code)]
     fn block_signals() {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -257,7 +257,7 @@ mod tests {
     fn a_table_has_what_is_common_and_its_own_and_leaves_the_others_alone() {
         check_support().unwrap();
         let open = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        // Other tests of this process open descriptors meanwhile, so only these four are looked at.
+        // Other tests of this process open descriptors, too, so only these four are looked at.
         let (stranger, waker, own, other) = (open(), open(), open(), open());
         let mut tables = Tables::new(2);
         tables.share(&waker);

@@ -11,7 +11,7 @@ pub fn c4_closed_comes_once_and_last<R: Rig>() {
     let mut world = World::<R>::new();
     for round in 0..4 {
         let (id, mut peer) = world.pair();
-        // Input and its end are there already, and are not reported any more.
+        // Input and its end are there already, and are no longer reported.
         assert!(world.rig.write(&mut peer, b"too late") > 0);
         world.rig.finish(&mut peer);
         if round % 2 == 0 {
