@@ -78,7 +78,7 @@ pub struct SessionStats {
 /// The causes that failures of sessions are counted by.
 const SESSION_CAUSES: usize = SessionFailure::LABELS.len();
 
-/// Returns the failure that is answered with an alert of ours.
+/// Returns the failure for which we send an alert.
 pub(crate) fn answered_with(alert: Alert) -> SessionFailure {
     match alert {
         Alert::BAD_RECORD_MAC => SessionFailure::BadRecordMac,

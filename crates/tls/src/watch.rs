@@ -56,7 +56,7 @@ impl Watch {
         Self(Mutex::new(State { known, doubted: None, due: None }))
     }
 
-    /// Notes that the files are read as they are with these stamps.
+    /// Records that the files are read as they are with these stamps.
     pub(crate) fn note(&self, known: Stamps) {
         self.note_until(known, None);
     }

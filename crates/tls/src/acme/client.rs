@@ -651,7 +651,7 @@ mod tests {
         let files = vec![crate::CertificateFiles { chain: chain.clone(), key }];
         let managed = Some(acme.managed());
         let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(files) }).unwrap();
-        // It was issued, and meanwhile the other one was damaged.
+        // It was issued, and the other one was damaged since.
         let (own, own_key) = made("a.example");
         acme.store.write_certificate(&own, &own_key).unwrap();
         std::fs::write(&chain, "damaged").unwrap();

@@ -18,7 +18,7 @@ use crate::alert::Alert;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections that were closed and wait, each with the end of its time: the first is due first.
-/// Some have closed meanwhile.
+/// Some have closed since.
 #[derive(Default)]
 pub(super) struct Closing(VecDeque<(Instant, ConnId)>);
 

@@ -173,7 +173,7 @@ impl<D: Driver> Tls<D> {
         {
             self.keep_tickets(id, !opened.data.is_empty());
         }
-        // After the end of the peer's stream, data of ours still follows.
+        // We may still send after the peer has ended its stream.
         if opened.has_reply && matches!(opened.end, None | Some(End::CloseNotify)) {
             self.send_reply(id);
         }

@@ -351,7 +351,7 @@ impl<D: Driver> Tls<D> {
     /// Handles the end of a connection. Returns it, or first the batch that waited for its
     /// handshake.
     fn on_closed(&mut self, id: ConnId, why: Closed) -> Step<Socket<D::Socket>> {
-        // Nothing is sealed from now on, whatever completes the handshake.
+        // No record is sealed after this point, even if the handshake completes.
         let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
         let (batch, was_closing) =
             busy.map_or((None, false), |busy| (busy.batch.take(), busy.close));

@@ -101,7 +101,7 @@ impl Waiting {
         id
     }
 
-    /// Removes connections that do not wait any more from where the next one is, without a turn of
+    /// Removes connections that no longer wait from where the next one is, without a turn of
     /// their addresses.
     fn skip(&mut self, is_waiting: impl Fn(ConnId) -> bool) {
         while let Some(address) = self.order.back().copied()
@@ -195,7 +195,7 @@ impl Queue {
 
     /// Returns the connection whose handshake is next, if it may go on now. Handshakes that begin
     /// and those that go on take turns, also where one step takes longer than a turn has for them.
-    /// A client that does not wait any more for its handshake to begin takes no part of the rate.
+    /// A client that no longer waits for its handshake to begin takes no part of the rate.
     pub(super) fn pop(
         &mut self,
         is_waiting: impl Fn(ConnId) -> bool,

@@ -63,7 +63,7 @@ pub(super) mod flag {
     pub(crate) const TRUNCATED: u8 = 1 << 2;
     /// The engine has closed the connection.
     pub(crate) const CLOSING: u8 = 1 << 3;
-    /// close_notify was sent, or cannot be sent any more.
+    /// close_notify was sent, or can no longer be sent.
     pub(crate) const CLOSE_SENT: u8 = 1 << 4;
     /// There is an entry in [`Table::busy`].
     pub(crate) const BUSY: u8 = 1 << 5;
