@@ -34,7 +34,7 @@ impl Url {
     /// or with TLS 443, when absent.
     ///
     /// # Errors
-    /// The text is none; the error says what to write instead.
+    /// Not a valid URL; the error shows the expected form.
     pub fn parse_ws(text: &str) -> Result<Self, InvalidUrl> {
         Self::parse_as(["ws", "wss"], text)
     }
@@ -44,7 +44,7 @@ impl Url {
     /// 80, or with TLS 443, when absent.
     ///
     /// # Errors
-    /// The text is none; the error says what to write instead.
+    /// Not a valid URL; the error shows the expected form.
     pub fn parse_http(text: &str) -> Result<Self, InvalidUrl> {
         Self::parse_as(["http", "https"], text)
     }

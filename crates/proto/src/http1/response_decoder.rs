@@ -37,7 +37,7 @@ impl ResponseDecoder {
     ///
     /// # Errors
     ///
-    /// The server violated the protocol or a limit; the connection cannot be used any more.
+    /// The server violated the protocol or a limit; the connection can no longer be used.
     #[inline]
     pub fn next_event<'a, 'b: 'a>(
         &'a mut self,

@@ -63,7 +63,7 @@ pub struct Settings {
     /// Maximum length in bytes of a message to compress. Default 4 MiB.
     ///
     /// A message is compressed in one call, at some 15 MB per second if it hardly shrinks, and its
-    /// shard does nothing else meanwhile.
+    /// shard does nothing else during the call.
     pub max_size: usize,
     /// Maximum window of the server's compression, 9 to 15, default 15. A smaller one saves clients
     /// memory.
