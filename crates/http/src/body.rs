@@ -20,7 +20,7 @@ pub trait Source: Send {
     /// Receives the waker of the connection, before the first [`pull`](Self::pull).
     ///
     /// A source that returns [`Pull::Wait`] keeps it, and calls [`Waker::wake_by_ref`], from any
-    /// thread, when there is more to pull, or the end. If nothing holds the waker any more when the
+    /// thread, when there is more to pull, or the end. If nothing holds the waker when the
     /// source waits, the connection is closed before the end of the body.
     fn set_waker(&mut self, waker: Waker) {
         drop(waker);

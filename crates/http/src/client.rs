@@ -71,8 +71,8 @@ impl<F: Fn(IpAddr) -> bool> Walk<F> {
         Self { is_trusted, seen: false, found: None }
     }
 
-    /// Takes the next entry to the right; `None`: it is no address, so earlier entries do not count
-    /// any more.
+    /// Takes the next entry to the right; `None`: it is not an address, so earlier entries do not
+    /// count.
     fn note(&mut self, entry: Option<IpAddr>) {
         self.seen = true;
         match entry {

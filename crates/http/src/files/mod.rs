@@ -49,8 +49,8 @@ const MAX_OPEN: usize = 1024;
 /// Files of 16 KiB or less are read at once, and hold no descriptor. Reading happens on the thread
 /// that serves the connection: on a slow disk the connections of that shard wait for it.
 ///
-/// No file outside the directory is ever opened, whatever the path, and whatever is changed below
-/// the directory meanwhile. A symbolic link counts as its target (see
+/// No file outside the directory is ever opened, by any path, even if entries below the directory
+/// change during a request. A symbolic link counts as its target (see
 /// [`follow_symlinks`](Self::follow_symlinks)); a hard link is the file itself. On Linux the kernel
 /// ensures this (`openat2`, else name by name); on other Unix systems the names are opened one by
 /// one. Elsewhere the path is resolved, checked and then opened, which is safe as long as only

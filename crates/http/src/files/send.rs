@@ -19,7 +19,7 @@ pub(super) enum Segment {
 /// Ranges of a file, with text between them.
 ///
 /// Exactly as many bytes as announced: growth of the file is ignored, and shrinking is an error,
-/// which resets the connection. Changes in place meanwhile are sent as found.
+/// which resets the connection. Changes in place are sent as found.
 #[derive(Debug)]
 pub(super) struct FileSegments {
     file: File,
