@@ -155,7 +155,7 @@ impl Entry {
         self.expired && self.drain.is_none() && !self.is_removed && !self.is_dead(fall)
     }
 
-    /// Returns whether it has no source any more: it leaves the list with its last tunnel.
+    /// Returns whether it no longer has a source: it leaves the list with its last tunnel.
     pub(crate) fn is_being_removed(&self) -> bool {
         !self.desired.by_anybody()
     }

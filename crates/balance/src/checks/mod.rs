@@ -182,7 +182,7 @@ impl Shared {
         let Jobs { sources, source, .. } = &mut *jobs;
         let source = next_source(sources, source, backend.address());
         drop(jobs);
-        // Another one waits for the next job meanwhile.
+        // Another thread waits for the next job during this one.
         self.changed.notify_one();
         let outcome = probe::probe(&target, source, &check);
         (self.on_outcome)(&backend, outcome);

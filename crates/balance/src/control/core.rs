@@ -48,8 +48,8 @@ pub(crate) enum ControlCommand {
 #[derive(Debug)]
 pub(crate) struct Core {
     entries: Vec<Entry>,
-    /// Removed backends that connections may still hold. One that comes back meanwhile is the same
-    /// backend.
+    /// Removed backends that connections may still hold. A backend that comes back until then is
+    /// the same one.
     gone: Vec<Weak<Backend>>,
     settings: Settings,
     register: Option<Register>,
@@ -349,7 +349,7 @@ impl Core {
         Ok(Removal { tunnels, rate: self.closes(at), last })
     }
 
-    /// Lets a backend go that no source wants any more.
+    /// Removes a backend that no source wants now.
     pub(super) fn leave(&mut self, at: usize, drains: bool, now: Instant) {
         self.names_changed = true;
         // A drain that is under way keeps its rate.

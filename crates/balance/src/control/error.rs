@@ -91,7 +91,7 @@ pub enum Error {
         /// Its address.
         address: SocketAddr,
     },
-    /// A heartbeat or the end of a registration that does not exist (any more).
+    /// A heartbeat or the end of a registration that never existed or has ended.
     NotRegistered {
         /// The backend's address.
         address: SocketAddr,

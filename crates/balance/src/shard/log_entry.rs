@@ -50,7 +50,7 @@ impl Entry {
         }
     }
 
-    /// Notes the head of the response.
+    /// Records the head of the response.
     pub(super) fn answered(&mut self, status: u16) {
         self.status = Some(status);
     }
@@ -60,7 +60,7 @@ impl Entry {
         (self.status, self.bytes_out) = (None, 0);
     }
 
-    /// Notes that the backend of a tunnel ended without a Close frame, perhaps because its TLS
+    /// Records that the backend of a tunnel ended without a Close frame, perhaps because its TLS
     /// session failed.
     pub(super) fn note_loss(&mut self, failure: Option<SessionFailure>) {
         (self.is_lost, self.tls_failure) = (true, failure);

@@ -69,7 +69,7 @@ impl State {
         }
         self.due = due;
         self.renew_close_jobs();
-        // Of the last sweep: meanwhile another shard may have done it for all.
+        // Of the last sweep: another shard may have done it for all since.
         self.trim.run();
         // Both are asked: each follows what happens.
         let input = driver.input_holders().into_iter().map(|id| driver.output_memory(id));

@@ -75,7 +75,7 @@ impl Waiting {
         self.has_more
     }
 
-    /// Removes clients that do not wait any more.
+    /// Removes clients that no longer wait.
     pub(super) fn retain(&mut self, mut waits: impl FnMut(ConnId) -> bool) {
         self.any.retain(|_, clients| {
             clients.retain(|&id| waits(id));

@@ -118,7 +118,7 @@ impl Core {
     ) {
         for listed in files {
             let Listed { file: BackendConfig { address, .. }, name: of } = listed;
-            // An address that was there before and is no backend was removed by an operator.
+            // A known address without a backend: an operator removed it.
             let is_new = of.as_ref() == Some(name) && !before.contains(address);
             let is_known = || {
                 self.position(*address).is_some_and(|at| self.entries[at].desired.file.is_some())
@@ -129,7 +129,7 @@ impl Core {
         }
     }
 
-    /// Lets backends leave whose address `name` does not have any more.
+    /// Removes backends whose address `name` no longer has.
     fn remove_vanished(&mut self, name: &Arc<str>, files: &[Listed], now: Instant) {
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
