@@ -12,7 +12,7 @@ use crate::units;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The plan makes no sense; the text says what to write instead.
+    /// Invalid plan; the text shows a valid form.
     Usage(String),
     /// The host name was not found.
     Resolve {

@@ -213,7 +213,7 @@ pub struct ClientPool {
     read_at: Instant,
     /// Why a TCP connection failed, once that has been asked.
     refusal: Option<(std::io::ErrorKind, String)>,
-    /// The run is over, and its connections are being closed: nothing counts any more.
+    /// The run is over, and its connections are being closed: nothing counts from now on.
     is_ending: bool,
 }
 

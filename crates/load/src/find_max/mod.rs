@@ -291,7 +291,7 @@ impl Step {
         step
     }
 
-    /// A run without a report: the server could not be reached any more, for instance.
+    /// A run without a report: the server could no longer be reached, for instance.
     fn failed(rate_per_s: f64, error: &Error) -> Self {
         Self { reason: Some(error.to_string()), ..Self::at(rate_per_s) }
     }

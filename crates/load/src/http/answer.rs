@@ -83,7 +83,7 @@ impl Reader {
     /// complete.
     ///
     /// # Errors
-    /// The bytes are not HTTP; the connection cannot be used any more.
+    /// The bytes are not HTTP; the connection can no longer be used.
     #[inline]
     pub(super) fn read(
         &mut self,

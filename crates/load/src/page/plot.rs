@@ -218,7 +218,7 @@ fn tick(value: f64) -> String {
         let sign = if value < 0.0 { "-" } else { "" };
         return format!("{sign}{}", crate::units::grouped(size as u64));
     }
-    // What a float adds in the last digits is no information.
+    // The last digits of a float are noise.
     let digits = if size >= 100.0 {
         0
     } else if size >= 1.0 {

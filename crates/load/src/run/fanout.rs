@@ -92,7 +92,7 @@ fn await_deliveries(
     let waiting = || wanted.saturating_sub(done());
     let deadline = steering.clock.now().after(DRAIN);
     let mut before = u64::MAX;
-    // What a server has dropped never comes: waiting ends when nothing comes any more.
+    // What a server has dropped never comes: waiting ends when nothing more comes.
     while waiting() > 0 && done() != before && steering.clock.now() < deadline {
         before = done();
         let stage = || Stage::Draining { waiting: waiting() };

@@ -195,7 +195,7 @@ impl CpuSample {
         let before = |pid| earlier.processes.get(pid).copied().unwrap_or_default();
         let with_ended: u64 =
             self.processes.iter().map(|(pid, now)| now.saturating_sub(before(pid))).sum();
-        // The finer figure, unless the coarser one says that it is not all.
+        // The finer figure, unless the coarser one is larger: the finer is then incomplete.
         let coarse = COARSE_NS * self.processes.len() as u64;
         let total = if with_ended > living + coarse { with_ended } else { living };
         let (busiest, waiting) = self.threads.iter().map(used).max().unwrap_or((0, 0));

@@ -17,7 +17,7 @@ use crate::schedule::Schedule;
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// Beginning of a message; the planned time follows in 16 hexadecimal digits.
 const HEAD: &str = r#"{"t":""#;
-/// A time further back is not ours: any member of a channel can send what looks like our message.
+/// An older timestamp is foreign: any member can imitate our format.
 const OLDEST: Duration = Duration::from_secs(60);
 
 const NAMES: [&str; 16] = [
