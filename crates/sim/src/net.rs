@@ -482,8 +482,8 @@ impl Net {
         pipe.fin_at = pipe.fin_at.filter(|at| *at <= now);
     }
 
-    /// Notes that `side` cannot end its stream in order: the end of the link is no end of a session
-    /// (RFC 8446 section 6.1).
+    /// Records that `side` cannot end its stream in order: the end of the link does not end a
+    /// session (RFC 8446 section 6.1).
     pub(crate) fn cut_short(&mut self, link: LinkId, side: Side) {
         self.links[link].cut_short[side as usize] = true;
     }
@@ -544,7 +544,7 @@ pub struct SimSocket {
 }
 
 impl SimSocket {
-    /// Takes the socket over: nothing closes it any more.
+    /// Takes the socket over: nothing closes it from now on.
     #[must_use]
     pub fn into_link(mut self) -> (LinkId, Side) {
         self.dropped = None;

@@ -88,7 +88,7 @@ pub struct Audience {
     pub subprotocol: Option<String>,
     /// Only these.
     pub include: Option<BTreeSet<u32>>,
-    /// Not these, whatever else holds.
+    /// Always excluded.
     pub exclude: BTreeSet<u32>,
 }
 

@@ -34,7 +34,7 @@ pub enum Do {
     Finish,
     /// Resets the connection.
     Reset,
-    /// Is gone without a word: neither reads nor writes nor resets any more.
+    /// Is gone without a word: it no longer reads, writes or resets.
     Vanish,
 }
 

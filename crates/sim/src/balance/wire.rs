@@ -51,7 +51,7 @@ pub(super) struct Wire {
     then: Then,
     pub(super) finish_sent: bool,
     pub(super) over: Option<Over>,
-    /// We left: nothing is done any more.
+    /// We left: nothing more is done.
     pub(super) gone: bool,
     /// We left before our time.
     pub(super) vanished: bool,

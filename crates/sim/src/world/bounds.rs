@@ -177,7 +177,7 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
             drops = true;
         }
     }
-    // What may be dropped follows in chunks; what the driver holds may not be dropped any more.
+    // What may be dropped follows in chunks; what the driver holds may no longer be dropped.
     let chunk = if drops { CHUNK + frame } else { 0 };
     let whole = kept + frame + ONE_TURN + apart + chunk;
     if !sends_fragments(plan, frame) {

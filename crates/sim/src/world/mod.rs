@@ -226,7 +226,7 @@ impl World {
         self.shards.iter().map(Shard::audit).collect()
     }
 
-    /// Performs one step; false when nothing will happen any more.
+    /// Performs one step; false when nothing more will happen.
     pub fn step(&mut self) -> bool {
         self.steps += 1;
         if self.steps > MOST_STEPS {

@@ -144,8 +144,8 @@ fn refusal_is_well(visit: &Visit) -> Vec<String> {
     faults
 }
 
-/// Checks a client whose ClientHello does not come whole: it is closed at the deadline, whatever
-/// comes meanwhile.
+/// Checks a client whose ClientHello does not come whole: it is closed at the deadline, even
+/// if more comes before.
 fn ends_in_time(visit: &Visit) -> Option<String> {
     let Visit { plan, wire, .. } = *visit;
     let all = &visit.world.plan;
