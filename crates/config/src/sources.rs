@@ -186,7 +186,7 @@ impl Sources {
         }
     }
 
-    /// Reads `text` as a value in a file; returns false if it is none.
+    /// Parses `text` as a file value; returns false if it is not valid.
     fn toml(&mut self, key: &str, text: &str, origin: &Origin) -> bool {
         let Ok(mut pairs) = raw::parse("", &format!("{key} = {text}")) else { return false };
         raw::set_origin(&mut pairs, origin);
