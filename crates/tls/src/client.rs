@@ -51,6 +51,8 @@ pub struct ClientSettings {
     pub only_tls12: bool,
     /// Whether sessions are resumed. A server's certificate is not verified again then.
     pub resumes: bool,
+    /// Whether no protocol is offered (ALPN), for servers of another one than HTTP.
+    pub without_alpn: bool,
 }
 
 /// A configuration that connections to several servers share. It can be replaced at any time, for
@@ -152,7 +154,9 @@ impl ClientSettings {
                 builder.with_client_cert_resolver(certified)
             }
         };
-        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        if !self.without_alpn {
+            config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        }
         if !self.resumes {
             config.resumption = Resumption::disabled();
         }
@@ -304,8 +308,14 @@ impl TlsClient {
 /// client without one: in TLS 1.3 it says so when the client's handshake is complete.
 #[must_use]
 pub fn is_certificate_refused(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    inner.is_some_and(|error| Failed(error.clone()).kind().refuses_certificate())
+    failure_of(error).is_some_and(TlsFailure::refuses_certificate)
+}
+
+/// Returns why the handshake or the session of a stream failed, if TLS is the reason.
+#[must_use]
+pub fn failure_of(error: &io::Error) -> Option<TlsFailure> {
+    let inner = error.get_ref()?.downcast_ref::<Error>()?;
+    Some(Failed(inner.clone()).kind())
 }
 
 /// A blocking socket that is secured by rustls alone: for few connections, such as checks.

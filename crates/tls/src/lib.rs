@@ -38,7 +38,7 @@ pub use certificate::Certificate;
 pub use challenges::Challenges;
 pub use cipher::{Suite, Version};
 pub use client::{
-    ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust, is_certificate_refused,
+    ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust, failure_of, is_certificate_refused,
 };
 pub use config::{
     CertificateFiles, ClientAuth, ConfigError, Managed, ServedCertificate, SuitePreference,

@@ -39,6 +39,7 @@ pub(crate) fn load(plan: &TlsPlan, host: &str) -> Result<Arc<TlsClient>, String>
         certificate: pair.map(|(chain, key)| CertificateFiles { chain, key }),
         only_tls12: plan.only_tls12,
         resumes: plan.resumes,
+        without_alpn: false,
     };
     let configs = ClientConfigs::load(settings).map_err(wrong)?;
     TlsClient::new(&configs, plan.name.as_deref().unwrap_or(host)).map_err(wrong)

@@ -95,7 +95,8 @@ fn a_connection_of_ours_shows_its_certificate_to_a_server_that_asks() {
         {
             let mut rig = Rig::of(Options::default(), server_of(&config));
             let trust = Trust::File(server.chain.clone());
-            let settings = ClientSettings { trust, only_tls12, resumes: false, certificate };
+            let settings =
+                ClientSettings { trust, only_tls12, certificate, ..ClientSettings::default() };
             let configs = ClientConfigs::load(settings).unwrap();
             let client = TlsClient::new(&configs, "localhost").unwrap().for_driver();
             let ours = rig.driver.connect_secured(rig.secured, None, &client, b"").unwrap();
@@ -245,7 +246,7 @@ fn sessions_of_ours_are_resumed_if_wanted() {
     for (only_tls12, resumes) in [(false, true), (true, true), (false, false), (true, false)] {
         let mut rig = Rig::new();
         let trust = Trust::File(crate::support::certificate_file());
-        let settings = ClientSettings { trust, only_tls12, resumes, certificate: None };
+        let settings = ClientSettings { trust, only_tls12, resumes, ..ClientSettings::default() };
         let configs = ClientConfigs::load(settings).unwrap();
         let client = TlsClient::new(&configs, "localhost").unwrap();
         for round in 0..4 {

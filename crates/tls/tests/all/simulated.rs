@@ -209,9 +209,8 @@ fn connect(
 ) -> Result<(), String> {
     let settings = ClientSettings {
         trust: Trust::File(certificate_file()),
-        only_tls12: false,
         resumes: rng.one_in(2),
-        certificate: None,
+        ..ClientSettings::default()
     };
     let configs = ClientConfigs::load(settings).map_err(|error| error.to_string())?;
     let client = TlsClient::new(&configs, "localhost").map_err(|error| error.to_string())?;
