@@ -1,8 +1,8 @@
 //! A Redis server of a test's own, and sentinels.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::waiting::eventually;
@@ -15,6 +15,36 @@ pub struct Redis {
     address: SocketAddr,
     directory: PathBuf,
     arguments: Vec<String>,
+    tls_port: u16,
+}
+
+/// Files in PEM for servers with TLS, beside their port without it.
+#[derive(Clone, Copy, Debug)]
+pub struct RedisTls<'a> {
+    /// The certificate of the server.
+    pub certificate: &'a Path,
+    /// Its private key.
+    pub key: &'a Path,
+    /// The authority of the certificates of clients and other servers.
+    pub authority: &'a Path,
+    /// Whether clients must have one.
+    pub demands: bool,
+}
+
+impl RedisTls<'_> {
+    pub(crate) fn arguments(&self, port: u16) -> Vec<String> {
+        let demands = if self.demands { "yes" } else { "no" };
+        let file = |path: &Path| path.display().to_string();
+        let words = [
+            ["--tls-port".to_owned(), port.to_string()],
+            ["--tls-cert-file".to_owned(), file(self.certificate)],
+            ["--tls-key-file".to_owned(), file(self.key)],
+            ["--tls-ca-cert-file".to_owned(), file(self.authority)],
+            ["--tls-auth-clients".to_owned(), demands.to_owned()],
+            ["--tls-replication".to_owned(), "yes".to_owned()],
+        ];
+        words.concat()
+    }
 }
 
 impl Redis {
@@ -33,6 +63,62 @@ impl Redis {
         Some(redis)
     }
 
+    /// Starts a server that has TLS, too, as a replica of another one with it or as a master; or
+    /// returns `None` where there is no server to start.
+    ///
+    /// # Panics
+    /// There is none, and the environment has `TEST_PEERS`; or it has no TLS.
+    #[must_use]
+    pub fn start_with_tls(name: &str, tls: RedisTls<'_>, master: Option<&Self>) -> Option<Self> {
+        if !Self::can_start() {
+            return None;
+        }
+        let mut redis = Self::new(name);
+        redis.add_tls(tls, free_port());
+        if let Some(master) = master {
+            let of = format!("127.0.0.1 {}", master.tls_port);
+            redis.arguments.extend(["--replicaof".to_owned(), of]);
+        }
+        redis.run();
+        if let Some(master) = master {
+            eventually("the replica is connected", || master.ask("WAIT 1 1000") == ":1");
+        }
+        Some(redis)
+    }
+
+    pub(crate) fn add_words(&mut self, words: &[&str]) {
+        self.arguments.extend(words.iter().map(|word| (*word).to_owned()));
+    }
+
+    pub(crate) fn add_tls(&mut self, tls: RedisTls<'_>, port: u16) {
+        self.tls_port = port;
+        self.arguments.extend(tls.arguments(port));
+    }
+
+    /// Returns the port with TLS; 0: it has none.
+    #[must_use]
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port
+    }
+
+    /// Returns how many clients but this one are at its port without TLS.
+    ///
+    /// # Panics
+    /// There is no answer.
+    #[must_use]
+    pub fn plain_clients(&self) -> usize {
+        let mut connection = dial(self.address);
+        connection.write_all(b"CLIENT LIST\r\n").unwrap();
+        let mut reader = BufReader::new(connection);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let length: u64 = line.trim_start_matches('$').trim_end().parse().unwrap();
+        let lines = reader.take(length).lines().map(Result::unwrap);
+        let port = format!("laddr={} ", self.address);
+        let is_other = |line: &String| line.contains(&port) && !line.contains("cmd=client|list ");
+        lines.filter(is_other).count()
+    }
+
     /// Returns whether there is a server to start, and says so if not.
     pub(crate) fn can_start() -> bool {
         let can = Command::new("redis-server").arg("--version").output().is_ok();
@@ -43,11 +129,10 @@ impl Redis {
         can
     }
 
-    /// Starts a server on a port.
-    pub(crate) fn start_at(name: &str, port: u16, arguments: Vec<&str>) -> Self {
+    /// Prepares a server on a port.
+    pub(crate) fn at(name: &str, port: u16, arguments: Vec<&str>) -> Self {
         let mut redis = Self::with_address(name, ([127, 0, 0, 1], port).into());
         redis.arguments = arguments.into_iter().map(str::to_owned).collect();
-        redis.run();
         redis
     }
 
@@ -57,15 +142,14 @@ impl Redis {
     }
 
     fn new(name: &str) -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        Self::with_address(name, address)
+        Self::with_address(name, ([127, 0, 0, 1], free_port()).into())
     }
 
     fn with_address(name: &str, address: SocketAddr) -> Self {
         let directory =
             std::env::temp_dir().join(format!("throng-redis-{name}-{}", address.port()));
         std::fs::create_dir_all(&directory).unwrap();
-        Self { child: None, address, directory, arguments: Vec::new() }
+        Self { child: None, address, directory, arguments: Vec::new(), tls_port: 0 }
     }
 
     /// Starts a replica of this server, and waits until it has its data.
@@ -88,10 +172,22 @@ impl Redis {
     /// It cannot be started.
     #[must_use]
     pub fn start_sentinel(name: &str, configuration: &str) -> Self {
+        Self::start_sentinel_with(name, configuration, None)
+    }
+
+    /// Starts a sentinel that may have TLS, too, and then uses it to its servers.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    #[must_use]
+    pub fn start_sentinel_with(name: &str, configuration: &str, tls: Option<RedisTls<'_>>) -> Self {
         let mut sentinel = Self::new(name);
         let file = sentinel.directory.join("sentinel.conf");
         std::fs::write(&file, configuration).unwrap();
         sentinel.arguments = vec![file.display().to_string(), "--sentinel".to_owned()];
+        if let Some(tls) = tls {
+            sentinel.add_tls(tls, free_port());
+        }
         sentinel.run();
         sentinel
     }
@@ -194,6 +290,11 @@ impl Redis {
     pub fn url(&self, user: &str) -> String {
         format!("redis://{user}{}", self.address)
     }
+}
+
+/// Returns a port that is free.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Drop for Redis {

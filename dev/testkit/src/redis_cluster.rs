@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::redis::Redis;
+use crate::redis::{Redis, RedisTls};
 use crate::waiting::{eventually, poll};
 
 /// Time after which a failover that was begun by hand has failed.
@@ -31,22 +31,58 @@ impl RedisCluster {
         }
         let server = |number| Self::start_server(&format!("{name}-{number}"));
         let cluster = Self { servers: (0..2 * masters).map(server).collect() };
-        let addresses: Vec<_> = cluster.servers.iter().map(address).collect();
-        let mut create = vec!["--cluster", "create"];
-        create.extend(addresses.iter().map(String::as_str));
-        create.extend(["--cluster-replicas", "1", "--cluster-yes"]);
-        cluster.cli(&create);
-        cluster.await_ok();
+        cluster.create(address, &[]);
         Some(cluster)
     }
 
+    /// Starts one whose servers have TLS, too, as [`RedisCluster::start`] does.
+    ///
+    /// # Panics
+    /// As there.
+    #[must_use]
+    pub fn start_with_tls(name: &str, masters: usize, tls: RedisTls<'_>) -> Option<Self> {
+        if !Redis::can_start() {
+            return None;
+        }
+        let server = |number| {
+            let mut server = Self::server(&format!("{name}-{number}"));
+            // Clients are referred to its ports for TLS then.
+            server.add_words(&["--tls-cluster", "yes"]);
+            server.add_tls(tls, free_port());
+            server.run();
+            server
+        };
+        let cluster = Self { servers: (0..2 * masters).map(server).collect() };
+        let authority = tls.authority.display().to_string();
+        let (certificate, key) =
+            (tls.certificate.display().to_string(), tls.key.display().to_string());
+        let with = ["--tls", "--cacert", &authority, "--cert", &certificate, "--key", &key];
+        cluster.create(|server| format!("127.0.0.1:{}", server.tls_port()), &with);
+        Some(cluster)
+    }
+
+    fn create(&self, address: impl Fn(&Redis) -> String, with: &[&str]) {
+        let addresses: Vec<_> = self.servers.iter().map(address).collect();
+        let mut create = [with, &["--cluster", "create"]].concat();
+        create.extend(addresses.iter().map(String::as_str));
+        create.extend(["--cluster-replicas", "1", "--cluster-yes"]);
+        self.cli(&create);
+        self.await_ok();
+    }
+
     fn start_server(name: &str) -> Redis {
+        let mut server = Self::server(name);
+        server.run();
+        server
+    }
+
+    fn server(name: &str) -> Redis {
         let words = [
             ["--cluster-enabled", "yes"],
             ["--cluster-node-timeout", "2000"],
             ["--repl-diskless-sync-delay", "0"],
         ];
-        Redis::start_at(name, free_port(), words.concat())
+        Redis::at(name, free_port(), words.concat())
     }
 
     /// Adds a master without slots, which all servers know afterwards; returns its number.

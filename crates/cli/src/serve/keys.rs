@@ -231,8 +231,8 @@ static KEYS: &[Key] = &[
          redis://[user[:password]@]host[:port][/database], or that which sentinels name, as \
          redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]; \
          several of these with commas between them share the channels out; or a Redis Cluster, as \
-         redis-cluster://[user[:password]@]host[:port][,host[:port]...]; if not set, channels end \
-         here").at_start(),
+         redis-cluster://[user[:password]@]host[:port][,host[:port]...]; rediss in place of redis \
+         = with TLS; if not set, channels end here").at_start(),
     Key::new("cluster.prefix", Kind::Text("a name such as \"throng\""), "throng",
         "beginning of all names there: letters, digits, - and _; other applications have others")
         .at_start(),
@@ -242,6 +242,15 @@ static KEYS: &[Key] = &[
     Key::new("cluster.require_at_start", Kind::Switch, "false",
         "fail at the start while the cluster's server cannot be reached, instead of starting with \
          503 at /readyz until it can").at_start(),
+    Key::new("cluster.tls_ca", Kind::Path, "",
+        "authorities that certify the cluster's servers, in PEM; if not set, those of the system")
+        .at_start(),
+    Key::new("cluster.tls_cert", Kind::Path, "",
+        "certificate for cluster's servers that demand one of their clients, in PEM").at_start(),
+    Key::new("cluster.tls_key", Kind::Path, "", "its private key").at_start(),
+    Key::new("cluster.tls_name", Kind::Text("a name such as \"redis.internal\""), "",
+        "name in the certificates of all of the cluster's servers; if not set, each one's own name \
+         or address").at_start(),
     Key::new("admin.listen", Kind::Address, "",
         "address for operators: /metrics, /stats.json, /livez, /readyz and POST /reload; if not \
          set, there is none")

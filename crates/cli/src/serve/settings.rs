@@ -74,6 +74,10 @@ pub(crate) struct ClusterSettings {
     pub(crate) prefix: String,
     pub(crate) unready_after: Duration,
     pub(crate) require_at_start: bool,
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Certificate and private key.
+    pub(crate) tls_certificate: Option<(PathBuf, PathBuf)>,
+    pub(crate) tls_name: Option<String>,
 }
 
 /// A pattern and the rules for the channels that match it.
@@ -490,11 +494,26 @@ fn cluster(draft: &Draft) -> Option<ClusterSettings> {
                        have: take wildcards out";
         draft.wrong("wildcards", problem);
     }
+    let tls_certificate = match (draft.path("cluster.tls_cert"), draft.path("cluster.tls_key")) {
+        (None, None) => None,
+        (Some(chain), Some(key)) => Some((chain, key)),
+        (Some(_), None) => {
+            draft.wrong("cluster.tls_cert", "it needs its private key: write cluster.tls_key");
+            None
+        }
+        (None, Some(_)) => {
+            draft.wrong("cluster.tls_key", "it needs its certificate: write cluster.tls_cert");
+            None
+        }
+    };
     Some(ClusterSettings {
         url,
         prefix: draft.get("cluster.prefix"),
         unready_after: draft.get("cluster.unready_after"),
         require_at_start: draft.get("cluster.require_at_start"),
+        tls_ca: draft.path("cluster.tls_ca"),
+        tls_certificate,
+        tls_name: draft.get("cluster.tls_name"),
     })
 }
 

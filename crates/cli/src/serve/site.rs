@@ -133,12 +133,22 @@ pub fn configured(app: App, settings: &Settings) -> Server {
 /// Returns the cluster that `settings` describe.
 #[cfg(feature = "redis")]
 fn cluster(settings: &Settings) -> Option<Cluster> {
-    let ClusterSettings { url, prefix, unready_after, require_at_start } =
+    let ClusterSettings { url, prefix, unready_after, require_at_start, .. } =
         settings.cluster.as_ref()?;
-    let cluster = Cluster::redis(url)
+    let ClusterSettings { tls_ca, tls_certificate, tls_name, .. } = settings.cluster.as_ref()?;
+    let mut cluster = Cluster::redis(url)
         .prefix(prefix)
         .unready_after(*unready_after)
         .require_at_start(*require_at_start);
+    if let Some(authorities) = tls_ca {
+        cluster = cluster.tls_ca(authorities);
+    }
+    if let Some((chain, key)) = tls_certificate {
+        cluster = cluster.tls_certificate(chain, key);
+    }
+    if let Some(name) = tls_name {
+        cluster = cluster.tls_name(name);
+    }
     let rules = settings.channels.iter();
     Some(rules.fold(cluster, |cluster, Rule { pattern, scope, .. }| match scope {
         Some(Scope::Local) => cluster.local(pattern),

@@ -70,9 +70,27 @@ fn a_check_says_what_a_start_says() {
     let certificate = [of("tls.cert", &junk), of("tls.key", &junk)];
     let backend = [of("backend_tls.cert", &junk), of("backend_tls.key", &junk)];
     let ca = of("backend_tls.ca", &junk);
+    let redis = ["cluster.url=rediss://127.0.0.1:1", &of("cluster.tls_ca", &junk)];
     let cases: &[(&str, Vec<&str>, &str)] = &[
         ("serve", vec!["cluster.url=valkey://127.0.0.1:1"], "cluster.url"),
         ("serve", vec!["cluster.url=redis://:a#b@127.0.0.1:1"], "write it as %23"),
+        (
+            "serve",
+            vec!["cluster.url=rediss://127.0.0.1:1", "cluster.tls_ca=/nonexistent"],
+            "cluster.tls_ca: /nonexistent",
+        ),
+        ("serve", vec![redis[0], redis[1]], "cluster.tls_ca: "),
+        ("serve", vec![redis[0], "cluster.tls_name=https://x"], "cluster.tls_name: "),
+        (
+            "serve",
+            vec![redis[0], "cluster.tls_key=/x"],
+            "it needs its certificate: write cluster.tls_cert",
+        ),
+        (
+            "serve",
+            vec!["cluster.url=redis://127.0.0.1:1", "cluster.tls_ca=/x"],
+            "cluster.tls_ca is set",
+        ),
         ("serve", vec!["shards=100000"], "shards"),
         ("serve", vec!["shards=1000", "pin=cores"], "pin"),
         ("serve", vec!["max_connections=100000000"], "max_connections"),

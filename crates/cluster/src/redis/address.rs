@@ -3,16 +3,19 @@
 
 use std::sync::Arc;
 
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError,
-};
+use redis::{ConnectionAddr, RedisError};
 
 use super::StartError;
+use super::endpoint::Endpoint;
 use super::masters::Masters;
 use super::sentinel::{Sentinel, Sentinels};
+use super::tls::{Security, Tls};
 
 const SENTINELS: &str = "redis-sentinel://";
 const CLUSTER: &str = "redis-cluster://";
+
+/// The beginning of the schemes of these and of `redis://` where all connections have TLS.
+const SECURED: &str = "rediss";
 
 /// The port of a sentinel unless it is given.
 const SENTINEL_PORT: u16 = 26379;
@@ -20,14 +23,14 @@ const SENTINEL_PORT: u16 = 26379;
 /// Where the server is.
 #[derive(Clone)]
 pub(super) enum Address {
-    Server(Client),
+    Server(Endpoint),
     Sentinels(Sentinels),
     Cluster(Arc<Masters>),
 }
 
 impl Address {
     /// Reads a URL, or several with commas between them; returns also what may be shown of each.
-    pub(super) fn parse_all(urls: &str) -> Result<Vec<(Self, String)>, StartError> {
+    pub(super) fn parse_all(urls: &str, tls: &Tls) -> Result<Vec<(Self, String)>, StartError> {
         // All that follows would be cut off, the host as well.
         if urls.contains('#') {
             return Err(StartError::lasting(
@@ -37,8 +40,9 @@ impl Address {
             ));
         }
         let mut all: Vec<(Self, String)> = Vec::new();
+        let mut security = None;
         for url in split(urls) {
-            let (address, shown) = Self::parse(url)?;
+            let (address, shown) = Self::parse(url, tls, &mut security)?;
             if all.iter().any(|(_, other)| *other == shown) {
                 return Err(StartError::lasting(format!(
                     "cluster.url names {shown} twice: each server of a list has a part of the \
@@ -54,13 +58,36 @@ impl Address {
                     .to_owned(),
             ));
         }
+        if security.is_none()
+            && let Some(setting) = tls.first()
+        {
+            return Err(StartError::lasting(format!(
+                "{setting} is set, and cluster.url has no TLS: write rediss://, \
+                 rediss-sentinel:// or rediss-cluster://, or take the setting out"
+            )));
+        }
         Ok(all)
     }
 
-    /// Reads the URL of one server.
-    fn parse(url: &str) -> Result<(Self, String), StartError> {
+    /// Reads the URL of one server. The first one with TLS reads the files of `tls`.
+    fn parse(
+        url: &str,
+        tls: &Tls,
+        security: &mut Option<Arc<Security>>,
+    ) -> Result<(Self, String), StartError> {
+        let secured = url.strip_prefix(SECURED).map(|rest| format!("redis{rest}"));
+        let (url, security) = match &secured {
+            None => (url, None),
+            Some(url) => {
+                let shared = match security {
+                    Some(shared) => Arc::clone(shared),
+                    None => Arc::clone(security.insert(Security::load(tls)?)),
+                };
+                (&**url, Some(shared))
+            }
+        };
         if let Some(rest) = url.strip_prefix(SENTINELS) {
-            let sentinels = sentinels(rest).map_err(|why| {
+            let sentinels = sentinels(rest, security).map_err(|why| {
                 StartError::lasting(format!(
                     "cluster.url does not name the sentinels of a Redis server: {why}; write \
                      redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master\
@@ -71,7 +98,7 @@ impl Address {
             return Ok((Self::Sentinels(sentinels), shown));
         }
         if let Some(rest) = url.strip_prefix(CLUSTER) {
-            return cluster(rest).map_err(|why| {
+            return cluster(rest, security).map_err(|why| {
                 StartError::lasting(format!(
                     "cluster.url does not name the servers of a Redis Cluster: {why}; write \
                      redis-cluster://[user[:password]@]host[:port][,host[:port]...]"
@@ -82,19 +109,20 @@ impl Address {
             StartError::lasting(format!(
                 "cluster.url is not the address of a Redis server: {why}; write \
                  redis://[user[:password]@]host[:port][/database], redis-cluster://..., or \
-                 redis-sentinel://..."
+                 redis-sentinel://...; with TLS, rediss://, rediss-cluster:// or \
+                 rediss-sentinel://"
             ))
         };
-        if !url.starts_with("redis://") && !url.starts_with("redis+unix://") {
+        let is_local = security.is_none() && url.starts_with("redis+unix://");
+        if !url.starts_with("redis://") && !is_local {
             return Err(wrong("it does not begin with redis://"));
         }
-        let info = info(url).map_err(|error| wrong(&error.to_string()))?;
-        let shown = info.addr().to_string();
-        if matches!(info.addr(), ConnectionAddr::Tcp(host, _) if host.contains(',')) {
-            return Err(wrong("each server of a list begins with redis://"));
+        let server = Endpoint::parse(url, security).map_err(|error| wrong(&error.to_string()))?;
+        let shown = server.info().addr().to_string();
+        if matches!(server.info().addr(), ConnectionAddr::Tcp(host, _) if host.contains(',')) {
+            return Err(wrong("each server of a list begins with redis:// or rediss://"));
         }
-        let client = Client::open(info).map_err(|error| wrong(&error.to_string()))?;
-        Ok((Self::Server(client), shown))
+        Ok((Self::Server(server), shown))
     }
 }
 
@@ -114,16 +142,8 @@ fn split(urls: &str) -> Vec<&str> {
     starts.windows(2).map(|two| &urls[two[0]..two[1] - 1]).collect()
 }
 
-/// Reads the URL of one server.
-fn info(url: &str) -> Result<ConnectionInfo, RedisError> {
-    let info = url.into_connection_info()?;
-    let settings = info.redis_settings().clone();
-    let settings = settings.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-    Ok(info.set_redis_settings(settings))
-}
-
 /// Reads what follows `redis-sentinel://`.
-fn sentinels(rest: &str) -> Result<Sentinels, String> {
+fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, String> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (master, database) = path.split_once('/').unwrap_or((path, ""));
@@ -142,20 +162,20 @@ fn sentinels(rest: &str) -> Result<Sentinels, String> {
     let of_sentinels = user_at(&user_of_sentinels(query)?);
     let sentinel = |host: &str| {
         let wrong = |error: RedisError| format!("{host:?} is not an address: {error}");
-        let info = info(&format!("redis://{of_sentinels}{}", with_port(host))).map_err(wrong)?;
-        let shown = info.addr().to_string();
-        let client = Client::open(info).map_err(wrong)?;
-        Ok::<_, String>(Sentinel { client, shown })
+        let url = format!("redis://{of_sentinels}{}", with_port(host));
+        let endpoint = Endpoint::parse(&url, security.clone()).map_err(wrong)?;
+        let shown = endpoint.info().addr().to_string();
+        Ok::<_, String>(Sentinel { endpoint, shown })
     };
     let all = hosts.split(',').map(sentinel).collect::<Result<_, _>>()?;
     // Its host is that which the sentinels name.
     let server = format!("redis://{}localhost/{database}", user_at(user));
-    let server = info(&server).map_err(|error| error.to_string())?;
+    let server = Endpoint::parse(&server, security.clone()).map_err(|error| error.to_string())?;
     Ok(Sentinels { all, master: master.to_owned(), server })
 }
 
 /// Reads what follows `redis-cluster://`.
-fn cluster(rest: &str) -> Result<(Address, String), String> {
+fn cluster(rest: &str, security: Option<Arc<Security>>) -> Result<(Address, String), String> {
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
     let hosts = hosts.trim_end_matches('/');
     if [user, hosts].iter().any(|part| part.contains(['/', '?'])) {
@@ -169,13 +189,14 @@ fn cluster(rest: &str) -> Result<(Address, String), String> {
     let user = if user.is_empty() { String::new() } else { format!("{user}@") };
     let seed = |host: &str| {
         let wrong = |error: RedisError| format!("{host:?} is not an address: {error}");
-        match info(&format!("redis://{host}")).map_err(wrong)?.addr() {
+        match Endpoint::parse(&format!("redis://{host}"), None).map_err(wrong)?.info().addr() {
             ConnectionAddr::Tcp(host, port) => Ok((host.clone(), *port)),
             other => Err(format!("{other} is not an address")),
         }
     };
     let seeds = hosts.split(',').map(seed).collect::<Result<Vec<_>, _>>()?;
-    let like = info(&format!("redis://{user}localhost")).map_err(|error| error.to_string())?;
+    let like = Endpoint::parse(&format!("redis://{user}localhost"), security)
+        .map_err(|error| error.to_string())?;
     let shown: Vec<_> = seeds.iter().map(|(host, port)| format!("{host}:{port}")).collect();
     let shown = format!("the Redis Cluster of {}", shown.join(", "));
     Ok((Address::Cluster(Arc::new(Masters::new(seeds, like))), shown))
@@ -213,11 +234,12 @@ fn user_of_sentinels(query: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::open::client_at;
+    use redis::ProtocolVersion;
+
     use super::*;
 
     fn parsed(url: &str) -> Sentinels {
-        match Address::parse(url).unwrap() {
+        match Address::parse(url, &Tls::default(), &mut None).unwrap() {
             (Address::Sentinels(sentinels), _) => sentinels,
             (_, shown) => panic!("{shown} has none"),
         }
@@ -231,14 +253,14 @@ mod tests {
         let shown: Vec<_> = sentinels.all.iter().map(|one| one.shown.as_str()).collect();
         assert_eq!(shown, ["a:26379", "b:1234", "::1:5", "::1:26379"]);
         assert_eq!(sentinels.master, "my.master-1");
-        let settings = sentinels.server.redis_settings();
+        let settings = sentinels.server.info().redis_settings();
         assert_eq!((settings.username(), settings.password()), (Some("throng"), Some("s@cret")));
         assert_eq!((settings.db(), settings.protocol()), (3, ProtocolVersion::RESP3));
-        let asked = sentinels.all[0].client.get_connection_info().redis_settings().clone();
+        let asked = sentinels.all[0].endpoint.info().redis_settings().clone();
         assert_eq!((asked.username(), asked.password()), (Some("watch"), Some("w@tch")));
-        let client = client_at(&sentinels.server, ("10.0.0.5".to_owned(), 6379)).unwrap();
-        assert_eq!(client.get_connection_info().addr().to_string(), "10.0.0.5:6379");
-        assert_eq!(client.get_connection_info().redis_settings().password(), Some("s@cret"));
+        let server = sentinels.server.at(("10.0.0.5".to_owned(), 6379));
+        assert_eq!(server.info().addr().to_string(), "10.0.0.5:6379");
+        assert_eq!(server.info().redis_settings().password(), Some("s@cret"));
     }
 
     #[test]
@@ -252,7 +274,7 @@ mod tests {
             ("redis-cluster://u:p@a,b:1,[::1]:5", &["the Redis Cluster of a:6379, b:1, ::1:5"]),
             (sentinels, &[one, two, "c:6379"]),
         ] {
-            let all = Address::parse_all(urls).unwrap();
+            let all = Address::parse_all(urls, &Tls::default()).unwrap();
             let shown: Vec<_> = all.iter().map(|(_, shown)| shown.as_str()).collect();
             assert_eq!(shown, expected, "{urls}");
         }
@@ -263,7 +285,7 @@ mod tests {
             ("redis://a,http://:hidden@b", "does not begin with redis://"),
             ("redis://a,redis-cluster://:hidden@b", "behind one redis-cluster://"),
         ] {
-            let Err(error) = Address::parse_all(urls) else { panic!("{urls}") };
+            let Err(error) = Address::parse_all(urls, &Tls::default()) else { panic!("{urls}") };
             let error = error.to_string();
             assert!(error.contains(part) && error.contains("cluster.url"), "{urls}: {error}");
             assert!(!error.contains("hidden"), "{error}");
@@ -273,9 +295,9 @@ mod tests {
     #[test]
     fn an_address_without_a_user_has_none() {
         let sentinels = parsed("redis-sentinel://a/mymaster");
-        let settings = sentinels.server.redis_settings();
+        let settings = sentinels.server.info().redis_settings();
         assert_eq!((settings.username(), settings.password(), settings.db()), (None, None, 0));
-        let asked = sentinels.all[0].client.get_connection_info().redis_settings().clone();
+        let asked = sentinels.all[0].endpoint.info().redis_settings().clone();
         assert_eq!((asked.username(), asked.password()), (None, None));
     }
 
@@ -298,7 +320,9 @@ mod tests {
             ("redis-cluster://:x/hidden@a", "%2F"),
             ("redis-ring://:hidden@a", "redis-sentinel://"),
         ] {
-            let Err(error) = Address::parse(url) else { panic!("{url}") };
+            let Err(error) = Address::parse(url, &Tls::default(), &mut None) else {
+                panic!("{url}")
+            };
             let error = error.to_string();
             assert!(error.contains(part) && error.contains("cluster.url"), "{url}: {error}");
             assert!(!error.contains("hidden"), "{error}");

@@ -3,6 +3,7 @@
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::StartError;
+use super::tls::Insecure;
 
 const PASSWORD: &str = "give the user and password of the server in cluster.url, as in \
                         redis://user:password@host or redis-sentinel://user:password@host/master";
@@ -20,6 +21,9 @@ pub(super) const TOO_OLD: &str = "version";
 /// Returns what is wrong and what helps, with the server's own words. Passwords, rights, and the
 /// kind of a server last until someone changes them.
 pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
+    if let Some(insecure) = explain_insecure(shown, error) {
+        return insecure;
+    }
     let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
     let is_lasting = is_locked
         || matches!(
@@ -47,11 +51,24 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
             "give the user the rights that docs/cluster.md lists"
         }
         ErrorKind::Server(ServerErrorKind::BusyLoading) => "the server reads its data; wait",
-        ErrorKind::Io => "is it the address of a Redis server, and does it run?",
+        ErrorKind::Io => {
+            "is it the address of a Redis server, does it run, and is it one with TLS (rediss://) \
+             as cluster.url says, or without?"
+        }
         _ => "the cluster needs Redis 6.2 or later, or Valkey; docs/cluster.md has the rights",
     };
     let message = format!("cluster.url: {shown} answers: {error}; {remedy}");
     if is_lasting { StartError::lasting(message) } else { StartError::new(message) }
+}
+
+/// Returns the same if TLS has failed.
+pub(super) fn explain_insecure(shown: &str, error: &RedisError) -> Option<StartError> {
+    let insecure = Insecure::of(error)?;
+    let message = format!("cluster.url: {shown}: {insecure}; {}", insecure.remedy);
+    Some(match insecure.is_lasting {
+        true => StartError::lasting(message),
+        false => StartError::new(message),
+    })
 }
 
 /// Returns the same for a server of a Redis Cluster.

@@ -95,9 +95,9 @@ impl Link {
 impl Target {
     /// Returns the servers of a URL, or the partitions of a Redis Cluster.
     pub(super) fn all(settings: Settings) -> Result<Vec<Self>, StartError> {
-        let Settings { url, prefix, node } = settings;
+        let Settings { url, prefix, node, tls } = settings;
         check_prefix(&prefix).map_err(StartError::lasting)?;
-        let mut addresses = Address::parse_all(&url)?;
+        let mut addresses = Address::parse_all(&url, &tls)?;
         if let [(Address::Cluster(_), _)] = &addresses[..]
             && let Some((Address::Cluster(masters), shown)) = addresses.pop()
         {
@@ -148,8 +148,8 @@ impl Target {
     ) -> Result<Link, StartError> {
         let names = &self.names;
         match &self.place {
-            Place::Server(Address::Server(client)) => {
-                let server = (client, &*self.shown);
+            Place::Server(Address::Server(server)) => {
+                let server = (server, &*self.shown);
                 let opened = open_subscribed(names, server, before, signals).await?;
                 Ok(Link::new(opened, self.shown.clone()))
             }

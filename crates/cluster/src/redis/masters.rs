@@ -9,15 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError, Value};
 use tokio::time::timeout;
 
 use super::StartError;
+use super::endpoint::Endpoint;
 use super::explain::explain_cluster;
 use super::names::Names;
-use super::open::{Connection, check_mode, client_at};
+use super::open::{Connection, check_mode};
 use super::shared::{HostPort, Membership, Refusal, Shared};
 use super::signals::Signals;
+use super::tls::Insecure;
 use crate::partition::{PARTITIONS, slot, tags};
 
 /// Time limit of a question about the masters: other servers may answer it.
@@ -33,8 +35,8 @@ const REDIRECTIONS: usize = 5;
 pub(super) struct Masters {
     /// Servers that answer at the start.
     seeds: Vec<HostPort>,
-    /// User and password of all servers, with an address that is none.
-    like: ConnectionInfo,
+    /// User, password and TLS of all servers, with an address that is none.
+    like: Endpoint,
     /// Tags of the partitions.
     pub(super) tags: Arc<[String]>,
     slots: Vec<u16>,
@@ -89,7 +91,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Masters {
-    pub(super) fn new(seeds: Vec<HostPort>, like: ConnectionInfo) -> Self {
+    pub(super) fn new(seeds: Vec<HostPort>, like: Endpoint) -> Self {
         let tags: Arc<[String]> = tags().into();
         let slots = tags.iter().map(|tag| slot(tag.as_bytes())).collect();
         let owners = vec![None; usize::from(PARTITIONS)];
@@ -200,7 +202,7 @@ impl Masters {
             let map = match timeout(ASK, self.ask_one(&server, connection)).await {
                 Ok(Ok(map)) => map,
                 Ok(Err(error)) => {
-                    if error.kind() != ErrorKind::Io {
+                    if error.kind() != ErrorKind::Io || Insecure::of(&error).is_some() {
                         let explained = || explain_cluster(&shown, &error);
                         refused.get_or_insert_with(explained);
                     }
@@ -228,9 +230,10 @@ impl Masters {
             StartError::new(format!(
                 "cluster.url: no server of the Redis Cluster says which master has slot {} ({}); \
                  are \
-             these their addresses, and do they run?",
+             these their addresses, {}and do they run?",
                 self.slots[partition],
-                failures.join("; ")
+                failures.join("; "),
+                self.like.hint()
             ))
         };
         Err(refused.unwrap_or_else(unknown))
@@ -244,10 +247,8 @@ impl Masters {
         let mut connection = match connection {
             Some(connection) => connection,
             None => {
-                let config = AsyncConnectionConfig::new().set_connection_timeout(Some(ASK));
-                let client = client_at(&self.like, server.clone())?;
-                let mut connection =
-                    client.get_multiplexed_async_connection_with_config(&config).await?;
+                let server = self.like.at(server.clone());
+                let mut connection = server.connect(ASK, AsyncConnectionConfig::new()).await?;
                 check_mode(&mut connection, true).await?;
                 connection
             }
@@ -270,10 +271,8 @@ impl Masters {
         {
             return Err(error.clone());
         }
-        let shown = format!("{}:{}", to.0, to.1);
-        let client = client_at(&self.like, to.clone())
-            .map_err(|error| StartError::new(format!("cluster.url: {shown}: {error}")))?;
-        match Shared::connect(&client, to.clone(), names, &self.tags, attempts.last.clone()).await {
+        let server = self.like.at(to.clone());
+        match Shared::connect(&server, to.clone(), names, &self.tags, attempts.last.clone()).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);
                 *lock(&master.shared) = Arc::downgrade(&shared);

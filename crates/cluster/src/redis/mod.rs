@@ -8,13 +8,15 @@
 //! wait for the server's answers and put them among the events, as other threads do by way of
 //! `events.rs`, and connections by way of `signals.rs`. `link.rs` has the connections, which
 //! `open.rs` opens to the server of which `address.rs` has read, or that which `sentinel.rs`
-//! finds. `names.rs` has the names of channels and keys there, `scripts.rs` the scripts, `calls.rs`
+//! finds; `endpoint.rs` makes each of them, with TLS (`tls.rs`) where its URL has that.
+//! `names.rs` has the names of channels and keys there, `scripts.rs` the scripts, `calls.rs`
 //! the commands, `explain.rs` what the server's errors mean; `presence/` has what concerns members
 //! of channels.
 
 mod address;
 mod calls;
 mod control;
+mod endpoint;
 mod events;
 mod explain;
 mod link;
@@ -34,6 +36,7 @@ mod start;
 mod status;
 mod survey;
 mod task;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,6 +56,7 @@ pub use reply::{AskError, Reply, block_on, is_thread_of_a_node};
 pub use start::Starter;
 pub use status::{Health, Status, StatusSnapshot};
 pub use survey::{Counted, Surveyed};
+pub use tls::Tls;
 
 /// Time for which a node that is stopped goes on publishing what it has accepted.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -63,12 +67,15 @@ pub struct Settings {
     /// The server: `redis://[user[:password]@]host[:port][/database]`, or the one that sentinels
     /// name: `redis-sentinel://[user[:password]@]host[:port][,...]/master[/database]`; or several
     /// of these with commas between them, each of which has a part of the channels; or a Redis
-    /// Cluster: `redis-cluster://[user[:password]@]host[:port][,...]`.
+    /// Cluster: `redis-cluster://[user[:password]@]host[:port][,...]`. With `rediss` in place of
+    /// `redis` every connection has TLS, also those to servers that the first ones name.
     pub url: String,
     /// The beginning of all names that are used at the server, which [`check_prefix`] accepts.
     pub prefix: String,
     /// Number of this node, at random.
     pub node: u64,
+    /// TLS of the URLs that have it.
+    pub tls: Tls,
 }
 
 /// Most bytes of a prefix.

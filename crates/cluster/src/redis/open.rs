@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, PushInfo, RedisError,
-    Value,
-};
+use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, RedisError, Value};
 
 use super::StartError;
+use super::endpoint::Endpoint;
 use super::explain::{TOO_OLD, explain, explain_cluster};
 use super::names::Names;
 use super::scripts::Scripts;
@@ -45,19 +43,11 @@ impl Connection {
     }
 }
 
-/// Returns the client for a server at `host`, with the user, password and database of `like`.
-pub(super) fn client_at(
-    like: &ConnectionInfo,
-    (host, port): (String, u16),
-) -> Result<Client, RedisError> {
-    Client::open(like.clone().set_addr(ConnectionAddr::Tcp(host, port)))
-}
-
 /// Opens both connections to a server, which errors call `shown`. What it delivers comes as
 /// signals.
 pub(super) async fn open_subscribed(
     names: &Names,
-    (client, shown): (&Client, &str),
+    (server, shown): (&Endpoint, &str),
     before: Option<Connection>,
     signals: Signals,
 ) -> Result<Opened, StartError> {
@@ -66,7 +56,7 @@ pub(super) async fn open_subscribed(
     // That of the commands only says that it is gone.
     let on_lost = push_sender(move |_| lost.send(Signal::Lost));
     let on_push = push_sender(move |push| signals.send(Signal::Push(push)));
-    let mut opened = open(names, (client, shown), before, on_lost, on_push).await?;
+    let mut opened = open(names, (server, shown), before, on_lost, on_push).await?;
     let ways = [probe, names.control(None), names.control(Some(names.node))];
     let subscribed = opened.subscriptions.subscribe(&ways).await;
     subscribed.map_err(|error| explain(shown, &error))?;
@@ -77,35 +67,33 @@ pub(super) async fn open_subscribed(
 /// anything.
 pub(super) async fn open(
     names: &Names,
-    (client, shown): (&Client, &str),
+    (server, shown): (&Endpoint, &str),
     before: Option<Connection>,
     on_lost: impl AsyncPushSender,
     on_push: impl AsyncPushSender,
 ) -> Result<Opened, StartError> {
     let explain = if names.is_partition { explain_cluster } else { explain };
-    let open = try_open(names, client, before, on_lost, on_push);
+    let open = try_open(names, server, before, on_lost, on_push);
     match tokio::time::timeout(LIMIT, open).await {
         Ok(open) => open.map_err(|error| explain(shown, &error)),
         Err(_) => Err(StartError::new(format!(
             "cluster.url: no answer from {shown} within {LIMIT:?}; is it the address of a \
-             Redis server, and does a firewall let the connection through?"
+             Redis server, {}and does a firewall let the connection through?",
+            server.hint()
         ))),
     }
 }
 
 async fn try_open(
     names: &Names,
-    client: &Client,
+    server: &Endpoint,
     before: Option<Connection>,
     on_lost: impl AsyncPushSender,
     on_push: impl AsyncPushSender,
 ) -> Result<Opened, RedisError> {
-    let config = || {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT));
-        config.set_response_timeout(Some(LIMIT))
-    };
+    let config = || AsyncConnectionConfig::new().set_response_timeout(Some(LIMIT));
     let commands = config().set_push_sender(on_lost);
-    let mut commands = client.get_multiplexed_async_connection_with_config(&commands).await?;
+    let mut commands = server.connect(LIMIT, commands).await?;
     check_mode(&mut commands, names.is_partition).await?;
     let role: Value = redis::cmd("ROLE").query_async(&mut commands).await?;
     let is_master = match &role {
@@ -128,7 +116,7 @@ async fn try_open(
     let connection = Connection::read(&info);
     let scripts = Scripts::load(&mut commands, names).await?;
     let subscriptions = config().set_push_sender(on_push);
-    let subscriptions = client.get_multiplexed_async_connection_with_config(&subscriptions).await?;
+    let subscriptions = server.connect(LIMIT, subscriptions).await?;
     Ok(Opened { commands, subscriptions, scripts, connection })
 }
 

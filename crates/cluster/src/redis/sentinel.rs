@@ -4,16 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, PushInfo, PushKind, RedisError,
-    ServerErrorKind,
-};
+use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
 use super::StartError;
+use super::endpoint::Endpoint;
+use super::explain::explain_insecure;
 use super::names::Names;
-use super::open::{Connection, Opened, client_at, open_subscribed};
+use super::open::{Connection, Opened, open_subscribed};
 use super::signals::{Signal, Signals};
 
 /// Time limit of each command to a sentinel, and of connecting to it: others may answer.
@@ -29,7 +28,7 @@ const SWITCHED: &str = "+switch-master";
 /// A sentinel.
 #[derive(Clone)]
 pub(super) struct Sentinel {
-    pub(super) client: Client,
+    pub(super) endpoint: Endpoint,
     /// Without the password.
     pub(super) shown: String,
 }
@@ -40,8 +39,8 @@ pub(super) struct Sentinels {
     pub(super) all: Vec<Sentinel>,
     /// Its name there.
     pub(super) master: String,
-    /// User, password and database of the master, with an address that is none.
-    pub(super) server: ConnectionInfo,
+    /// User, password, database and TLS of the master, with an address that is none.
+    pub(super) server: Endpoint,
 }
 
 impl fmt::Display for Sentinels {
@@ -107,10 +106,8 @@ impl Sentinels {
             tried.push(asked.address.clone());
             let (host, port) = &asked.address;
             let shown = format!("{host}:{port}, the master of sentinel {}", sentinel.shown);
-            let client = client_at(&self.server, asked.address.clone())
-                .map_err(|error| StartError::new(format!("cluster.url: {shown}: {error}")))?;
-            let server = (&client, &*shown);
-            match open_subscribed(names, server, before.clone(), signals.clone()).await {
+            let master = self.server.at(asked.address.clone());
+            match open_subscribed(names, (&master, &shown), before.clone(), signals.clone()).await {
                 Ok(opened) => {
                     let watch = self.clone().watch(at, asked, signals);
                     let watch = Watch(tokio::spawn(watch).abort_handle());
@@ -126,11 +123,9 @@ impl Sentinels {
     async fn ask(&self, sentinel: &Sentinel) -> Result<Asked, Failure> {
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new().set_push_sender(sender);
-        let config = config.set_connection_timeout(Some(ASK)).set_response_timeout(Some(ASK));
+        let config = config.set_response_timeout(Some(ASK));
         let ask = async {
-            let client = &sentinel.client;
-            let mut connection =
-                client.get_multiplexed_async_connection_with_config(&config).await?;
+            let mut connection = sentinel.endpoint.connect(ASK, config).await?;
             // First, so that no change goes unnoticed.
             connection.subscribe(SWITCHED).await?;
             let address = self.address(&mut connection).await?.ok_or(Failure::Unknown)?;
@@ -191,6 +186,13 @@ impl Sentinels {
                  name that `sentinel monitor` gives it in the configuration of the sentinels"
             ));
         }
+        let insecure = failures.iter().find_map(|(shown, failure)| match failure {
+            Failure::Redis(error) => explain_insecure(&format!("the sentinel {shown}"), error),
+            _ => None,
+        });
+        if let Some(insecure) = insecure {
+            return insecure;
+        }
         let answered = failures.iter().find_map(|(shown, failure)| match failure {
             Failure::Redis(error) if error.kind() != ErrorKind::Io => Some((shown, error)),
             _ => None,
@@ -228,8 +230,9 @@ impl Sentinels {
         });
         let each: Vec<_> = each.collect();
         StartError::new(format!(
-            "cluster.url: no sentinel answers ({}); are these their addresses, and do they run?",
-            each.join("; ")
+            "cluster.url: no sentinel answers ({}); are these their addresses, {}and do they run?",
+            each.join("; "),
+            self.server.hint()
         ))
     }
 }

@@ -4,10 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::{Client, ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::oneshot;
 
 use super::StartError;
+use super::endpoint::Endpoint;
 use super::explain::explain_cluster;
 use super::names::Names;
 use super::open::{Connection, LIMIT, Opened, open, push_sender};
@@ -44,7 +45,7 @@ impl From<(&str, RedisError)> for Refusal {
 
 impl Shared {
     pub(super) async fn connect(
-        client: &Client,
+        endpoint: &Endpoint,
         server: HostPort,
         names: &Names,
         tags: &Arc<[String]>,
@@ -55,7 +56,7 @@ impl Shared {
         let on_lost = push_sender(move |_| lost.close());
         let on_push = push_sender(move |push| pushed.push(push));
         let shown = format!("{}:{}", server.0, server.1);
-        let opened = open(names, (client, &shown), before, on_lost, on_push).await?;
+        let opened = open(names, (endpoint, &shown), before, on_lost, on_push).await?;
         Ok(Self { opened, server, routes, is_tried: AtomicBool::new(false) })
     }
 

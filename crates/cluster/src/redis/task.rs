@@ -37,7 +37,7 @@ mod tests {
 
     use throng_testkit::{Redis, eventually};
 
-    use crate::redis::{Bus, Keep, Members, Outgoing, Settings};
+    use crate::redis::{Bus, Keep, Members, Outgoing, Settings, Tls};
     use crate::{Place, Tail, WhileDown};
 
     struct NoMembers;
@@ -61,7 +61,12 @@ mod tests {
     #[test]
     fn a_node_goes_on_when_a_task_of_it_panics() {
         let Some(redis) = Redis::start("panics", &[]) else { return };
-        let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+        let settings = Settings {
+            url: redis.url(""),
+            prefix: "test".to_owned(),
+            node: 1,
+            tls: Tls::default(),
+        };
         let (bus, starter) = Bus::new(settings).unwrap();
         starter.start(NoMembers).unwrap();
         let publish = |channel: &str, keep: Option<Keep>| {

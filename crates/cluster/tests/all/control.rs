@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_cluster::redis::{
-    AskError, Bus, Keep, Members, Outgoing, Recipients, Settings, block_on,
+    AskError, Bus, Keep, Members, Outgoing, Recipients, Settings, Tls, block_on,
 };
 use throng_cluster::{Announcement, Command, Control, Place, Tail, Target, WhileDown};
 use throng_testkit::{Redis, eventually};
@@ -46,7 +46,8 @@ impl Members for Recorder {
 }
 
 fn start(redis: &Redis, node: u64) -> (Bus, Recorder) {
-    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
+    let settings =
+        Settings { url: redis.url(""), prefix: "test".to_owned(), node, tls: Tls::default() };
     let (bus, starter) = Bus::new(settings).unwrap();
     let recorder = Recorder::default();
     starter.start(recorder.clone()).unwrap();

@@ -15,3 +15,4 @@ mod relay;
 mod sentinel;
 mod servers;
 mod support;
+mod tls;

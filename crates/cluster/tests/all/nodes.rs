@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use throng_cluster::redis::{Bus, Keep, Outgoing, Settings};
+use throng_cluster::redis::{Bus, Keep, Outgoing, Settings, Tls};
 use throng_cluster::{Envelope, WhileDown, encode};
 use throng_testkit::{Redis, eventually, hold_up};
 
@@ -33,7 +33,17 @@ impl Node {
 
     /// Starts one with so many channels.
     pub(crate) fn start_with(url: String, node: u64, keep: Option<Keep>, channels: usize) -> Self {
-        let settings = Settings { url, prefix: "test".to_owned(), node };
+        Self::start_secured((url, Tls::default()), node, keep, channels)
+    }
+
+    /// Starts one that has settings of TLS.
+    pub(crate) fn start_secured(
+        (url, tls): (String, Tls),
+        node: u64,
+        keep: Option<Keep>,
+        channels: usize,
+    ) -> Self {
+        let settings = Settings { url, prefix: "test".to_owned(), node, tls };
         let (bus, starter) = Bus::new(settings).unwrap();
         let seen: Seen = (0..channels).map(|_| Mutex::default()).collect();
         starter.start(Recorder(Arc::clone(&seen))).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng_cluster::redis::{
-    AskError, Bus, Health, Keep, Members, Outgoing, Settings, StartError, block_on,
+    AskError, Bus, Health, Keep, Members, Outgoing, Settings, StartError, Tls, block_on,
 };
 use throng_cluster::{
     Announcement, Await, Control, Envelope, Place, PublishOutcome, Tail, Ticket, Unpublished,
@@ -68,7 +68,7 @@ impl Outcomes {
 }
 
 fn settings(redis: &Redis) -> Settings {
-    Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 }
+    Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1, tls: Tls::default() }
 }
 
 fn node(redis: &Redis) -> (Bus, Noted) {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use throng_cluster::redis::{AskError, Bus, Listed, Members, Settings, block_on};
+use throng_cluster::redis::{AskError, Bus, Listed, Members, Settings, Tls, block_on};
 use throng_cluster::{Announcement, Control, Place, Tail};
 use throng_testkit::{Redis, eventually};
 
@@ -53,7 +53,8 @@ impl Node {
     }
 
     fn start_as(redis: &Redis, node: u64, user: &str) -> Self {
-        let settings = Settings { url: redis.url(user), prefix: "test".to_owned(), node };
+        let settings =
+            Settings { url: redis.url(user), prefix: "test".to_owned(), node, tls: Tls::default() };
         let (bus, starter) = Bus::new(settings).unwrap();
         let reported = Recorder::default();
         starter.start(reported.clone()).unwrap();

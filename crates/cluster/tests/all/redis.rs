@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use throng_cluster::redis::{Bus, Members, Outgoing, Settings, block_on};
+use throng_cluster::redis::{Bus, Members, Outgoing, Settings, Tls, block_on};
 use throng_cluster::{Announcement, Control, Envelope, Place, Tail, WhileDown, encode};
 use throng_testkit::{Random, Redis, eventually};
 
@@ -513,7 +513,8 @@ impl Members for ComesBack {
 #[test]
 fn a_channel_that_is_joined_again_while_it_is_let_go_of_is_followed() {
     let Some(redis) = Redis::start("rejoined", &[]) else { return };
-    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+    let settings =
+        Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1, tls: Tls::default() };
     let (bus, starter) = Bus::new(settings).unwrap();
     let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
     starter.start(ComesBack(bus.clone(), Recorder(Arc::clone(&seen)))).unwrap();
@@ -555,7 +556,8 @@ fn a_history_that_is_read_too_slowly_is_asked_for_again_on_the_same_connections(
 fn a_channel_that_the_server_cannot_read_does_not_concern_others() {
     let Some(redis) = Redis::start("unreadable", &[]) else { return };
     redis.ask("SET test.o.c1 text");
-    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+    let settings =
+        Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1, tls: Tls::default() };
     let (bus, starter) = Bus::new(settings).unwrap();
     let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
     starter.start(Recorder(Arc::clone(&seen))).unwrap();
@@ -575,7 +577,8 @@ fn a_channel_that_cannot_be_read_is_not_asked_for_when_it_was_let_go_of() {
     let Some(redis) = Redis::start("let-go", &[]) else { return };
     let keys = [0, 1].map(|channel| format!("test.o.c{channel}"));
     keys.iter().for_each(|key| drop(redis.ask(&format!("SET {key} text"))));
-    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+    let settings =
+        Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1, tls: Tls::default() };
     let (bus, starter) = Bus::new(settings).unwrap();
     starter.start(Recorder((0..CHANNELS).map(|_| Mutex::default()).collect())).unwrap();
     let status = || bus.status().snapshot();
@@ -613,7 +616,12 @@ fn a_node_that_is_stopped_publishes_what_it_has_accepted() {
 fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
     let Some(redis) = Redis::start("errors", &["--requirepass", "secret"]) else { return };
     let start = |url: &str| {
-        let settings = Settings { url: url.to_owned(), prefix: "test".to_owned(), node: 1 };
+        let settings = Settings {
+            url: url.to_owned(),
+            prefix: "test".to_owned(),
+            node: 1,
+            tls: Tls::default(),
+        };
         let (_, starter) = Bus::new(settings).map_err(|error| error.to_string())?;
         starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string())
     };
@@ -633,7 +641,8 @@ fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
 #[test]
 fn a_server_whose_memory_is_full_is_an_error_at_the_start_that_says_so() {
     let Some(redis) = Redis::start("full-at-start", &["--maxmemory", "1"]) else { return };
-    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+    let settings =
+        Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1, tls: Tls::default() };
     let (_, starter) = Bus::new(settings).unwrap();
     let error = starter.start(Recorder(Arc::new([]))).unwrap_err().to_string();
     let parts = ["cluster.url", "OOM", "memory is full", "maxmemory"];
@@ -646,7 +655,7 @@ fn each_right_that_the_user_does_not_have_is_an_error_at_the_start_that_names_it
     let Some(redis) = Redis::start("rights", &[]) else { return };
     let start = || {
         let url = redis.url("throng:secret@");
-        let settings = Settings { url, prefix: "throng".to_owned(), node: 1 };
+        let settings = Settings { url, prefix: "throng".to_owned(), node: 1, tls: Tls::default() };
         let (bus, starter) = Bus::new(settings).unwrap();
         let started = starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string());
         bus.stop();

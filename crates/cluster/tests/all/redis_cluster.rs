@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::nodes::{Node, check_all, keep, traffic_with};
 use crate::support::{Got, Recorder, name};
-use throng_cluster::redis::{AskError, Bus, Members, Outgoing, Recipients, Settings, block_on};
+use throng_cluster::redis::{
+    AskError, Bus, Members, Outgoing, Recipients, Settings, Tls, block_on,
+};
 use throng_cluster::{
     Announcement, Command, Control, Envelope, Place, Tail, Target, WhileDown, encode,
 };
@@ -235,7 +237,7 @@ impl Members for Notes {
 }
 
 fn start(url: String, node: u64, members: impl Members) -> Result<Bus, String> {
-    let settings = Settings { url, prefix: "throng".to_owned(), node };
+    let settings = Settings { url, prefix: "throng".to_owned(), node, tls: Tls::default() };
     let (bus, starter) = Bus::new(settings).map_err(|error| error.to_string())?;
     starter.start(members).map_err(|error| error.to_string())?;
     Ok(bus)
@@ -429,6 +431,7 @@ fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
         fails(cluster.url("throng:secret@"), &[part, "docs/cluster.md"]);
     }
     fails(cluster.url("throng:wrong@"), &["user and password"]);
-    let braces = Settings { url: cluster.url(""), prefix: "a{b}".to_owned(), node: 1 };
+    let braces =
+        Settings { url: cluster.url(""), prefix: "a{b}".to_owned(), node: 1, tls: Tls::default() };
     assert!(Bus::new(braces).unwrap_err().to_string().contains("cluster.prefix"));
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use throng_cluster::redis::{Bus, Keep, Outgoing, Settings};
+use throng_cluster::redis::{Bus, Keep, Outgoing, Settings, Tls};
 use throng_cluster::{Envelope, WhileDown, encode};
 use throng_testkit::{Redis, eventually};
 
@@ -30,7 +30,8 @@ struct Node {
 
 impl Node {
     fn start(url: &str, node: u64) -> Self {
-        let settings = Settings { url: url.to_owned(), prefix: "test".to_owned(), node };
+        let settings =
+            Settings { url: url.to_owned(), prefix: "test".to_owned(), node, tls: Tls::default() };
         let (bus, starter) = Bus::new(settings).unwrap();
         let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
         starter.start(Recorder(Arc::clone(&seen))).unwrap();
@@ -349,7 +350,12 @@ fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
     let open = Redis::start_sentinel("names-open", &configuration(""));
     let locked = Redis::start_sentinel("names-locked", &configuration("requirepass watch\n"));
     let start = |url: &str| {
-        let settings = Settings { url: url.to_owned(), prefix: "test".to_owned(), node: 1 };
+        let settings = Settings {
+            url: url.to_owned(),
+            prefix: "test".to_owned(),
+            node: 1,
+            tls: Tls::default(),
+        };
         let (_, starter) = Bus::new(settings).map_err(|error| error.to_string())?;
         starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string())
     };

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use throng_cluster::redis::{Bus, Outgoing, Settings};
+use throng_cluster::redis::{Bus, Outgoing, Settings, Tls};
 use throng_cluster::{Envelope, WhileDown, encode};
 use throng_testkit::{Redis, eventually};
 
@@ -32,7 +32,7 @@ struct ManyChannels {
 
 impl ManyChannels {
     fn start(url: String, node: u64) -> Self {
-        let settings = Settings { url, prefix: "test".to_owned(), node };
+        let settings = Settings { url, prefix: "test".to_owned(), node, tls: Tls::default() };
         let (bus, starter) = Bus::new(settings).unwrap();
         let seen: Seen = (0..MANY).map(|_| Mutex::default()).collect();
         starter.start(Recorder(Arc::clone(&seen))).unwrap();
@@ -120,7 +120,7 @@ fn servers_that_are_killed_in_turn_and_keep_their_data_lose_nothing() {
 fn a_list_that_cannot_be_used_is_an_error_that_names_the_server() {
     let Some(redis) = Redis::start("list", &[]) else { return };
     let start = |url: String| {
-        let settings = Settings { url, prefix: "test".to_owned(), node: 1 };
+        let settings = Settings { url, prefix: "test".to_owned(), node: 1, tls: Tls::default() };
         let (_, starter) = Bus::new(settings).map_err(|error| error.to_string())?;
         starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string())
     };

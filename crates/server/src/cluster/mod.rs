@@ -5,6 +5,7 @@ mod metrics;
 mod relay;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub use hub::{
 };
 pub use throng_cluster::WhileDown;
 use throng_cluster::redis::Bus;
-use throng_cluster::redis::{Health, Settings, StartError, Starter, check_prefix};
+use throng_cluster::redis::{Health, Settings, StartError, Starter, Tls, check_prefix};
 use throng_engine::{ChannelPattern, Relay, Remote, SettingError};
 
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ pub struct Cluster {
     require_at_start: bool,
     rules: Vec<(ChannelPattern, ChannelRule)>,
     answer: Option<Answer>,
+    tls: Tls,
     mistake: Option<SettingError>,
 }
 
@@ -59,6 +61,11 @@ impl Cluster {
     /// channels: all servers of the cluster have the same ones. A Redis Cluster of Redis 7.0 or
     /// later is `redis-cluster://[user[:password]@]host[:port][,host[:port]...]`, with some of its
     /// servers.
+    ///
+    /// With the feature `tls`, `rediss://`, `rediss-sentinel://` and `rediss-cluster://` have TLS
+    /// on every connection, also to servers that a sentinel or the Redis Cluster names. The
+    /// certificate of each must have the host that it is connected by: an address, if that is what
+    /// the sentinel or the Redis Cluster announces, or the name of [`tls_name`](Self::tls_name).
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
         Self {
@@ -68,6 +75,7 @@ impl Cluster {
             require_at_start: false,
             rules: Vec::new(),
             answer: None,
+            tls: Tls::default(),
             mistake: None,
         }
     }
@@ -141,6 +149,31 @@ impl Cluster {
         self
     }
 
+    /// Sets the file with the authorities (PEM) whose certificates the broker may have. Default:
+    /// those that the system trusts. This and the other files are read by
+    /// [`Server::bind`](crate::Server::bind), and before later connections if they have changed.
+    #[must_use]
+    pub fn tls_ca(mut self, authorities: impl Into<PathBuf>) -> Self {
+        self.tls.ca = Some(authorities.into());
+        self
+    }
+
+    /// Sets the files of the certificate chain and private key (PEM) for a broker that demands a
+    /// certificate of its clients. Default: none.
+    #[must_use]
+    pub fn tls_certificate(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls.certificate = Some((chain.into(), key.into()));
+        self
+    }
+
+    /// Sets the name that the certificates of all servers of the broker must have, and that is
+    /// asked for (SNI). Default: the host that each is connected by.
+    #[must_use]
+    pub fn tls_name(mut self, name: impl Into<String>) -> Self {
+        self.tls.name = Some(name.into());
+        self
+    }
+
     fn rule(mut self, pattern: &str, rule: ChannelRule) -> Self {
         match ChannelPattern::new(pattern) {
             Ok(pattern) => self.rules.push((pattern, rule)),
@@ -177,9 +210,10 @@ impl Setting {
     /// Creates the node, for shards with descriptor tables of their own if `own_tables`.
     pub(crate) fn prepare(self, own_tables: bool) -> Result<Unconnected> {
         let Some(cluster) = self.0 else { return Ok(Unconnected::default()) };
-        let Cluster { url, prefix, unready_after, require_at_start, rules, answer, .. } = cluster;
+        let Cluster { url, prefix, unready_after, require_at_start, rules, answer, tls, .. } =
+            cluster;
         let node = relay::random_number();
-        let settings = Settings { url, prefix, node };
+        let settings = Settings { url, prefix, node, tls };
         let create = if own_tables { Bus::for_own_tables } else { Bus::new };
         let (bus, starter) = create(settings).map_err(|error| wrong(&error))?;
         let relay = Arc::new(ClusterRelay::new(bus, node, rules));
@@ -290,7 +324,7 @@ mod tests {
         let text = format!("{cluster:?} {:?}", Setting(Some(cluster.clone())));
         assert!(text.contains("chat") && !text.contains("hidden"), "{text}");
         let (url, prefix) = ("redis://:hidden@10.0.0.5".to_owned(), "chat".to_owned());
-        let settings = Settings { url, prefix, node: 1 };
+        let settings = Settings { url, prefix, node: 1, tls: Tls::default() };
         let bus = format!("{settings:?} {:?}", Bus::new(settings.clone()).unwrap());
         assert!(!bus.contains("hidden"), "{bus}");
     }

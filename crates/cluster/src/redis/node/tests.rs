@@ -12,7 +12,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::*;
 use crate::redis::calls::Outcome;
 use crate::redis::reply::{AskError, Waiting, block_on};
-use crate::redis::{Outgoing, Settings};
+use crate::redis::{Outgoing, Settings, Tls};
 use crate::{Announcement, Control, Place, Tail, WhileDown};
 
 /// Members that note the publications that they get.
@@ -39,7 +39,7 @@ impl Members for Notes {
 
 fn node() -> (Node, Notes) {
     let url = "redis://127.0.0.1:1".to_owned();
-    let settings = Settings { url, prefix: "test".to_owned(), node: 1 };
+    let settings = Settings { url, prefix: "test".to_owned(), node: 1, tls: Tls::default() };
     let target = Target::all(settings).unwrap().remove(0);
     let pool = Arc::new(Pool::new(1));
     let status = Arc::new(Status::new(vec![None], Arc::clone(&pool), Budget::new(1)));
