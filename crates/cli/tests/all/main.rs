@@ -16,6 +16,7 @@ mod check;
 mod client_certificates;
 mod cluster;
 mod cluster_failures;
+mod cluster_outages;
 mod cluster_pressure;
 mod cluster_status;
 mod exits;
