@@ -11,7 +11,7 @@ use crate::pubsub::history::{Position, Since};
 /// Time for which a member waits for the broker at most.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Most members that end each second because they have waited for too long: they come back, and
+/// Maximum members that end each second because they have waited for too long: they come back, and
 /// not all at once.
 const MOST_EXPIRED: usize = 1_024;
 

@@ -14,7 +14,7 @@ use throng_io::ConnId;
 
 use crate::pubsub::filter::Filter;
 
-/// Most filters that are recorded separately, and most channels that publishers name. Beyond that
+/// Maximum filters, and channels that publishers name, that are recorded separately. Beyond that
 /// every connection may have missed something.
 const MOST_FILTERS: usize = 256;
 const MOST_CHANNELS: usize = 65_536;

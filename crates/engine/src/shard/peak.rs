@@ -7,7 +7,7 @@ const LITTLE: usize = 16 << 20;
 /// each time.
 const REST: u8 = 10;
 
-/// Most bytes that were held since memory was last returned, looked at each second.
+/// Maximum bytes that were held since memory was last returned, looked at each second.
 #[derive(Debug, Default)]
 pub struct Peak {
     most: usize,

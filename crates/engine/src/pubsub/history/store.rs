@@ -39,7 +39,7 @@ pub struct HistoryCounts {
     pub publications: u64,
     /// Memory of both, in bytes.
     pub bytes: u64,
-    /// Most memory.
+    /// Maximum memory.
     pub max_bytes: u64,
     /// Publications removed because the memory of all channels was used up.
     pub evicted: u64,

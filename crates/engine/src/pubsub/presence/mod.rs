@@ -34,7 +34,7 @@ pub struct PresenceCounts {
     pub clients: u64,
     /// Memory of both, in bytes.
     pub bytes: u64,
-    /// Most memory.
+    /// Maximum memory.
     pub max_bytes: u64,
     /// Clients that came.
     pub joins: u64,

@@ -107,7 +107,7 @@ type ToFrame = Arc<dyn Fn(&PresenceEvent<'_>) -> Option<Frame> + Send + Sync>;
 /// Makes the message that members get of a switch, or none.
 type SwitchToFrame = Arc<dyn Fn(&PresenceSwitch<'_>) -> Option<Frame> + Send + Sync>;
 
-/// Most members on a server that get joins and leaves by default.
+/// Maximum members on a server that get joins and leaves by default.
 const MAX_ANNOUNCED: usize = 1_000;
 
 /// Presence of each channel that matches a pattern: the clients that are members are known, with
