@@ -11,7 +11,7 @@ use crate::plan::{
 use crate::slo::Slo;
 use crate::work::split_stamp;
 
-/// Most messages under way on all connections together: each has its time of sending in memory.
+/// Maximum messages under way on all connections together: each has its time of sending in memory.
 const MAX_UNDER_WAY: usize = 1 << 26;
 
 impl Plan {

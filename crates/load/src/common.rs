@@ -10,9 +10,9 @@ use crate::template::Tokens;
 use crate::tls::TlsPlan;
 use crate::units::{WEEK, show_duration};
 
-/// Most connections of one run; the descriptor limit is usually lower.
+/// Maximum connections of one run; the descriptor limit is usually lower.
 pub const MAX_CONNECTIONS: usize = 50_000_000;
-/// Most threads.
+/// Maximum threads.
 pub const MAX_THREADS: usize = 64;
 
 /// The part of a plan that plans of WebSocket and HTTP share: where, over how many connections, as

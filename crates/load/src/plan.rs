@@ -143,16 +143,16 @@ pub enum Pace {
     },
 }
 
-/// Most messages under way per connection.
+/// Maximum messages under way per connection.
 pub const MAX_PIPELINE: usize = 65_536;
-/// Most connections a second of one run.
+/// Maximum connections a second of one run.
 pub(crate) const MAX_CONNECTS_PER_S: f64 = 1e6;
 /// Largest message: 1 GiB.
 pub const MAX_SIZE: usize = 1 << 30;
 /// Bytes of a message of [`Mode::Fanout`] that name it: channel, number and planned time in
 /// hexadecimal.
 pub const FANOUT_STAMP: usize = 8 + 16 + 16;
-/// Most event loops of a server that a benchmark starts.
+/// Maximum event loops of a server that a benchmark starts.
 pub const MAX_SHARDS: usize = 256;
 
 impl Mode {

@@ -7,9 +7,9 @@ use throng_config::units::parse_duration;
 use crate::error::Error;
 use crate::template::Template;
 
-/// Most steps of a script.
+/// Maximum steps of a script.
 const MOST_STEPS: usize = 1000;
-/// Most steps that wait for a message: each has a histogram on each thread.
+/// Maximum steps that wait for a message: each has a histogram on each thread.
 const MOST_WAITS: usize = 100;
 
 /// The steps of a client, in order.

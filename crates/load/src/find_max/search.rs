@@ -1,7 +1,7 @@
 //! Which rate to try next: doubled until one is too much, halved until one is not, then between the
 //! two, and the highest that was kept once more. Pure.
 
-/// Most rates that are tried.
+/// Maximum rates that are tried.
 const MOST_STEPS: usize = 40;
 /// The lowest rate that is tried; what does not keep it keeps none.
 const LEAST: f64 = 0.1;

@@ -49,9 +49,9 @@ pub enum Pace {
     },
 }
 
-/// Most requests under way on a connection.
+/// Maximum requests under way on a connection.
 pub const MAX_PIPELINE: usize = 4096;
-/// Most requests under way on all connections together: each has its time of sending in memory.
+/// Maximum requests under way on all connections together: each has its time of sending in memory.
 const MAX_UNDER_WAY: usize = 1 << 26;
 /// Largest body: 1 GiB.
 const MAX_BODY: usize = 1 << 30;

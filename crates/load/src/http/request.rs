@@ -62,7 +62,7 @@ impl Wire {
         self.one.len()
     }
 
-    /// Most requests that [`Wire::row`] gives at a time.
+    /// Maximum requests that [`Wire::row`] gives at a time.
     pub(super) fn repeats(&self) -> usize {
         self.repeats
     }

@@ -23,7 +23,7 @@ use crate::work::{ChannelLayout, Fanout, FanoutOutcome, FanoutTally};
 const DRAIN: Duration = Duration::from_secs(10);
 /// Time without any delivery after which the rest counts as lost.
 const QUIET: Duration = Duration::from_secs(2);
-/// Most slices of a run, and the shortest: a shorter one has too few ticks of the kernel's clock.
+/// Maximum slices of a run, and the shortest: shorter ones have too few ticks of the kernel.
 const MOST_SLICES: u32 = 120;
 const SHORTEST_SLICE: Duration = Duration::from_millis(250);
 

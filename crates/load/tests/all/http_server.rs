@@ -70,7 +70,7 @@ pub(crate) struct Seen {
     pub(crate) requests: u64,
     pub(crate) body_bytes: u64,
     pub(crate) asked_to_close: u64,
-    /// Most requests that were there before one of them was answered.
+    /// Maximum requests that were there before one of them was answered.
     pub(crate) most_at_once: usize,
     pub(crate) peers: BTreeSet<IpAddr>,
     /// Requests that are not what the tests ask for.
