@@ -2,7 +2,7 @@
 //! that `dev/lab` checks in full.
 //!
 //! Each request has a connection of its own: they come a few times a minute, and a connection that
-//! is kept would be one more thing that can have died meanwhile.
+//! is kept can have died between two of them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};

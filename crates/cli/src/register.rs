@@ -142,7 +142,7 @@ enum Attempt {
     Holds(Duration),
     /// Nothing has changed.
     Renewed,
-    /// The balancer does not know this backend (any more).
+    /// The balancer does not know this backend, or no longer.
     Forgotten,
     /// The balancer is there and does not want it.
     Refused(String),
@@ -190,7 +190,7 @@ impl Backend {
                         self.failed(what, &format!("the balancer {failure}"));
                         logged_failure = Some(failure);
                     }
-                    // Its registration may have ended meanwhile, or it may be another process.
+                    // Its registration may have ended since, or it may be another process.
                     registered = false;
                     let wait = jittered(pause);
                     pause = (pause * 2).min(LONGEST_PAUSE);

@@ -120,7 +120,7 @@ impl Signals {
         Ok(Self { stop, hangup, status, upgrade, on_terminal })
     }
 
-    /// Notes that clients are served from now on: signals to stop begin a drain.
+    /// Records that clients are served from now on: signals to stop begin a drain.
     pub(crate) fn serving(&self) {
         self.stop.is_starting.store(false, Ordering::Relaxed);
     }

@@ -143,7 +143,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     is_ending.store(true, Relaxed);
     let plan = reloader.shutdown();
     service.stopping(plan.delay + plan.deadline);
-    // Meanwhile, load balancers in front see that it is not ready.
+    // During the delay, load balancers in front see that it is not ready.
     std::thread::sleep(plan.delay);
     let ended = end(&balancer, &reloader, &log);
     if let Some(admin) = admin {

@@ -96,7 +96,7 @@ pub(crate) struct Rule {
 pub(crate) struct Members {
     /// Members get each other's joins and leaves.
     pub(crate) join_leave: bool,
-    /// Most members that do; `None`: the default.
+    /// Maximum members that do; `None`: the default.
     pub(crate) max_announced: Option<usize>,
 }
 

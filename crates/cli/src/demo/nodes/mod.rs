@@ -137,7 +137,7 @@ impl Cluster {
         Ok(verdict(&accounts, clients))
     }
 
-    /// Lets all clients join and send, and kills one of the servers and starts it again meanwhile.
+    /// Lets all clients join and send, while one of the servers is killed and started again.
     fn perform(
         &mut self,
         shared: &Shared,
