@@ -25,7 +25,7 @@ pub(crate) struct SteeredPool<'a> {
     /// Messages are sent at their planned times.
     pub(crate) exact: bool,
     pub(crate) setup_timeout: Duration,
-    /// Whose CPU is sampled meanwhile.
+    /// Processes whose CPU is sampled during the run.
     pub(crate) watched: Option<&'a Processes>,
     pub(crate) stop: &'a AtomicBool,
 }

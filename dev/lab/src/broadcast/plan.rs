@@ -16,9 +16,9 @@ const SERVER_RESERVE: usize = 192;
 /// Part of a server's room that is left for an uneven spread: six standard deviations at 15,000 in
 /// four processes.
 const UNEVEN: usize = 32;
-/// Most rounds: each is kept in memory until the end.
+/// Maximum rounds: each is kept in memory until the end.
 const MAX_ROUNDS: usize = 10_000;
-/// Most server processes.
+/// Maximum server processes.
 const MAX_PROCESSES: usize = 64;
 
 /// A whole comparison.
@@ -106,7 +106,7 @@ impl ComparisonPlan {
         counts
     }
 
-    /// Most subscribers that this machine's descriptor limit allows with this many processes.
+    /// Maximum subscribers that this machine's descriptor limit allows with this many processes.
     fn possible(&self, hard_limit: Option<u64>) -> Option<usize> {
         let shards = self.shards.iter().copied().max().unwrap_or(1);
         let each = (hard_limit? as usize).saturating_sub(SERVER_RESERVE + 4 * shards);

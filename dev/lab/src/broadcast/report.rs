@@ -21,7 +21,7 @@ pub(crate) struct ComparisonReport {
     pub plan: PlanReport,
     /// A row for each number of shards and subscribers and each variant.
     pub rows: Vec<Row>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, setting up included.
+    /// Share (0 to 1) of the machine's CPU time that was busy during the run, setting up included.
     pub machine_busy_share: Option<f64>,
     /// Counts of errors.
     pub errors: Errors,

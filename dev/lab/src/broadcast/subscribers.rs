@@ -207,8 +207,8 @@ impl Work for Receive {
             return;
         }
         let reason = pool.describe_close(index, close);
-        // At once: the coordinator should not wait for a broadcast that cannot reach all
-        // subscribers any more.
+        // At once: the coordinator should not wait for a broadcast that can no longer
+        // reach all subscribers.
         (self.report)(&ChildMessage::Failed { reason: reason.clone() });
         pool.count_lost(index, || reason);
     }

@@ -54,7 +54,7 @@ pub(crate) struct Row {
     pub messages_per_s: f64,
     /// From sending to the answer.
     pub latency: Option<Summary>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile.
+    /// Share (0 to 1) of the machine's CPU time that was busy during it.
     pub machine_busy_share: Option<f64>,
     /// Number of errors.
     pub errors: u64,

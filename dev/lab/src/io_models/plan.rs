@@ -140,7 +140,7 @@ impl Default for IoModelsPlan {
     }
 }
 
-/// Most connections of a cell: what one process of clients can have.
+/// Maximum connections of a cell: what one process of clients can have.
 const MOST: usize = 1_000_000;
 
 impl IoModelsPlan {

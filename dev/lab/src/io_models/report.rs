@@ -24,7 +24,7 @@ pub(crate) struct IoModelsReport {
     pub connect: Vec<ConnectRow>,
     /// A row for each variant to run a handler that blocks.
     pub blocking: Vec<BlockingRow>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, by any process.
+    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
     pub machine_busy_share: Option<f64>,
     /// Which model one needs, in sentences that follow from the figures.
     pub advice: Vec<String>,
@@ -103,7 +103,7 @@ pub(crate) struct IdleRow {
 pub(crate) struct IdleFigures {
     /// Time for which CPU use was measured.
     pub window_s: f64,
-    /// The server's CPU meanwhile, in percent of one core, from the scheduler's nanoseconds.
+    /// The CPU of the server during it, in percent of one core, from the scheduler's nanoseconds.
     pub cpu_percent: f64,
     /// CPU time in the kernel's ticks, of 10 ms as a rule.
     pub cpu_ticks: Option<u64>,
@@ -120,7 +120,7 @@ pub(crate) struct IdleFigures {
     pub threads: usize,
     /// Descriptors of the process.
     pub descriptors: Option<usize>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, by any process.
+    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
     pub machine_busy_share: Option<f64>,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct ConnectFigures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Variant {
-    /// On the shard, which serves no other connection meanwhile.
+    /// On the shard, which serves no other connection during it.
     Inline,
     /// On workers, one for each CPU: what a pool has by default.
     Workers,

@@ -44,7 +44,7 @@ mod linux {
 
     impl Drop for Pinned {
         fn drop(&mut self) {
-            // The former mask is allowed still, unless a core was taken away meanwhile.
+            // The former mask is allowed still, unless a core was taken away since.
             let _ = sched_setaffinity(None, &self.before);
         }
     }

@@ -21,7 +21,7 @@ pub(crate) struct ProxyReport {
     pub skipped: Vec<Skipped>,
     /// A row for each test and proxy.
     pub rows: Vec<Row>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, by any process.
+    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
     pub machine_busy_share: Option<f64>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Round {
     pub figures: Option<Figures>,
     /// Why nothing was.
     pub failed: Option<String>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, by any process.
+    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
     pub machine_busy_share: Option<f64>,
 }
 
