@@ -123,7 +123,7 @@ impl<S: Read + Write> Client<S> {
         self.stream.write_all(&frame).unwrap();
     }
 
-    /// Sends to a server that may have closed the connection meanwhile.
+    /// Sends to a server that may have closed the connection already.
     pub fn try_send(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut frame = Vec::new();
         ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
