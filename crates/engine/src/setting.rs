@@ -49,7 +49,7 @@ impl fmt::Display for SettingError {
 
 impl error::Error for SettingError {}
 
-/// Error of a name that is none of those expected, when a setting is parsed from text.
+/// Error of a name that is not expected, when a setting is parsed from text.
 ///
 /// Its text lists them; the caller knows the setting and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

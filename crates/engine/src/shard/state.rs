@@ -262,7 +262,7 @@ impl<S: Service> State<S> {
             self.end_session(id, Close { code: CloseCode::ABNORMAL, reason: "" }, false);
         }
         match stage {
-            // A session with only one direction is none.
+            // A session needs both directions.
             Stage::Serving if is_upgrading => {
                 self.core.connections.finish(id, AfterFlush::Close);
             }

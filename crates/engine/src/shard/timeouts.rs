@@ -84,7 +84,7 @@ impl<S: Service> State<S> {
             connections.finish(id, AfterFlush::Linger);
         } else if pending && !in_request {
             // A browser that connects early would take a response for that to its first request,
-            // or show it: without a request it is none (RFC 9112 section 9.2).
+            // or show it: without a request it is not a response (RFC 9112 section 9.2).
             connections.stats.timeouts += 1;
             connections.finish(id, AfterFlush::Close);
         } else if in_request {

@@ -227,7 +227,7 @@ fn wildcards_match_as_those_of_nats() {
         ("time.>", "time.*", true),
         ("time.>", "time.>", true),
         ("time.>", "time.>.us", true),
-        // A name with an empty token is none.
+        // A name with an empty token is not valid.
         ("time.*", "time.", false),
         ("time.>", "time.", false),
         ("time.>", "time..us", false),

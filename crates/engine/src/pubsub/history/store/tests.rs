@@ -295,7 +295,7 @@ fn the_broker_is_asked_for_what_was_removed_for_its_memory() {
     store.refill("a", 6..11);
     assert_eq!(store.rejoin("a", 7, false), Ok(Some(offsets(8..11))));
     assert_eq!(store.rejoin("a", 2, false), Ok(None), "all that the broker has is here");
-    // An answer to a question from before the last publication is none.
+    // An answer to a question from before the last publication does not count.
     store.deliver("a", 11);
     store.refill("a", 1..11);
     assert_eq!(store.rejoin("a", 9, false), Ok(Some(offsets(10..12))));
