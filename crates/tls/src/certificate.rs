@@ -19,7 +19,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a certificate in DER; `None` if it is none.
+    /// Reads a certificate in DER; `None` if it is not valid.
     #[must_use]
     pub fn parse(der: &[u8]) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;

@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn a_certificate_that_cannot_be_read_is_not_missing() {
         let (store, dir) = store("unreadable");
-        // Root may read every file, but a folder is none.
+        // Root may read every file, but not a folder.
         fs::create_dir(&store.certificate).unwrap();
         let error = store.certificate().err().unwrap().to_string();
         assert!(error.contains("certificate.pem: cannot be read: it is a folder"), "{error}");
