@@ -78,7 +78,7 @@ impl TryFrom<&Request<'_>> for http::Request<Vec<u8>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidResponse {
-    /// Its status is none of a response.
+    /// Its status is not a status of a response.
     Status(InvalidStatus),
     /// A header cannot be sent.
     Header(HeaderError),
