@@ -19,7 +19,7 @@ impl Clients {
     /// Reads the files of the settings.
     ///
     /// # Errors
-    /// A file cannot be used, or the name is none.
+    /// A file cannot be used, or the name is not valid.
     pub(crate) fn load(side: BackendSide) -> Result<Self, ConfigError> {
         let configs = ClientConfigs::load(side.settings)?;
         let common = side.name.map(|name| TlsClient::new(&configs, &name)).transpose()?;

@@ -122,7 +122,7 @@ impl Balancer {
         let mut core = Core::new(config);
         core.replace_clients(clients, of_all);
         core.set_challenges(issuer.managed().map(|managed| managed.challenges));
-        // Those that are bound later; a port 0 is none that a name could lead to.
+        // Addresses that are bound later; no name could lead to a port 0.
         core.set_addresses(&listen.iter().map(|(address, _)| *address).collect::<Vec<_>>());
         first_lookups(&mut core, &answered);
         let configuration = core.take_configuration().unwrap_or_default();

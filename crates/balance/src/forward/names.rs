@@ -127,8 +127,8 @@ const fn beginning_with(letter: u8) -> (&'static [Known], Option<Known>) {
     }
 }
 
-/// Returns whether an option of Connection is none of those that every proxy knows: it names a
-/// field.
+/// Returns whether an option of Connection is unknown to other proxies: it
+/// names a field.
 pub(super) fn is_field_option(option: &[u8]) -> bool {
     !["close", "keep-alive", "upgrade", "te"]
         .iter()

@@ -195,7 +195,7 @@ impl State {
         tunnel.flags |= flag::FINISHED;
         let (flags, peer) = (tunnel.flags, tunnel.peer);
         let is_backend = tunnel.count.is_some();
-        // Half a Close frame is none.
+        // Half a Close frame does not close.
         let said_close = tunnel.boundary.is_after_close();
         if peer == id {
             // A client without its backend. The send in flight has its backend's last bytes, or a
@@ -283,7 +283,7 @@ impl State {
             self.conns.limit_end(tunnel.peer, deadline);
             return self.leave_alone(driver, id, tunnel.peer);
         }
-        // Half a Close frame is none.
+        // Half a Close frame does not close.
         let is_lost = is_backend && !said_close && tunnel.flags & flag::ENDED == 0;
         if is_lost {
             self.queued.remove(&id);

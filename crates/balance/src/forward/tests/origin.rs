@@ -77,7 +77,7 @@ fn the_client_is_the_rightmost_that_is_no_proxy_of_ours() {
         ("X-Forwarded-For: 6.6.6.6, unknown, 10.0.0.3, 10.0.0.2\r\n", "10.0.0.3"),
         ("X-Forwarded-For: 6.6.6.6, , 1.1.1.1\r\n", "1.1.1.1"),
         ("X-Forwarded-For:\r\n", "10.0.0.1"),
-        // RFC 9110 section 5.6.1.2: an empty element is none.
+        // RFC 9110 section 5.6.1.2: an empty element does not count.
         ("X-Forwarded-For: 1.1.1.1, \r\n", "1.1.1.1"),
         ("X-Forwarded-For: 1.1.1.1,,\r\n", "1.1.1.1"),
         ("X-Forwarded-For: , 1.1.1.1 ,\t,10.0.0.2,\r\n", "1.1.1.1"),
