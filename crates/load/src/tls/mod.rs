@@ -57,7 +57,7 @@ impl TlsPlan {
     /// Reads what the connections to `target` need, if it has TLS.
     ///
     /// # Errors
-    /// [`Error::Usage`]: a file cannot be used, the name is none, or this build has no TLS.
+    /// [`Error::Usage`]: a file cannot be used, the name is not valid, or this build has no TLS.
     pub fn load(&self, target: &Target) -> Result<Option<Arc<TlsClient>>, Error> {
         if target.is_secure() {
             return load(self, target.host()).map(Some).map_err(Error::Usage);
