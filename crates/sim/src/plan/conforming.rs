@@ -44,7 +44,7 @@ pub(crate) fn message(context: &ScriptContext<'_>, rng: &mut Rng) -> Do {
     };
     let mut fragments = if rng.one_in(3) { 2 + rng.below(5) } else { 1 };
     if len > context.limits.ws.max_frame_size {
-        // Any cut must fit; the simplest that does is none at all.
+        // Any cut must fit; the simplest leaves all whole.
         return message_of(rng.bytes(context.limits.ws.max_frame_size));
     }
     if text && payload.first() == Some(&b'!') {
