@@ -143,7 +143,7 @@ fn name_of(host: &str) -> &str {
 }
 
 /// Returns whether `host` is an address or `localhost`, with a port or without: `127.0.0.1:8081`,
-/// `[::1]:8081`, `localhost`. No page but those of this machine has such a host.
+/// `[::1]:8081`, `localhost`. Only pages of this machine have such a host.
 pub(crate) fn is_address(host: &str) -> bool {
     let name = name_of(host);
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()

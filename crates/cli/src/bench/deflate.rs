@@ -5,7 +5,7 @@ use throng_load::{Deflate, DeflateMode};
 /// Reads `off`, `no-context` (or, as `throng serve` has it, `shared`) and `window:BITS`.
 ///
 /// # Errors
-/// The text is none of these.
+/// The text is not one of these.
 pub fn parse(text: &str) -> Result<Deflate, String> {
     let mode = match text.split_once(':') {
         None if text == "off" => return Ok(Deflate::default()),

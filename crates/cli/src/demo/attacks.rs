@@ -21,7 +21,7 @@ pub(super) struct Attack {
 /// The name of no attack at all.
 pub(super) const NONE: &str = "none";
 
-/// The attacks, in the order of the table. The first is none, to compare with.
+/// The attacks, in the order of the table. The first does not attack, to compare with.
 pub(super) const ATTACKS: &[Attack] = &[
     Attack { name: NONE, run: wait },
     Attack { name: "silent sockets, 2,000/s", run: silent },
