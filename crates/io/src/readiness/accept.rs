@@ -186,7 +186,7 @@ impl<P: Poller> Listeners<P> {
 }
 
 /// Returns whether the failure concerns only the connection that was about to be accepted, or the
-/// network it came over, so that the next accept may succeed. The list is that of accept(2).
+/// network it came over, so that the next accept may succeed. The list is from accept(2).
 fn concerns_one_connection(error: &io::Error) -> bool {
     let kind = error.kind();
     if matches!(

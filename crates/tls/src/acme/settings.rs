@@ -9,7 +9,7 @@ use rustls::pki_types::DnsName;
 /// The directory of Let's Encrypt.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// Maximum domains of a certificate: that of Let's Encrypt.
+/// Maximum domains of a certificate, as Let's Encrypt allows.
 const MAX_DOMAINS: usize = 100;
 
 /// The settings of a certificate that an authority issues by ACME (RFC 8555).
