@@ -8,7 +8,7 @@ use super::adoption::Adoption;
 use super::command::Command;
 
 impl Remote {
-    /// Gives a connection to a shard, which counts and limits it like one that it accepted.
+    /// Gives a connection to a shard, which counts and limits it like an accepted one.
     ///
     /// # Errors
     /// There is no shard, its mailbox is full, or shards have descriptor tables of their own, where
