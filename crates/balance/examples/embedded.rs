@@ -16,7 +16,7 @@ use throng_balance::{BackendConfig, Balancer, Config};
 
 /// Starts a backend on a free port.
 fn start_server() -> throng::Result<Running> {
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     Server::new(App::new().ws("/echo", echo)).bind("127.0.0.1:0")?.spawn()
 }
 

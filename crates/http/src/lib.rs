@@ -59,7 +59,7 @@ pub use plain::PlainHttp;
 pub use reject::Reject;
 pub use request::Request;
 pub use request_ids::RequestIdSource;
-pub use response::{HeaderError, ReplyTo, Response, STRICT_TRANSPORT_SECURITY};
+pub use response::{HeaderError, ReplyTo, Response, STRICT_TRANSPORT_SECURITY, check_header};
 pub use route::{RouteError, param_names};
 pub use router::{Match, Router};
 pub use status::{InvalidStatus, Status};

@@ -68,7 +68,7 @@ impl From<InvalidHeader> for HeaderError {
 }
 
 /// Validates a header of a handler.
-pub(crate) fn check_header(name: &str, value: &str) -> Result<(), HeaderError> {
+pub fn check_header(name: &str, value: &str) -> Result<(), HeaderError> {
     HeaderName::new(name)?;
     HeaderValue::new(value)?;
     let reserved = ["content-length", "transfer-encoding", "connection", "date"];

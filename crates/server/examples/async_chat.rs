@@ -34,13 +34,13 @@ async fn chat(mut socket: AsyncSocket<User>) -> Result<(), Closed> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let rooms = Ws::on_upgrade(|request| {
+    let rooms = Ws::from_request(|request| {
         let name = request.query("name").unwrap_or("anonymous").to_owned();
         let room = request.param("room").ok_or(Reject::not_found())?.to_owned();
         Ok(User { name, room })
     })
+    .max_message_size(16 << 10)
     .on_session_async(runtime.handle().clone(), chat);
-    let rooms = WsRoute::new(rooms).max_message_size(16 << 10);
     Server::new(App::new().ws("/{room}", rooms)).bind("127.0.0.1:9001")?.run()?;
     Ok(())
 }

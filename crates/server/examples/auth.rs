@@ -14,17 +14,17 @@ fn user_of(token: &str) -> Option<&'static str> {
 }
 
 fn app() -> App {
-    let greeter = Ws::on_upgrade(|request| {
+    let greeter = Ws::from_request(|request| {
         let token = request.bearer().or_else(|| request.query("token"));
         let user = token.and_then(user_of).ok_or(Reject::unauthorized())?;
         Ok(user.to_owned())
     })
-    .on_message(|ws, message| {
-        let (user, mut session) = ws.split();
+    .max_message_size(16 << 10)
+    .on_message(|ws, user, message| {
         let text = String::from_utf8_lossy(message.as_bytes());
-        session.send(format!("{user}: {text}"))
+        ws.send(format!("{user}: {text}"))
     });
-    App::new().ws("/", WsRoute::new(greeter).max_message_size(16 << 10))
+    App::new().ws("/", greeter)
 }
 
 fn main() -> throng::Result<()> {

@@ -16,7 +16,7 @@ fn query(text: &str) -> String {
 }
 
 fn main() -> throng::Result<()> {
-    let ask = Ws::new().on_message_blocking(|(), message, replies| {
+    let ask = Ws::new().on_message_blocking(|replies, (), message| {
         let Message::Text(text) = message else {
             return replies.close(CloseCode::UNSUPPORTED_DATA, "text only");
         };

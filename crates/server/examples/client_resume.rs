@@ -15,14 +15,16 @@ const CHANNEL: &str = "chat.lobby";
 
 /// The first message of a client is its position, or empty.
 pub(crate) fn server() -> Server {
-    let chat = Ws::new().on_message(|ws, message| {
-        let Message::Text(since) = message else { return ws.close(1003, "text only") };
+    let chat = Ws::new().on_message(|ws, (), message| {
+        let Message::Text(since) = message else {
+            return ws.close(CloseCode::UNSUPPORTED_DATA, "text only");
+        };
         ws.send_offsets(true);
         let recovery = ws.subscribe_since(CHANNEL, since.parse::<Position>().ok());
         let Some(position) = recovery.position else { return };
         // The answer, then what was missed, then what is published from now on.
-        let _ = ws.send(format!("{position} {}", recovery.recovered));
-        let _ = ws.send_missed(&recovery);
+        ws.send(format!("{position} {}", recovery.recovered));
+        ws.send_missed(&recovery);
     });
     Server::new(App::new().ws("/chat", chat))
         .channel_history("chat.*", History::new(100, Duration::from_secs(300)))

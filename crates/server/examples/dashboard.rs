@@ -86,9 +86,7 @@ pub(crate) fn server() -> Server {
             let cookie = format!("name={name}; Path=/; HttpOnly; SameSite=Lax");
             Ok::<_, Reject>(Response::new(Status::NO_CONTENT).header("Set-Cookie", cookie)?)
         });
-    let live = Ws::new().on_open(|ws| {
-        ws.subscribe(NEWS);
-    });
+    let live = Ws::new().on_open(|ws, ()| ws.subscribe(NEWS));
     let app = App::new()
         .nest("/api", api)
         .ws("/live", live)

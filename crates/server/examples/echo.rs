@@ -3,6 +3,6 @@
 use throng::prelude::*;
 
 fn main() -> throng::Result<()> {
-    let app = App::new().ws("/", Ws::new().on_message(|ws, message| ws.send(message)));
+    let app = App::new().ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)));
     Server::new(app).bind("127.0.0.1:9001")?.run()
 }

@@ -69,37 +69,35 @@ impl Rooms {
 }
 
 pub(crate) fn server() -> Server {
-    let player = Ws::on_upgrade(|request| {
+    let player = Ws::from_request(|request| {
         let name = request.query("name").ok_or(Reject::bad_request("add ?name="))?.to_owned();
         let room = format!("room.{}", request.param("room").unwrap_or_default());
         Ok(Login { room, name })
     })
     .place_by(|login| &login.room)
-    .on_open(|ws| {
+    // Who reads slowly gets the newest state of the room.
+    .backpressure(SlowPolicy::Latest)
+    .max_message_size(64)
+    .on_open(|ws, login| {
         let device = ws.handle();
-        let (login, mut session) = ws.split();
-        session.subscribe(&login.room);
-        if let Some(old) = session.shard_state::<Rooms>().join(login, device) {
-            let _ = session.hub().close(old, 4001, "you play on another device");
+        ws.subscribe(&login.room);
+        if let Some(old) = ws.shard_state::<Rooms>().join(login, device) {
+            let _ = ws.hub().close(old, 4001, "you play on another device");
         }
     })
-    .on_message(|ws, message| {
+    .on_message(|ws, login, message| {
         let step = match message {
             Message::Text("left") => -1,
             Message::Text("right") => 1,
             _ => 0,
         };
         let device = ws.handle();
-        let (login, mut session) = ws.split();
-        session.shard_state::<Rooms>().change(login, device, |player| player.step = step);
+        ws.shard_state::<Rooms>().change(login, device, |player| player.step = step);
     })
-    .on_close(|ws, _| {
+    .on_close(|ws, login, _| {
         let device = ws.handle();
-        let (login, mut session) = ws.split();
-        session.shard_state::<Rooms>().change(login, device, |player| player.device = None);
+        ws.shard_state::<Rooms>().change(login, device, |player| player.device = None);
     });
-    // Who reads slowly gets the newest state of the room.
-    let player = WsRoute::new(player).backpressure(SlowPolicy::Latest).max_message_size(64);
     Server::new(App::new().ws("/rooms/{room}", player)).every_on_shard(TICK, Rooms::tick)
 }
 

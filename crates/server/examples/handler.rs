@@ -19,15 +19,17 @@ impl Handler for Counter {
         Ok(0)
     }
 
-    fn on_message(&self, ws: &mut Socket<'_, u64>, message: Message<'_>) {
-        *ws.data_mut() += 1;
-        let (its, all) = (*ws.data(), self.all.fetch_add(1, Ordering::Relaxed) + 1);
+    fn on_message(&self, ws: &mut Socket<'_, u64>, count: &mut u64, message: Message<'_>) {
+        *count += 1;
+        let all = self.all.fetch_add(1, Ordering::Relaxed) + 1;
         let text = String::from_utf8_lossy(message.as_bytes());
-        let _ = ws.send(format!("{text}: your message {its}, of {all} in all"));
+        ws.send(format!("{text}: your message {count}, of {all} in all"));
     }
 
-    fn on_close(&self, ws: &mut Socket<'_, u64>, close: Close<'_>) {
-        println!("{} messages, closed with {}", ws.data(), close.code);
+    fn on_event(&self, _: &mut Socket<'_, u64>, count: &mut u64, event: SessionEvent<'_>) {
+        if let SessionEvent::Closed(close) = event {
+            println!("{count} messages, closed with {}", close.code);
+        }
     }
 }
 

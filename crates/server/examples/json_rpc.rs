@@ -83,8 +83,10 @@ async fn serve(mut socket: AsyncSocket, to: SocketAddr, limit: Duration) -> Resu
 }
 
 pub(crate) fn server(runtime: Runtime, service: SocketAddr, limit: Duration) -> Server {
-    let calls = Ws::new().on_session_async(runtime, move |socket| serve(socket, service, limit));
-    Server::new(App::new().ws("/rpc", WsRoute::new(calls).max_message_size(16 << 10)))
+    let calls = Ws::new()
+        .max_message_size(16 << 10)
+        .on_session_async(runtime, move |socket| serve(socket, service, limit));
+    Server::new(App::new().ws("/rpc", calls))
 }
 
 #[allow(dead_code, reason = "a test has a service of its own")]

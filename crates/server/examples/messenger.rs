@@ -55,25 +55,26 @@ struct User {
     room: String,
 }
 
-fn on_message(ws: &mut Socket<'_, User>, message: Message<'_>, shares: &Shares) {
-    let (user, mut session) = ws.split();
-    let Message::Text(text) = message else { return session.close(1003, "text only") };
+fn on_message(ws: &mut Socket<'_, User>, user: &User, message: Message<'_>, shares: &Shares) {
+    let Message::Text(text) = message else {
+        return ws.close(CloseCode::UNSUPPORTED_DATA, "text only");
+    };
     let name = &user.name;
     if text == "..." {
-        drop(session.publish_to_others(&user.room, format!("* {name} is typing")));
+        ws.publish_to_others(&user.room, format!("* {name} is typing"));
     } else if !shares.take(name) {
-        let _ = session.send("* slow down");
+        ws.send("* slow down");
     } else if let Some((to, text)) = text.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
         // A name is literal: `*` is no one.
-        drop(session.publish(&format!("user.{to}"), format!("{name} to {to}: {text}")));
+        ws.publish(&format!("user.{to}"), format!("{name} to {to}: {text}"));
     } else {
-        drop(session.publish(&user.room, format!("{name}: {text}")));
+        ws.publish(&user.room, format!("{name}: {text}"));
     }
 }
 
 pub(crate) fn server() -> Server {
     let shares = Shares::default();
-    let chat = Ws::on_upgrade(|request| {
+    let chat = Ws::from_request(|request| {
         let token = request.bearer().or_else(|| request.cookie("token"));
         let token = token.or_else(|| request.query("token")).ok_or(Reject::unauthorized())?;
         let name = user_of(token).ok_or(Reject::unauthorized())?.to_owned();
@@ -81,19 +82,19 @@ pub(crate) fn server() -> Server {
         let room = room.ok_or(Reject::bad_request("a room has no . * or >"))?;
         Ok(User { name, room: format!("room.{room}") })
     })
-    .on_open(|ws| {
+    .max_message_size(4 << 10)
+    .on_open(|ws, user| {
         let hub = ws.hub();
-        let (user, mut session) = ws.split();
-        session.subscribe(&format!("user.{}", user.name));
-        let recovery = session.subscribe_as(&user.room, &user.name, Since::Last(50));
-        let _ = session.send_missed(&recovery);
+        ws.subscribe(&format!("user.{}", user.name));
+        let recovery = ws.subscribe_as(&user.room, &user.name, Since::Last(50));
+        ws.send_missed(&recovery);
         let here = hub.presence(&user.room, 1000).unwrap_or_default();
         let mut names: Vec<&str> = here.iter().map(|member| &*member.info).collect();
         names.sort_unstable();
         names.dedup();
-        let _ = session.send(format!("* here: {}", names.join(", ")));
+        ws.send(format!("* here: {}", names.join(", ")));
     })
-    .on_message(move |ws, message| on_message(ws, message, &shares));
+    .on_message(move |ws, user, message| on_message(ws, user, message, &shares));
     let presence = Presence::new().join_leave_with(|event| {
         let change = match event.change {
             PresenceChange::Join => "joined",
@@ -101,8 +102,7 @@ pub(crate) fn server() -> Server {
         };
         Some(Frame::text(format!("* {} {change}", event.info)))
     });
-    let route = WsRoute::new(chat).max_message_size(4 << 10);
-    Server::new(App::new().ws("/rooms/{room}", route))
+    Server::new(App::new().ws("/rooms/{room}", chat))
         .channel_presence("room.*", presence)
         .channel_history("room.*", History::new(100, Duration::from_secs(3600)))
 }

@@ -8,7 +8,7 @@ use throng::Event;
 use throng::prelude::*;
 
 fn main() -> throng::Result<()> {
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let app = App::new().ws("/echo", echo).health().metrics("/metrics");
     let limits = Limits::default()
         .max_message_size(64 << 10)

@@ -12,21 +12,22 @@ const CHANNEL: &str = "chat.lobby";
 const LISTED: usize = 1000;
 
 pub(crate) fn server() -> Server {
-    let chat = Ws::on_upgrade(|request| match request.query("name") {
+    let chat = Ws::from_request(|request| match request.query("name") {
         Some(name) if (1..=32).contains(&name.len()) => Ok(name.to_owned()),
         _ => Err(Reject::bad_request("a name has 1 to 32 bytes: connect to /chat?name=ann")),
     })
-    .on_open(|ws| {
-        let (name, mut session) = ws.split();
-        let _ = session.subscribe_as(CHANNEL, name, None);
-        let members = session.hub().presence(CHANNEL, LISTED).unwrap_or_default();
+    .on_open(|ws, name| {
+        let _ = ws.subscribe_as(CHANNEL, name, None);
+        let members = ws.hub().presence(CHANNEL, LISTED).unwrap_or_default();
         let names: Vec<&str> = members.iter().map(|member| &*member.info).collect();
-        let _ = session.send(format!("* here: {}", names.join(", ")));
+        ws.send(format!("* here: {}", names.join(", ")));
     })
-    .on_message(|ws, message| {
-        let Message::Text(text) = message else { return ws.close(1003, "text only") };
-        let line = format!("{}: {text}", ws.data());
-        drop(ws.publish(CHANNEL, line));
+    .on_message(|ws, name, message| {
+        let Message::Text(text) = message else {
+            return ws.close(CloseCode::UNSUPPORTED_DATA, "text only");
+        };
+        let line = format!("{name}: {text}");
+        ws.publish(CHANNEL, line);
     });
     let presence = Presence::new().join_leave_with(|event| {
         let change = match event.change {

@@ -28,22 +28,20 @@ impl Book {
 /// A quote that is on its way while its reader joins may come twice, with the same number.
 pub(crate) fn server(book: &Book) -> Server {
     let book = book.clone();
-    let prices = Ws::new().on_message(move |ws, message| {
+    let prices = Ws::new().max_message_size(16).on_message(move |ws, (), message| {
         let symbol = String::from_utf8_lossy(message.as_bytes());
         let book = book.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(quote) = book.get(&*symbol) else {
-            let _ = ws.send(format!("{symbol}: no such symbol"));
+            ws.send(format!("{symbol}: no such symbol"));
             return;
         };
         if ws.subscribe(&format!("prices.{symbol}")) {
-            let _ = ws.send(quote);
+            ws.send(quote);
         }
     });
-    let app = App::new()
-        .ws("/prices", WsRoute::new(prices).max_message_size(16))
-        .sse("/prices/{symbol}", |request| {
-            Ok(format!("prices.{}", request.param("symbol").unwrap_or_default()))
-        });
+    let app = App::new().ws("/prices", prices).sse("/prices/{symbol}", |request| {
+        Ok(format!("prices.{}", request.param("symbol").unwrap_or_default()))
+    });
     let rules = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
     Server::new(app).channel_backpressure("prices.*", rules)
 }

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     fs::write(&key, made.signing_key.serialize_pem())?;
     let app = App::new()
         .get("/", |_| "secured\n")
-        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)));
+        .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)));
     let secured =
         Server::new(app).tls(Tls::from_files(chain, key)).bind("127.0.0.1:9443")?.spawn()?;
     let redirect = App::new().get("/{*path}", |request| {

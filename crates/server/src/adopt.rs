@@ -23,7 +23,7 @@ impl Hub {
     ///
     /// # fn serve_with_another_library(_: std::net::TcpStream) {}
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let app = App::new().ws("/live", Ws::new().on_message(|ws, message| ws.send(message)));
+    /// let app = App::new().ws("/live", Ws::new().on_message(|ws, (), message| ws.send(message)));
     /// let running = Server::new(app).without_listener()?.spawn()?;
     /// for stream in TcpListener::bind("127.0.0.1:9001")?.incoming() {
     ///     let stream = stream?;

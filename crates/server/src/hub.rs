@@ -110,7 +110,7 @@ impl Hub {
     /// # fn main() -> throng::Result<()> {
     /// let hub = Hub::new();
     /// let publisher = hub.clone();
-    /// let news = Ws::new().on_open(|ws| {
+    /// let news = Ws::new().on_open(|ws, ()| {
     ///     ws.subscribe("news");
     /// });
     /// let app = App::new().ws("/news", news).post("/news", move |request| {
@@ -311,17 +311,17 @@ impl Hub {
         self.notify(filter, SessionNotice::Unsubscribe(channel.into()))
     }
 
-    /// Calls [`Handler::on_refresh`](crate::Handler::on_refresh) of the sessions that `filter`
+    /// Sends [`SessionEvent::Refresh`](crate::SessionEvent::Refresh) to the sessions that `filter`
     /// selects, which look up again what they may do. The receipt counts all that were selected as
     /// delivered; event streams ignore it.
     ///
     /// ```
     /// # use throng::prelude::*;
     /// # fn rights_of(user: &str) -> bool { user == "ann" }
-    /// let chat = Ws::on_upgrade(|request| Ok(request.query("user").unwrap_or("").to_owned()))
-    ///     .on_refresh(|ws, _| {
-    ///         if !rights_of(ws.data()) {
-    ///             ws.close(1008, "no longer allowed");
+    /// let chat = Ws::from_request(|request| Ok(request.query("user").unwrap_or("").to_owned()))
+    ///     .on_refresh(|ws, user, _| {
+    ///         if !rights_of(user) {
+    ///             ws.close(CloseCode::POLICY_VIOLATION, "no longer allowed");
     ///         }
     ///     });
     /// # let _ = App::new().ws("/", chat);

@@ -6,7 +6,7 @@
 //! use throng::prelude::*;
 //!
 //! fn main() -> throng::Result<()> {
-//!     let app = App::new().ws("/", Ws::new().on_message(|ws, message| ws.send(message)));
+//!     let app = App::new().ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)));
 //!     Server::new(app).bind("127.0.0.1:9001")?.run()
 //! }
 //! ```
@@ -23,27 +23,25 @@
 //! }
 //!
 //! fn chat() -> Ws<User> {
-//!     Ws::on_upgrade(|request| {
+//!     Ws::from_request(|request| {
 //!         let name = request.query("name").unwrap_or("anonymous").to_owned();
 //!         let room = request.param("room").ok_or(Reject::not_found())?.to_owned();
 //!         Ok(User { name, room })
 //!     })
-//!     .on_open(|ws| {
-//!         let (user, mut session) = ws.split();
-//!         session.subscribe(&user.room);
-//!     })
-//!     .on_message(|ws, message| {
-//!         let (user, mut session) = ws.split();
-//!         let Message::Text(text) = message else { return session.close(1003, "text only") };
+//!     .max_message_size(16 << 10)
+//!     .on_open(|ws, user| ws.subscribe(&user.room))
+//!     .on_message(|ws, user, message| {
+//!         let Message::Text(text) = message else {
+//!             return ws.close(CloseCode::UNSUPPORTED_DATA, "text only");
+//!         };
 //!         let line = Frame::format(format_args!("{}: {text}", user.name));
 //!         // Everyone in the room, the sender included, in the same order for all.
-//!         session.publish(&user.room, line);
+//!         ws.publish(&user.room, line);
 //!     })
 //! }
 //!
 //! fn main() -> throng::Result<()> {
-//!     let chat = WsRoute::new(chat()).max_message_size(16 << 10);
-//!     Server::new(App::new().ws("/chat/{room}", chat)).bind("127.0.0.1:9001")?.run()
+//!     Server::new(App::new().ws("/chat/{room}", chat())).bind("127.0.0.1:9001")?.run()
 //! }
 //! ```
 //!
@@ -62,13 +60,10 @@
 //! use throng::prelude::*;
 //!
 //! # fn main() -> throng::Result<()> {
-//! let feed = Ws::on_upgrade(|request| {
+//! let feed = Ws::from_request(|request| {
 //!     Ok(format!("prices.{}", request.param("symbol").unwrap_or("EUR")))
 //! })
-//! .on_open(|ws| {
-//!     let (channel, mut session) = ws.split();
-//!     session.subscribe(channel);
-//! });
+//! .on_open(|ws, channel| ws.subscribe(channel));
 //! let app = App::new()
 //!     .ws("/prices/{symbol}", feed)
 //!     // The prices as server-sent events.
@@ -135,8 +130,10 @@
 //! # fn ask_database(query: &str) -> String { query.to_owned() }
 //!
 //! # fn main() -> throng::Result<()> {
-//! let ask = Ws::new().on_message_blocking(|(), message, replies| {
-//!     let Message::Text(query) = message else { return replies.close(1003, "text only") };
+//! let ask = Ws::new().on_message_blocking(|replies, (), message| {
+//!     let Message::Text(query) = message else {
+//!         return replies.close(CloseCode::UNSUPPORTED_DATA, "text only");
+//!     };
 //!     replies.send(ask_database(query));
 //! });
 //! let app = App::new().ws("/ask", ask).blocking(Method::Get, "/ask/{query}", |request| {
@@ -246,7 +243,7 @@ mod tower;
 pub mod workers;
 mod ws;
 
-pub use accept::Accept;
+pub use accept::AcceptHeaders;
 pub use access::{Access, AccessLog};
 #[cfg(feature = "http")]
 pub use adopt::Upgrade;
@@ -254,8 +251,7 @@ pub use affinity::{CpuAffinity, Place, Placement};
 pub use app::{App, BasicAuth, BasicUser, Cors, RequestId, RequestIds};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
-    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, PerMessage,
-    PerSession, ShuttingDown,
+    AsyncOutcome, AsyncSession, AsyncSocket, CloseReason, Closed, Ended, ShuttingDown,
 };
 #[cfg(feature = "redis")]
 pub use cluster::{
@@ -317,9 +313,11 @@ pub use tls::{ClientCertificate, RequestTls, Tls, TlsConnection, TlsVersion};
 pub use topic::{EventStream, Topic};
 #[cfg(feature = "tower")]
 pub use tower::ServiceBody;
+#[cfg(feature = "tokio")]
+pub use ws::AsyncOptions;
 pub use ws::{
-    Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Timer,
-    Unpublished, Ws, WsRoute,
+    Handler, Incompressible, IntoWs, Outcome, Sendable, SessionEvent, Socket, Timer, Unpublished,
+    Ws,
 };
 
 /// The items that most programs need: `use throng::prelude::*;`
@@ -331,12 +329,12 @@ pub mod prelude {
     #[cfg(feature = "tls")]
     pub use crate::RequestTls;
     pub use crate::{
-        Accept, App, Backpressure, CloseCode, Cors, Delivery, DrainPlan, Filter, Frame, Handle,
-        Handler, Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject,
-        Request, Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
+        App, Backpressure, CloseCode, Cors, Delivery, DrainPlan, Filter, Frame, Handle, Handler,
+        Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request,
+        Responder, Response, Sent, Server, SessionEvent, SlowPolicy, Socket, Ws,
     };
     #[cfg(feature = "tokio")]
-    pub use crate::{AsyncSession, AsyncSocket};
+    pub use crate::{AsyncOptions, AsyncSession, AsyncSocket};
     pub use crate::{Close, Method, Status};
 }
 

@@ -98,7 +98,7 @@ impl App {
     /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     /// let api = Router::new().route("/version", get(|| async { "1.0" }));
     /// let app = App::new()
-    ///     .ws("/live", Ws::new().on_message(|ws, message| ws.send(message)))
+    ///     .ws("/live", Ws::new().on_message(|ws, (), message| ws.send(message)))
     ///     .nest("/api", App::new().service(runtime.handle().clone(), api));
     /// Server::new(app).bind("127.0.0.1:9001")?.run()?;
     /// # Ok(())

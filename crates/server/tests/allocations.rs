@@ -34,7 +34,7 @@ fn fewest_allocations(mut run: impl FnMut()) -> u64 {
 fn an_echoed_message_allocates_nothing() {
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let _profiler = dhat::Profiler::builder().testing().build();
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let bound = Server::new(App::new().ws("/", echo)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();

@@ -46,7 +46,8 @@ fn compression_costs_no_more_memory_than_it_says() {
 
 fn bombs() {
     let echo = |compression: Compression| {
-        WsRoute::new(Ws::new().on_message(|ws, message| ws.send(&message.as_bytes()[..1])))
+        Ws::new()
+            .on_message(|ws, (), message| ws.send(&message.as_bytes()[..1]))
             .compression(compression)
     };
     let server = Server::new(
@@ -148,14 +149,12 @@ fn filling() -> Vec<u8> {
 
 fn connections() {
     let echo = |compression: Compression| {
-        WsRoute::new(
-            Ws::on_upgrade(|_| Ok(()))
-                .on_open(|ws| {
-                    ws.subscribe("all");
-                })
-                .on_message(|ws, message| ws.send(message)),
-        )
-        .compression(compression)
+        Ws::new()
+            .on_open(|ws, ()| {
+                ws.subscribe("all");
+            })
+            .on_message(|ws, (), message| ws.send(message))
+            .compression(compression)
     };
     let server = Server::new(
         served::app()

@@ -28,13 +28,13 @@ thread_local! {
 }
 
 /// Echoes; `fill` uses up the descriptors of the session's shard, `free` closes them again.
-fn echo_or_fill(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+fn echo_or_fill(ws: &mut Socket<'_>, (): &mut (), message: Message<'_>) {
     HOARD.with_borrow_mut(|hoard| match message {
         Message::Text("fill") => hoard.extend(std::iter::from_fn(|| File::open("/dev/null").ok())),
         Message::Text("free") => hoard.clear(),
         _ => {}
     });
-    let _ = ws.send(message);
+    ws.send(message);
 }
 
 fn bind(shards: usize) -> Bound {
@@ -134,7 +134,7 @@ fn descriptors_of_all_tables_are_counted() {
 
 #[test]
 fn sessions_that_are_placed_by_key_need_one_table() {
-    let placed = Ws::on_upgrade(|_| Ok(7u8)).place_by(|room| room);
+    let placed = Ws::from_request(|_| Ok(7u8)).place_by(|room| room);
     let server = Server::new(App::new().ws("/room", placed)).shards(2);
     let server = server.descriptor_tables(DescriptorTables::PerShard);
     let error = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap_err().to_string();

@@ -46,11 +46,11 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
     eventually("it has ended", || allowed("throng-shard-0").is_empty());
 
     let pinned = |shards| {
-        let handler = Ws::new().on_message(|ws, _| {
-            let then = |ws: &mut Socket<'_, ()>, ()| {
-                let _ = ws.send("done");
+        let handler = Ws::new().on_message(|ws, (), _| {
+            let then = |ws: &mut Socket<'_>, (): &mut (), ()| {
+                ws.send("done");
             };
-            ws.offload(|| (), then).unwrap();
+            ws.offload(|| (), then);
         });
         let workers = WorkerSettings::default().pool_size(2);
         let server = Server::new(served::app().ws("/work", handler)).shards(shards);

@@ -21,7 +21,7 @@ fn resident() -> usize {
 /// others.
 #[test]
 fn memory_of_presence_is_given_back_when_its_clients_have_gone() {
-    let chat = Ws::new().on_message(|ws, message| {
+    let chat = Ws::new().on_message(|ws, (), message| {
         let Message::Text(text) = message else { return };
         let (name, count) = text.split_once(' ').unwrap();
         let info = "i".repeat(200);
@@ -29,7 +29,7 @@ fn memory_of_presence_is_given_back_when_its_clients_have_gone() {
             let joined = ws.subscribe_as(&format!("chat.{name}.{number}"), &info, None).joined;
             assert!(joined);
         }
-        let _ = ws.send("joined");
+        ws.send("joined");
     });
     let limits = Limits::default().max_presence_memory(256 * MIB).max_memory(2048 * MIB);
     let server = Server::new(served::app().ws("/ws", chat)).limits(limits).shards(1);

@@ -15,7 +15,7 @@ const REFERENCES: u64 = 1_000_000;
 #[test]
 fn a_million_queued_references_to_a_frame_of_1_kb_cost_megabytes() {
     for policy in [SlowPolicy::Close, SlowPolicy::DropOldest] {
-        let member = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
+        let member = Ws::new().on_open(|ws, ()| {
             ws.subscribe("feed");
         });
         let rules = Backpressure::new(policy).max_backlog(2 << 20);

@@ -42,20 +42,18 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let largest = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&largest);
-    let count = WsRoute::new(Ws::on_upgrade(|_| Ok((0u64, 0u64))).on_chunk(
-        move |ws: &mut Socket<'_, (u64, u64)>, piece| {
+    let count = Ws::from_request(|_| Ok((0u64, 0u64)))
+        .on_chunk(move |ws, (bytes, sum), piece| {
             seen.fetch_max(piece.bytes.len(), Ordering::Relaxed);
-            let (bytes, sum) = ws.data_mut();
             *bytes += piece.bytes.len() as u64;
             *sum += piece.bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
             if piece.last {
                 let total = format!("{bytes} {sum}");
-                *ws.data_mut() = (0, 0);
-                let _ = ws.send(total);
+                (*bytes, *sum) = (0, 0);
+                ws.send(total);
             }
-        },
-    ))
-    .max_message_size(1 << 30);
+        })
+        .max_message_size(1 << 30);
     let bound = Server::new(App::new().ws("/", count)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();
@@ -87,11 +85,11 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
 fn pieces_come_in_order_and_limits_still_hold() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&seen);
-    let pieces =
-        WsRoute::new(Ws::on_upgrade(|_| Ok(())).on_chunk(move |_: &mut Socket<'_, ()>, piece| {
+    let pieces = Ws::new()
+        .on_chunk(move |_, (), piece| {
             let text = String::from_utf8_lossy(piece.bytes).into_owned();
             record.lock().unwrap().push((piece.text, piece.first, piece.last, text));
-        }))
+        })
         .max_message_size(1000)
         .compression(Compression::Shared);
     let bound = Server::new(App::new().ws("/", pieces)).shards(1).bind("127.0.0.1:0").unwrap();

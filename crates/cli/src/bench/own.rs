@@ -25,18 +25,12 @@ pub(super) struct Args {
 
 /// Serves until standard input ends.
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let channels = Ws::on_upgrade(|request| {
+    let channels = Ws::from_request(|request| {
         let channel = request.param("channel").ok_or(Reject::not_found())?;
         Ok(Box::<str>::from(channel))
     })
-    .on_open(|ws| {
-        let channel = ws.data().clone();
-        ws.subscribe(&channel);
-    })
-    .on_message(|ws, message| {
-        let channel = ws.data().clone();
-        ws.publish_to_others(&channel, message);
-    });
+    .on_open(|ws, channel| ws.subscribe(channel))
+    .on_message(|ws, channel, message| ws.publish_to_others(channel, message));
     let bound =
         Server::new(App::new().ws("/ws/{channel}", channels).any(
             "/",

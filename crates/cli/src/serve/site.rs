@@ -178,27 +178,26 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
     let channels = channels(wildcards);
     let channels = match settings.cluster {
         // Without a cluster, what becomes of a message is the receivers' affair.
-        None => channels.on_message(|ws, message| drop(publish(ws, message))),
-        Some(_) => channels.on_message(|ws, message| {
-            if publish(ws, message).is_some_and(|receipt| receipt.is_refused()) {
+        None => channels.on_message(|ws, member, message| drop(publish(ws, member, message))),
+        Some(_) => channels.on_message(|ws, member, message| {
+            if publish(ws, member, message).is_some_and(|receipt| receipt.is_refused()) {
                 ws.close_for(EndReason::Publication);
             }
         }),
     };
-    let upload =
-        WsRoute::new(Ws::on_upgrade(|_| Ok(0u64)).on_chunk(|ws: &mut Socket<'_, u64>, piece| {
-            *ws.data_mut() += piece.bytes.len() as u64;
+    let upload = Ws::from_request(|_| Ok(0u64))
+        .max_message_size(settings.max_upload_size)
+        .on_chunk(|ws, length, piece| {
+            *length += piece.bytes.len() as u64;
             if piece.last {
-                let length = std::mem::take(ws.data_mut());
-                let _ = ws.send(length.to_string());
+                ws.send(std::mem::take(length).to_string());
             }
-        }))
-        .max_message_size(settings.max_upload_size);
+        });
     let names = || settings.subprotocols.iter().map(String::as_str);
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let app = App::new()
-        .ws("/echo", WsRoute::new(echo).subprotocols(names()))
-        .ws("/ws/{channel}", WsRoute::new(channels).subprotocols(names()))
+        .ws("/echo", echo.subprotocols(names()))
+        .ws("/ws/{channel}", channels.subprotocols(names()))
         .ws("/upload", upload.subprotocols(names()))
         .sse("/sse/{channel}", move |request| {
             let channel = channel(request)?.to_owned();
@@ -242,27 +241,30 @@ fn files(dir: &Path, settings: &Settings) -> Files {
 
 /// Sessions of members of channels, without what becomes of their messages.
 fn channels(wildcards: bool) -> Ws<Member> {
-    Ws::on_upgrade(move |request| {
+    Ws::from_request(move |request| {
         let (echo, since) = (request.query("echo") == Some("1"), since(request)?);
         let (channel, info) = (channel(request)?.to_owned(), info(request)?.to_owned());
         Ok(Member::Joining(Box::new(Joining { channel, echo, since, info })))
     })
-    .on_open(move |ws| {
-        let Member::Joining(joining) = std::mem::replace(ws.data_mut(), Member::Talks) else {
+    .on_open(move |ws, member| {
+        let Member::Joining(joining) = std::mem::replace(member, Member::Talks) else {
             return;
         };
         let Joining { channel, echo, since, info } = *joining;
         if let Some(since) = since {
             if wildcards && is_pattern(&channel) {
-                return ws.close(1008, "a pattern has no position: leave ?since= out");
+                return ws.close(
+                    CloseCode::POLICY_VIOLATION,
+                    "a pattern has no position: leave ?since= out",
+                );
             }
-            *ws.data_mut() = Member::Continues;
+            *member = Member::Continues;
             return join_since(ws, &channel, since, &info);
         }
         if wildcards && is_pattern(&channel) {
-            *ws.data_mut() = Member::ListensOnly;
+            *member = Member::ListensOnly;
         } else if echo {
-            *ws.data_mut() = Member::Echoes;
+            *member = Member::Echoes;
         }
         let joined = match wildcards {
             true => ws.subscribe_pattern(&channel).unwrap_or(false),
@@ -272,11 +274,11 @@ fn channels(wildcards: bool) -> Ws<Member> {
             // Here and not as a status, which a page would not get to see.
             let reason = "no pattern: a token between dots is empty, > is not at the end, or more \
                           than 16 tokens";
-            ws.close(1008, reason);
+            ws.close(CloseCode::POLICY_VIOLATION, reason);
         }
     })
-    .on_recovery(|ws, _, recovery| {
-        if matches!(ws.data(), Member::Continues) {
+    .on_recovered(|ws, member, _, recovery| {
+        if matches!(member, Member::Continues) {
             begin(ws, &recovery);
         }
     })
@@ -284,13 +286,16 @@ fn channels(wildcards: bool) -> Ws<Member> {
 
 /// Publishes what a member has sent, if it is in a channel.
 #[inline]
-fn publish(ws: &mut Socket<'_, Member>, message: Message<'_>) -> Option<Receipt> {
-    if matches!(ws.data(), Member::ListensOnly) {
-        ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
+fn publish(ws: &mut Socket<'_, Member>, member: &Member, message: Message<'_>) -> Option<Receipt> {
+    if matches!(member, Member::ListensOnly) {
+        ws.close(
+            CloseCode::POLICY_VIOLATION,
+            "a pattern cannot be published to; send to a channel without * and >",
+        );
         return None;
     }
     let channel = ws.subscriptions().next().map(str::to_owned)?;
-    Some(match ws.data() {
+    Some(match member {
         Member::Echoes | Member::Continues => ws.publish(&channel, message),
         _ => ws.publish_to_others(&channel, message),
     })
@@ -340,14 +345,17 @@ fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position
 fn begin(ws: &mut Socket<'_, Member>, recovery: &Recovery) {
     let Some(Position { epoch, offset, tag }) = recovery.position else {
         // Here and not as a status, which a page would not get to see.
-        return ws.close(1008, "this channel has no history, so ?since= has no meaning");
+        return ws.close(
+            CloseCode::POLICY_VIOLATION,
+            "this channel has no history, so ?since= has no meaning",
+        );
     };
     let (tag, recovered) = (tag.unwrap_or_default(), recovery.recovered);
-    let _ = ws.send(format!(
+    ws.send(format!(
         "{{\"epoch\":\"{epoch:016x}\",\"offset\":{offset},\"tag\":\"{tag:010x}\",\
          \"recovered\":{recovered}}}"
     ));
-    let _ = ws.send_missed(recovery);
+    ws.send_missed(recovery);
 }
 
 fn is_pattern(channel: &str) -> bool {

@@ -37,28 +37,28 @@ struct Seen {
 pub(crate) fn run(slow: Duration) {
     let seen = Arc::new(Seen::default());
     let [upgrading, receiving, closing, reporting] = [(); 4].map(|()| Arc::clone(&seen));
-    let count = Ws::on_upgrade(move |_| {
+    let count = Ws::from_request(move |_| {
         let now = upgrading.handshakes.fetch_add(1, Relaxed) + 1;
         upgrading.most_handshakes.fetch_max(now, Relaxed);
         throng_testkit::hold_up(slow);
         upgrading.handshakes.fetch_sub(1, Relaxed);
         Ok(Tunnel::default())
     })
-    .on_message(move |ws, message| {
+    .on_message(move |ws, tunnel, message| {
         receiving.received.fetch_add(1, Relaxed);
-        let answers = ws.data_mut().handle_question(message.as_bytes());
+        let answers = tunnel.handle_question(message.as_bytes());
         let Some(answers) = answers else {
             receiving.faults.fetch_add(1, Relaxed);
-            return ws.close(4001, "not the next message");
+            return ws.close(CloseCode::new(4001), "not the next message");
         };
         for answer in answers {
-            let _ = ws.send(numbers::answer(answer));
+            ws.send(numbers::answer(answer));
         }
     })
-    .on_close(move |ws, close| match close.reason.parse::<u64>() {
+    .on_close(move |_, tunnel, close| match close.reason.parse::<u64>() {
         Ok(sent) => {
             closing.closed.fetch_add(1, Relaxed);
-            closing.short.fetch_add(u64::from(sent != ws.data().questions()), Relaxed);
+            closing.short.fetch_add(u64::from(sent != tunnel.questions()), Relaxed);
         }
         Err(_) => drop(closing.cut.fetch_add(1, Relaxed)),
     });

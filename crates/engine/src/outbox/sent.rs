@@ -2,7 +2,6 @@
 
 /// Result of sending a message. There will be no others: each copy of a message has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a slow receiver shows here, and only here"]
 pub enum Sent {
     /// Queued with nothing ahead of it that the peer has not taken: it leaves in this turn.
     Accepted,

@@ -28,7 +28,7 @@ pub(crate) use route::{Action, ChannelFn, Route, StreamingFn};
 use crate::http::{BodyReader, Responder};
 use crate::middleware::Middleware;
 use crate::topic::EventStream;
-use crate::ws::IntoWsRoute;
+use crate::ws::IntoWs;
 
 /// The routes of a server.
 ///
@@ -45,7 +45,7 @@ use crate::ws::IntoWsRoute;
 /// }
 ///
 /// # fn main() -> throng::Result<()> {
-/// let mut app = App::new().ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)));
+/// let mut app = App::new().ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)));
 /// for name in ["alice", "bob"] {
 ///     app = app.get(&format!("/hello/{name}"), move |_| format!("hello {name}"));
 /// }
@@ -77,11 +77,11 @@ impl App {
     }
 
     /// Serves WebSockets at `path`, a pattern like `/chat/{room}` or `/files/{*rest}`: a
-    /// [`Ws`](crate::Ws), a [`Handler`](crate::Handler), or a [`WsRoute`](crate::WsRoute) with
-    /// options. A request there that does not ask for an upgrade goes to the HTTP route that
-    /// matches, which may be at the same path, and is answered with 426 where there is none.
-    pub fn ws(mut self, path: &str, handler: impl IntoWsRoute) -> Self {
-        let route = handler.into_ws_route();
+    /// [`Ws`](crate::Ws) or a [`Handler`](crate::Handler). A request there that does not ask for an
+    /// upgrade goes to the HTTP route that matches, which may be at the same path, and is answered
+    /// with 426 where there is none.
+    pub fn ws(mut self, path: &str, handler: impl IntoWs) -> Self {
+        let route = handler.into_ws().into_route();
         let names = &route.options.subprotocols;
         if let Some(name) = names.iter().find(|name| !handshake::is_token(name)) {
             let message = format!("subprotocol {name:?} is not a token (RFC 6455 section 4.1)");

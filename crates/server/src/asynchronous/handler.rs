@@ -1,31 +1,17 @@
 //! Handlers whose messages are processed by futures.
 
-use std::any::Any;
-use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Chunk, Close, Message, Recovery, SettingError};
-use throng_http::{Reject, Request};
+use throng_engine::{Close, Message, SettingError};
 use tokio::runtime;
 
 use super::run::{self, Task};
 use super::session::AsyncSession;
 use super::shared::{Closed, Shared, Window};
 use super::socket::AsyncSocket;
-use crate::accept::Accept;
 use crate::message::OwnedMessage;
-use crate::ws::decision::UpgradeLater;
-use crate::ws::sessions::Endpoint;
-use crate::ws::{
-    Callbacks, Continuation, IntoWsRoute, Socket, Unpublished, Ws, WsOptions, WsRoute,
-};
-
-/// The default number of messages of a stream at which its connection is not read.
-const CREDITS: usize = 64;
-
-/// The default bytes that may wait, each way.
-const WINDOW: usize = 256 << 10;
+use crate::ws::sessions::OnMessage;
+use crate::ws::{AsyncOptions, EventKind, Socket, Ws};
 
 /// The output of a handler's future: nothing, or `Result<(), Closed>`, so that `?` can be used on
 /// sends.
@@ -47,15 +33,15 @@ mod sealed {
 
 impl<D: Clone + Send + 'static> Ws<D> {
     /// Processes each message in a future on a tokio runtime, in place of [`Ws::on_message`]. The
-    /// handler's other callbacks are set before.
+    /// callbacks for events are called on the shard as before, where they must not block.
     ///
     /// The futures of one connection run one after the other, in the order of its messages, unless
-    /// [`AsyncWs::concurrency`] says otherwise. While `credits` messages wait or are being
-    /// processed, the connection is not read: TCP stops a peer that sends more. Below, it is read
-    /// again. A panic closes the connection with 1011 and is counted. When the session ends, its
-    /// future is dropped at its next `await`, and so are messages that wait; see
-    /// [`AsyncWs::finish_after_close`]. A peer that has gone ends its session within about a
-    /// second, also while it is not read.
+    /// [`AsyncOptions::concurrency`] says otherwise. While as many messages as
+    /// [`AsyncOptions::credits`] wait or are being processed, the connection is not read: TCP stops
+    /// a peer that sends more. Below, it is read again. A panic closes the connection with 1011 and
+    /// is counted. When the session ends, its future is dropped at its next `await`, and so are
+    /// messages that wait; see [`AsyncOptions::finish_after_close`]. A peer that has gone ends its
+    /// session within about a second, also while it is not read.
     ///
     /// An idle session costs about 300 bytes more than a plain one, some 650 once it has had a
     /// message, and no task.
@@ -67,22 +53,18 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     /// let user = |request: &Request<'_>| Ok(request.query("user").unwrap_or("guest").to_owned());
-    /// let search = Ws::on_upgrade(user)
-    ///     .on_message_async(runtime.handle().clone(), 16, |session, message| async move {
+    /// let search = Ws::from_request(user)
+    ///     .max_message_size(4096)
+    ///     .on_message_async(runtime.handle().clone(), |session, message| async move {
     ///         let answer = look_up(message.as_bytes()).await;
     ///         session.send(format!("{}: {answer}", session.data())).await
     ///     });
-    /// let app = App::new().ws("/search", WsRoute::new(search).max_message_size(4096));
-    /// Server::new(app).bind("127.0.0.1:9001")?.run()?;
+    /// Server::new(App::new().ws("/search", search)).bind("127.0.0.1:9001")?.run()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn on_message_async<F, Fut>(
-        self,
-        runtime: runtime::Handle,
-        credits: usize,
-        on_message: F,
-    ) -> AsyncWs<D, PerMessage>
+    #[must_use]
+    pub fn on_message_async<F, Fut>(self, runtime: runtime::Handle, on_message: F) -> Self
     where
         F: Fn(AsyncSession<D>, OwnedMessage) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: AsyncOutcome> + Send + 'static,
@@ -92,12 +74,12 @@ impl<D: Clone + Send + 'static> Ws<D> {
             let (task, handler) = (Task::new(&session.shared), Arc::clone(&handler));
             drop(runtime.spawn(run::pump(task, session, handler, cancels)));
         };
-        AsyncWs::new(self, runtime, Some(1), true, Box::new(start)).credits(credits)
+        self.with_futures(Futures::new(runtime, Kind::ByMessage, Box::new(start)))
     }
 
     /// Runs a future for each session on a tokio runtime, with an [`AsyncSocket`] to receive from
-    /// and to send to, in place of [`Ws::on_message`]. The handler's other callbacks are set
-    /// before.
+    /// and to send to, in place of [`Ws::on_message`]. The callbacks for events are called on the
+    /// shard as before, where they must not block.
     ///
     /// When the future has ended and drops the socket, the session is closed with 1000, after the
     /// messages already sent. The socket may also be moved to another task. A panic closes the
@@ -153,11 +135,8 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn on_session_async<F, Fut>(
-        self,
-        runtime: runtime::Handle,
-        on_session: F,
-    ) -> AsyncWs<D, PerSession>
+    #[must_use]
+    pub fn on_session_async<F, Fut>(self, runtime: runtime::Handle, on_session: F) -> Self
     where
         F: Fn(AsyncSocket<D>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: AsyncOutcome> + Send + 'static,
@@ -167,116 +146,55 @@ impl<D: Clone + Send + 'static> Ws<D> {
             let (task, handler) = (Task::new(&session.shared), Arc::clone(&handler));
             drop(runtime.spawn(run::stream(task, session, handler)));
         };
-        AsyncWs::new(self, runtime, None, false, Box::new(start))
+        self.with_futures(Futures::new(runtime, Kind::BySession, Box::new(start)))
     }
-}
-
-/// A WebSocket handler whose messages are processed by futures; made by [`Ws::on_message_async`] or
-/// [`Ws::on_session_async`].
-///
-/// The callbacks of the `Ws` for upgrades, opening, draining and closing are called as before, on
-/// the shard, where they must not block. `K` is [`PerMessage`] or [`PerSession`].
-pub struct AsyncWs<D, K = PerMessage> {
-    callbacks: Callbacks<D>,
-    start: Box<StartFn<D>>,
-    runtime: runtime::Handle,
-    credits: usize,
-    receive: usize,
-    send: usize,
-    /// The number of a session's futures that process messages at once; `None` for one future per
-    /// session.
-    concurrency: Option<usize>,
-    /// The end of a session drops waiting messages and cancels futures.
-    cancels: bool,
-    kind: PhantomData<fn() -> K>,
 }
 
 /// Starts a future on a runtime; the flag says whether the end of the session cancels it.
 type StartFn<D> = dyn Fn(&runtime::Handle, AsyncSession<D>, bool) + Send + Sync;
 
-/// Marks an [`AsyncWs`] with a future for each message.
-#[derive(Clone, Copy, Debug)]
-pub enum PerMessage {}
+/// Messages that are processed by futures.
+struct Futures<D> {
+    runtime: runtime::Handle,
+    start: Box<StartFn<D>>,
+    kind: Kind,
+    options: AsyncOptions,
+}
 
-/// Marks an [`AsyncWs`] with a future for each session.
-#[derive(Clone, Copy, Debug)]
-pub enum PerSession {}
+/// The scope of a future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    ByMessage,
+    BySession,
+}
 
-impl<D: Send + 'static, K> AsyncWs<D, K> {
-    fn new(
-        ws: Ws<D>,
-        runtime: runtime::Handle,
-        concurrency: Option<usize>,
-        cancels: bool,
-        start: Box<StartFn<D>>,
-    ) -> Self {
-        Self {
-            callbacks: ws.into_callbacks(),
-            start,
-            runtime,
-            credits: CREDITS,
-            receive: WINDOW,
-            send: WINDOW,
-            concurrency,
-            cancels,
-            kind: PhantomData,
+impl<D> Futures<D> {
+    fn new(runtime: runtime::Handle, kind: Kind, start: Box<StartFn<D>>) -> Self {
+        Self { runtime, start, kind, options: AsyncOptions::new() }
+    }
+
+    /// The number of a session's futures that process messages at once: 0 for a future by session.
+    fn pumps(&self) -> usize {
+        match self.kind {
+            Kind::ByMessage => self.options.concurrency.unwrap_or(1),
+            Kind::BySession => 0,
         }
     }
 
-    /// Sets the number of a session's messages, waiting or being processed, at which its connection
-    /// is not read. Default: 64 with [`Ws::on_session_async`]. Messages that the same read of the
-    /// connection received are held as well.
-    /// With 0, which would let no message in, [`Server::bind`](crate::Server::bind) fails.
-    #[must_use]
-    pub fn credits(mut self, messages: usize) -> Self {
-        self.credits = messages;
-        self
+    /// Whether the end of the session drops waiting messages and cancels futures.
+    fn cancels(&self) -> bool {
+        self.kind == Kind::ByMessage && !self.options.finishes
     }
 
-    /// Sets the bytes of a session's waiting messages at which its connection is not read. One
-    /// message of any size is accepted. Default: 256 KiB; 0 means one message at a time.
-    #[must_use]
-    pub fn receive_window(mut self, bytes: usize) -> Self {
-        self.receive = bytes.max(1);
-        self
-    }
-
-    /// Sets the bytes waiting to be sent at which senders wait, besides those in the connection's
-    /// own queue (half of [`Limits::max_backlog`](crate::Limits::max_backlog)). One message of any
-    /// size is accepted. Default: 256 KiB; 0 means one message at a time.
-    #[must_use]
-    pub fn send_window(mut self, bytes: usize) -> Self {
-        self.send = bytes.max(1);
-        self
+    fn window(&self) -> Window {
+        let AsyncOptions { credits, receive, send, .. } = self.options;
+        // At half of the waiting messages: one event for many messages, and no future runs dry.
+        let resume_at = credits - (credits.saturating_sub(self.pumps()) / 2).max(1);
+        Window { credits, resume_at, receive, send }
     }
 }
 
-impl<D> AsyncWs<D, PerMessage> {
-    /// Sets how many messages of one connection are processed at once. Their futures begin in
-    /// order, and end in any order. Default: 1, one after the other. The credits limit it, too.
-    /// With 0, which would process none, [`Server::bind`](crate::Server::bind) fails.
-    #[must_use]
-    pub fn concurrency(mut self, messages: usize) -> Self {
-        self.concurrency = Some(messages);
-        self
-    }
-
-    /// Processes messages received before the close, instead of dropping them and the running
-    /// future. Sends then return [`Closed`]. Use it for fire-and-forget peers.
-    #[must_use]
-    pub fn finish_after_close(mut self) -> Self {
-        self.cancels = false;
-        self
-    }
-}
-
-/// A shard's data of a session.
-struct Entry<D> {
-    data: D,
-    link: Option<Link>,
-}
-
-/// The shard's reference to the state it shares with the futures.
+/// The shard's reference to the state it shares with the futures of a session.
 struct Link {
     shared: Arc<Shared>,
     cancels: bool,
@@ -288,7 +206,7 @@ impl Link {
     }
 }
 
-/// Ends the session for its futures even if its shard fails and calls no `on_close`. After another
+/// Ends the session for its futures even if its shard fails and no end is reported. After another
 /// end this changes nothing.
 impl Drop for Link {
     fn drop(&mut self) {
@@ -296,83 +214,24 @@ impl Drop for Link {
     }
 }
 
-impl<D: Clone + Send + 'static, K: 'static> IntoWsRoute for AsyncWs<D, K> {
-    fn into_ws_route(self) -> WsRoute {
-        let mistake = match (self.credits, self.concurrency) {
-            (0, _) => Some(("credits", "credits is 0, which would let no message in")),
-            (_, Some(0)) => {
-                Some(("concurrency", "concurrency is 0, which would process no message"))
-            }
-            _ => None,
-        };
-        let mistake = mistake
-            .map(|(name, mistake)| SettingError::new(name, format!("{mistake}; give at least 1")));
-        let uses_workers = self.callbacks.blocks();
-        let is_placed = self.callbacks.is_placed();
-        let options = WsOptions { mistake, uses_workers, is_placed, ..WsOptions::default() };
-        WsRoute { endpoint: Arc::new(AsyncEndpoint(self)), options }
-    }
-}
+impl<D: Clone + Send + 'static> OnMessage<D> for Futures<D> {
+    type Kept = Option<Link>;
 
-/// An [`AsyncWs`] as the shards call it.
-struct AsyncEndpoint<D, K>(AsyncWs<D, K>);
-
-impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
-    type Data = Entry<D>;
-
-    fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<Entry<D>>, Reject> {
-        let accept = self.0.callbacks.on_upgrade(request)?;
-        Ok(accept.map(|data| Entry { data, link: None }))
-    }
-
-    fn upgrade_later(&self) -> Option<UpgradeLater> {
-        self.0.callbacks.upgrade_later()
-    }
-
-    fn is_placed(&self) -> bool {
-        self.0.callbacks.is_placed()
-    }
-
-    fn key_of(&self, data: &(dyn Any + Send)) -> Option<u64> {
-        self.0.callbacks.key_of(data.downcast_ref()?)
-    }
-
-    fn accepted(&self, data: Box<dyn Any + Send>) -> Option<Entry<D>> {
-        data.downcast().ok().map(|data| Entry { data: *data, link: None })
-    }
-
-    fn pack(&self, data: Entry<D>) -> Box<dyn Any + Send> {
-        Box::new(data.data)
-    }
-
-    fn on_open(&self, ws: &mut Socket<'_, Entry<D>>) {
-        let AsyncWs { callbacks, runtime, start, credits, concurrency, .. } = &self.0;
-        callbacks.on_open(&mut ws.with_data(|entry| &mut entry.data));
-        let window = Window {
-            credits: *credits,
-            // At half of the waiting messages: one event for many messages, and no future runs dry.
-            resume_at: credits - (credits.saturating_sub(concurrency.unwrap_or(0)) / 2).max(1),
-            receive: self.0.receive,
-            send: self.0.send,
-        };
-        let shared = Shared::new(ws.hub(), ws.handle().id(), window, &ws.context().reporter);
-        let cancels = self.0.cancels;
-        ws.data_mut().link = Some(Link { shared: Arc::clone(&shared), cancels });
-        if concurrency.is_none() {
-            start(runtime, AsyncSession { shared, data: ws.data().data.clone() }, cancels);
-        }
-    }
-
-    fn on_message(&self, ws: &mut Socket<'_, Entry<D>>, message: Message<'_>) {
-        let AsyncWs { runtime, start, concurrency, cancels, .. } = &self.0;
-        let Entry { data, link: Some(link) } = ws.data() else { return };
-        let pushed = link.shared.push(message.into(), concurrency.unwrap_or(0));
+    fn on_message(
+        &self,
+        ws: &mut Socket<'_, D>,
+        data: &mut D,
+        link: &mut Option<Link>,
+        message: Message<'_>,
+    ) {
+        let Some(link) = link else { return };
+        let pushed = link.shared.push(message.into(), self.pumps());
         if pushed.start {
             let session = AsyncSession { shared: Arc::clone(&link.shared), data: data.clone() };
-            start(runtime, session, *cancels);
+            (self.start)(&self.runtime, session, link.cancels);
         }
         if pushed.stop {
-            match cancels {
+            match link.cancels {
                 true => ws.cx_mut().stop_reading_until_gone(),
                 // What it has sent before its end is processed.
                 false => ws.cx_mut().stop_reading(),
@@ -380,64 +239,44 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         }
     }
 
-    fn on_chunk(&self, _: &mut Socket<'_, Entry<D>>, _: Chunk<'_>) {}
-
-    fn on_recovery(&self, ws: &mut Socket<'_, Entry<D>>, channel: &str, recovery: Recovery) {
-        let ws = &mut ws.with_data(|entry| &mut entry.data);
-        self.0.callbacks.on_recovery(ws, channel, recovery);
-    }
-
-    fn on_refresh(&self, ws: &mut Socket<'_, Entry<D>>, data: &[u8]) {
-        self.0.callbacks.on_refresh(&mut ws.with_data(|entry| &mut entry.data), data);
-    }
-
-    fn on_unpublished(&self, ws: &mut Socket<'_, Entry<D>>, lost: Unpublished) {
-        self.0.callbacks.on_unpublished(&mut ws.with_data(|entry| &mut entry.data), lost);
-    }
-
-    fn on_drained(&self, ws: &mut Socket<'_, Entry<D>>) {
-        self.0.callbacks.on_drained(&mut ws.with_data(|entry| &mut entry.data));
-        if let Some(link) = &ws.data().link {
-            let shared = Arc::clone(&link.shared);
-            shared.run_commands(ws.cx_mut(), true);
+    fn after_event(
+        &self,
+        ws: &mut Socket<'_, D>,
+        data: &D,
+        link: &mut Option<Link>,
+        kind: EventKind,
+    ) {
+        match (kind, link) {
+            (EventKind::Open, link) => {
+                let (id, reporter) = (ws.handle().id(), &ws.context().reporter);
+                let shared = Shared::new(ws.hub(), id, self.window(), reporter);
+                let cancels = self.cancels();
+                *link = Some(Link { shared: Arc::clone(&shared), cancels });
+                if self.kind == Kind::BySession {
+                    let session = AsyncSession { shared, data: data.clone() };
+                    (self.start)(&self.runtime, session, cancels);
+                }
+            }
+            (EventKind::Drained, Some(link)) => link.shared.run_commands(ws.cx_mut(), true),
+            (EventKind::Shutdown, Some(link)) => link.shared.shut_down(),
+            _ => {}
         }
     }
 
-    fn on_shutdown(&self, ws: &mut Socket<'_, Entry<D>>) {
-        self.0.callbacks.on_shutdown(&mut ws.with_data(|entry| &mut entry.data));
-        if let Some(link) = &ws.data().link {
-            link.shared.shut_down();
-        }
-    }
-
-    fn has_work(&self, ws: &Socket<'_, Entry<D>>) -> bool {
-        let link = ws.data().link.as_ref();
-        link.is_some_and(|link| link.shared.has_work(self.0.concurrency.is_some()))
-    }
-
-    fn on_close(&self, ws: &mut Socket<'_, Entry<D>>, close: Close<'_>) {
-        if let Some(link) = &ws.data().link {
+    fn end(&self, link: &mut Option<Link>, close: Close<'_>) {
+        if let Some(link) = link {
             link.end(close);
         }
-        self.0.callbacks.on_close(&mut ws.with_data(|entry| &mut entry.data), close);
     }
 
-    /// Continues callbacks, whose type of data lacks the link.
-    fn resume(&self, ws: &mut Socket<'_, Entry<D>>, continuation: Box<dyn Any + Send>) {
-        if let Ok(continuation) = continuation.downcast::<Continuation<D>>() {
-            (continuation.0)(&mut ws.with_data(|entry| &mut entry.data));
-        }
+    fn has_work(&self, link: &Option<Link>) -> bool {
+        let by_message = self.kind == Kind::ByMessage;
+        link.as_ref().is_some_and(|link| link.shared.has_work(by_message))
     }
-}
 
-impl<D, K> fmt::Debug for AsyncWs<D, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { credits, receive, send, concurrency, .. } = self;
-        f.debug_struct("AsyncWs")
-            .field("credits", credits)
-            .field("receive_window", receive)
-            .field("send_window", send)
-            .field("concurrency", concurrency)
-            .finish_non_exhaustive()
+    fn set_options(&mut self, options: &AsyncOptions) -> Result<(), SettingError> {
+        options.check(self.kind == Kind::ByMessage)?;
+        self.options = options.clone();
+        Ok(())
     }
 }

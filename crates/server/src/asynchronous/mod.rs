@@ -11,7 +11,7 @@ mod shared;
 mod socket;
 mod wakers;
 
-pub use handler::{AsyncOutcome, AsyncWs, PerMessage, PerSession};
+pub use handler::AsyncOutcome;
 pub use session::{AsyncSession, Ended, ShuttingDown};
 pub use shared::{CloseReason, Closed};
 pub use socket::AsyncSocket;

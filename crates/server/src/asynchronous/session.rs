@@ -31,9 +31,9 @@ impl<D> AsyncSession<D> {
     }
 
     /// Sends a message, and waits while 256 KiB (see
-    /// [`AsyncWs::send_window`](crate::AsyncWs::send_window)) wait for a receiver that reads too
-    /// slowly. Cancel-safe: if the future is dropped before it is done, the message is not sent;
-    /// once it is done, it is sent exactly once, without a flush.
+    /// [`AsyncOptions::send_window`](crate::AsyncOptions::send_window)) wait for a receiver that
+    /// reads too slowly. Cancel-safe: if the future is dropped before it is done, the message is
+    /// not sent; once it is done, it is sent exactly once, without a flush.
     ///
     /// # Errors
     /// [`Closed`]: nothing can be sent any more.
@@ -106,9 +106,9 @@ impl<D> AsyncSession<D> {
     /// Begins the closing handshake, after the messages already sent. Nothing can be sent after it,
     /// and messages that the peer sends until it answers are dropped. Only the first call has an
     /// effect. For the codes see [`Socket::close`](crate::Socket::close).
-    pub fn close(&self, code: impl Into<CloseCode>, reason: &str) {
+    pub fn close(&self, code: CloseCode, reason: &str) {
         // It may be over already.
-        let _ = self.shared.submit(Command::Close(code.into(), reason.into()));
+        let _ = self.shared.submit(Command::Close(code, reason.into()));
     }
 
     /// Waits for the end of the session, and returns its reason. The future borrows nothing, so

@@ -17,14 +17,14 @@ use crate::message::OwnedMessage;
 /// A session as a [`Stream`] of its messages and a [`Sink`] for anything that converts to a
 /// [`Frame`]. It can be split.
 ///
-/// *Receiving.* While [`credits`](crate::AsyncWs::credits) messages or
-/// [`receive_window`](crate::AsyncWs::receive_window) bytes wait here, the connection is not read,
-/// and TCP stops the peer. The stream ends after the last message of a session that has ended;
-/// [`close_reason`](Self::close_reason) then returns the reason.
+/// *Receiving.* While [`credits`](crate::AsyncOptions::credits) messages or
+/// [`receive_window`](crate::AsyncOptions::receive_window) bytes wait here, the connection is not
+/// read, and TCP stops the peer. The stream ends after the last message of a session that has
+/// ended; [`close_reason`](Self::close_reason) then returns the reason.
 ///
 /// *Sending.* Messages given to the sink leave without a flush, in order. The sink is ready while
-/// less than [`send_window`](crate::AsyncWs::send_window) bytes wait besides the connection's own
-/// queue; a slow receiver is never closed and loses nothing because of what is sent from here.
+/// less than [`send_window`](crate::AsyncOptions::send_window) bytes wait besides the connection's
+/// own queue; a slow receiver is never closed and loses nothing because of what is sent from here.
 /// (Messages of 1 byte count as 129.)
 ///
 /// *Cancel-safe.* [`next`](Self::next) and [`send`](Self::send) can be dropped in a `select!`: a
@@ -62,7 +62,7 @@ impl<D> AsyncSocket<D> {
 
     /// Begins the closing handshake, after the messages already sent. See [`AsyncSession::close`].
     /// The stream ends when the session has ended.
-    pub fn close(&mut self, code: impl Into<CloseCode>, reason: &str) {
+    pub fn close(&mut self, code: CloseCode, reason: &str) {
         self.session.close(code, reason);
     }
 
@@ -129,7 +129,7 @@ impl<D, T: Into<Frame>> Sink<T> for AsyncSocket<D> {
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        self.session.close(1000, "");
+        self.session.close(CloseCode::NORMAL, "");
         self.watch.poll(cx).map(Ok)
     }
 }
@@ -141,7 +141,7 @@ impl<D> Drop for AsyncSocket<D> {
         shared.discard_messages();
         match std::thread::panicking() {
             true => shared.panic_with_socket(),
-            false => self.session.close(1000, ""),
+            false => self.session.close(CloseCode::NORMAL, ""),
         }
     }
 }

@@ -233,13 +233,13 @@ impl ClusterHub {
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// let chat = Ws::new().on_open(|ws| {
+    /// let chat = Ws::new().on_open(|ws, ()| {
     ///     let _ = ws.subscribe_as("chat.lobby", "ann", None);
     ///     let Some(asked) = ws.hub().cluster().and_then(|all| all.presence("chat.lobby", 1000))
     ///     else { return };
-    ///     let _ = ws.offload(move || asked.wait(), |ws, here| {
+    ///     ws.offload(move || asked.wait(), |ws, (), here| {
     ///         if let Ok(here) = here {
-    ///             let _ = ws.send(format!("{} are here", here.total));
+    ///             ws.send(format!("{} are here", here.total));
     ///         }
     ///     });
     /// });
@@ -352,9 +352,9 @@ impl ClusterHub {
         self.control_members(members_of, Command::Unsubscribe { channel })
     }
 
-    /// Calls [`Handler::on_refresh`](crate::Handler::on_refresh) of one session of any server, as
-    /// [`Hub::refresh`], with at most 65,535 bytes of data. The answer is whether its server was
-    /// reached, and need not be waited for.
+    /// Sends [`SessionEvent::Refresh`](crate::SessionEvent::Refresh) to one session of any server,
+    /// as [`Hub::refresh`] does, with at most 65,535 bytes of data. The answer is whether its
+    /// server was reached, and need not be waited for.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost. Or there are more bytes.
@@ -365,11 +365,12 @@ impl ClusterHub {
         })
     }
 
-    /// Calls [`Handler::on_refresh`](crate::Handler::on_refresh) of all members of a channel on all
-    /// servers, as [`Hub::refresh`], with at most 65,535 bytes of data: for a user whose rights
-    /// have changed, and whose connections have a channel of their own. The answer is the number of
-    /// servers that were reached, this one included, and need not be waited for. A session whose
-    /// server was cut off at that moment does not learn it: look rights up from time to time, too.
+    /// Sends [`SessionEvent::Refresh`](crate::SessionEvent::Refresh) to all members of a channel on
+    /// all servers, as [`Hub::refresh`] does, with at most 65,535 bytes of data: for a user whose
+    /// rights have changed, and whose connections have a channel of their own. The answer is the
+    /// number of servers that were reached, this one included, and need not be waited for. A
+    /// session whose server was cut off at that moment does not learn it: look rights up from time
+    /// to time, too.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost, on this server, too. Or there are

@@ -20,7 +20,7 @@ use super::{Answer, ChannelRule};
 use crate::events::Events;
 use crate::hub::SessionNotice;
 use crate::panics::Callback;
-use crate::ws::SessionEvent;
+use crate::ws::SessionMail;
 use crate::{Filter, Handle, Unpublished};
 
 /// Returns a number at random.
@@ -325,7 +325,7 @@ impl Members for ToShards {
 
     fn unpublished(&mut self, publisher: u64, lost: throng_cluster::Unpublished) {
         let lost = Unpublished { refused: lost.refused, unknown: lost.unknown };
-        let event = SessionEvent::Unpublished(lost);
+        let event = SessionMail::Unpublished(lost);
         self.remote.post(ConnId::from_bits(publisher), Box::new(event));
     }
 

@@ -8,7 +8,7 @@ use throng_http::{Extensions, Network, Params, Ranges, Request};
 use throng_proto::http1::{self, SavedRequest};
 
 /// The request of an upgrade, owned, so that a future can keep it: see
-/// [`Ws::on_upgrade_async`](crate::Ws::on_upgrade_async).
+/// [`Ws::from_request_async`](crate::Ws::from_request_async).
 pub struct OwnedRequest {
     /// The names of its route's parameters.
     names: Arc<[Box<str>]>,

@@ -163,7 +163,7 @@ impl Bound {
     /// use throng::prelude::*;
     ///
     /// # fn main() -> throng::Result<()> {
-    /// let app = App::new().ws("/", Ws::new().on_message(|ws, message| ws.send(message)));
+    /// let app = App::new().ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)));
     /// let bound = Server::new(app).bind("127.0.0.1:9001")?;
     /// let drained = bound.run_until_signal(DrainPlan::default())?;
     /// eprintln!("{} connections had to be reset", drained.forced);

@@ -25,7 +25,8 @@ impl Running {
     /// # use throng::prelude::*;
     /// # use throng::Limits;
     /// # fn main() -> throng::Result<()> {
-    /// let app = || App::new().ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)));
+    /// let echo = || Ws::new().on_message(|ws, (), message| ws.send(message));
+    /// let app = || App::new().ws("/echo", echo());
     /// let running = Server::new(app()).bind("127.0.0.1:0")?.spawn()?;
     /// let limits = Limits::default().max_message_size(64 << 10);
     /// running.reconfigure(&Server::new(app()).limits(limits))?;

@@ -158,7 +158,7 @@ impl Server {
     /// #[derive(Default)]
     /// struct Seconds(u64);
     ///
-    /// let counter = Ws::new().on_message(|ws, _| {
+    /// let counter = Ws::new().on_message(|ws, (), _| {
     ///     let passed = ws.shard_state::<Seconds>().0;
     ///     ws.send(passed.to_string())
     /// });

@@ -41,7 +41,7 @@ use crate::stalls::Stalls;
 use crate::ticks;
 use crate::tls::{Secured, Security, wrap};
 use crate::workers::{Pool, RouteContext};
-use crate::ws::SessionEvent;
+use crate::ws::SessionMail;
 
 /// The idle time after which the kernel sends TCP keep-alive probes. Heartbeats find a dead peer
 /// sooner; this is for programs that turned them off, and for connections that are not WebSockets.
@@ -124,7 +124,7 @@ impl Server {
         let plan = Plan { shards, tables, max_connections, capacity, placement: None };
         if let (Some(path), true) = (self.placed_route(), plan.has_own_tables()) {
             let message = format!(
-                "the sessions of {path} are placed by key (Ws::place_by or WsRoute::placed_by), \
+                "the sessions of {path} are placed by key (Ws::place_by), \
                  and each event loop has a descriptor table of its own, so that no connection can \
                  move to another; keep one table for all"
             );
@@ -143,7 +143,7 @@ impl Server {
         let refused =
             |setting, what| Err(Error::setting(setting, format!("{what} is used, and {remedy}")));
         match (self.placed_route(), self.shard_ticks.is_empty()) {
-            (Some(_), _) => refused("place_by", "Ws::place_by or WsRoute::placed_by"),
+            (Some(_), _) => refused("place_by", "Ws::place_by"),
             (None, false) => refused("every_on_shard", "every_on_shard"),
             (None, true) => Ok(()),
         }
@@ -538,7 +538,7 @@ impl Prepared {
         #[cfg(feature = "metrics")]
         let _ = self.shared.observer.set(observer.clone());
         let remote = remote.clone();
-        let on_capacity = move |id| remote.post(id, Box::new(SessionEvent::QueueCapacity));
+        let on_capacity = move |id| remote.post(id, Box::new(SessionMail::QueueCapacity));
         self.pool.set(Workers::new(self.workers, on_capacity).map_err(Error::of_workers)?);
         Ok(RunningParts {
             stalls: self.stalls,

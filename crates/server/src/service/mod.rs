@@ -36,9 +36,9 @@ use crate::hub::SessionNotice;
 use crate::middleware::Pending;
 use crate::readiness::RETRY_AFTER;
 use crate::ticks::Ticks;
-use crate::ws::SessionEvent;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
+use crate::ws::{SessionEvent, SessionMail};
 
 /// The status code of a handshake's response, which is none of a handler's.
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -173,7 +173,8 @@ impl ShardService {
         }
         let Joined { channel, recovery, .. } = joined;
         if let Some(sessions) = self.sessions_of(cx) {
-            sessions.on_recovery(cx.reborrow(), &channel, recovery);
+            let event = SessionEvent::Recovered { channel: &channel, recovery };
+            sessions.on_event(cx.reborrow(), event);
         }
     }
 
@@ -194,19 +195,19 @@ impl ShardService {
         }
     }
 
-    fn on_session_event(&mut self, cx: &mut Cx<'_>, event: SessionEvent) {
-        match event {
-            SessionEvent::Continue(continuation, credits) => {
+    fn on_session_mail(&mut self, cx: &mut Cx<'_>, mail: SessionMail) {
+        match mail {
+            SessionMail::Continue(continuation, credits) => {
                 self.resume_session(cx, continuation);
                 if self.shared.pool.get().is_some_and(|pool| pool.release_credits(cx.id(), credits))
                 {
                     cx.resume_reading();
                 }
             }
-            SessionEvent::SetTimer(at, timer, then) => self.timers.set(cx.id(), at, timer, then),
-            SessionEvent::CancelTimer(timer) => self.timers.cancel(cx.id(), timer),
-            SessionEvent::Due(continuation) => self.resume_session(cx, continuation),
-            SessionEvent::WorkPanicked(notice) => {
+            SessionMail::SetTimer(at, timer, then) => self.timers.set(cx.id(), at, timer, then),
+            SessionMail::CancelTimer(timer) => self.timers.cancel(cx.id(), timer),
+            SessionMail::Due(continuation) => self.resume_session(cx, continuation),
+            SessionMail::WorkPanicked(notice) => {
                 notice.answer();
                 let id = cx.id();
                 self.cancel_work(id);
@@ -215,12 +216,12 @@ impl ShardService {
                 cx.close(1011, "internal error");
             }
             // By now another job may wait, submitted by a continuation, or many results be to come.
-            SessionEvent::QueueCapacity => {
+            SessionMail::QueueCapacity => {
                 if self.shared.pool.get().is_some_and(|pool| pool.wants_more(cx.id())) {
                     cx.resume_reading();
                 }
             }
-            SessionEvent::Unpublished(lost) => {
+            SessionMail::Unpublished(lost) => {
                 if let Some(sessions) = self.sessions_of(cx) {
                     sessions.on_unpublished(cx.reborrow(), lost);
                 }
@@ -295,8 +296,8 @@ impl Service for ShardService {
             Ok(event) => return self.on_exchange_event(cx, *event),
             Err(other) => other,
         };
-        let event = match event.downcast::<SessionEvent>() {
-            Ok(event) if cx.is_open() => return self.on_session_event(cx, *event),
+        let event = match event.downcast::<SessionMail>() {
+            Ok(mail) if cx.is_open() => return self.on_session_mail(cx, *mail),
             // The session has ended before.
             Ok(_) => return,
             Err(other) => other,
@@ -327,7 +328,7 @@ impl Service for ShardService {
                 if cx.is_open()
                     && let Some(sessions) = self.sessions_of(cx)
                 {
-                    sessions.on_refresh(cx.reborrow(), data);
+                    sessions.on_event(cx.reborrow(), SessionEvent::Refresh(data));
                 }
             }
         }
@@ -404,7 +405,7 @@ impl Service for ShardService {
             cx.core().count_traffic(id);
         }
         if let Some(sessions) = self.sessions_of(cx) {
-            sessions.on_open(cx.reborrow());
+            sessions.on_event(cx.reborrow(), SessionEvent::Open);
         }
     }
 
@@ -426,7 +427,7 @@ impl Service for ShardService {
             return self.continue_response(cx);
         }
         if let Some(sessions) = self.sessions_of(cx) {
-            sessions.on_drained(cx.reborrow());
+            sessions.on_event(cx.reborrow(), SessionEvent::Drained);
         }
     }
 
@@ -438,7 +439,7 @@ impl Service for ShardService {
         while let Some((id, then)) = self.timers.pop(now) {
             // As an event of its own, so that a panic ends this session and nothing else, and many
             // that are due at once share the turns with others.
-            core.remote().post(id, Box::new(SessionEvent::Due(then)));
+            core.remote().post(id, Box::new(SessionMail::Due(then)));
         }
         self.ticks.run(core, now, &self.shared.events);
     }
@@ -481,7 +482,7 @@ impl Service for ShardService {
 
     fn on_shutdown(&mut self, cx: &mut Cx<'_>) {
         if let Some(sessions) = self.sessions_of(cx) {
-            sessions.on_shutdown(cx.reborrow());
+            sessions.on_event(cx.reborrow(), SessionEvent::Shutdown);
         }
         if cx.is_open() && self.has_work(cx) {
             self.ending.insert(cx.id(), ());
@@ -507,7 +508,7 @@ impl Service for ShardService {
         // Before the callback, whose own last work may still be run.
         self.cancel_work(cx.id());
         if let Some(sessions) = self.sessions_of(cx) {
-            sessions.on_close(cx.reborrow(), close);
+            sessions.on_event(cx.reborrow(), SessionEvent::Closed(close));
         }
     }
 

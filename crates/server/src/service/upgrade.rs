@@ -11,7 +11,7 @@ use throng_proto::ws::handshake::{self, encode_response_fields};
 
 use super::routed::{Routed, responder_of};
 use super::{SWITCHING_PROTOCOLS, ShardService, Shared};
-use crate::accept::{AnyAccept, ResponseHeaders};
+use crate::accept::{AcceptHeaders, AnyAccept};
 use crate::app::Action;
 #[cfg(feature = "tokio")]
 use crate::http::OwnedRequest;
@@ -55,9 +55,7 @@ impl ShardService {
         let (data, headers) = match sessions.on_upgrade(request)? {
             Accepted::Here(data, headers) => (data, headers),
             Accepted::Placed(key, accept) => match shard_of(key, cx.core_ref()) {
-                here if here == cx.core_ref().shard() => {
-                    sessions.insert(accept).ok_or_else(broken)?
-                }
+                here if here == cx.core_ref().shard() => sessions.insert(accept)?,
                 other => return Ok(Upgraded::Elsewhere(Box::new(negotiated), other, accept)),
             },
         };
@@ -260,7 +258,7 @@ impl ShardService {
         accept: AnyAccept,
     ) -> Result<(), Reject> {
         let sessions = self.sessions.get_mut(usize::from(upgrade.route)).ok_or_else(broken)?;
-        let (data, headers) = sessions.insert(accept).ok_or_else(broken)?;
+        let (data, headers) = sessions.insert(accept)?;
         complete(cx, upgrade, data, &headers, &self.shared.security)
     }
 
@@ -307,7 +305,7 @@ fn complete(
     cx: &mut Cx<'_>,
     upgrade: PendingUpgrade,
     data: u32,
-    headers: &ResponseHeaders,
+    headers: &AcceptHeaders,
     security: &Security,
 ) -> Result<(), Reject> {
     let PendingUpgrade { route, accept, subprotocol, deflate, .. } = upgrade;

@@ -31,9 +31,9 @@ use crate::{Hub, Server};
 /// use throng::prelude::*;
 /// use throng::test::LocalServer;
 ///
-/// let greet = Ws::new().on_open(|ws| {
-///     ws.after(Duration::from_secs(20), |ws| {
-///         let _ = ws.send("20 seconds have passed");
+/// let greet = Ws::new().on_open(|ws, ()| {
+///     ws.after(Duration::from_secs(20), |ws, ()| {
+///         ws.send("20 seconds have passed");
 ///     });
 /// });
 /// let server = LocalServer::start(Server::new(App::new().ws("/", greet)));

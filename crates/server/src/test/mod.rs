@@ -9,7 +9,7 @@
 //! use throng::test::TestServer;
 //!
 //! let app = App::new()
-//!     .ws("/", Ws::new().on_message(|ws, message| ws.send(message)))
+//!     .ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)))
 //!     .get("/health", |_| "fine");
 //! let server = TestServer::start(Server::new(app));
 //! let mut client = server.ws("/");

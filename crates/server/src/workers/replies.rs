@@ -54,7 +54,7 @@ impl Replies {
     }
 
     /// Closes the connection, as [`Socket::close`](crate::Socket::close) does.
-    pub fn close(&mut self, code: impl Into<CloseCode>, reason: impl Into<String>) {
-        self.0.push(Reply::Close(code.into(), reason.into()));
+    pub fn close(&mut self, code: CloseCode, reason: impl Into<String>) {
+        self.0.push(Reply::Close(code, reason.into()));
     }
 }

@@ -6,19 +6,22 @@ use std::sync::Arc;
 
 #[cfg(feature = "tokio")]
 use throng_http::Status;
-use throng_http::{Reject, Request};
+use throng_http::{HeaderError, Reject, Request};
 
-use crate::accept::{Accept, AnyAccept};
+use crate::accept::{Accept, AcceptHeaders, AnyAccept};
 #[cfg(feature = "tokio")]
 use crate::http::OwnedRequest;
 
-type UpgradeFn<D> = dyn Fn(&Request<'_>) -> Result<Accept<D>, Reject> + Send + Sync;
+type UpgradeFn<D> = dyn Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync;
 
 #[cfg(feature = "tokio")]
 pub(crate) type UpgradeFuture<T> = Pin<Box<dyn Future<Output = Result<T, Reject>> + Send>>;
 
 #[cfg(feature = "tokio")]
-type AsyncUpgradeFn<D> = dyn Fn(OwnedRequest) -> UpgradeFuture<Accept<D>> + Send + Sync;
+type AsyncUpgradeFn<D> = dyn Fn(OwnedRequest) -> UpgradeFuture<D> + Send + Sync;
+
+/// Adds headers to the 101 response of a connection with this data.
+type AcceptFn<D> = dyn Fn(&mut D, &mut AcceptHeaders) -> Result<(), HeaderError> + Send + Sync;
 
 type UpgradeOnce = dyn FnOnce(&Request<'_>) -> Result<AnyAccept, Reject> + Send;
 
@@ -26,7 +29,7 @@ type UpgradeOnce = dyn FnOnce(&Request<'_>) -> Result<AnyAccept, Reject> + Send;
 type AsyncUpgradeOnce = dyn FnOnce(OwnedRequest) -> UpgradeFuture<AnyAccept> + Send;
 
 /// The way in which a handler decides on upgrades.
-pub(crate) enum OnUpgrade<D> {
+pub(crate) enum Decide<D> {
     Now(Box<UpgradeFn<D>>),
     Blocking(Arc<UpgradeFn<D>>),
     #[cfg(feature = "tokio")]
@@ -40,32 +43,53 @@ pub(crate) enum UpgradeLater {
     Async(tokio::runtime::Handle, Box<AsyncUpgradeOnce>),
 }
 
+/// The callbacks for upgrades: one decides, the other adds headers to the response of an accepted
+/// upgrade.
+pub(crate) struct OnUpgrade<D> {
+    pub(crate) decide: Decide<D>,
+    pub(crate) on_accept: Option<Arc<AcceptFn<D>>>,
+}
+
+fn accept<D>(mut data: D, on_accept: Option<&AcceptFn<D>>) -> Result<Accept<D>, Reject> {
+    let mut headers = AcceptHeaders::default();
+    if let Some(on_accept) = on_accept {
+        on_accept(&mut data, &mut headers)?;
+    }
+    Ok(Accept { data, headers })
+}
+
 impl<D: Send + 'static> OnUpgrade<D> {
     /// Decides now.
     pub(crate) fn decide(&self, request: &Request<'_>) -> Result<Accept<D>, Reject> {
-        match self {
-            Self::Now(decide) => decide(request),
-            Self::Blocking(decide) => decide(request),
+        let data = match &self.decide {
+            Decide::Now(decide) => decide(request),
+            Decide::Blocking(decide) => decide(request),
             #[cfg(feature = "tokio")]
-            Self::Async(..) => Err(Reject::status(Status::INTERNAL_SERVER_ERROR)),
-        }
+            Decide::Async(..) => Err(Reject::status(Status::INTERNAL_SERVER_ERROR)),
+        }?;
+        accept(data, self.on_accept.as_deref())
     }
 
     /// Returns the decision if it takes time.
     pub(crate) fn later(&self) -> Option<UpgradeLater> {
-        match self {
-            Self::Now(_) => None,
-            Self::Blocking(decide) => {
+        let on_accept = self.on_accept.clone();
+        match &self.decide {
+            Decide::Now(_) => None,
+            Decide::Blocking(decide) => {
                 let decide = Arc::clone(decide);
-                let decide = move |request: &Request<'_>| decide(request).map(Accept::erase);
+                let decide = move |request: &Request<'_>| {
+                    accept(decide(request)?, on_accept.as_deref()).map(Accept::erase)
+                };
                 Some(UpgradeLater::Blocking(Box::new(decide)))
             }
             #[cfg(feature = "tokio")]
-            Self::Async(runtime, decide) => {
+            Decide::Async(runtime, decide) => {
                 let decide = Arc::clone(decide);
                 let decide = move |request: OwnedRequest| -> UpgradeFuture<AnyAccept> {
                     let decision = decide(request);
-                    Box::pin(async move { decision.await.map(Accept::erase) })
+                    Box::pin(async move {
+                        accept(decision.await?, on_accept.as_deref()).map(Accept::erase)
+                    })
                 };
                 Some(UpgradeLater::Async(runtime.clone(), Box::new(decide)))
             }
@@ -73,6 +97,6 @@ impl<D: Send + 'static> OnUpgrade<D> {
     }
 
     pub(crate) fn blocks(&self) -> bool {
-        matches!(self, Self::Blocking(_))
+        matches!(self.decide, Decide::Blocking(_))
     }
 }

@@ -3,10 +3,18 @@
 //! Start reading at [`Handler`]; [`Ws`] is the same from closures, and `sessions.rs` is where the
 //! engine comes in.
 
+#[cfg(feature = "tokio")]
+mod async_options;
+mod callbacks;
 mod closures;
 pub(crate) mod decision;
+mod event;
 mod handler;
+mod into_ws;
+mod messages;
 mod offload;
+mod options;
+mod outcome;
 mod replies;
 mod route;
 pub(crate) mod sessions;
@@ -20,19 +28,20 @@ use throng_io::Instant;
 use crate::panic_notice::PanicNotice;
 
 #[cfg(feature = "tokio")]
-pub(crate) use closures::Callbacks;
-pub use closures::{Outcome, Ws};
+pub use async_options::AsyncOptions;
+pub use closures::Ws;
+#[cfg(feature = "tokio")]
+pub(crate) use event::EventKind;
+pub use event::{SessionEvent, Unpublished};
 pub use handler::Handler;
-#[cfg(feature = "tokio")]
-pub(crate) use offload::Continuation;
-#[cfg(feature = "tokio")]
-pub(crate) use route::WsOptions;
-pub use route::{IntoWsRoute, WsRoute};
-pub use socket::{Incompressible, NoData, Sendable, Session, Socket};
+pub use into_ws::IntoWs;
+pub use outcome::Outcome;
+pub(crate) use route::WsRoute;
+pub use socket::{Incompressible, Sendable, Socket};
 pub use timers::Timer;
 
-/// An event that another thread, or a callback of its own, sends to a session.
-pub(crate) enum SessionEvent {
+/// A command that another thread, or a callback of its own, sends to a session.
+pub(crate) enum SessionMail {
     /// An offloaded job is done: the [`Continuation`](offload::Continuation), and the number of
     /// credits of the job.
     Continue(Box<dyn Any + Send>, usize),
@@ -50,14 +59,4 @@ pub(crate) enum SessionEvent {
     /// Messages that it has published are lost, or may be.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only clusters lose messages"))]
     Unpublished(Unpublished),
-}
-
-/// Messages that a session has published and a cluster has accepted, and which are lost, or may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Unpublished {
-    /// Messages that no member gets.
-    pub refused: u64,
-    /// Messages that members may get or not: the broker has not answered.
-    pub unknown: u64,
 }

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use throng_engine::workers::{Busy, OverflowPolicy, Overload, SubmitOutcome, credits_for};
+use throng_engine::workers::{Busy, OverflowPolicy, SubmitOutcome, credits_for};
 use throng_engine::{EndReason, Fault, Remote};
 use throng_io::ConnId;
 
-use super::{SessionEvent, Socket};
+use super::{SessionMail, Socket};
 use crate::panic_notice::{PanicNotice, Reporter};
 
 /// Runs on the shard after a job.
-pub(super) type ContinuationFn<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
+pub(super) type ContinuationFn<D> = Box<dyn FnOnce(&mut Socket<'_, D>, &mut D) + Send>;
 
 /// A [`ContinuationFn`] on its way to the session's route, which alone knows `D`.
-pub(crate) struct Continuation<D>(pub(crate) ContinuationFn<D>);
+pub(super) struct Continuation<D>(pub(super) ContinuationFn<D>);
 
 impl<D: 'static> Socket<'_, D> {
     /// Runs `work` on the server's worker pool, where it may block, and then `then` with its result
@@ -23,81 +23,87 @@ impl<D: 'static> Socket<'_, D> {
     /// in order, and so do their continuations. While eight jobs of a connection are pending, it is
     /// not read. If the session has ended, `then` is not called, and `work` may not be.
     ///
-    /// The memory that `work` holds is not accounted for: if it keeps its message, the eight jobs
-    /// of a connection hold up to eight times `max_message_size`. Use
-    /// [`offload_holding`](Self::offload_holding) for work that holds much memory.
+    /// The memory that `work` uses is not accounted for: if it keeps its message, the eight jobs of
+    /// a connection use up to eight times `max_message_size`. Use
+    /// [`try_offload`](Self::try_offload) for work that uses much memory.
     ///
     /// A panic in `work` closes the connection with 1011 and is counted.
+    ///
+    /// Where the pool's queue is full, `work` waits for room, and the connection is not read until
+    /// then ([`Overload::Pause`](crate::workers::Overload::Pause), the default). `work` is refused
+    /// and dropped, and the connection closed with 1013, with
+    /// [`Overload::Close`](crate::workers::Overload::Close), and where a second job would have to
+    /// wait, such as another job of the same callback. A session that has ended or is being closed
+    /// cannot be paused, and its jobs would take unbounded memory: they are refused, such as a job
+    /// of `on_close`. If the work must not be lost, run it inline, or size `queue_size` for the
+    /// largest simultaneous disconnect.
     ///
     /// ```
     /// # use throng::prelude::*;
     /// # fn slow_lookup(query: &str) -> String { query.to_uppercase() }
-    /// let search = Ws::new().on_message(|ws, message| {
+    /// let search = Ws::new().on_message(|ws, (), message| {
     ///     let Message::Text(query) = message else { return };
     ///     let query = query.to_owned();
-    ///     let _ = ws.offload(move || slow_lookup(&query), |ws, answer| {
-    ///         let _ = ws.send(answer);
+    ///     ws.offload(move || slow_lookup(&query), |ws, (), answer| {
+    ///         ws.send(answer);
     ///     });
     /// });
     /// # let _ = App::new().ws("/", search);
     /// ```
-    ///
-    /// # Errors
-    /// [`Busy`]: the pool's queue is full, and `work` was dropped.
-    ///
-    /// With [`Overload::Close`], the connection is then being closed with 1013. With
-    /// [`Overload::Pause`], the default, `work` waits for room in the queue instead, and the
-    /// connection is not read until then. Refused are only a second job that would have to wait,
-    /// such as one of the same callback, and a job of a session that has ended or is being closed,
-    /// such as one of `on_close`: such a session cannot be paused, and its jobs would take
-    /// unbounded memory. If the work must not be lost, run it inline, or size `queue_size` for the
-    /// largest simultaneous disconnect.
-    pub fn offload<T, W, C>(&mut self, work: W, then: C) -> Result<(), Busy>
+    pub fn offload<T, W, C>(&mut self, work: W, then: C)
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
-        C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
+        C: FnOnce(&mut Socket<'_, D>, &mut D, T) + Send + 'static,
     {
-        self.offload_holding(0, work, then)
+        if self.try_offload(0, work, then).is_err() {
+            self.close_for(EndReason::Workers);
+        }
     }
 
-    /// Runs `work` like [`offload`](Self::offload), where `work` holds `bytes`, such as a message.
+    /// Runs `work` like [`offload`](Self::offload), where `work` keeps `bytes` of memory, such as a
+    /// message, and the caller handles a refusal.
     ///
-    /// The connection is not read while its pending jobs hold 256 KiB, or are eight: each 32 KiB
+    /// The connection is not read while its pending jobs keep 256 KiB, or are eight: each 32 KiB
     /// count as one more of the eight. So of a peer's large messages only one waits at a time.
     ///
     /// ```
     /// # use throng::prelude::*;
     /// # fn store(picture: &[u8]) -> String { picture.len().to_string() }
-    /// let pictures = Ws::new().on_message(|ws, message| {
+    /// let pictures = Ws::new().on_message(|ws, (), message| {
     ///     let picture = OwnedMessage::from(message);
     ///     let bytes = picture.as_bytes().len();
-    ///     let _ = ws.offload_holding(bytes, move || store(picture.as_bytes()), |ws, name| {
-    ///         let _ = ws.send(name);
+    ///     let stored = ws.try_offload(bytes, move || store(picture.as_bytes()), |ws, (), name| {
+    ///         ws.send(name);
     ///     });
+    ///     if stored.is_err() {
+    ///         ws.send("busy");
+    ///     }
     /// });
     /// # let _ = App::new().ws("/", pictures);
     /// ```
     ///
     /// # Errors
-    /// As for [`offload`](Self::offload).
-    pub fn offload_holding<T, W, C>(&mut self, bytes: usize, work: W, then: C) -> Result<(), Busy>
+    /// [`Busy`]: `work` was refused and dropped, for the reasons that [`offload`](Self::offload)
+    /// names. The connection stays open, also with
+    /// [`Overload::Close`](crate::workers::Overload::Close).
+    pub fn try_offload<T, W, C>(&mut self, bytes: usize, work: W, then: C) -> Result<(), Busy>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
-        C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
+        C: FnOnce(&mut Socket<'_, D>, &mut D, T) + Send + 'static,
     {
         let credits = credits_for(bytes);
         let context = self.context();
         let Some(pool) = context.pool.get() else { return Err(Busy) };
-        let (id, overload) = (self.cx().id(), pool.settings().overload);
+        let id = self.cx().id();
         let remote = self.cx().core_ref().remote().clone();
         let mut reporter = ResultReporter::new(remote, id, Arc::clone(&context.reporter));
         let work = move || {
             reporter.must_report = true;
             let result = work();
-            let then: ContinuationFn<D> = Box::new(move |ws| then(ws, result));
-            reporter.report(SessionEvent::Continue(Box::new(Continuation(then)), credits));
+            let then: ContinuationFn<D> = Box::new(move |ws, data| then(ws, data, result));
+            reporter.report(SessionMail::Continue(Box::new(Continuation(then)), credits));
         };
         // A session that has ended takes no result, and cannot be paused.
         let when_full = if self.cx().is_open() {
@@ -111,12 +117,7 @@ impl<D: 'static> Socket<'_, D> {
                 self.cx_mut().stop_reading();
                 Ok(())
             }
-            Err(busy) => {
-                if overload == Overload::Close {
-                    self.close_for(EndReason::Workers);
-                }
-                Err(busy)
-            }
+            Err(busy) => Err(busy),
         }
     }
 }
@@ -130,7 +131,7 @@ impl<D> Socket<'_, D> {
         if self.cx().is_open() {
             self.cx_mut().core().note_fault(id, Fault::Ended(reason));
         }
-        self.close(reason.code().get(), reason.text());
+        self.close(reason.code(), reason.text());
     }
 }
 
@@ -148,7 +149,7 @@ impl ResultReporter {
         Self { remote, id, panics, must_report: false }
     }
 
-    fn report(&mut self, result: SessionEvent) {
+    fn report(&mut self, result: SessionMail) {
         self.must_report = false;
         self.remote.post(self.id, Box::new(result));
     }
@@ -158,7 +159,7 @@ impl Drop for ResultReporter {
     fn drop(&mut self) {
         if self.must_report {
             let notice = PanicNotice::new(&self.panics, self.id);
-            self.report(SessionEvent::WorkPanicked(notice));
+            self.report(SessionMail::WorkPanicked(notice));
         }
     }
 }

@@ -9,22 +9,22 @@ impl<D> Socket<'_, D> {
         for reply in replies.0 {
             match reply {
                 Reply::Send(frame) => {
-                    let _ = self.send(&frame);
+                    self.send(&frame);
                 }
                 Reply::Publish(channel, frame) => {
-                    let _ = self.publish(&channel, frame);
+                    self.publish(&channel, frame);
                 }
                 Reply::PublishToOthers(channel, frame) => {
-                    let _ = self.publish_to_others(&channel, frame);
+                    self.publish_to_others(&channel, frame);
                 }
                 Reply::Subscribe(channel) => {
-                    let _ = self.subscribe(&channel);
+                    self.subscribe(&channel);
                 }
                 Reply::SubscribePattern(pattern) => {
                     let _ = self.subscribe_pattern(&pattern);
                 }
                 Reply::Unsubscribe(channel) => {
-                    let _ = self.unsubscribe(&channel);
+                    self.unsubscribe(&channel);
                 }
                 Reply::Close(code, reason) => self.close(code, &reason),
             }

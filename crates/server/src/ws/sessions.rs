@@ -3,153 +3,84 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use throng_engine::{Chunk, Close, Cx, Index, Message, Messages, Receive, Recovery, Slab};
-use throng_http::{Reject, Request};
+#[cfg(feature = "tokio")]
+use throng_engine::SettingError;
+use throng_engine::{Chunk, Close, Cx, Index, Message, Messages, Receive, Slab};
+use throng_http::{Reject, Request, Status};
 
-use super::Unpublished;
+#[cfg(feature = "tokio")]
+use super::async_options::AsyncOptions;
+use super::callbacks::Callbacks;
 use super::decision::UpgradeLater;
-use super::handler::Handler;
+use super::event::{EventKind, SessionEvent, Unpublished};
 use super::offload::Continuation;
 use super::socket::Socket;
-use crate::accept::{Accept, AnyAccept, ResponseHeaders};
+use crate::accept::{AcceptHeaders, AnyAccept};
 use crate::workers::RouteContext;
 
-/// A handler as the shards call it: a [`Handler`], or one made of closures or futures.
-pub(crate) trait Endpoint: Send + Sync + 'static {
-    type Data: Send + 'static;
+/// A handler's callback for messages, of one closure's type: it is compiled into the loop over the
+/// messages of a read.
+pub(crate) trait OnMessage<D>: Send + Sync + 'static {
+    /// The state that it keeps of a session besides the data.
+    type Kept: Default + Send + 'static;
 
-    fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<Self::Data>, Reject>;
+    const STREAMS: bool = false;
+    const BLOCKS: bool = false;
 
-    /// The decision on an upgrade, if it takes time.
-    fn upgrade_later(&self) -> Option<UpgradeLater> {
-        None
+    fn on_message(
+        &self,
+        ws: &mut Socket<'_, D>,
+        data: &mut D,
+        state: &mut Self::Kept,
+        message: Message<'_>,
+    );
+
+    fn on_chunk(&self, ws: &mut Socket<'_, D>, data: &mut D, chunk: Chunk<'_>) {
+        let _ = (ws, data, chunk);
     }
 
-    /// Whether sessions are placed by key.
-    fn is_placed(&self) -> bool {
-        false
+    /// Follows an event, except the end, after its callback.
+    fn after_event(
+        &self,
+        ws: &mut Socket<'_, D>,
+        data: &D,
+        state: &mut Self::Kept,
+        kind: EventKind,
+    ) {
+        let _ = (ws, data, state, kind);
     }
 
-    /// Returns the hash of the key that a session with this data is placed by.
-    fn key_of(&self, data: &(dyn Any + Send)) -> Option<u64> {
-        let _ = data;
-        None
+    /// Ends a session, before the callback.
+    fn end(&self, state: &mut Self::Kept, close: Close<'_>) {
+        let _ = (state, close);
     }
-
-    /// Converts the data for the way to another shard; [`accepted`](Self::accepted) converts it
-    /// back.
-    fn pack(&self, data: Self::Data) -> Box<dyn Any + Send> {
-        Box::new(data)
-    }
-
-    /// Converts the data that such a decision has made.
-    fn accepted(&self, data: Box<dyn Any + Send>) -> Option<Self::Data> {
-        let _ = data;
-        None
-    }
-
-    fn on_open(&self, ws: &mut Socket<'_, Self::Data>);
-
-    fn on_message(&self, ws: &mut Socket<'_, Self::Data>, message: Message<'_>);
-
-    fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Chunk<'_>);
-
-    fn on_recovery(&self, ws: &mut Socket<'_, Self::Data>, channel: &str, recovery: Recovery);
-
-    fn on_refresh(&self, ws: &mut Socket<'_, Self::Data>, data: &[u8]);
-
-    fn on_unpublished(&self, ws: &mut Socket<'_, Self::Data>, lost: Unpublished);
-
-    fn on_drained(&self, ws: &mut Socket<'_, Self::Data>);
-
-    fn on_shutdown(&self, ws: &mut Socket<'_, Self::Data>);
 
     /// Whether futures process messages of this session, or are to.
-    fn has_work(&self, ws: &Socket<'_, Self::Data>) -> bool {
-        let _ = ws;
+    fn has_work(&self, state: &Self::Kept) -> bool {
+        let _ = state;
         false
     }
 
-    fn on_close(&self, ws: &mut Socket<'_, Self::Data>, close: Close<'_>);
-
-    /// Continues after offloaded work. It is this route's continuation, since the session is.
-    fn resume(&self, ws: &mut Socket<'_, Self::Data>, continuation: Box<dyn Any + Send>) {
-        if let Ok(continuation) = continuation.downcast::<Continuation<Self::Data>>() {
-            (continuation.0)(ws);
-        }
+    /// Sets the options of futures.
+    #[cfg(feature = "tokio")]
+    fn set_options(&mut self, options: &AsyncOptions) -> Result<(), SettingError> {
+        let _ = options;
+        let message = "messages are not processed by futures; async_options is for \
+                       on_message_async and on_session_async";
+        Err(SettingError::new("async_options", message.to_owned()))
     }
 }
 
-/// The hash of the key that a session with this data is placed by.
-pub(crate) type KeyFn<D> = dyn Fn(&D) -> u64 + Send + Sync;
-
-/// A user's [`Handler`].
-pub(crate) struct Plain<H: Handler> {
-    pub(crate) handler: H,
-    pub(crate) key: Option<Box<KeyFn<H::Data>>>,
-}
-
-impl<H: Handler> Endpoint for Plain<H> {
-    type Data = H::Data;
-
-    fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<H::Data>, Reject> {
-        self.handler.on_upgrade(request).map(Accept::new)
-    }
-
-    fn is_placed(&self) -> bool {
-        self.key.is_some()
-    }
-
-    fn key_of(&self, data: &(dyn Any + Send)) -> Option<u64> {
-        Some(self.key.as_ref()?(data.downcast_ref()?))
-    }
-
-    fn accepted(&self, data: Box<dyn Any + Send>) -> Option<H::Data> {
-        data.downcast().ok().map(|data| *data)
-    }
-
-    fn on_open(&self, ws: &mut Socket<'_, H::Data>) {
-        self.handler.on_open(ws);
-    }
-
-    #[inline]
-    fn on_message(&self, ws: &mut Socket<'_, H::Data>, message: Message<'_>) {
-        self.handler.on_message(ws, message);
-    }
-
-    fn on_chunk(&self, ws: &mut Socket<'_, H::Data>, chunk: Chunk<'_>) {
-        self.handler.on_chunk(ws, chunk);
-    }
-
-    fn on_recovery(&self, ws: &mut Socket<'_, H::Data>, channel: &str, recovery: Recovery) {
-        self.handler.on_recovery(ws, channel, recovery);
-    }
-
-    fn on_refresh(&self, ws: &mut Socket<'_, H::Data>, data: &[u8]) {
-        self.handler.on_refresh(ws, data);
-    }
-
-    fn on_unpublished(&self, ws: &mut Socket<'_, H::Data>, lost: Unpublished) {
-        self.handler.on_unpublished(ws, lost);
-    }
-
-    fn on_drained(&self, ws: &mut Socket<'_, H::Data>) {
-        self.handler.on_drained(ws);
-    }
-
-    fn on_shutdown(&self, ws: &mut Socket<'_, H::Data>) {
-        self.handler.on_shutdown(ws);
-    }
-
-    fn on_close(&self, ws: &mut Socket<'_, H::Data>, close: Close<'_>) {
-        self.handler.on_close(ws, close);
-    }
+/// A handler as the shards call it: all its callbacks.
+pub(super) struct Endpoint<D, M> {
+    pub(super) callbacks: Callbacks<D>,
+    pub(super) messages: M,
 }
 
 /// An upgrade that the handler has accepted.
 pub(crate) enum Accepted {
     /// The number finds the connection's data again.
-    Here(u32, ResponseHeaders),
+    Here(u32, AcceptHeaders),
     /// Sessions of the route are placed by key: this is its hash.
     Placed(u64, AnyAccept),
 }
@@ -160,10 +91,10 @@ pub(crate) trait AnyEndpoint: Send + Sync {
     fn sessions(self: Arc<Self>, context: &Arc<RouteContext>) -> Box<dyn Sessions>;
 }
 
-impl<E: Endpoint> AnyEndpoint for E {
+impl<D: Send + 'static, M: OnMessage<D>> AnyEndpoint for Endpoint<D, M> {
     fn sessions(self: Arc<Self>, context: &Arc<RouteContext>) -> Box<dyn Sessions> {
         let context = Arc::clone(context);
-        Box::new(EndpointSessions { endpoint: self, data: Slab::default(), context })
+        Box::new(RouteSessions { endpoint: self, sessions: Slab::default(), context })
     }
 }
 
@@ -184,31 +115,23 @@ pub(crate) trait Sessions: Send {
     fn upgrade_later(&self) -> Option<UpgradeLater>;
 
     /// Keeps the data of an upgrade that was decided on.
-    fn insert(&mut self, accept: AnyAccept) -> Option<(u32, ResponseHeaders)>;
-
-    fn on_open(&mut self, cx: Cx<'_>);
+    fn insert(&mut self, accept: AnyAccept) -> Result<(u32, AcceptHeaders), Reject>;
 
     /// The one indirect call of a read: the loop over its messages is compiled into the
     /// implementation.
     fn on_read(&mut self, messages: &mut Messages<'_, '_>);
 
-    fn on_recovery(&mut self, cx: Cx<'_>, channel: &str, recovery: Recovery);
-
-    fn on_refresh(&mut self, cx: Cx<'_>, data: &[u8]);
+    /// The connection's data is dropped after its end.
+    fn on_event(&mut self, cx: Cx<'_>, event: SessionEvent<'_>);
 
     fn on_unpublished(&mut self, cx: Cx<'_>, lost: Unpublished);
-
-    fn on_drained(&mut self, cx: Cx<'_>);
-
-    fn on_shutdown(&mut self, cx: Cx<'_>);
 
     /// Whether futures have work of this session.
     fn has_work(&mut self, cx: Cx<'_>) -> bool;
 
+    /// Continues after offloaded work, or at a timer. It is this route's continuation, since the
+    /// session is.
     fn resume(&mut self, cx: Cx<'_>, continuation: Box<dyn Any + Send>);
-
-    /// The connection's data is dropped afterwards.
-    fn on_close(&mut self, cx: Cx<'_>, close: Close<'_>);
 }
 
 /// Sessions of a route that has had none. A box of it takes no memory.
@@ -231,145 +154,147 @@ impl Sessions for NoSessions {
         None
     }
 
-    fn insert(&mut self, _: AnyAccept) -> Option<(u32, ResponseHeaders)> {
-        None
+    fn insert(&mut self, _: AnyAccept) -> Result<(u32, AcceptHeaders), Reject> {
+        Err(Reject::status(Status::INTERNAL_SERVER_ERROR))
     }
-
-    fn on_open(&mut self, _: Cx<'_>) {}
 
     fn on_read(&mut self, messages: &mut Messages<'_, '_>) {
         messages.discard();
     }
 
-    fn on_recovery(&mut self, _: Cx<'_>, _: &str, _: Recovery) {}
-
-    fn on_refresh(&mut self, _: Cx<'_>, _: &[u8]) {}
+    fn on_event(&mut self, _: Cx<'_>, _: SessionEvent<'_>) {}
 
     fn on_unpublished(&mut self, _: Cx<'_>, _: Unpublished) {}
-
-    fn on_drained(&mut self, _: Cx<'_>) {}
-
-    fn on_shutdown(&mut self, _: Cx<'_>) {}
 
     fn has_work(&mut self, _: Cx<'_>) -> bool {
         false
     }
 
     fn resume(&mut self, _: Cx<'_>, _: Box<dyn Any + Send>) {}
-
-    fn on_close(&mut self, _: Cx<'_>, _: Close<'_>) {}
 }
 
-struct EndpointSessions<E: Endpoint> {
-    endpoint: Arc<E>,
-    data: Slab<E::Data>,
+/// The session of a connection: its data, and the state of its handler.
+struct Session<D, S> {
+    data: D,
+    state: S,
+}
+
+struct RouteSessions<D, M: OnMessage<D>> {
+    endpoint: Arc<Endpoint<D, M>>,
+    sessions: Slab<Session<D, M::Kept>>,
     context: Arc<RouteContext>,
 }
 
-impl<E: Endpoint> EndpointSessions<E> {
-    /// Calls the handler with the connection's socket. The data is always there: `on_upgrade`
-    /// inserts it and `on_close` removes it.
-    fn with_socket(&mut self, cx: Cx<'_>, call: impl FnOnce(&E, &mut Socket<'_, E::Data>)) {
-        let index = Index::new(cx.data());
-        if let Some(data) = index.and_then(|index| self.data.entry_mut(index)) {
-            call(&self.endpoint, &mut Socket::new(cx, data, &self.context));
-        }
+impl<D: Send + 'static, M: OnMessage<D>> RouteSessions<D, M> {
+    fn keep(&mut self, data: D) -> u32 {
+        self.sessions.insert(Session { data, state: M::Kept::default() }).get()
     }
 }
 
-impl<E: Endpoint> Sessions for EndpointSessions<E> {
+/// The session is always there: `on_upgrade` or `insert` keeps it, and the event of its end removes
+/// it.
+fn entry<'s, T>(sessions: &'s mut Slab<T>, cx: &Cx<'_>) -> Option<&'s mut T> {
+    sessions.entry_mut(Index::new(cx.data())?)
+}
+
+impl<D: Send + 'static, M: OnMessage<D>> Sessions for RouteSessions<D, M> {
     fn on_upgrade(&mut self, request: &Request<'_>) -> Result<Accepted, Reject> {
-        let accept = self.endpoint.on_upgrade(request)?;
-        if self.endpoint.is_placed() {
-            let accept = accept.map(|data| self.endpoint.pack(data));
-            let key = self.key_of(&accept).unwrap_or_default();
-            return Ok(Accepted::Placed(key, accept));
+        let accept = self.endpoint.callbacks.on_upgrade.decide(request)?;
+        if let Some(key) = &self.endpoint.callbacks.key {
+            return Ok(Accepted::Placed(key(&accept.data), accept.erase()));
         }
-        let (data, headers) = accept.into_parts();
-        Ok(Accepted::Here(self.data.insert(data).get(), headers))
+        Ok(Accepted::Here(self.keep(accept.data), accept.headers))
     }
 
     fn key_of(&self, accept: &AnyAccept) -> Option<u64> {
-        self.endpoint.key_of(&**accept.data())
+        let key = self.endpoint.callbacks.key.as_ref()?;
+        Some(key(accept.data.downcast_ref()?))
     }
 
     fn upgrade_later(&self) -> Option<UpgradeLater> {
-        self.endpoint.upgrade_later()
+        self.endpoint.callbacks.on_upgrade.later()
     }
 
-    fn insert(&mut self, accept: AnyAccept) -> Option<(u32, ResponseHeaders)> {
-        let (data, headers) = accept.into_parts();
-        Some((self.data.insert(self.endpoint.accepted(data)?).get(), headers))
-    }
-
-    fn on_open(&mut self, cx: Cx<'_>) {
-        self.with_socket(cx, |endpoint, ws| endpoint.on_open(ws));
+    fn insert(&mut self, accept: AnyAccept) -> Result<(u32, AcceptHeaders), Reject> {
+        let foreign = |_| Reject::status(Status::INTERNAL_SERVER_ERROR);
+        let data = accept.data.downcast().map_err(foreign)?;
+        Ok((self.keep(*data), accept.headers))
     }
 
     fn on_read(&mut self, messages: &mut Messages<'_, '_>) {
-        let Self { endpoint, data, context } = self;
+        let Self { endpoint, sessions, context } = self;
         let index = Index::new(messages.data());
-        match index.and_then(|index| data.entry_mut(index)) {
-            Some(data) => messages.deliver(&mut Receiver { endpoint: &**endpoint, data, context }),
+        match index.and_then(|index| sessions.entry_mut(index)) {
+            Some(session) => {
+                let Session { data, state } = session;
+                messages.deliver(&mut Receiver {
+                    on_message: &endpoint.messages,
+                    data,
+                    state,
+                    context,
+                });
+            }
             None => messages.discard(),
         }
     }
 
-    fn on_recovery(&mut self, cx: Cx<'_>, channel: &str, recovery: Recovery) {
-        self.with_socket(cx, |endpoint, ws| endpoint.on_recovery(ws, channel, recovery));
-    }
-
-    fn on_refresh(&mut self, cx: Cx<'_>, data: &[u8]) {
-        self.with_socket(cx, |endpoint, ws| endpoint.on_refresh(ws, data));
+    fn on_event(&mut self, cx: Cx<'_>, event: SessionEvent<'_>) {
+        let Self { endpoint, sessions, context } = self;
+        let Endpoint { callbacks, messages } = &**endpoint;
+        let Some(index) = Index::new(cx.data()) else { return };
+        let kind = event.kind();
+        if let SessionEvent::Closed(close) = event {
+            // Taken out first, so that a panic in the callback cannot leave it behind.
+            if let Some(mut session) = sessions.remove(index) {
+                messages.end(&mut session.state, close);
+                callbacks.on_event(&mut Socket::new(cx, context), &mut session.data, event);
+            }
+        } else if let Some(Session { data, state }) = sessions.entry_mut(index) {
+            let mut socket = Socket::new(cx, context);
+            callbacks.on_event(&mut socket, data, event);
+            messages.after_event(&mut socket, data, state, kind);
+        }
     }
 
     fn on_unpublished(&mut self, cx: Cx<'_>, lost: Unpublished) {
-        self.with_socket(cx, |endpoint, ws| endpoint.on_unpublished(ws, lost));
-    }
-
-    fn on_drained(&mut self, cx: Cx<'_>) {
-        self.with_socket(cx, |endpoint, ws| endpoint.on_drained(ws));
-    }
-
-    fn on_shutdown(&mut self, cx: Cx<'_>) {
-        self.with_socket(cx, |endpoint, ws| endpoint.on_shutdown(ws));
+        let Self { endpoint, sessions, context } = self;
+        if let Some(session) = entry(sessions, &cx) {
+            let mut socket = Socket::new(cx, context);
+            endpoint.callbacks.on_unpublished(&mut socket, &mut session.data, lost);
+        }
     }
 
     fn has_work(&mut self, cx: Cx<'_>) -> bool {
-        let mut has_work = false;
-        self.with_socket(cx, |endpoint, ws| has_work = endpoint.has_work(ws));
-        has_work
+        let session = entry(&mut self.sessions, &cx);
+        session.is_some_and(|session| self.endpoint.messages.has_work(&session.state))
     }
 
     fn resume(&mut self, cx: Cx<'_>, continuation: Box<dyn Any + Send>) {
-        self.with_socket(cx, |endpoint, ws| endpoint.resume(ws, continuation));
-    }
-
-    fn on_close(&mut self, cx: Cx<'_>, close: Close<'_>) {
-        // Taken out first, so that a panic in the callback cannot leave it behind.
-        let data = Index::new(cx.data()).and_then(|index| self.data.remove(index));
-        if let Some(mut data) = data {
-            self.endpoint.on_close(&mut Socket::new(cx, &mut data, &self.context), close);
+        if let Ok(continuation) = continuation.downcast::<Continuation<D>>()
+            && let Some(session) = entry(&mut self.sessions, &cx)
+        {
+            (continuation.0)(&mut Socket::new(cx, &self.context), &mut session.data);
         }
     }
 }
 
-/// The handler and the data of the connection that is read.
-struct Receiver<'a, E: Endpoint> {
-    endpoint: &'a E,
-    data: &'a mut E::Data,
+/// The handler and the session of the connection that is read.
+struct Receiver<'a, D, M: OnMessage<D>> {
+    on_message: &'a M,
+    data: &'a mut D,
+    state: &'a mut M::Kept,
     context: &'a RouteContext,
 }
 
-impl<E: Endpoint> Receive for Receiver<'_, E> {
+impl<D, M: OnMessage<D>> Receive for Receiver<'_, D, M> {
     #[inline(always)]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
-        let mut socket = Socket::new(cx.reborrow(), self.data, self.context);
-        self.endpoint.on_message(&mut socket, message);
+        let mut socket = Socket::new(cx.reborrow(), self.context);
+        self.on_message.on_message(&mut socket, self.data, self.state, message);
     }
 
     fn on_chunk(&mut self, cx: &mut Cx<'_>, piece: Chunk<'_>) {
-        let mut socket = Socket::new(cx.reborrow(), self.data, self.context);
-        self.endpoint.on_chunk(&mut socket, piece);
+        let mut socket = Socket::new(cx.reborrow(), self.context);
+        self.on_message.on_chunk(&mut socket, self.data, piece);
     }
 }

@@ -14,30 +14,41 @@ use crate::hub::Hub;
 use crate::message::OwnedMessage;
 use crate::workers::RouteContext;
 
-/// A WebSocket connection inside a callback: sends messages, subscribes to channels, closes, and
-/// has the data that the handler keeps for it.
+/// A WebSocket connection inside a callback: sends messages, subscribes to channels, closes.
 ///
-/// It lives on its shard; to reach the connection later or from another thread, keep its
-/// [`Handle`]. Of the upgrade request only the subprotocol is kept, since a session is to take
-/// about a hundred bytes: keep what you need of it, such as the peer's address, in the data that
-/// [`on_upgrade`](crate::Handler::on_upgrade) returns.
-pub struct Socket<'a, D> {
+/// The data that the handler keeps for the connection is the next argument of the callback. `D` is
+/// its type, which the continuations of [`after`](Self::after) and [`offload`](Self::offload) get;
+/// a function for the sockets of all routes is `fn f<D>(ws: &mut Socket<'_, D>)`.
+///
+/// It lives on its shard, and cannot be sent to another thread; to reach the connection later or
+/// from another thread, keep its [`Handle`]. Only the subprotocol of the upgrade request is kept,
+/// so that a session takes about 100 bytes: keep what you need of it, such as the peer's address,
+/// in the data that [`on_upgrade`](crate::Handler::on_upgrade) returns.
+///
+/// ```compile_fail,E0277
+/// # use throng::prelude::*;
+/// let _ = Ws::new().on_message(|ws, (), _| {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| ws.send("from another thread"));
+///     });
+/// });
+/// ```
+pub struct Socket<'a, D = ()> {
     cx: Cx<'a>,
-    data: &'a mut D,
     context: &'a RouteContext,
+    tag: Tag<D>,
 }
 
-/// A [`Socket`] without its data, which [`Socket::split`] lends separately.
-pub type Session<'a> = Socket<'a, NoData<'a>>;
+/// The type of the data. The pointer keeps the socket on its thread.
+type Tag<D> = PhantomData<(fn(D), *mut ())>;
 
-/// Stands for the data of a [`Session`].
-#[derive(Debug)]
-pub struct NoData<'a>(PhantomData<&'a ()>);
+// The tag takes no room.
+const _: () = assert!(size_of::<Socket<'_, [u8; 64]>>() == size_of::<(Cx<'_>, &RouteContext)>());
 
 impl<'a, D> Socket<'a, D> {
     #[inline]
-    pub(crate) fn new(cx: Cx<'a>, data: &'a mut D, context: &'a RouteContext) -> Self {
-        Self { cx, data, context }
+    pub(crate) fn new(cx: Cx<'a>, context: &'a RouteContext) -> Self {
+        Self { cx, context, tag: PhantomData }
     }
 
     /// The name of its route, and the pool of workers.
@@ -53,52 +64,6 @@ impl<'a, D> Socket<'a, D> {
         &mut self.cx
     }
 
-    /// The socket with a part of the data instead of all of it.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn with_data<P>(&mut self, part: impl FnOnce(&mut D) -> &mut P) -> Socket<'_, P> {
-        Socket { cx: self.cx.reborrow(), data: part(self.data), context: self.context }
-    }
-
-    /// The connection's data.
-    #[inline]
-    #[must_use]
-    pub fn data(&self) -> &D {
-        self.data
-    }
-
-    /// The connection's data, to change it.
-    #[inline]
-    #[must_use]
-    pub fn data_mut(&mut self) -> &mut D {
-        self.data
-    }
-
-    /// The connection's data and the rest of the socket, borrowed at once.
-    ///
-    /// ```
-    /// # use throng::prelude::*;
-    /// struct User { room: String }
-    ///
-    /// let chat = Ws::on_upgrade(|_| Ok(User { room: "lobby".to_owned() }))
-    ///     .on_open(|ws| {
-    ///         let (user, mut session) = ws.split();
-    ///         session.subscribe(&user.room);
-    ///     })
-    ///     .on_message(|ws, message| {
-    ///         let (user, mut session) = ws.split();
-    ///         session.publish(&user.room, message);
-    ///     });
-    /// # let _ = App::new().ws("/", chat);
-    /// ```
-    #[inline]
-    #[must_use]
-    pub fn split(&mut self) -> (&mut D, Session<'_>) {
-        // A value without a size takes no memory on the heap.
-        let no_data = Box::leak(Box::new(NoData(PhantomData)));
-        let session = Socket { cx: self.cx.reborrow(), data: no_data, context: self.context };
-        (self.data, session)
-    }
-
     /// Sends a message: `&str` and `String` as text, bytes as binary, a [`Message`] as what it is,
     /// a [`Frame`] as a reference to bytes that were encoded before.
     ///
@@ -112,11 +77,11 @@ impl<'a, D> Socket<'a, D> {
         message.send_with(&mut self.cx)
     }
 
-    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it. `code` is
-    /// a [`CloseCode`] or its number; one that is not [sendable](CloseCode::is_sendable) is sent as
-    /// no code. `reason` is cut to 123 bytes.
-    pub fn close(&mut self, code: impl Into<CloseCode>, reason: &str) {
-        self.cx.close(code.into().get(), reason);
+    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it. A code
+    /// that is not [sendable](CloseCode::is_sendable) is sent as no code; `CloseCode::new(4001)` is
+    /// a code of the program's own. `reason` is cut to 123 bytes.
+    pub fn close(&mut self, code: CloseCode, reason: &str) {
+        self.cx.close(code.get(), reason);
     }
 
     /// Sends a ping ([RFC 6455 section
@@ -164,16 +129,15 @@ impl<'a, D> Socket<'a, D> {
     /// ```
     /// # use throng::prelude::*;
     /// # use throng::Position;
-    /// let chat = Ws::on_upgrade(|request| {
+    /// let chat = Ws::from_request(|request| {
     ///     Ok(request.query("since").and_then(|since| since.parse::<Position>().ok()))
     /// })
-    /// .on_open(|ws| {
-    ///     let since = *ws.data();
+    /// .on_open(|ws, since| {
     ///     ws.send_offsets(true);
-    ///     let recovery = ws.subscribe_since("chat.lobby", since);
+    ///     let recovery = ws.subscribe_since("chat.lobby", *since);
     ///     let position = recovery.position.map_or_else(String::new, |at| at.to_string());
-    ///     let _ = ws.send(format!("from {position}, recovered: {}", recovery.recovered));
-    ///     let _ = ws.send_missed(&recovery);
+    ///     ws.send(format!("from {position}, recovered: {}", recovery.recovered));
+    ///     ws.send_missed(&recovery);
     /// });
     /// # let _ = App::new().ws("/", chat);
     /// ```
@@ -190,12 +154,12 @@ impl<'a, D> Socket<'a, D> {
     /// ```
     /// # use throng::prelude::*;
     /// # use throng::Presence;
-    /// let chat = Ws::new().on_message(|ws, name| {
+    /// let chat = Ws::new().on_message(|ws, (), name| {
     ///     let Message::Text(name) = name else { return };
     ///     let _ = ws.subscribe_as("chat.lobby", name, None);
     ///     let here = ws.hub().presence("chat.lobby", 1000).unwrap_or_default();
     ///     let names: Vec<&str> = here.iter().map(|present| &*present.info).collect();
-    ///     let _ = ws.send(names.join(", "));
+    ///     ws.send(names.join(", "));
     /// });
     /// Server::new(App::new().ws("/", chat))
     ///     .channel_presence("chat.*", Presence::new().join_leave(true));
@@ -324,9 +288,6 @@ impl<'a, D> Socket<'a, D> {
     /// ([`Ws::place_by`](crate::Ws::place_by)). With
     /// [`IoBackend::Threads`](crate::IoBackend::Threads) each connection has a state of its own. A
     /// panic ends its session and leaves the state as it is by then.
-    ///
-    /// Where the connection's data is needed beside it, take both apart with
-    /// [`split`](Self::split).
     #[must_use]
     pub fn shard_state<T: Default + Send + 'static>(&mut self) -> &mut T {
         self.cx.core().local()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng_engine::ConnMap;
 use throng_io::{ConnId, Instant};
 
-use super::SessionEvent;
+use super::SessionMail;
 use super::offload::{Continuation, ContinuationFn};
 use super::socket::Socket;
 
@@ -32,39 +32,39 @@ impl<D: 'static> Socket<'_, D> {
     /// use throng::prelude::*;
     ///
     /// // A client that has not logged in after ten seconds is sent away.
-    /// let handler = Ws::on_upgrade(|_| Ok(None::<String>))
-    ///     .on_open(|ws| {
-    ///         ws.after(Duration::from_secs(10), |ws| {
-    ///             if ws.data().is_none() {
-    ///                 ws.close(4001, "no login");
+    /// let handler = Ws::from_request(|_| Ok(None::<String>))
+    ///     .on_open(|ws, _| {
+    ///         ws.after(Duration::from_secs(10), |ws, name| {
+    ///             if name.is_none() {
+    ///                 ws.close(CloseCode::new(4001), "no login");
     ///             }
     ///         });
     ///     })
-    ///     .on_message(|ws, message| {
-    ///         let Message::Text(name) = message else { return };
-    ///         *ws.data_mut() = Some(name.to_owned());
+    ///     .on_message(|_, name, message| {
+    ///         let Message::Text(text) = message else { return };
+    ///         *name = Some(text.to_owned());
     ///     });
     /// # let _ = App::new().ws("/", handler);
     /// ```
     pub fn after<F>(&mut self, duration: Duration, then: F) -> Timer
     where
-        F: FnOnce(&mut Socket<'_, D>) + Send + 'static,
+        F: FnOnce(&mut Socket<'_, D>, &mut D) + Send + 'static,
     {
         let timer = Timer(NEXT.fetch_add(1, Ordering::Relaxed));
         let at = self.cx().core_ref().read_clock().after(duration);
         let then: ContinuationFn<D> = Box::new(then);
-        self.post(SessionEvent::SetTimer(at, timer, Box::new(Continuation(then))));
+        self.post(SessionMail::SetTimer(at, timer, Box::new(Continuation(then))));
         timer
     }
 
     /// Cancels a timer of this session. Nothing happens if it was called already, or belongs to
     /// another session.
     pub fn cancel_timer(&mut self, timer: Timer) {
-        self.post(SessionEvent::CancelTimer(timer));
+        self.post(SessionMail::CancelTimer(timer));
     }
 
     /// Sends an event to this session: only its shard has the timers.
-    fn post(&self, event: SessionEvent) {
+    fn post(&self, event: SessionMail) {
         let cx = self.cx();
         // The session would not see it any more, and nothing would drop it before it is due.
         if cx.is_open() {

@@ -25,7 +25,7 @@ fn a_record_has_the_route_and_the_id_that_middleware_gave() {
     let ids = App::new()
         .get("/things/{id}", |_| "here")
         .post("/things", |request| request.body_text().unwrap_or_default().to_owned())
-        .ws("/rooms/{room}", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/rooms/{room}", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .layer(RequestIds::new());
     let app = App::new().get("/plain", |_| "here").nest("/api", ids);
     let (sender, log) = mpsc::channel();

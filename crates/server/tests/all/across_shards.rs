@@ -32,19 +32,18 @@ fn block(client: &mut Client, shards: &Shards) {
 fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> Ws<(String, String)> {
     let (blocking, release) = (Arc::clone(shards), Mutex::new(release));
     let shards = Arc::clone(shards);
-    Ws::on_upgrade(|request| {
+    Ws::from_request(|request| {
         let of = |key| request.query(key).unwrap_or_default().to_owned();
         Ok((of("name"), of("in")))
     })
-    .on_open(move |ws| {
-        let (name, channel) = ws.data().clone();
+    .on_open(move |ws, (name, channel)| {
         if !channel.is_empty() {
-            ws.subscribe_pattern(&channel).unwrap();
+            ws.subscribe_pattern(channel).unwrap();
         }
         let shard = thread::current().name().unwrap_or_default().to_owned();
-        shards.lock().unwrap().insert(name, shard);
+        shards.lock().unwrap().insert(name.clone(), shard);
     })
-    .on_message(move |ws, message| match message {
+    .on_message(move |ws, _, message| match message {
         Message::Text("block") => {
             blocking.lock().unwrap().insert(BLOCKED.to_owned(), String::new());
             release.lock().unwrap().recv().unwrap();
@@ -57,7 +56,7 @@ fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> Ws<(String, Strin
             }
         }
         Message::Binary([]) => {
-            let _ = ws.send("still here");
+            ws.send("still here");
         }
         Message::Binary(_) => {
             ws.publish("feed", message);
@@ -273,10 +272,10 @@ fn members_on_all_shards_see_publications_in_one_order() {
     for (io, shards) in backends.into_iter().flat_map(|io| [(io, 1), (io, 3)]) {
         let next = Arc::new(Mutex::new(0));
         let room = Ws::new()
-            .on_open(|ws| {
+            .on_open(|ws, ()| {
                 ws.subscribe("room");
             })
-            .on_message(move |ws, message| {
+            .on_message(move |ws, (), message| {
                 let mut next = next.lock().unwrap();
                 *next += 1;
                 // Some come from a hub, as from another thread.
@@ -325,10 +324,10 @@ fn a_broadcast_comes_after_what_its_sender_published_before() {
         let receipts = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&receipts);
         let room = Ws::new()
-            .on_open(|ws| {
+            .on_open(|ws, ()| {
                 ws.subscribe("room");
             })
-            .on_message(move |ws, _| {
+            .on_message(move |ws, (), _| {
                 let members = Filter::new().channel("room");
                 let me = Filter::new().include([ws.handle()]);
                 *kept.lock().unwrap() = vec![

@@ -17,24 +17,23 @@ const HANDSHAKE: &str = "GET /rooms/7 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 fn app() -> App {
-    let room = Ws::on_upgrade(|request| {
+    let room = Ws::from_request(|request| {
         let refused = request.header("x-refused").map(|status| status.parse().unwrap_or(403));
         match refused {
             Some(status) => Err(Reject::status(Status::new(status))),
             None => Ok(format!("room {}", request.param("id").unwrap_or_default())),
         }
     })
-    .on_open(|ws| {
-        let (room, mut session) = ws.split();
-        let _ = session.send(&*room);
+    .on_open(|ws, room| {
+        ws.send(&*room);
     })
-    .on_message(|ws, message| ws.send(message));
+    .on_message(|ws, _, message| ws.send(message));
     App::new()
         .get("/", |request| format!("to {}", request.peer().is_some()))
         .post("/sum", |request| {
             request.body().iter().map(|&b| u32::from(b - b'0')).sum::<u32>().to_string()
         })
-        .ws("/rooms/{id}", WsRoute::new(room).subprotocols(["chat"]))
+        .ws("/rooms/{id}", room.subprotocols(["chat"]))
 }
 
 fn start(server: Server) -> Running {
@@ -271,15 +270,15 @@ mod upgraded {
     #[test]
     fn an_upgraded_connection_moves_to_the_event_loop_of_its_key() {
         let room = || {
-            Ws::on_upgrade(|request| Ok(request.param("id").unwrap_or_default().to_owned()))
+            Ws::from_request(|request| Ok(request.param("id").unwrap_or_default().to_owned()))
                 .place_by(|room: &String| room)
-                .on_open(|ws| {
+                .on_open(|ws, _| {
                     let count = ws.shard_state::<usize>();
                     *count += 1;
                     let text = count.to_string();
-                    let _ = ws.send(text);
+                    ws.send(text);
                 })
-                .on_message(|ws, message| ws.send(message))
+                .on_message(|ws, _, message| ws.send(message))
         };
         for io in [IoBackend::Auto, IoBackend::Portable] {
             let app = App::new().ws("/rooms/{id}", room());
@@ -302,11 +301,11 @@ mod upgraded {
 
     #[test]
     fn the_subprotocol_of_the_response_is_that_of_the_session() {
-        let named = Ws::new().on_open(|ws| {
+        let named = Ws::new().on_open(|ws, ()| {
             let name = ws.subprotocol().unwrap_or("none").to_owned();
-            let _ = ws.send(name);
+            ws.send(name);
         });
-        let route = WsRoute::new(named).subprotocols(["chat", "other"]);
+        let route = named.subprotocols(["chat", "other"]);
         let running = start(Server::new(App::new().ws("/rooms/{id}", route)));
         let address = upgrade_for(running.hub(), Some("other"));
         let (head, mut client) = open(address, "Sec-WebSocket-Protocol: chat, other\r\n", &[]);
@@ -323,8 +322,7 @@ mod upgraded {
             let (_, mut client) = open(upgrade_for(nothing.hub(), None), "", &[]);
             assert_eq!(client.next(), Got::Close(1008, "404 Not Found".into()), "{io:?}");
             stop(nothing);
-            let blocking =
-                Ws::on_upgrade_blocking(|_| Err::<Accept<()>, _>(Reject::unauthorized()));
+            let blocking = Ws::from_request_blocking(|_| Err::<(), _>(Reject::unauthorized()));
             let later = start(Server::new(App::new().ws("/rooms/{id}", blocking)).io(io));
             let (_, mut client) = open(upgrade_for(later.hub(), None), "", &text("early"));
             assert_eq!(client.next(), Got::Close(1008, "401 Unauthorized".into()), "{io:?}");

@@ -1,13 +1,14 @@
 //! Apps: routes as data, in any order, merged, nested, and behind middleware.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 
 #[cfg(feature = "metrics")]
 use throng::openmetrics::Type;
 use throng::prelude::*;
 use throng::{Bound, IntoResponse, RequestId, RequestIds, Running};
+use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, start, stop};
 use crate::support::{Client, Got, exchange};
@@ -17,7 +18,7 @@ fn serve(app: App) -> (SocketAddr, Running) {
 }
 
 fn echo() -> Ws {
-    Ws::new().on_message(|ws, message| ws.send(message))
+    Ws::new().on_message(|ws, (), message| ws.send(message))
 }
 
 /// The response to a request with these header lines and body.
@@ -89,7 +90,7 @@ fn routes_come_from_loops_conditions_and_other_apps() {
 fn many_routes_are_one_type() {
     let mut app = served::app();
     for number in 0..300 {
-        let route = Ws::new().on_message(move |ws, _| ws.send(format!("route {number}")));
+        let route = Ws::new().on_message(move |ws, (), _| ws.send(format!("route {number}")));
         app = app.ws(&format!("/{number}"), route);
     }
     let (address, running) = serve(app);
@@ -143,17 +144,19 @@ fn a_handler_may_be_a_type_of_the_users() {
             from.parse().map_err(|_| Reject::bad_request("from is a number"))
         }
 
-        fn on_open(&self, ws: &mut Socket<'_, u32>) {
-            let _ = ws.send("ready");
+        fn on_event(&self, ws: &mut Socket<'_, u32>, _: &mut u32, event: SessionEvent<'_>) {
+            if let SessionEvent::Open = event {
+                ws.send("ready");
+            }
         }
 
-        fn on_message(&self, ws: &mut Socket<'_, u32>, _: Message<'_>) {
-            *ws.data_mut() += 1;
-            let _ = ws.send(ws.data().to_string());
+        fn on_message(&self, ws: &mut Socket<'_, u32>, count: &mut u32, _: Message<'_>) {
+            *count += 1;
+            ws.send(count.to_string());
         }
     }
 
-    let route = WsRoute::new(Counter).subprotocols(["count.v1"]).max_message_size(4);
+    let route = Ws::handler(Counter).subprotocols(["count.v1"]).max_message_size(4);
     let (address, running) = serve(App::new().ws("/count", route));
     let mut client = Client::connect(address, "/count?from=41");
     assert_eq!(client.next(), Got::Text("ready".into()));
@@ -164,20 +167,46 @@ fn a_handler_may_be_a_type_of_the_users() {
     stop(running);
 }
 
+#[test]
+fn events_without_a_callback_of_their_own_come_to_one_for_all() {
+    let (sender, events) = mpsc::channel();
+    let handler = Ws::from_request(|_| Ok(0))
+        .on_open(|ws, count| {
+            *count += 10;
+            ws.send("open")
+        })
+        .on_event(move |_, count, event| {
+            *count += 1;
+            let name = match event {
+                SessionEvent::Refresh(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                SessionEvent::Closed(close) => close.code.get().to_string(),
+                other => format!("{other:?}"),
+            };
+            sender.send((*count, name)).unwrap();
+        });
+    let (address, running) = serve(App::new().ws("/", handler));
+    let mut client = Client::connect(address, "/");
+    assert_eq!(client.next(), Got::Text("open".into()));
+    running.hub().refresh(&Filter::new(), "rights").unwrap();
+    assert_eq!(events.recv().unwrap(), (11, "rights".to_owned()));
+    client.send(Opcode::Close, &1000u16.to_be_bytes());
+    assert_eq!(client.next(), Got::Close(1000, String::new()));
+    assert_eq!(events.recv().unwrap(), (12, "1000".to_owned()));
+    stop(running);
+}
+
 /// Stored by name, where a program needs that.
 struct Site {
     chat: Ws<String>,
-    routes: Vec<(&'static str, WsRoute)>,
+    routes: Vec<(&'static str, Ws)>,
 }
 
 #[test]
 fn handlers_and_routes_can_be_stored_in_structs() {
     let site = Site {
-        chat: Ws::on_upgrade(|_| Ok("guest".to_owned())).on_message(|ws, _| {
-            let (name, mut session) = ws.split();
-            session.send(&*name)
-        }),
-        routes: vec![("/a", WsRoute::new(echo())), ("/b", WsRoute::new(echo()))],
+        chat: Ws::from_request(|_| Ok("guest".to_owned()))
+            .on_message(|ws, name, _| ws.send(&*name)),
+        routes: vec![("/a", echo()), ("/b", echo())],
     };
     let app = App::new().ws("/chat", site.chat);
     let app = site.routes.into_iter().fold(app, |app, (path, route)| app.ws(path, route));
@@ -198,7 +227,7 @@ fn mistakes_name_the_route() {
     assert_eq!(mistake(nested), "prefix \"api\" does not start with a slash");
     let twice = App::new().ws("/ws", echo()).ws("/ws", echo());
     assert!(mistake(twice).contains("\"/ws\""));
-    let token = App::new().ws("/", WsRoute::new(echo()).subprotocols(["not a token"]));
+    let token = App::new().ws("/", echo().subprotocols(["not a token"]));
     assert!(mistake(token).contains("\"not a token\""));
 }
 
@@ -241,10 +270,7 @@ fn middleware_runs_before_handlers_of_every_kind() {
         .sse("/sse", |request| Ok(user(request)))
         .ws(
             "/ws",
-            Ws::on_upgrade(|request| Ok(user(request))).on_message(|ws, _| {
-                let (user, mut session) = ws.split();
-                session.send(&*user)
-            }),
+            Ws::from_request(|request| Ok(user(request))).on_message(|ws, user, _| ws.send(&*user)),
         )
         .layer(authenticate)
         .layer(mark("outer"));
@@ -391,7 +417,7 @@ fn answers_in_place_of_a_handler_pass_through_the_middleware_of_its_route() {
         .deferred(Method::Get, "/deferred", |_, _| panic!("as the test wants"))
         .blocking(Method::Get, "/blocking", fails)
         .sse("/events", |_| -> Result<&str, Reject> { panic!("as the test wants") })
-        .ws("/ws", Ws::on_upgrade(|_| -> Result<(), Reject> { panic!("as the test wants") }))
+        .ws("/ws", Ws::from_request(|_| -> Result<(), Reject> { panic!("as the test wants") }))
         .get("/layer", |_| "never")
         .merge(inner)
         .max_body(10)

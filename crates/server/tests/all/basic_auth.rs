@@ -10,11 +10,11 @@ const CHALLENGE: &str = "WWW-Authenticate: Basic realm=\"the back office\", char
 
 fn app() -> App {
     let user = |request: &Request<'_>| request.extension::<BasicUser>().map(BasicUser::to_string);
-    let greet =
-        Ws::on_upgrade(move |request| user(request).ok_or(Reject::forbidden())).on_open(|ws| {
-            let (user, mut session) = ws.split();
-            let _ = session.send(format!("hello {user}"));
-        });
+    let greet = Ws::from_request(move |request| user(request).ok_or(Reject::forbidden())).on_open(
+        |ws, user| {
+            ws.send(format!("hello {user}"));
+        },
+    );
     let office = App::new()
         .get("/", move |request| user(request))
         .post("/", |request| request.body().to_vec())

@@ -20,23 +20,20 @@ use crate::support::{Client, Got, counts_of, dial, eventually};
 type Register = Arc<Mutex<BTreeMap<String, (Handle, String)>>>;
 
 /// `/ws?name=N&in=A,B` joins the channels named.
-fn joining(register: &Register) -> WsRoute {
+fn joining(register: &Register) -> Ws<(String, String)> {
     let register = Arc::clone(register);
-    WsRoute::new(
-        Ws::on_upgrade(|request| {
-            let of = |key| request.query(key).unwrap_or_default().to_owned();
-            Ok((of("name"), of("in")))
-        })
-        .on_open(move |ws| {
-            let (name, channels) = ws.data().clone();
-            for channel in channels.split(',').filter(|channel| !channel.is_empty()) {
-                ws.subscribe_pattern(channel).unwrap();
-            }
-            let shard = std::thread::current().name().unwrap_or_default().to_owned();
-            register.lock().unwrap().insert(name, (ws.handle(), shard));
-        })
-        .on_message(|ws, message| ws.send(message)),
-    )
+    Ws::from_request(|request| {
+        let of = |key| request.query(key).unwrap_or_default().to_owned();
+        Ok((of("name"), of("in")))
+    })
+    .on_open(move |ws, (name, channels)| {
+        for channel in channels.split(',').filter(|channel| !channel.is_empty()) {
+            ws.subscribe_pattern(channel).unwrap();
+        }
+        let shard = std::thread::current().name().unwrap_or_default().to_owned();
+        register.lock().unwrap().insert(name.clone(), (ws.handle(), shard));
+    })
+    .on_message(|ws, _, message| ws.send(message))
     .subprotocols(["v2", "v1"])
 }
 
@@ -151,7 +148,7 @@ fn a_batch_is_one_command_a_shard_and_comes_whole_and_in_order() {
 fn a_message_to_a_session_that_has_ended_is_counted_for_no_one() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         let (sender, handles) = mpsc::channel();
-        let opened = Ws::new().on_open(move |ws| sender.send(ws.handle()).unwrap());
+        let opened = Ws::new().on_open(move |ws, ()| sender.send(ws.handle()).unwrap());
         let server = Server::new(served::app().ws("/ws", opened)).io(io).shards(2);
         let (address, running) = start(server);
         let hub = running.hub();
@@ -264,7 +261,7 @@ fn all_conditions_of_a_filter_must_hold_and_exclude_wins() {
 
 #[test]
 fn a_callback_broadcasts_to_the_others_or_to_whom_it_wants() {
-    let speaking = Ws::on_upgrade(|_| Ok(())).on_message(|ws, message| {
+    let speaking = Ws::new().on_message(|ws, (), message| {
         match message.as_bytes() {
             b"others" => ws.broadcast("to others"),
             b"all" => ws.broadcast_to(&Filter::new(), "to all"),
@@ -276,7 +273,7 @@ fn a_callback_broadcasts_to_the_others_or_to_whom_it_wants() {
             _ => ws.broadcast_to(&Filter::new(), "end"),
         };
     });
-    let speaking = WsRoute::new(speaking).subprotocols(["v1"]);
+    let speaking = speaking.subprotocols(["v1"]);
     let (address, running) = start(Server::new(served::app().ws("/", speaking)).shards(2));
     let connect = |_| Client::upgrade(dial(address), "/", &["v0", "v1"], &[]).unwrap();
     let mut clients: Vec<Client> = (0..6).map(connect).collect();
@@ -392,15 +389,15 @@ fn a_full_mailbox_is_an_error_and_a_receipt_waits_for_the_last_shard() {
     let (unblock, blocked) = mpsc::channel::<()>();
     let (blocked, entered) = (Mutex::new(blocked), Arc::new(AtomicBool::new(false)));
     let seen = Arc::clone(&entered);
-    let blocking = Ws::on_upgrade(|_| Ok(()))
-        .on_open(|ws| {
+    let blocking = Ws::new()
+        .on_open(|ws, ()| {
             ws.subscribe("feed");
         })
-        .on_message(move |_, _| {
+        .on_message(move |_, (), _| {
             seen.store(true, Ordering::Relaxed);
             let _ = blocked.lock().unwrap().recv();
         });
-    let publishing = Ws::new().on_message(|ws, _| {
+    let publishing = Ws::new().on_message(|ws, (), _| {
         let delivery = ws.publish_unordered("feed", "from a callback");
         ws.send(format!("{delivery:?}"))
     });
@@ -464,7 +461,7 @@ fn answered(address: SocketAddr) -> String {
 
 #[test]
 fn the_number_of_subscribers_is_right_at_once() {
-    let counting = Ws::on_upgrade(|_| Ok(())).on_message(|ws, message| {
+    let counting = Ws::new().on_message(|ws, (), message| {
         let text = String::from_utf8_lossy(message.as_bytes()).into_owned();
         let (what, channel) = text.split_at(1);
         let changed = match what {
@@ -503,11 +500,11 @@ fn the_number_of_subscribers_is_right_at_once() {
 /// A user of the name `*` must not get what is meant for others.
 #[test]
 fn a_name_of_a_user_is_literal_whatever_it_contains() {
-    let inbox =
-        Ws::on_upgrade(|request| Ok(request.query("user").unwrap().to_owned())).on_open(|ws| {
-            let (user, mut session) = ws.split();
-            session.subscribe(&format!("user.{user}"));
-        });
+    let inbox = Ws::from_request(|request| Ok(request.query("user").unwrap().to_owned())).on_open(
+        |ws, user| {
+            ws.subscribe(&format!("user.{user}"));
+        },
+    );
     let (address, running) = start(Server::new(served::app().ws("/", inbox)).shards(2));
     let mut mallory = Client::connect(address, "/?user=*");
     let mut bob = Client::connect(address, "/?user=bob");
@@ -557,11 +554,11 @@ fn publications_of_one_callback_leave_when_it_returns() {
     let watched = Arc::new(Mutex::new(None::<std::net::TcpStream>));
     let (to_watch, before_return) = (Arc::clone(&watched), Arc::new(Mutex::new(Vec::new())));
     let noted = Arc::clone(&before_return);
-    let room = Ws::on_upgrade(|_| Ok(()))
-        .on_open(|ws| {
+    let room = Ws::new()
+        .on_open(|ws, ()| {
             ws.subscribe("room");
         })
-        .on_message(move |ws, _| {
+        .on_message(move |ws, (), _| {
             for n in 0..5 {
                 ws.publish_to_others("room", format!("message {n}"));
             }
@@ -593,7 +590,7 @@ fn publications_of_one_callback_leave_when_it_returns() {
 fn nothing_is_said_to_reach_a_connection_that_was_aborted() {
     let result = Arc::new(Mutex::new(None));
     let recorded = Arc::clone(&result);
-    let aborting = Ws::on_upgrade(|_| Ok(())).on_message(move |ws, _| {
+    let aborting = Ws::new().on_message(move |ws, (), _| {
         ws.abort();
         let me = Filter::new().include([ws.handle()]);
         let delivery = ws.broadcast_to(&me, "too late").total().unwrap();
@@ -613,13 +610,12 @@ fn a_hub_closes_the_sessions_that_a_filter_selects() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
         let handles = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&handles);
-        let room = Ws::on_upgrade(|request| Ok(request.query("room").unwrap_or("").to_owned()))
-            .on_open(move |ws| {
-                let (room, mut session) = ws.split();
-                session.subscribe(room);
-                noted.lock().unwrap().push(session.handle());
+        let room = Ws::from_request(|request| Ok(request.query("room").unwrap_or("").to_owned()))
+            .on_open(move |ws, room| {
+                ws.subscribe(room);
+                noted.lock().unwrap().push(ws.handle());
             })
-            .on_message(|ws, message| ws.send(message));
+            .on_message(|ws, _, message| ws.send(message));
         let server = Server::new(served::app().ws("/ws", room)).io(io).shards(2);
         let (address, running) = start(server);
         let join = |room: &str| Client::connect(address, &format!("/ws?room={room}"));

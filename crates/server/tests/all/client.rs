@@ -18,18 +18,18 @@ use crate::support::{TIMEOUT, read_head};
 
 /// Echoes at /echo; with subprotocols, refusals and Close frames of its own at other paths.
 fn server() -> Server {
-    let echo = || Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = || Ws::new().on_message(|ws, (), message| ws.send(message));
     let app = App::new()
         .ws("/echo", echo())
-        .ws("/chat", WsRoute::new(echo()).subprotocols(["v2", "v1"]))
-        .ws("/bye", Ws::new().on_message(|ws, _| ws.close(4001, "enough")))
+        .ws("/chat", echo().subprotocols(["v2", "v1"]))
+        .ws("/bye", Ws::new().on_message(|ws, (), _| ws.close(CloseCode::new(4001), "enough")))
         .ws(
             "/private",
-            Ws::on_upgrade(|request| match request.header("authorization") {
+            Ws::from_request(|request| match request.header("authorization") {
                 Some("Bearer 42") => Ok(()),
                 _ => Err(Reject::unauthorized().with_reason("a token is missing")),
             })
-            .on_message(|ws, message| ws.send(message)),
+            .on_message(|ws, _, message| ws.send(message)),
         );
     Server::new(app).limits(Limits::default().max_backlog(64 << 20))
 }

@@ -21,7 +21,7 @@ use crate::support::served::{start, stop};
 use crate::support::{TIMEOUT, read_head};
 
 fn serve() -> (String, Running) {
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let server = Server::new(App::new().ws("/", echo))
         .compression(Deflate::new(DeflateMode::Window { bits: 11 }))
         .limits(Limits::default().max_backlog(64 << 20));

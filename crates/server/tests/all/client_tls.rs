@@ -40,7 +40,7 @@ impl Files {
     }
 
     fn serve_with(&self, change: impl FnOnce(Tls) -> Tls) -> (SocketAddr, Running) {
-        let echo = Ws::new().on_message(|ws, message| ws.send(message));
+        let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
         let tls = change(Tls::from_files(self.chain(), self.0.join("it.key")));
         start(Server::new(App::new().ws("/", echo)).tls(tls))
     }

@@ -24,25 +24,24 @@ fn server(redis: &Redis) -> Server {
 
 /// One with a user of its own at Redis.
 fn server_as(redis: &Redis, user: &str) -> Server {
-    let chat = Ws::on_upgrade(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
-        .on_open(|ws| {
+    let chat = Ws::from_request(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
+        .on_open(|ws, name| {
             let asked = {
-                let (name, mut session) = ws.split();
                 let own = format!("user.{name}");
-                assert!(session.subscribe_as("chat.a", name, None).joined);
-                session.subscribe(&own);
-                session.subscribe("news");
-                session.hub().cluster().unwrap().presence("chat.a", 100).unwrap()
+                assert!(ws.subscribe_as("chat.a", name, None).joined);
+                ws.subscribe(&own);
+                ws.subscribe("news");
+                ws.hub().cluster().unwrap().presence("chat.a", 100).unwrap()
             };
-            let _ = ws.offload(
+            ws.offload(
                 move || asked.wait(),
-                |ws, here| {
-                    let _ = ws.send(format!("{} here", here.unwrap().total));
+                |ws, _, here| {
+                    ws.send(format!("{} here", here.unwrap().total));
                 },
             );
         })
-        .on_refresh(|ws, data| {
-            let _ = ws.send(format!("refreshed {}", String::from_utf8_lossy(data)));
+        .on_refresh(|ws, _, data| {
+            ws.send(format!("refreshed {}", String::from_utf8_lossy(data)));
         });
     let stream = |request: &Request<'_>| {
         Ok(EventStream::new("chat.a").info(request.query("name").unwrap_or_default()))

@@ -69,20 +69,13 @@ fn negotiation_forms_end_to_end() {
     let window = |bits| Compression::Window { bits };
     let server = Server::new(
         served::app()
-            .ws("/off", Ws::new().on_message(|ws, message| ws.send(message)))
+            .ws("/off", Ws::new().on_message(|ws, (), message| ws.send(message)))
             .ws(
                 "/shared",
-                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m)))
-                    .compression(Compression::Shared),
+                Ws::new().on_message(|ws, (), m| ws.send(m)).compression(Compression::Shared),
             )
-            .ws(
-                "/w10",
-                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m))).compression(window(10)),
-            )
-            .ws(
-                "/w15",
-                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m))).compression(window(15)),
-            ),
+            .ws("/w10", Ws::new().on_message(|ws, (), m| ws.send(m)).compression(window(10)))
+            .ws("/w15", Ws::new().on_message(|ws, (), m| ws.send(m)).compression(window(15))),
     );
     let (address, running) = start(server.shards(1));
     let both = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
@@ -143,8 +136,8 @@ fn negotiation_forms_end_to_end() {
 
 #[test]
 fn a_malformed_offer_is_400() {
-    let echo = WsRoute::new(Ws::new().on_message(|ws, message| ws.send(message)))
-        .compression(Compression::Shared);
+    let echo =
+        Ws::new().on_message(|ws, (), message| ws.send(message)).compression(Compression::Shared);
     let (address, running) = start(Server::new(served::app().ws("/", echo)).shards(1));
     for offer in
         ["permessage-deflate;", "permessage-deflate; =9", ",;", "permessage-deflate; a=\"b"]
@@ -157,11 +150,11 @@ fn a_malformed_offer_is_400() {
 
 /// The first byte of a message says what becomes of it; the second and third are its author's
 /// number.
-fn act(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+fn act(ws: &mut Socket<'_>, (): &mut (), message: Message<'_>) {
     let bytes = message.as_bytes();
     let text = matches!(message, Message::Text(_));
-    let send = |ws: &mut Socket<'_, ()>, bytes: &[u8]| {
-        let _ = match text {
+    let send = |ws: &mut Socket<'_>, bytes: &[u8]| {
+        match text {
             true => ws.send(std::str::from_utf8(bytes).unwrap()),
             false => ws.send(bytes),
         };
@@ -176,7 +169,7 @@ fn act(ws: &mut Socket<'_, ()>, message: Message<'_>) {
         Some(b's') => {
             send(ws, &bytes[..bytes.len() - 1]);
             send(ws, &bytes[1..]);
-            let _ = ws.send(bytes);
+            ws.send(bytes);
         }
         Some(b'm') => {
             let mut modified = bytes.to_vec();
@@ -193,7 +186,7 @@ fn act(ws: &mut Socket<'_, ()>, message: Message<'_>) {
             let frame = Frame::from(message);
             ws.publish_to_others("all", &frame);
             send(ws, bytes);
-            let _ = ws.send(&frame);
+            ws.send(&frame);
         }
         Some(b'P') => drop(ws.publish_to_others("all", Frame::from(message).incompressible())),
         Some(b'b') => drop(ws.broadcast(message)),
@@ -233,14 +226,12 @@ fn author(payload: &[u8]) -> usize {
 
 fn mixed(compression: impl Fn(Compression) -> Deflate) -> (SocketAddr, Running) {
     let member = |chosen: Compression| {
-        WsRoute::new(
-            Ws::on_upgrade(|_| Ok(()))
-                .on_open(|ws| {
-                    ws.subscribe("all");
-                })
-                .on_message(act),
-        )
-        .compression(compression(chosen))
+        Ws::new()
+            .on_open(|ws, ()| {
+                ws.subscribe("all");
+            })
+            .on_message(act)
+            .compression(compression(chosen))
     };
     let limits = Limits::default().max_backlog(256 << 20).max_message_size(8 << 20);
     start(
@@ -368,12 +359,11 @@ fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
         served::app()
             .ws(
                 "/shared",
-                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m)))
-                    .compression(Compression::Shared),
+                Ws::new().on_message(|ws, (), m| ws.send(m)).compression(Compression::Shared),
             )
             .ws(
                 "/w15",
-                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m))).compression(
+                Ws::new().on_message(|ws, (), m| ws.send(m)).compression(
                     Deflate::from(Compression::Window { bits: 15 })
                         .server_no_context_takeover(Some(true)),
                 ),
@@ -413,8 +403,8 @@ fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
 
 #[test]
 fn a_message_that_would_be_sent_in_fragments_is_sent_on_as_it_came() {
-    let echo = Ws::new().on_message(|ws, m| ws.send(m));
-    let app = served::app().ws("/", WsRoute::new(echo).compression(Compression::Shared));
+    let echo = Ws::new().on_message(|ws, (), m| ws.send(m));
+    let app = served::app().ws("/", echo.compression(Compression::Shared));
     let (address, running) = start(Server::new(app).shards(1));
     let large = Dice(7).prose(3 << 20);
     let mut peer = Peer::connect(address, "/", DEFLATE);
@@ -429,15 +419,13 @@ fn a_message_that_would_be_sent_in_fragments_is_sent_on_as_it_came() {
 
 /// A member of "feed" that does not read yet.
 fn slow(rules: Backpressure, compression: Deflate, offer: &str) -> (Running, Peer) {
-    let member = WsRoute::new(
-        Ws::on_upgrade(|_| Ok(()))
-            .on_open(|ws| {
-                ws.subscribe("feed");
-            })
-            .on_message(|ws, message| ws.send(message)),
-    )
-    .compression(compression)
-    .backpressure(rules);
+    let member = Ws::new()
+        .on_open(|ws, ()| {
+            ws.subscribe("feed");
+        })
+        .on_message(|ws, (), message| ws.send(message))
+        .compression(compression)
+        .backpressure(rules);
     let (address, running) = start(Server::new(served::app().ws("/", member)).shards(1));
     let peer = Peer::over(dial_narrow(address), "/", offer);
     assert!(peer.terms.is_some_and(|terms| terms.server_context));
@@ -562,7 +550,7 @@ fn a_close_behind_what_waits_comes_after_all_of_it() {
 #[test]
 fn broken_streams_and_misplaced_bits_are_refused() {
     let echo = |compression: Compression| {
-        WsRoute::new(Ws::new().on_message(|ws, message| ws.send(message))).compression(compression)
+        Ws::new().on_message(|ws, (), message| ws.send(message)).compression(compression)
     };
     let server = Server::new(
         served::app()
@@ -624,10 +612,9 @@ fn broken_streams_and_misplaced_bits_are_refused() {
 
 #[test]
 fn a_compressed_message_in_ten_thousand_fragments_with_pings_between() {
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
-    let server = Server::new(
-        served::app().ws("/", WsRoute::new(echo).compression(Compression::Window { bits: 12 })),
-    );
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
+    let server =
+        Server::new(served::app().ws("/", echo.compression(Compression::Window { bits: 12 })));
     let (address, running) = start(server.shards(1));
     let mut peer = Peer::connect(address, "/", DEFLATE);
     let mut dice = Dice(9);

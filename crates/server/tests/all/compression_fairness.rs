@@ -19,13 +19,13 @@ fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
     let count = Arc::clone(&handled);
     let ((entered, is_held), (release, released)) = (mpsc::channel(), mpsc::channel());
     let released = Mutex::new(released);
-    let ws = Ws::new().on_message(move |ws, message| match message.as_bytes() {
+    let ws = Ws::new().on_message(move |ws, (), message| match message.as_bytes() {
         b"hold" => {
             entered.send(()).unwrap();
             released.lock().unwrap().recv().unwrap();
         }
         b"how many" => {
-            let _ = ws.send(count.load(Ordering::Relaxed).to_string());
+            ws.send(count.load(Ordering::Relaxed).to_string());
         }
         _ => {
             count.fetch_add(1, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crate::support::{Client, Got, eventually, exchange};
 
 fn app(hub: &Hub) -> App {
     let publisher = hub.clone();
-    let news = Ws::new().on_open(|ws| {
+    let news = Ws::new().on_open(|ws, ()| {
         ws.subscribe("news");
     });
     App::new().ws("/", news).post("/news", move |request| {

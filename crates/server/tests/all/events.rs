@@ -13,15 +13,9 @@ use crate::support::{Client, Got, counts_of, dial, eventually, exchange};
 
 /// Channels at `/sse/{channel}` and `/ws/{channel}`.
 fn channels() -> Server {
-    let member = Ws::on_upgrade(|request| Ok(request.param("channel").unwrap().to_owned()))
-        .on_open(|ws| {
-            let channel = ws.data().clone();
-            ws.subscribe_pattern(&channel).unwrap();
-        })
-        .on_message(|ws, message| {
-            let channel = ws.data().clone();
-            ws.publish_to_others(&channel, message);
-        });
+    let member = Ws::from_request(|request| Ok(request.param("channel").unwrap().to_owned()))
+        .on_open(|ws, channel| ws.subscribe_pattern(channel).unwrap())
+        .on_message(|ws, channel, message| ws.publish_to_others(channel, message));
     Server::new(served::app().ws("/ws/{channel}", member).sse("/sse/{channel}", |request| {
         match request.param("channel") {
             Some("secret") => Err(Reject::forbidden().with_reason("not for everyone")),

@@ -29,7 +29,7 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
     let bound = Server::new(
         App::new()
             .get("/hello", |_: &Request<'_>| "hello")
-            .ws("/talk/{to}", Ws::new().on_message(|ws, message| ws.send(message)))
+            .ws("/talk/{to}", Ws::new().on_message(|ws, (), message| ws.send(message)))
             .dir("/", public.as_path())
             .dir("/again", Files::new(&public).without_index()),
     )
@@ -89,7 +89,7 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
 
 /// The status of the refusal of a wrong upgrade: 400 or 426.
 fn refused_without_a_directory(version: &str, lines: &str) -> String {
-    let app = App::new().ws("/talk/{to}", Ws::new().on_message(|ws, message| ws.send(message)));
+    let app = App::new().ws("/talk/{to}", Ws::new().on_message(|ws, (), message| ws.send(message)));
     let bound = Server::new(app).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();

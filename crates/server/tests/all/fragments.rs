@@ -23,13 +23,13 @@ fn limits() -> Limits {
 /// Joins "feed", and does what a message of text says: `send LEN`, `frame LEN`, `close`, `panic`;
 /// others are echoed.
 fn member() -> Ws {
-    Ws::on_upgrade(|_| Ok(()))
-        .on_open(|ws| {
+    Ws::new()
+        .on_open(|ws, ()| {
             ws.subscribe("feed");
         })
-        .on_message(|ws, message| {
+        .on_message(|ws, (), message| {
             let Message::Text(text) = message else {
-                let _ = ws.send(message);
+                ws.send(message);
                 return;
             };
             for line in text.split(';') {
@@ -40,7 +40,7 @@ fn member() -> Ws {
                     "frame" => drop(ws.send(Frame::binary(bytes()))),
                     "publish" => drop(ws.publish_to_others("feed", bytes())),
                     "say" => drop(ws.send(argument)),
-                    "close" => ws.close(4000, "as asked"),
+                    "close" => ws.close(CloseCode::new(4000), "as asked"),
                     "panic" => panic!("as asked"),
                     other => panic!("{other}"),
                 }

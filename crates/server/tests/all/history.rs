@@ -22,16 +22,15 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// `/ws?since=` joins `chat.a`, and says where and whether it continues.
 fn chat() -> Ws<Option<Position>> {
-    Ws::on_upgrade(|request| Ok(request.query("since").and_then(|since| since.parse().ok())))
-        .on_open(|ws| {
-            let since = *ws.data();
+    Ws::from_request(|request| Ok(request.query("since").and_then(|since| since.parse().ok())))
+        .on_open(|ws, since| {
             ws.send_offsets(true);
-            let recovery = ws.subscribe_since("chat.a", since);
+            let recovery = ws.subscribe_since("chat.a", *since);
             let position = recovery.position.expect("it has a history");
-            let _ = ws.send(format!("{position} {}", recovery.recovered));
-            let _ = ws.send_missed(&recovery);
+            ws.send(format!("{position} {}", recovery.recovered));
+            ws.send_missed(&recovery);
         })
-        .on_message(|ws, message| {
+        .on_message(|ws, _, message| {
             ws.publish_to_others("chat.a", message);
         })
 }
@@ -116,10 +115,10 @@ fn a_client_that_comes_back_gets_what_it_missed_on_every_backend() {
 #[test]
 fn a_new_client_begins_with_the_last_publications_and_misses_none_that_follow() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
-        let last = Ws::new().on_open(|ws| {
+        let last = Ws::new().on_open(|ws, ()| {
             let recovery = ws.subscribe_since("chat.a", Since::Last(3));
-            let _ = ws.send(format!("{} {}", recovery.missed.len(), recovery.recovered));
-            let _ = ws.send_missed(&recovery);
+            ws.send(format!("{} {}", recovery.missed.len(), recovery.recovered));
+            ws.send_missed(&recovery);
         });
         let app =
             served::app().ws("/ws", last).sse("/sse", |_| Ok(EventStream::new("chat.a").last(3)));

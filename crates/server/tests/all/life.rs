@@ -16,7 +16,7 @@ use crate::support::{Client, Got, dial, eventually};
 const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
 
 fn echo() -> App {
-    App::new().ws("/", Ws::new().on_message(|ws, message| ws.send(message)))
+    App::new().ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)))
 }
 
 fn assert_ended(address: SocketAddr, client: &mut Client) {
@@ -88,11 +88,11 @@ fn a_drain_can_be_awaited() {
 
 /// A server whose `GET /` answers `name`, with sessions and event streams.
 fn named(name: &'static str, io: IoBackend) -> Server {
-    let later = Ws::on_upgrade_blocking(|_| Ok(Accept::new(())));
+    let later = Ws::from_request_blocking(|_| Ok(()));
     let app = App::new()
         .get("/", move |_| name)
-        .ws("/ws", Ws::new().on_message(|ws, message| ws.send(message)))
-        .ws("/later", later.on_message(|ws, message| ws.send(message)))
+        .ws("/ws", Ws::new().on_message(|ws, (), message| ws.send(message)))
+        .ws("/later", later.on_message(|ws, (), message| ws.send(message)))
         .sse("/events", |_| Ok("news"));
     Server::new(app).io(io).shards(2).reuse_port(true)
 }

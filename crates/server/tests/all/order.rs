@@ -18,18 +18,18 @@ fn texts(client: &mut LocalClient) -> Vec<String> {
 /// A server whose sessions join "room" and then do what `on_message` does.
 fn room<F>(on_message: F) -> LocalServer
 where
-    F: Fn(&mut Socket<'_, ()>, &str) + Send + Sync + 'static,
+    F: Fn(&mut Socket<'_>, &str) + Send + Sync + 'static,
 {
     let ws = Ws::new()
-        .on_open(|ws| {
+        .on_open(|ws, ()| {
             ws.subscribe("room");
         })
-        .on_message(move |ws, message| {
+        .on_message(move |ws, (), message| {
             let Message::Text(text) = message else { return };
             on_message(ws, text);
         })
-        .on_drained(|ws| {
-            let _ = ws.send("drained");
+        .on_drained(|ws, ()| {
+            ws.send("drained");
         });
     let mut limits = Limits::default();
     limits.max_backlog = 1000;
@@ -41,32 +41,32 @@ fn a_message_arrives_after_what_its_session_has_published_before() {
     let server = room(|ws, text| match text {
         "text" => {
             drop(ws.publish("room", "a"));
-            let _ = ws.send("1");
-            let _ = ws.send(Frame::text("2"));
+            ws.send("1");
+            ws.send(Frame::text("2"));
             drop(ws.publish("room", "b"));
-            let _ = ws.send(Incompressible("3"));
+            ws.send(Incompressible("3"));
         }
         "broadcast" => {
             drop(ws.broadcast_to(&Filter::new(), "a"));
-            let _ = ws.send("1");
+            ws.send("1");
         }
         "close" => {
             drop(ws.publish("room", "a"));
-            let _ = ws.send("1");
-            ws.close(4000, "done");
+            ws.send("1");
+            ws.close(CloseCode::new(4000), "done");
             assert_eq!(ws.send("2"), Sent::Closed);
             assert!(!ws.subscribe("other"));
         }
         "others" => {
             drop(ws.publish_to_others("room", "a"));
-            let _ = ws.send("1");
+            ws.send("1");
         }
         "elsewhere" => {
             drop(ws.publish("another", "a"));
-            let _ = ws.send("1");
+            ws.send("1");
         }
         again => {
-            let _ = ws.send(again);
+            ws.send(again);
         }
     });
     for (what, expected) in [
@@ -130,7 +130,7 @@ fn a_member_gets_what_is_published_from_its_join_on() {
         "join" => {
             drop(ws.publish("chat", "mine"));
             ws.subscribe("chat");
-            let _ = ws.send("snapshot");
+            ws.send("snapshot");
         }
         "pattern" => {
             drop(ws.publish("chat", "mine"));
@@ -168,7 +168,7 @@ fn a_member_gets_what_is_published_from_its_join_on() {
 fn a_timer_of_the_event_loop_sends_behind_what_it_has_published() {
     #[derive(Default)]
     struct Members(Vec<Handle>);
-    let ws = Ws::new().on_open(|ws| {
+    let ws = Ws::new().on_open(|ws, ()| {
         ws.subscribe("room");
         let member = ws.handle();
         ws.shard_state::<Members>().0.push(member);
@@ -192,12 +192,12 @@ fn a_timer_of_the_event_loop_sends_behind_what_it_has_published() {
 
 /// Echoes by publications and messages, on two event loops.
 fn busy() -> TestServer {
-    let ws = Ws::new().on_message(|ws, message| {
+    let ws = Ws::new().on_message(|ws, (), message| {
         let Message::Text(text) = message else { return };
         match text.split_once(' ') {
             Some(("publish,send", n)) => {
                 drop(ws.publish("room", format!("published {n}")));
-                let _ = ws.send(format!("sent {n}"));
+                ws.send(format!("sent {n}"));
             }
             Some(("publish,join", n)) => {
                 drop(ws.publish("room", format!("mine {n}")));

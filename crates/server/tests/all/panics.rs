@@ -121,11 +121,11 @@ fn a_future_that_panics_when_its_session_has_ended_is_reported() {
         burst();
     });
     let accepted = Ws::new()
-        .on_message_async(runtime.handle().clone(), 8, |session, _| async move {
+        .on_message_async(runtime.handle().clone(), |session, _| async move {
             session.closed().await;
             burst();
         })
-        .finish_after_close();
+        .async_options(AsyncOptions::new().credits(8).finish_after_close());
     for (path, app) in [
         ("/cleanup", served::app().ws("/cleanup", cleanup)),
         ("/dropped", served::app().ws("/dropped", dropped)),
@@ -141,9 +141,11 @@ fn a_future_that_panics_when_its_session_has_ended_is_reported() {
 #[test]
 fn a_future_that_panics_is_reported_with_its_route() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let each = Ws::new().on_message_async(runtime.handle().clone(), 8, |_, _| async {
-        burst();
-    });
+    let each = Ws::new()
+        .on_message_async(runtime.handle().clone(), |_, _| async {
+            burst();
+        })
+        .async_options(AsyncOptions::new().credits(8));
     let whole = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
         let _ = socket.next().await;
         burst();
@@ -164,8 +166,8 @@ fn a_future_that_panics_is_reported_with_its_route() {
 
 #[test]
 fn a_job_that_panics_when_its_session_has_ended_is_reported() {
-    let saves = Ws::new().on_close(|ws, _| {
-        ws.offload(|| -> () { panic!("as the test wants") }, |_, ()| ()).unwrap();
+    let saves = Ws::new().on_close(|ws, (), _| {
+        ws.offload(|| -> () { panic!("as the test wants") }, |_, (), ()| ());
     });
     let heard = Heard::default();
     let server = start(heard.listen(Server::new(served::app().ws("/saves", saves))));

@@ -32,31 +32,28 @@ fn room_of(request: &Request<'_>) -> Result<String, Reject> {
 /// A room that sends its members their number, and echoes.
 fn counted(ws: Ws<String>) -> Ws<String> {
     ws.place_by(|room| room)
-        .on_open(|ws| {
+        .on_open(|ws, room| {
             let member = ws.handle();
-            let (room, mut session) = ws.split();
-            let members = session.shard_state::<Rooms>().0.entry(room.clone()).or_default();
+            let members = ws.shard_state::<Rooms>().0.entry(room.clone()).or_default();
             members.push(member);
             let text = members.len().to_string();
-            let _ = session.send(text);
+            ws.send(text);
         })
-        .on_close(|ws, _| {
+        .on_close(|ws, room, _| {
             let member = ws.handle();
-            let (room, mut session) = ws.split();
-            let members = session.shard_state::<Rooms>().0.get_mut(room);
+            let members = ws.shard_state::<Rooms>().0.get_mut(room);
             members.expect("its own room").retain(|other| *other != member);
         })
-        .on_message(|ws, message| ws.send(message))
+        .on_message(|ws, _, message| ws.send(message))
 }
 
 fn app() -> App {
     App::new()
-        .ws("/now/{room}", counted(Ws::on_upgrade(room_of)))
+        .ws("/now/{room}", counted(Ws::from_request(room_of)))
         .ws(
             "/blocking/{room}",
-            counted(Ws::on_upgrade_blocking(|request| {
-                Ok(Accept::new(room_of(request)?).header("X-Room", "yours")?)
-            })),
+            counted(Ws::from_request_blocking(room_of))
+                .on_accept(|_, headers| headers.add("X-Room", "yours")),
         )
         .get("/", |_| "page")
         .get("/large", |_| "0123456789".repeat(30_000))
@@ -224,22 +221,24 @@ impl Handler for Room {
         room_of(request)
     }
 
-    fn on_open(&self, ws: &mut Socket<'_, String>) {
-        let (room, mut session) = ws.split();
-        let count = session.shard_state::<HashMap<String, u32>>().entry(room.clone()).or_default();
-        *count += 1;
-        let text = count.to_string();
-        let _ = session.send(text);
+    fn on_event(&self, ws: &mut Socket<'_, String>, room: &mut String, event: SessionEvent<'_>) {
+        if let SessionEvent::Open = event {
+            let counts = ws.shard_state::<HashMap<String, u32>>();
+            let count = counts.entry(room.clone()).or_default();
+            *count += 1;
+            let text = count.to_string();
+            ws.send(text);
+        }
     }
 
-    fn on_message(&self, ws: &mut Socket<'_, String>, message: Message<'_>) {
-        let _ = ws.send(message);
+    fn on_message(&self, ws: &mut Socket<'_, String>, _: &mut String, message: Message<'_>) {
+        ws.send(message);
     }
 }
 
 #[test]
 fn sessions_of_a_handler_type_are_placed_by_their_route() {
-    let route = || WsRoute::placed_by(Room, |room: &String| room).max_message_size(100);
+    let route = || Ws::handler(Room).place_by(|room| room).max_message_size(100);
     let (address, running) =
         start(Server::new(App::new().ws("/handler/{room}", route())).shards(3));
     visit(address, "/handler/", "a type");
@@ -247,7 +246,7 @@ fn sessions_of_a_handler_type_are_placed_by_their_route() {
     stop(running);
     let threads = Server::new(App::new().ws("/{room}", route())).io(IoBackend::Threads);
     let error = threads.check().unwrap_err().to_string();
-    assert!(error.contains("WsRoute::placed_by is used"), "{error}");
+    assert!(error.contains("Ws::place_by is used"), "{error}");
 }
 
 #[test]
@@ -274,9 +273,9 @@ fn each_event_loop_calls_its_timers_with_its_own_state() {
     for io in BACKENDS {
         let panics = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&panics);
-        let member = Ws::on_upgrade(|request| Ok(request.query("n").unwrap_or("").to_owned()))
+        let member = Ws::from_request(|request| Ok(request.query("n").unwrap_or("").to_owned()))
             .place_by(|n| n)
-            .on_open(|ws| {
+            .on_open(|ws, _| {
                 let member = ws.handle();
                 ws.subscribe("tens");
                 let beat = ws.shard_state::<Beat>();
@@ -331,22 +330,22 @@ fn each_event_loop_calls_its_timers_with_its_own_state() {
 fn futures_decide_on_upgrades_and_serve_sessions_that_are_placed() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let handle = runtime.handle().clone();
-    let decided = Ws::on_upgrade_async(handle.clone(), |request| async move {
+    let decided = Ws::from_request_async(handle.clone(), |request| async move {
         tokio::task::yield_now().await;
         let request = request.as_request();
-        Ok(Accept::new(room_of(&request)?))
+        room_of(&request)
     });
-    let served = Ws::on_upgrade(room_of)
+    let served = Ws::from_request(room_of)
         .place_by(|room| room)
-        .on_open(|ws| {
-            let (room, mut session) = ws.split();
-            let members = session.shard_state::<HashMap<String, u32>>();
+        .on_open(|ws, room| {
+            let members = ws.shard_state::<HashMap<String, u32>>();
             let count = members.entry(room.clone()).or_default();
             *count += 1;
             let text = count.to_string();
-            let _ = session.send(text);
+            ws.send(text);
         })
-        .on_message_async(handle, 4, |session, message| async move { session.send(message).await });
+        .on_message_async(handle, |session, message| async move { session.send(message).await })
+        .async_options(AsyncOptions::new().credits(4));
     let app = App::new().ws("/decided/{room}", counted(decided)).ws("/served/{room}", served);
     let (address, running) = start(Server::new(app).shards(3));
     for path in ["/decided/", "/served/"] {
@@ -358,9 +357,9 @@ fn futures_decide_on_upgrades_and_serve_sessions_that_are_placed() {
 
 #[test]
 fn with_a_thread_for_each_connection_there_is_no_place_to_choose() {
-    let app = || App::new().ws("/{room}", counted(Ws::on_upgrade(room_of)));
+    let app = || App::new().ws("/{room}", counted(Ws::from_request(room_of)));
     let error = Server::new(app()).io(IoBackend::Threads).check().unwrap_err().to_string();
-    assert!(error.contains("Ws::place_by or") && error.contains("take io auto"), "{error}");
+    assert!(error.contains("Ws::place_by is used") && error.contains("take io auto"), "{error}");
     let ticking = Server::new(App::new()).every_on_shard(TIMEOUT, |(): &mut (), _| {});
     let error = ticking.io(IoBackend::Threads).check().unwrap_err().to_string();
     assert!(error.contains("every_on_shard is used"), "{error}");

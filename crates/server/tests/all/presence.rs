@@ -19,14 +19,13 @@ use crate::support::{Client, Got, TIMEOUT, dial, eventually};
 
 /// `/ws?name=` joins `chat.a`; a message may panic, be published, or leave.
 fn app() -> App {
-    let chat = Ws::on_upgrade(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
-        .on_open(|ws| {
-            let (name, mut session) = ws.split();
-            let joined = session.subscribe_as("chat.a", name, None).joined;
-            assert!(joined && !session.subscribe_as("chat.a", "another", None).joined);
-            session.subscribe("other");
+    let chat = Ws::from_request(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
+        .on_open(|ws, name| {
+            let joined = ws.subscribe_as("chat.a", name, None).joined;
+            assert!(joined && !ws.subscribe_as("chat.a", "another", None).joined);
+            ws.subscribe("other");
         })
-        .on_message(|ws, message| match message {
+        .on_message(|ws, _, message| match message {
             Message::Text("panic") => panic!("as it was asked to"),
             Message::Text("leave") => assert!(ws.unsubscribe("chat.a")),
             message => drop(ws.publish("chat.a", message)),
@@ -227,7 +226,7 @@ fn a_channel_of_many_members_gets_no_joins_and_learns_when_it_gets_them_again() 
 fn a_client_learns_that_joins_are_not_announced_though_its_event_loop_is_far_behind() {
     let gone = Arc::new(OnceLock::<Handle>::new());
     let to = Arc::clone(&gone);
-    let chat = Ws::new().on_open(move |ws| {
+    let chat = Ws::new().on_open(move |ws, ()| {
         let hub = ws.hub();
         // To one that has left, until there is no room for any command.
         while to.get().is_some_and(|to| hub.send(*to, "x").is_ok()) {}
@@ -298,13 +297,13 @@ fn a_switch_that_is_out_of_date_when_it_would_be_sent_is_not() {
     };
     let presence = Presence::new().join_leave_with(|_| None).max_announced(4).switch_with(switch);
     let chat = Ws::new()
-        .on_open(|ws| {
-            let _ = ws.send(format!("{:?}", std::thread::current().id()));
+        .on_open(|ws, ()| {
+            ws.send(format!("{:?}", std::thread::current().id()));
         })
-        .on_message(|ws, message| match message {
+        .on_message(|ws, (), message| match message {
             Message::Text("join") => {
                 ws.subscribe("chat.a");
-                let _ = ws.send("joined");
+                ws.send("joined");
             }
             message => drop(ws.publish("chat.a", message)),
         });

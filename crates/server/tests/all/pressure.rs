@@ -25,11 +25,11 @@ fn stop(running: Running) {
 #[test]
 fn frames_larger_than_the_backlog_reach_a_member_that_reads() {
     for shards in [1, 2] {
-        let room = Ws::on_upgrade(|_| Ok(()))
-            .on_open(|ws| {
+        let room = Ws::new()
+            .on_open(|ws, ()| {
                 ws.subscribe("room");
             })
-            .on_message(|ws, message| {
+            .on_message(|ws, (), message| {
                 ws.publish_to_others("room", message);
             });
         let (address, running) = start(Server::new(App::new().ws("/", room)).shards(shards));
@@ -56,7 +56,7 @@ fn frames_larger_than_the_backlog_reach_a_member_that_reads() {
 #[test]
 fn a_handler_that_answers_far_more_than_it_gets_loses_nothing() {
     let limits = Limits::default().max_backlog(64 << 10);
-    let amplify = Ws::new().on_message(|ws, message| {
+    let amplify = Ws::new().on_message(|ws, (), message| {
         let answer = message.as_bytes().repeat(5000);
         ws.send(answer)
     });
@@ -102,11 +102,11 @@ fn pipelined_requests_are_all_answered_in_order() {
 /// One packet of tiny messages to many members must not become gigabytes.
 #[test]
 fn a_packet_of_tiny_publications_is_spread_over_turns() {
-    let room = Ws::on_upgrade(|_| Ok(()))
-        .on_open(|ws| {
+    let room = Ws::new()
+        .on_open(|ws, ()| {
             ws.subscribe("room");
         })
-        .on_message(|ws, message| {
+        .on_message(|ws, (), message| {
             ws.publish_to_others("room", message);
         });
     let (address, running) = start(Server::new(App::new().ws("/", room)).shards(1));
@@ -129,7 +129,7 @@ fn a_packet_of_tiny_publications_is_spread_over_turns() {
 #[test]
 fn a_session_over_its_message_rate_is_closed_with_1008() {
     let limits = Limits::default().max_messages_per_second(10);
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
     let mut packet = Vec::new();
@@ -149,7 +149,7 @@ fn a_session_over_its_message_rate_is_closed_with_1008() {
 #[test]
 fn a_session_ends_with_its_lifetime() {
     let limits = Limits::default().max_lifetime(Duration::from_secs(1));
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
     assert!(matches!(client.next(), Got::Close(1001, _)));
@@ -170,7 +170,7 @@ fn a_panic_before_the_session_is_answered_with_500() {
 fn a_callback_that_sends_without_end_is_stopped() {
     let (sent, count) = mpsc::channel();
     let sent = Mutex::new(sent);
-    let flood = Ws::new().on_message(move |ws, message| {
+    let flood = Ws::new().on_message(move |ws, (), message| {
         let mut bytes = 0;
         while matches!(ws.send(message), Sent::Accepted | Sent::Queued) {
             bytes += message.as_bytes().len();
@@ -195,8 +195,8 @@ fn new_clients_are_served_while_others_fill_the_memory_again_and_again() {
     /// Connections of each of two threads.
     const ATTACKERS: usize = 12;
     let limits = Limits::default().max_memory(4 << 20).max_message_size(1 << 20);
-    let echo = Ws::new().on_message(|ws, message| {
-        let _ = ws.send(message);
+    let echo = Ws::new().on_message(|ws, (), message| {
+        ws.send(message);
     });
     let app = App::new().ws("/", echo).get("/page", |_| "a page");
     let (address, running) = start(Server::new(app).limits(limits).shards(2));

@@ -15,13 +15,9 @@ const CLAIM: &str = "X-Forwarded-For: 192.0.2.66, 198.51.100.7\r\n";
 
 fn app() -> App {
     let client = |request: &Request<'_>| request.client().map(|client| client.to_string());
-    let greet = |ws: &mut Socket<'_, String>| {
-        let _ = ws.send(ws.data().clone());
-    };
-    let now = Ws::on_upgrade(move |request| Ok(client(request).unwrap_or_default()));
-    let later = Ws::on_upgrade_blocking(move |request| {
-        Ok(Accept::new(client(request).unwrap_or_default()))
-    });
+    let greet = |ws: &mut Socket<'_, String>, client: &mut String| ws.send(&*client);
+    let now = Ws::from_request(move |request| Ok(client(request).unwrap_or_default()));
+    let later = Ws::from_request_blocking(move |request| Ok(client(request).unwrap_or_default()));
     App::new()
         .get("/now", move |request| client(request))
         .post("/body", move |request| client(request))
@@ -98,9 +94,9 @@ fn a_network_that_is_none_is_refused_by_name() {
 fn refusals_and_records_name_the_client_behind_the_proxy() {
     let (sender, reported) = mpsc::channel();
     let refuse = |_: &Request<'_>| -> Result<(), Reject> { Err(Reject::forbidden()) };
-    let later = |_: &Request<'_>| -> Result<Accept<()>, Reject> { Err(Reject::forbidden()) };
-    let app =
-        App::new().ws("/ws", Ws::on_upgrade(refuse)).ws("/later", Ws::on_upgrade_blocking(later));
+    let app = App::new()
+        .ws("/ws", Ws::from_request(refuse))
+        .ws("/later", Ws::from_request_blocking(refuse));
     let (logged, log) = mpsc::channel();
     let server = Server::new(app)
         .trusted_proxies(["127.0.0.0/8"])

@@ -32,7 +32,7 @@ fn next(reported: &Receiver<(&'static str, String, String)>) -> (&'static str, S
 
 #[test]
 fn a_foreign_origin_is_reported_and_the_answer_names_the_setting() {
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let (server, reported) = reporting(App::new().ws("/echo", echo));
     let (address, running) = start(server);
     let request = "GET /echo HTTP/1.1\r\nHost: api.example\r\nUpgrade: websocket\r\n\
@@ -57,7 +57,7 @@ fn a_foreign_origin_is_reported_and_the_answer_names_the_setting() {
 
 #[test]
 fn faults_of_clients_and_panics_are_reported_with_their_route() {
-    let handler = Ws::new().on_message(|ws, message| {
+    let handler = Ws::new().on_message(|ws, (), message| {
         assert!(message.as_bytes().is_empty(), "as the test wants it");
         ws.send(message)
     });
@@ -92,7 +92,7 @@ fn faults_of_clients_and_panics_are_reported_with_their_route() {
 
 #[test]
 fn slow_consumers_are_reported_with_the_remedy() {
-    let feed = Ws::new().on_open(|ws| {
+    let feed = Ws::new().on_open(|ws, ()| {
         ws.subscribe("feed");
     });
     let (server, reported) = reporting(served::app().ws("/feed", feed));
@@ -121,11 +121,11 @@ fn ended(
 ) -> (Subject, String, std::net::SocketAddr) {
     let (sender, reported) = mpsc::channel();
     let session = Ws::new()
-        .on_open(|ws| {
+        .on_open(|ws, ()| {
             let own = ws.handle().to_string();
-            let _ = ws.send(own);
+            ws.send(own);
         })
-        .on_message(|ws, message| {
+        .on_message(|ws, (), message| {
             if message == Message::Text("busy") {
                 ws.close_for(EndReason::Workers);
             }

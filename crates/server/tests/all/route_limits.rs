@@ -9,8 +9,8 @@ use throng_proto::ws::{self, Opcode};
 use crate::support::served::{self, start, stop};
 use crate::support::{Client, Got};
 
-fn echo() -> WsRoute {
-    WsRoute::new(Ws::new().on_message(|ws, message| ws.send(message)))
+fn echo() -> Ws {
+    Ws::new().on_message(|ws, (), message| ws.send(message))
 }
 
 fn serve(app: App, limits: Limits) -> (std::net::SocketAddr, throng::Running) {

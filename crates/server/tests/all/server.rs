@@ -37,7 +37,7 @@ pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
 }
 
 fn echo_app() -> App {
-    App::new().ws("/echo", Ws::new().on_message(|ws, message| ws.send(message))).health()
+    App::new().ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message))).health()
 }
 
 pub(crate) fn echo() -> Server {
@@ -73,12 +73,12 @@ fn echoes_on_every_driver_and_shard_count() {
 fn large_answers_made_of_the_message_come_whole_and_in_order() {
     let part = |bytes: &[u8]| bytes[1000..bytes.len() - 1000].to_vec();
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
-        let handler = Ws::new().on_message(move |ws, message| {
+        let handler = Ws::new().on_message(move |ws, (), message| {
             let bytes = message.as_bytes();
-            let _ = ws.send(message);
-            let _ = ws.send(&bytes[1000..bytes.len() - 1000]);
-            let _ = ws.send("small");
-            let _ = ws.send(message);
+            ws.send(message);
+            ws.send(&bytes[1000..bytes.len() - 1000]);
+            ws.send("small");
+            ws.send(message);
         });
         let server =
             Server::new(App::new().ws("/", handler)).limits(limits(|l| l.max_backlog = 8 << 20));
@@ -104,7 +104,7 @@ fn large_answers_made_of_the_message_come_whole_and_in_order() {
 fn one_path_has_a_websocket_and_pages() {
     let server = Server::new(
         App::new()
-            .ws("/{*rest}", Ws::new().on_message(|ws, message| ws.send(message)))
+            .ws("/{*rest}", Ws::new().on_message(|ws, (), message| ws.send(message)))
             .any("/{*rest}", |request| request.method().to_owned()),
     );
     let (address, running) = start(server.shards(1));
@@ -185,16 +185,18 @@ fn it_accepts_on_sockets_that_listen_already() {
 fn data_channels_and_handles_work_across_shards() {
     let handles = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&handles);
-    let room = Ws::on_upgrade(|request| {
+    let room = Ws::from_request(|request| {
         Ok(request.query("name").ok_or(Reject::bad_request("give a name"))?.to_owned())
     })
-    .on_open(move |ws| {
+    .on_open(move |ws, name| {
         ws.subscribe("room");
-        noted.lock().unwrap().push((ws.data().clone(), ws.handle()));
+        noted.lock().unwrap().push((name.clone(), ws.handle()));
     })
-    .on_message(|ws, message| {
-        let Message::Text(text) = message else { return ws.close(1003, "text only") };
-        let line = format!("{}: {text}", ws.data());
+    .on_message(|ws, name, message| {
+        let Message::Text(text) = message else {
+            return ws.close(CloseCode::UNSUPPORTED_DATA, "text only");
+        };
+        let line = format!("{name}: {text}");
         ws.publish_to_others("room", Frame::text(line));
     });
     let (address, running) = start(Server::new(App::new().ws("/room", room)).shards(4));
@@ -236,19 +238,18 @@ fn data_channels_and_handles_work_across_shards() {
 fn every_way_out_calls_close_exactly_once() {
     let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (o, c) = (Arc::clone(&opened), Arc::clone(&closed));
-    let handler = Ws::on_upgrade(|request| Ok(request.query("n").unwrap_or_default().to_owned()))
-        .on_open(move |_| {
+    let handler = Ws::from_request(|request| Ok(request.query("n").unwrap_or_default().to_owned()))
+        .on_open(move |_, _| {
             o.fetch_add(1, Ordering::SeqCst);
         })
-        .on_message(|ws, message| match message {
-            Message::Text("close") => ws.close(4001, "bye"),
+        .on_message(|ws, _, message| match message {
+            Message::Text("close") => ws.close(CloseCode::new(4001), "bye"),
             Message::Text("abort") => ws.abort(),
             Message::Text("panic") => panic!("a handler's bug"),
             _ => {}
         })
-        .on_close(move |ws, close| {
-            let name = ws.data().clone();
-            c.lock().unwrap().push((name, close.code.get()));
+        .on_close(move |_, name, close| {
+            c.lock().unwrap().push((name.clone(), close.code.get()));
         });
     let (address, running) = start(Server::new(App::new().ws("/", handler)).shards(2));
     let mut connect = |n: usize| Client::connect(address, &format!("/?n={n}"));
@@ -288,11 +289,11 @@ fn rfc6455_7_4_1_a_code_that_may_not_be_sent_is_none_to_both_sides() {
     let closed = Arc::new(Mutex::new(Vec::new()));
     let recorded = Arc::clone(&closed);
     let handler = Ws::new()
-        .on_message(|ws, message| {
+        .on_message(|ws, (), message| {
             let text = std::str::from_utf8(message.as_bytes()).unwrap();
-            ws.close(text.parse::<u16>().unwrap(), "");
+            ws.close(CloseCode::new(text.parse().unwrap()), "");
         })
-        .on_close(move |_, close| recorded.lock().unwrap().push(close.code.get()));
+        .on_close(move |_, (), close| recorded.lock().unwrap().push(close.code.get()));
     let (address, running) = start(Server::new(App::new().ws("/", handler)));
     for code in ["1004", "1005", "1006", "1015", "999", "5000"] {
         let mut client = Client::connect(address, "/");
@@ -384,7 +385,7 @@ fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
         // The session is closed, and given as long as any write to take it.
         limits.write_timeout = Duration::from_secs(2);
     });
-    let feed = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
+    let feed = Ws::new().on_open(|ws, ()| {
         ws.subscribe("feed");
     });
     let (address, running) =
@@ -411,16 +412,15 @@ fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
 #[test]
 fn a_writer_that_respects_back_pressure_loses_nothing() {
     const TOTAL: u32 = 40_000;
-    fn push(ws: &mut Socket<'_, u32>) {
-        while *ws.data() < TOTAL {
-            let n = *ws.data();
+    fn push(ws: &mut Socket<'_, u32>, n: &mut u32) {
+        while *n < TOTAL {
             let mut message = vec![0; 1024];
             message[..4].copy_from_slice(&n.to_be_bytes());
             let sent = ws.send(message);
             match sent {
-                Sent::Accepted => *ws.data_mut() += 1,
+                Sent::Accepted => *n += 1,
                 Sent::Queued => {
-                    *ws.data_mut() += 1;
+                    *n += 1;
                     return;
                 }
                 Sent::Dropped => panic!("Queued came first, and was respected"),
@@ -428,7 +428,7 @@ fn a_writer_that_respects_back_pressure_loses_nothing() {
             }
         }
     }
-    let firehose = Ws::on_upgrade(|_| Ok(0)).on_open(push).on_drained(push);
+    let firehose = Ws::from_request(|_| Ok(0)).on_open(push).on_drained(push);
     let (address, running) = start(Server::new(App::new().ws("/push", firehose)).shards(1));
     let mut client = Client::connect(address, "/push");
     for n in 0..TOTAL {
@@ -508,7 +508,7 @@ fn foreign_pages_are_refused_and_same_host_is_not() {
 
 #[test]
 fn a_panic_in_on_close_does_not_cut_the_closing_handshake() {
-    let handler = Ws::new().on_close(|_, close| assert_eq!(close.code, 4999, "not this one"));
+    let handler = Ws::new().on_close(|_, (), close| assert_eq!(close.code, 4999, "not this one"));
     let (address, running) = start(Server::new(App::new().ws("/", handler)).shards(1));
     let mut client = Client::connect(address, "/");
     client.send(Opcode::Close, &4002u16.to_be_bytes());
@@ -566,7 +566,7 @@ fn a_port_is_shared_only_with_those_that_share_it() {
 #[test]
 fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
     let limits = limits(|limits| limits.max_backlog = 256 << 10);
-    let feed = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
+    let feed = Ws::new().on_open(|ws, ()| {
         ws.subscribe("feed");
     });
     let (address, running) =

@@ -21,10 +21,10 @@ const AT_ONCE: DrainPlan = DrainPlan::DEFAULT.window(Duration::ZERO);
 fn gated(begun: Sender<()>, gate: Receiver<()>) -> Ws {
     let (begun, gate) = (Mutex::new(begun), Mutex::new(gate));
     Ws::new()
-        .on_shutdown(|ws| {
-            let _ = ws.send("soon");
+        .on_shutdown(|ws, ()| {
+            ws.send("soon");
         })
-        .on_message_blocking(move |(), message, replies| {
+        .on_message_blocking(move |replies, (), message| {
             begun.lock().unwrap().send(()).unwrap();
             gate.lock().unwrap().recv().unwrap();
             replies.send(message);
@@ -35,7 +35,7 @@ fn gated(begun: Sender<()>, gate: Receiver<()>) -> Ws {
 fn a_message_that_workers_have_begun_is_answered_before_the_close() {
     for io in BACKENDS {
         let ((begun, has_begun), (open, gate)) = (channel(), channel());
-        let echo = Ws::new().on_message(|ws, message| ws.send(message));
+        let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
         let app = served::app().ws("/", gated(begun, gate)).ws("/echo", echo);
         let (address, running) = start(Server::new(app).io(io));
         let mut idle = Client::connect(address, "/echo");
@@ -99,11 +99,11 @@ fn a_handler_can_close_its_session_when_the_server_shuts_down() {
         let closes = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&closes);
         let handler = Ws::new()
-            .on_shutdown(|ws| {
-                let _ = ws.send("moved");
-                ws.close(4321, "go elsewhere");
+            .on_shutdown(|ws, ()| {
+                ws.send("moved");
+                ws.close(CloseCode::new(4321), "go elsewhere");
             })
-            .on_close(move |_, close| noted.lock().unwrap().push(close.code.get()));
+            .on_close(move |_, (), close| noted.lock().unwrap().push(close.code.get()));
         let (address, running) = start(Server::new(served::app().ws("/", handler)).io(io));
         let mut client = Client::connect(address, "/");
         let joined = thread::spawn(move || running.drain(AT_ONCE).unwrap());

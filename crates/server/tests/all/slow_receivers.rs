@@ -36,7 +36,7 @@ fn number(got: Got) -> u32 {
 
 /// A server with these rules for the channel "feed", and a member of it that does not read yet.
 fn feed(rules: Backpressure) -> (SocketAddr, Running, Client) {
-    let member = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
+    let member = Ws::new().on_open(|ws, ()| {
         ws.subscribe("feed");
     });
     let server =
@@ -232,15 +232,15 @@ fn messages_queued_for_a_receiver_that_disconnects_are_counted_as_discarded() {
 #[test]
 fn rules_of_the_channel_win_over_those_of_the_route_and_these_over_the_servers() {
     let member = |channel: &'static str| {
-        Ws::on_upgrade(|_| Ok(())).on_open(move |ws| {
+        Ws::new().on_open(move |ws, ()| {
             ws.subscribe(channel);
         })
     };
     let server = Server::new(
         served::app()
             .ws("/plain", member("plain"))
-            .ws("/newest", WsRoute::new(member("route")).backpressure(SlowPolicy::DropNewest))
-            .ws("/channel", WsRoute::new(member("feed.a")).backpressure(SlowPolicy::DropNewest)),
+            .ws("/newest", member("route").backpressure(SlowPolicy::DropNewest))
+            .ws("/channel", member("feed.a").backpressure(SlowPolicy::DropNewest)),
     )
     .limits(Limits::default().max_backlog(CAP))
     .backpressure(SlowPolicy::DropOldest)

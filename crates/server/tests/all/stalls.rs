@@ -40,7 +40,7 @@ fn routes(reported: &Reported) -> Vec<String> {
 }
 
 fn sleeps_when_asked() -> Ws {
-    Ws::new().on_message(|ws, message: Message<'_>| {
+    Ws::new().on_message(|ws, (), message: Message<'_>| {
         if message == Message::Text("sleep") {
             hold_up(SLOW);
         }
@@ -121,13 +121,13 @@ fn every_callback_of_a_session_counts() {
     };
     let handler = |path| {
         let (open, close) = (slow(path), slow(path));
-        Ws::on_upgrade(move |_| {
+        Ws::from_request(move |_| {
             slow(path)("/upgrade");
             Ok(())
         })
-        .on_open(move |_| open("/open"))
-        .on_message(|ws, message| ws.send(message))
-        .on_close(move |_, _| close("/close"))
+        .on_open(move |_, _| open("/open"))
+        .on_message(|ws, _, message| ws.send(message))
+        .on_close(move |_, _, _| close("/close"))
     };
     let app = served::app()
         .ws("/upgrade", handler("/upgrade"))
@@ -229,8 +229,8 @@ fn a_drain_ends_though_a_handler_does_not_return_and_names_its_route() {
     let its = gate.clone();
     let server = Server::new(
         served::app()
-            .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
-            .ws("/stuck/{name}", Ws::new().on_message(move |_, _| its.pass())),
+            .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
+            .ws("/stuck/{name}", Ws::new().on_message(move |_, (), _| its.pass())),
     )
     .shards(2);
     let (address, running) = start(server);
@@ -271,7 +271,7 @@ fn a_full_mailbox_of_a_stuck_shard_holds_up_no_drain_either() {
 fn a_handler_that_returns_late_but_before_the_deadline_is_waited_for() {
     let entered = Arc::new(AtomicBool::new(false));
     let began = Arc::clone(&entered);
-    let handler = Ws::new().on_message(move |ws, message: Message<'_>| {
+    let handler = Ws::new().on_message(move |ws, (), message: Message<'_>| {
         began.store(true, Ordering::SeqCst);
         hold_up(SLOW);
         ws.send(message)

@@ -7,7 +7,7 @@ use throng::test::{LocalServer, TestServer};
 
 fn echo() -> App {
     App::new()
-        .ws("/", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .get("/hello/{name}", |request| format!("hello {}", request.param("name").unwrap_or("you")))
         .post("/length", |request| request.body().len().to_string())
 }
@@ -46,11 +46,11 @@ fn handlers_run_without_a_network() {
 fn a_handlers_close_and_a_clients_absence_are_seen() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let handler = Ws::new()
-        .on_message(|ws, message| match message {
-            Message::Text("bye") => ws.close(4000, "as you wish"),
-            _ => ws.close(1003, "no"),
+        .on_message(|ws, (), message| match message {
+            Message::Text("bye") => ws.close(CloseCode::new(4000), "as you wish"),
+            _ => ws.close(CloseCode::UNSUPPORTED_DATA, "no"),
         })
-        .on_close(move |_, close| sender.send(close.code.get()).unwrap());
+        .on_close(move |_, (), close| sender.send(close.code.get()).unwrap());
     let server = LocalServer::start(Server::new(App::new().ws("/", handler)));
     let mut client = server.ws("/");
     client.send("bye");
@@ -64,9 +64,9 @@ fn a_handlers_close_and_a_clients_absence_are_seen() {
 
 #[test]
 fn time_passes_when_the_test_says_so() {
-    let handler = Ws::new().on_open(|ws| {
-        ws.after(Duration::from_secs(60), |ws| {
-            let _ = ws.send("a minute");
+    let handler = Ws::new().on_open(|ws, ()| {
+        ws.after(Duration::from_secs(60), |ws, ()| {
+            ws.send("a minute");
         });
     });
     let limits = Limits::default();
@@ -80,7 +80,7 @@ fn time_passes_when_the_test_says_so() {
 
 #[test]
 fn a_hub_reaches_clients_without_a_network() {
-    let handler = Ws::new().on_open(|ws| {
+    let handler = Ws::new().on_open(|ws, ()| {
         ws.subscribe("news");
     });
     let server = LocalServer::start(Server::new(App::new().ws("/", handler)));
@@ -93,7 +93,7 @@ fn a_hub_reaches_clients_without_a_network() {
 
 #[test]
 fn a_refusal_has_its_status() {
-    let private = Ws::on_upgrade(|request| match request.header("authorization") {
+    let private = Ws::from_request(|request| match request.header("authorization") {
         Some("Bearer 42") => Ok(()),
         _ => Err(Reject::unauthorized()),
     });

@@ -27,20 +27,14 @@ fn threads(app: App) -> Server {
 }
 
 fn echo() -> Ws {
-    Ws::new().on_message(|ws, message| ws.send(message))
+    Ws::new().on_message(|ws, (), message| ws.send(message))
 }
 
 /// Each publishes what it says to its channel, and receives all that the others publish there.
 fn members() -> Ws<String> {
-    Ws::on_upgrade(|request| Ok(request.param("channel").unwrap_or_default().to_owned()))
-        .on_open(|ws| {
-            let channel = ws.data().clone();
-            ws.subscribe_pattern(&channel).unwrap();
-        })
-        .on_message(|ws, message| {
-            let channel = ws.data().clone();
-            ws.publish_to_others(&channel, message);
-        })
+    Ws::from_request(|request| Ok(request.param("channel").unwrap_or_default().to_owned()))
+        .on_open(|ws, channel| ws.subscribe_pattern(channel).unwrap())
+        .on_message(|ws, channel, message| ws.publish_to_others(channel, message))
 }
 
 #[test]
@@ -76,7 +70,7 @@ fn blocking_handlers_of_different_connections_run_in_parallel() {
     let barrier = Arc::new(Barrier::new(CONNECTIONS));
     let names = Arc::new(Mutex::new(HashSet::new()));
     let (all, named) = (Arc::clone(&barrier), Arc::clone(&names));
-    let handler = Ws::new().on_message(move |ws, message| {
+    let handler = Ws::new().on_message(move |ws, (), message| {
         all.wait();
         hold_up(Duration::from_millis(50));
         named.lock().unwrap().insert(std::thread::current().id());
@@ -141,7 +135,7 @@ fn publications_reach_the_members_on_their_threads() {
 fn handles_of_the_past_reach_no_one() {
     let handles = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&handles);
-    let handler = Ws::on_upgrade(|_| Ok(())).on_open(move |ws| {
+    let handler = Ws::new().on_open(move |ws, ()| {
         noted.lock().unwrap().push(ws.handle());
     });
     let (address, running) = start(threads(served::app().ws("/", handler)));
@@ -168,7 +162,7 @@ fn handles_of_the_past_reach_no_one() {
 
 #[test]
 fn a_panic_closes_its_connection_and_no_other() {
-    let handler = Ws::new().on_message(|ws, message| match message {
+    let handler = Ws::new().on_message(|ws, (), message| match message {
         Message::Text("panic") => panic!("a handler's bug"),
         message => ws.send(message),
     });
@@ -353,7 +347,7 @@ fn drained_beside_a_stuck_one(idle: usize) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let entered = Arc::new(AtomicBool::new(false));
     let (its, began) = (Arc::clone(&gate), Arc::clone(&entered));
-    let handler = Ws::new().on_message(move |_, _| {
+    let handler = Ws::new().on_message(move |_, (), _| {
         began.store(true, Ordering::SeqCst);
         let mut open = its.0.lock().unwrap();
         while !*open {

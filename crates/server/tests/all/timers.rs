@@ -22,19 +22,19 @@ fn text(text: &str) -> Got {
 #[test]
 fn timers_are_called_in_order_not_too_early_and_again_if_set_again() {
     for io in BACKENDS {
-        let handler = Ws::on_upgrade(|_| Ok(Instant::now())).on_open(|ws| {
+        let handler = Ws::from_request(|_| Ok(Instant::now())).on_open(|ws, _| {
             for (times, name) in [(3, "third"), (1, "first"), (2, "second")] {
-                ws.after(SOON * times, move |ws| {
-                    let is_due = ws.data().elapsed() >= SOON * times;
-                    let _ = ws.send(format!("{name} {is_due}"));
+                ws.after(SOON * times, move |ws, begun| {
+                    let is_due = begun.elapsed() >= SOON * times;
+                    ws.send(format!("{name} {is_due}"));
                     if name == "third" {
-                        ws.after(Duration::ZERO, |ws| {
-                            let _ = ws.send("again");
+                        ws.after(Duration::ZERO, |ws, _| {
+                            ws.send("again");
                         });
                     }
                 });
             }
-            let _ = ws.send("open");
+            ws.send("open");
         });
         let (address, running) = start(Server::new(served::app().ws("/", handler)).io(io));
         let mut client = Client::connect(address, "/");
@@ -49,18 +49,18 @@ fn timers_are_called_in_order_not_too_early_and_again_if_set_again() {
 #[test]
 fn a_timer_that_is_cancelled_is_not_called() {
     for io in BACKENDS {
-        let handler = Ws::on_upgrade(|_| Ok(None::<Timer>))
-            .on_open(|ws| {
-                let timer = ws.after(SOON, |ws| {
-                    let _ = ws.send("cancelled");
+        let handler = Ws::from_request(|_| Ok(None::<Timer>))
+            .on_open(|ws, pending| {
+                let timer = ws.after(SOON, |ws, _| {
+                    ws.send("cancelled");
                 });
-                *ws.data_mut() = Some(timer);
+                *pending = Some(timer);
             })
-            .on_message(|ws, _| {
-                if let Some(timer) = ws.data_mut().take() {
+            .on_message(|ws, pending, _| {
+                if let Some(timer) = pending.take() {
                     ws.cancel_timer(timer);
-                    ws.after(SOON * 2, |ws| {
-                        let _ = ws.send("later");
+                    ws.after(SOON * 2, |ws, _| {
+                        ws.send("later");
                     });
                 }
             });
@@ -85,20 +85,20 @@ fn timers_end_with_their_session_and_a_panic_in_one_ends_that_alone() {
         let counted = Arc::clone(&alive);
         let called = Arc::new(Mutex::new(0));
         let calls = Arc::clone(&called);
-        let handler = Ws::new().on_message(move |ws, message| {
+        let handler = Ws::new().on_message(move |ws, (), message| {
             let (alive, calls) = (Alive::new(&counted), Arc::clone(&calls));
             match message {
                 Message::Text("panic") => {
-                    ws.after(Duration::ZERO, |_| panic!("as the test wants it"));
+                    ws.after(Duration::ZERO, |_, ()| panic!("as the test wants it"));
                 }
                 _ => {
-                    ws.after(Duration::from_secs(3600), move |_| {
+                    ws.after(Duration::from_secs(3600), move |_, ()| {
                         let _alive = alive;
                         *calls.lock().unwrap() += 1;
                     });
                 }
             }
-            let _ = ws.send("set");
+            ws.send("set");
         });
         let (address, running) = start(Server::new(served::app().ws("/", handler)).io(io));
         let mut clients = [(); 3].map(|()| Client::connect(address, "/"));
@@ -128,7 +128,7 @@ fn timers_of_a_server_go_on_until_it_has_ended() {
     for io in BACKENDS {
         let ticks = Arc::new(AtomicUsize::new(0));
         let its = Arc::clone(&ticks);
-        let listener = Ws::new().on_open(|ws| {
+        let listener = Ws::new().on_open(|ws, ()| {
             ws.subscribe("clock");
         });
         let server = Server::new(served::app().ws("/", listener))

@@ -117,7 +117,7 @@ fn a_router_of_axum_serves_the_paths_below_its_prefix() {
     let app = App::new()
         .get("/", |_| "ours")
         .get("/api/ours", |_| "ours as well")
-        .ws("/api/live", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/api/live", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .nest("/api", service);
     let server = TestServer::start(Server::new(app));
     for (path, expected) in [

@@ -2,8 +2,8 @@
 
 use throng::prelude::*;
 use throng::{
-    Access, BodyReader, BodyWriter, Chunk, Draining, Error, Event, MailboxFull, Position, Presence,
-    Publication, Receipt, Recovery, Running, SettingError, Since, Stats,
+    AcceptHeaders, Access, BodyReader, BodyWriter, Chunk, Draining, Error, Event, MailboxFull,
+    Position, Presence, Publication, Receipt, Recovery, Running, SettingError, Since, Stats,
 };
 
 fn send<T: Send>() {}
@@ -37,7 +37,10 @@ fn handles_and_settings_are_shared_among_threads() {
     shared::<Status>();
     shared::<CloseCode>();
     #[cfg(feature = "tokio")]
-    shared::<AsyncSession>();
+    {
+        shared::<AsyncSession>();
+        shared::<AsyncOptions>();
+    }
     #[cfg(feature = "tls")]
     {
         shared::<throng::Tls>();
@@ -51,14 +54,13 @@ fn handles_and_settings_are_shared_among_threads() {
 fn types_of_one_thread_can_be_passed_to_another() {
     send::<App>();
     send::<Server>();
-    send::<WsRoute>();
     send::<Ws<String>>();
     send::<Responder>();
     send::<BodyReader>();
     send::<BodyWriter>();
     send::<Response>();
     send::<Reject>();
-    send::<Accept<String>>();
+    send::<AcceptHeaders>();
     send::<Draining>();
     send::<throng::Bound>();
     #[cfg(feature = "tokio")]

@@ -26,7 +26,7 @@ fn app() -> App {
     App::new()
         .get("/", move |request| seen(request))
         .blocking(Method::Get, "/blocking", move |request| seen(request))
-        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
 }
 
 fn start(server: Server, path: &Path) -> Running {
@@ -92,9 +92,9 @@ fn a_drain_closes_sessions_and_a_slow_reader_is_closed() {
     for io in BACKENDS {
         let path = path("ends");
         let limits = Limits::default().max_backlog(64 << 10).max_memory(64 << 20);
-        let slow = Ws::new().on_open(|ws| {
+        let slow = Ws::new().on_open(|ws, ()| {
             for _ in 0..64 {
-                let _ = ws.send(vec![b'x'; 64 << 10]);
+                ws.send(vec![b'x'; 64 << 10]);
             }
         });
         let server = Server::new(app().ws("/slow", slow)).io(io).shards(1).limits(limits);

@@ -20,28 +20,29 @@ const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBacken
 
 /// Greets the connection by the name of its user, and echoes.
 fn greet(ws: Ws<String>) -> Ws<String> {
-    ws.on_open(|ws| {
-        let (user, mut session) = ws.split();
-        let _ = session.send(format!("hello {user}"));
+    ws.on_accept(|user, headers| {
+        let (name, _) = user.split_once(' ').unwrap();
+        headers.add("Set-Cookie", format!("user={name}; HttpOnly"))
     })
-    .on_message(|ws, message| ws.send(message))
+    .on_open(|ws, user| ws.send(format!("hello {user}")))
+    .on_message(|ws, _, message| ws.send(message))
 }
 
 /// Answers as a database of users would.
-fn log_in(request: &Request<'_>) -> Result<Accept<String>, Reject> {
+fn log_in(request: &Request<'_>) -> Result<String, Reject> {
     let user = match request.bearer() {
         Some("token of ada") => "ada",
         Some("token of a bug") => panic!("as the test wants it"),
         _ => return Err(Reject::unauthorized()),
     };
     let room = request.param("room").unwrap_or("none");
-    Ok(Accept::new(format!("{user} in {room}")).header("Set-Cookie", "user=ada; HttpOnly")?)
+    Ok(format!("{user} in {room}"))
 }
 
 /// Each waits for the gate, and says before that it has begun.
 fn gated(begun: Sender<()>, gate: Receiver<()>) -> Ws<String> {
     let (begun, gate) = (Mutex::new(begun), Mutex::new(gate));
-    greet(Ws::on_upgrade_blocking(move |request| {
+    greet(Ws::from_request_blocking(move |request| {
         begun.lock().unwrap().send(()).unwrap();
         let _ = gate.lock().unwrap().recv();
         log_in(request)
@@ -62,7 +63,7 @@ fn knock(mut stream: &TcpStream, token: &str, first: &str) {
 #[test]
 fn a_worker_accepts_or_refuses_with_headers_and_loses_no_message() {
     for io in BACKENDS {
-        let ws = WsRoute::new(greet(Ws::on_upgrade_blocking(log_in))).subprotocols(["chat.v1"]);
+        let ws = greet(Ws::from_request_blocking(log_in)).subprotocols(["chat.v1"]);
         let app = served::app().ws("/{room}", ws).get("/page", |_| "page");
         let (address, running) = start(Server::new(app).io(io));
         let mut stream = dial(address);
@@ -156,10 +157,11 @@ fn a_client_that_has_gone_opens_no_session() {
 
 #[test]
 fn a_handler_that_decides_at_once_can_set_headers_and_no_field_of_the_handshake() {
-    let cookie = Ws::on_upgrade_with(|request| match request.query("field") {
-        Some(field) => Ok(Accept::new(()).header(field.to_owned(), "x")?),
-        None => Ok(Accept::new(()).header("Set-Cookie", "a=b")?.header("X-Two", "2")?),
-    });
+    let cookie = Ws::from_request(|request| Ok(request.query("field").map(str::to_owned)))
+        .on_accept(|field, headers| match field.take() {
+            Some(field) => headers.add(field, "x"),
+            None => headers.add("Set-Cookie", "a=b").and_then(|()| headers.add("X-Two", "2")),
+        });
     let (address, running) = start(Server::new(served::app().ws("/", cookie)));
     let mut stream = dial(address);
     let request = |target: &str| {
@@ -200,7 +202,7 @@ mod futures {
             let (dropped, is_dropped) = channel();
             let (begun, has_begun) = channel();
             let senders = Arc::new(Mutex::new((begun, dropped)));
-            let ws = greet(Ws::on_upgrade_async(runtime.handle().clone(), move |request| {
+            let ws = greet(Ws::from_request_async(runtime.handle().clone(), move |request| {
                 let (begun, dropped) = senders.lock().unwrap().clone();
                 async move {
                     tokio::task::yield_now().await;
@@ -243,11 +245,11 @@ mod futures {
     #[test]
     fn an_async_handler_can_have_an_upgrade_that_blocks() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let ws = Ws::on_upgrade_blocking(log_in).on_message_async(
-            runtime.handle().clone(),
-            4,
-            |session, _| async move { session.send(session.data().clone()).await },
-        );
+        let ws = Ws::from_request_blocking(log_in)
+            .on_message_async(runtime.handle().clone(), |session, _| async move {
+                session.send(session.data().clone()).await
+            })
+            .async_options(AsyncOptions::new().credits(4));
         let (address, running) = start(Server::new(served::app().ws("/{room}", ws)));
         let mut stream = dial(address);
         knock(&stream, "token of ada", "who am I?");

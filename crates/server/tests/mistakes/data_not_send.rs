@@ -4,5 +4,5 @@ use std::rc::Rc;
 use throng::prelude::*;
 
 fn main() {
-    let _ = Ws::on_upgrade(|_| Ok(Rc::new(1)));
+    let _ = Ws::from_request(|_| Ok(Rc::new(1)));
 }

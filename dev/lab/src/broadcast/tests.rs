@@ -19,9 +19,9 @@ fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
     // Sends broadcast 1 twice to each that comes, and then something else.
     let mut text = String::new();
     message::compose(&mut text, GREETING, 1, 0);
-    let greet = Ws::on_upgrade(|_| Ok(())).on_open(move |ws: &mut Socket<'_, ()>| {
+    let greet = Ws::new().on_open(move |ws, ()| {
         for text in [text.as_str(), text.as_str(), "hello"] {
-            let _ = ws.send(text);
+            ws.send(text);
         }
     });
     let greeter = Server::new(App::new().ws("/", greet)).shards(1).bind("127.0.0.1:0").unwrap();

@@ -32,17 +32,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop,
 /// `/worker/{ms}` after so long on a worker, and a page at `/page/{ms}`, from a worker too.
 fn bind(settings: &Settings, pool_size: usize) -> throng::Result<Bound> {
-    let sleep = Ws::on_upgrade(length).on_message(|ws: &mut Socket<'_, Duration>, message| {
-        std::thread::sleep(*ws.data());
+    let sleep = Ws::from_request(length).on_message(|ws, length, message| {
+        std::thread::sleep(*length);
         ws.send(message)
     });
-    let work = Ws::on_upgrade(length).on_message_blocking(|length: &Duration, message, replies| {
+    let work = Ws::from_request(length).on_message_blocking(|replies, length, message| {
         std::thread::sleep(*length);
         replies.send(message);
     });
     let workers = WorkerSettings::default().pool_size(Some(pool_size).filter(|&number| number > 0));
     let app = App::new()
-        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .ws("/sleep/{ms}", sleep)
         .ws("/worker/{ms}", work)
         .blocking(Method::Get, "/page/{ms}", |request| {

@@ -89,11 +89,11 @@ fn app(connections: &Connections, handler: Handler) -> App {
     App::new()
         .ws(ALL, all_route(connections))
         .ws("/ws/{channel}", channels())
-        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .ws("/compose", Ws::new().on_message(answer_composed))
         .ws(
             "/block",
-            Ws::new().on_message(move |ws, message| {
+            Ws::new().on_message(move |ws, (), message| {
                 handler.run();
                 ws.send(message)
             }),
@@ -101,18 +101,15 @@ fn app(connections: &Connections, handler: Handler) -> App {
         // Not Ws::on_message_blocking, which starts workers for every benchmark.
         .ws(
             "/work",
-            Ws::new().on_message(move |ws, message| {
+            Ws::new().on_message(move |ws, (), message| {
                 let frame = Frame::from(message);
                 let work = move || {
                     handler.run();
                     frame
                 };
-                let answer = |ws: &mut Socket<'_, ()>, frame: Frame| {
-                    let _ = ws.send(&frame);
-                };
-                if ws.offload(work, answer).is_err() {
-                    ws.close(1013, "no worker is free");
-                }
+                ws.offload(work, |ws, (), frame| {
+                    ws.send(&frame);
+                });
             }),
         )
         .any("/", |request| match request.body() {
@@ -139,12 +136,12 @@ fn configured(app: App, args: &Args) -> Server {
 /// Registers who comes, for the loop, and makes a member, for publishing.
 fn all_route(connections: &Connections) -> Ws {
     let (coming, going) = (Arc::clone(connections), Arc::clone(connections));
-    Ws::on_upgrade(|_| Ok(()))
-        .on_open(move |ws| {
+    Ws::new()
+        .on_open(move |ws, ()| {
             ws.subscribe(CHANNEL);
             lock(&coming).insert(ws.handle());
         })
-        .on_close(move |ws, _| {
+        .on_close(move |ws, (), _| {
             lock(&going).remove(&ws.handle());
         })
 }
@@ -154,30 +151,24 @@ thread_local! {
 }
 
 /// Answers as an application does: with text from other memory than the received message.
-fn answer_composed(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+fn answer_composed(ws: &mut Socket<'_>, (): &mut (), message: Message<'_>) {
     TEXT.with_borrow_mut(|text| match message {
         Message::Text(came) => {
             text.clear();
             text.push_str(came);
-            let _ = ws.send(text.as_str());
+            ws.send(text.as_str());
         }
-        Message::Binary(_) => ws.close(1003, "text only"),
+        Message::Binary(_) => ws.close(CloseCode::UNSUPPORTED_DATA, "text only"),
     });
 }
 
 fn channels() -> Ws<Box<str>> {
-    Ws::on_upgrade(|request| {
+    Ws::from_request(|request| {
         let channel = request.param("channel").ok_or(Reject::not_found())?;
         Ok(Box::<str>::from(channel))
     })
-    .on_open(|ws| {
-        let channel = ws.data().clone();
-        ws.subscribe(&channel);
-    })
-    .on_message(|ws, message| {
-        let channel = ws.data().clone();
-        ws.publish_to_others(&channel, message);
-    })
+    .on_open(|ws, channel| ws.subscribe(channel))
+    .on_message(|ws, channel, message| ws.publish_to_others(channel, message))
 }
 
 /// One broadcast from this thread, which plays the program's part.

@@ -31,15 +31,14 @@ fn bind(settings: &Settings) -> throng::Result<Bound> {
     // One frame for all: what waits for a slow reader are references to it, not copies.
     let frame = Frame::binary(vec![b'.'; PUSHED]);
     let next = frame.clone();
-    let push = Ws::on_upgrade(|_| Ok(()))
-        .on_open(move |ws: &mut Socket<'_, ()>| push(ws, &frame))
-        .on_drained(move |ws| push(ws, &next));
+    let push =
+        Ws::new().on_open(move |ws, ()| push(ws, &frame)).on_drained(move |ws, ()| push(ws, &next));
     let app = App::new().ws("/push", push).any("/", echo).get("/echo", head);
     site::listen(site::configured(app, settings), settings)
 }
 
 /// Sends until the connection is behind; the shard then sees to all others before it comes back.
-fn push(ws: &mut Socket<'_, ()>, frame: &Frame) {
+fn push(ws: &mut Socket<'_>, frame: &Frame) {
     while ws.send(frame) == Sent::Accepted {}
 }
 

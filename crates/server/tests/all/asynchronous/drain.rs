@@ -20,15 +20,16 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
     for server in families() {
         let alive = counter();
         let (first, second, third) = (Arc::clone(&alive), Arc::clone(&alive), Arc::clone(&alive));
-        let each =
-            Ws::new().on_message_async(runtime.handle().clone(), 2, move |session, message| {
+        let each = Ws::new()
+            .on_message_async(runtime.handle().clone(), move |session, message| {
                 let alive = Alive::new(&first);
                 async move {
                     let _alive = alive;
                     session.send(message).await?;
                     pending::<Result<(), Closed>>().await
                 }
-            });
+            })
+            .async_options(AsyncOptions::new().credits(2));
         let whole =
             Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
                 let alive = Alive::new(&second);
@@ -54,9 +55,9 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
                     Ok(())
                 }
             });
-        let server = server(
-            served::app().ws("/each", each).ws("/whole", whole).ws("/silent", silent.credits(1)),
-        );
+        let silent = silent.async_options(AsyncOptions::new().credits(1));
+        let server =
+            server(served::app().ws("/each", each).ws("/whole", whole).ws("/silent", silent));
         let (address, running) = start(server);
         let mut clients: Vec<_> = (0..12)
             .map(|i| Client::connect(address, ["/each", "/whole", "/silent"][i % 3]))
@@ -93,8 +94,8 @@ fn messages_that_futures_have_begun_are_answered_before_a_drain_closes_their_ses
     for server in families() {
         let (gate, begun) = (Arc::new(Semaphore::new(0)), counter());
         let (opens, begins) = (Arc::clone(&gate), Arc::clone(&begun));
-        let each =
-            Ws::new().on_message_async(runtime.handle().clone(), 4, move |session, message| {
+        let each = Ws::new()
+            .on_message_async(runtime.handle().clone(), move |session, message| {
                 let gate = Arc::clone(&gate);
                 begins.fetch_add(1, Ordering::SeqCst);
                 async move {
@@ -102,7 +103,8 @@ fn messages_that_futures_have_begun_are_answered_before_a_drain_closes_their_ses
                     gate.acquire().await.unwrap_err();
                     session.send(message).await
                 }
-            });
+            })
+            .async_options(AsyncOptions::new().credits(4));
         let (address, running) = start(server(served::app().ws("/", each)));
         let mut client = Client::connect(address, "/");
         client.send_text("first");
@@ -130,7 +132,7 @@ fn the_future_of_a_session_that_waits_for_the_shutdown_closes_it_itself() {
                     ended = &mut shutdown => ended?,
                 }
                 socket.send("last words").await?;
-                socket.session().close(4000, "moved");
+                socket.session().close(CloseCode::new(4000), "moved");
                 Ok(())
             },
         );

@@ -27,13 +27,15 @@ async fn panic_unless_well(message: &[u8]) {
 fn a_panic_closes_its_session_with_1011_and_is_counted() {
     let runtime = runtime();
     for server in families() {
-        let each = Ws::new().on_message_async(runtime.handle().clone(), 8, |session, message| {
-            assert!(message.as_bytes() != b"at once", "asked to burst");
-            async move {
-                panic_unless_well(message.as_bytes()).await;
-                session.send(message).await
-            }
-        });
+        let each = Ws::new()
+            .on_message_async(runtime.handle().clone(), |session, message| {
+                assert!(message.as_bytes() != b"at once", "asked to burst");
+                async move {
+                    panic_unless_well(message.as_bytes()).await;
+                    session.send(message).await
+                }
+            })
+            .async_options(AsyncOptions::new().credits(8));
         let whole = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
             while let Some(message) = socket.next().await {
                 panic_unless_well(message.as_bytes()).await;
@@ -80,15 +82,16 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
     for server in families() {
         let (alive, reasons) = (counter(), Arc::new(Mutex::new(Vec::new())));
         let (working, recorded) = (Arc::clone(&alive), Arc::clone(&reasons));
-        let each =
-            Ws::new().on_message_async(runtime.handle().clone(), 8, move |session, message| {
+        let each = Ws::new()
+            .on_message_async(runtime.handle().clone(), move |session, message| {
                 let alive = Alive::new(&working);
                 async move {
                     let _alive = alive;
                     session.send(message).await?;
                     pending::<Result<(), Closed>>().await
                 }
-            });
+            })
+            .async_options(AsyncOptions::new().credits(8));
         let whole = Ws::new().on_session_async(runtime.handle().clone(), move |mut socket| {
             let recorded = Arc::clone(&recorded);
             async move {
@@ -123,7 +126,7 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
 fn each_way_to_close_says_so() {
     let runtime = runtime();
     let (reasons, reported) = mpsc::channel();
-    let ways = Ws::on_upgrade(|request| Ok(request.param("way").unwrap_or_default().to_owned()))
+    let ways = Ws::from_request(|request| Ok(request.param("way").unwrap_or_default().to_owned()))
         .on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket<String>| {
             let reasons = reasons.clone();
             async move {
@@ -133,8 +136,8 @@ fn each_way_to_close_says_so() {
                 }
                 match &*socket.data().clone() {
                     "code" => {
-                        socket.close(4000, "bye");
-                        socket.close(4001, "the first counts");
+                        socket.close(CloseCode::new(4000), "bye");
+                        socket.close(CloseCode::new(4001), "the first counts");
                         assert_eq!(socket.send("too late").await, Err(Closed));
                         assert_eq!(socket.next().await, None);
                     }
@@ -149,7 +152,7 @@ fn each_way_to_close_says_so() {
                     "client" => assert_eq!(socket.next().await, None),
                     "session" => {
                         let session = socket.session().clone();
-                        session.close(4002, "");
+                        session.close(CloseCode::new(4002), "");
                         while socket.next().await.is_some() {}
                     }
                     _ => drop(socket),
@@ -210,9 +213,11 @@ fn messages_before_a_close_are_processed_with_finish_after_close() {
             }
         }
     };
-    let forgets = Ws::new().on_message_async(runtime.handle().clone(), 64, handler(&cancelled));
-    let finishes = Ws::new().on_message_async(runtime.handle().clone(), 64, handler(&finished));
-    let app = served::app().ws("/forgets", forgets).ws("/finishes", finishes.finish_after_close());
+    let forgets = Ws::new().on_message_async(runtime.handle().clone(), handler(&cancelled));
+    let finishes = Ws::new()
+        .on_message_async(runtime.handle().clone(), handler(&finished))
+        .async_options(AsyncOptions::new().finish_after_close());
+    let app = served::app().ws("/forgets", forgets).ws("/finishes", finishes);
     let (address, running) = start(Server::new(app).shards(1));
     for path in ["/forgets", "/finishes"] {
         let mut client = Client::connect(address, path);
@@ -237,11 +242,12 @@ fn without_its_runtime_a_session_is_closed_with_1001() {
             Ok(())
         })
     };
-    let each =
-        Ws::new().on_message_async(goes.handle().clone(), 1, |session, message| async move {
+    let each = Ws::new()
+        .on_message_async(goes.handle().clone(), |session, message| async move {
             session.send(message).await?;
             pending::<Result<(), Closed>>().await
-        });
+        })
+        .async_options(AsyncOptions::new().credits(1));
     let app = served::app().ws("/stays", echo(&stays)).ws("/goes", echo(&goes)).ws("/each", each);
     let (address, running) = start(Server::new(app).shards(1));
     let mut clients = ["/stays", "/goes", "/each"].map(|path| Client::connect(address, path));

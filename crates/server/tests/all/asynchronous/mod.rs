@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use throng::prelude::*;
-use throng::{IntoWsRoute, IoBackend, Running};
+use throng::{IntoWs, IoBackend, Running};
 use throng_proto::ws::{self, Opcode};
 use tokio::runtime::{self, Runtime};
 
@@ -32,7 +32,7 @@ fn families() -> Vec<fn(App) -> Server> {
     ]
 }
 
-fn serve(handler: impl IntoWsRoute) -> (SocketAddr, Running) {
+fn serve(handler: impl IntoWs) -> (SocketAddr, Running) {
     start(Server::new(served::app().ws("/", handler)).shards(1))
 }
 

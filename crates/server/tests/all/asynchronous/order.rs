@@ -22,10 +22,8 @@ fn ten_thousand_pipelined_messages_are_answered_in_order_with_any_number_of_cred
         for server in families() {
             let (at_work, most) = (counter(), counter());
             let (working, highest) = (Arc::clone(&at_work), Arc::clone(&most));
-            let each = Ws::new().on_message_async(
-                runtime.handle().clone(),
-                credits,
-                move |session, message| {
+            let each = Ws::new()
+                .on_message_async(runtime.handle().clone(), move |session, message| {
                     let (working, highest) = (Arc::clone(&working), Arc::clone(&highest));
                     async move {
                         let _alive = Alive::new(&working);
@@ -35,8 +33,8 @@ fn ten_thousand_pipelined_messages_are_answered_in_order_with_any_number_of_cred
                         }
                         session.send(message).await
                     }
-                },
-            );
+                })
+                .async_options(AsyncOptions::new().credits(credits));
             let whole =
                 Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
                     while let Some(message) = socket.next().await {
@@ -44,8 +42,8 @@ fn ten_thousand_pipelined_messages_are_answered_in_order_with_any_number_of_cred
                     }
                     Ok(())
                 });
-            let server =
-                server(served::app().ws("/each", each).ws("/whole", whole.credits(credits)));
+            let whole = whole.async_options(AsyncOptions::new().credits(credits));
+            let server = server(served::app().ws("/each", each).ws("/whole", whole));
             let (address, running) = start(server);
             for path in ["/each", "/whole"] {
                 let mut client = Client::connect(address, path);
@@ -65,7 +63,7 @@ fn as_many_as_asked_for_run_at_once_and_begin_in_order() {
     let (working, order) = (Arc::clone(&at_work), Arc::clone(&begun));
     let most = counter();
     let seen = Arc::clone(&most);
-    let three = Ws::new().on_message_async(runtime.handle().clone(), 8, move |session, message| {
+    let three = Ws::new().on_message_async(runtime.handle().clone(), move |session, message| {
         order.lock().unwrap().push(message.as_bytes()[0]);
         let (working, seen) = (Arc::clone(&working), Arc::clone(&seen));
         async move {
@@ -78,7 +76,8 @@ fn as_many_as_asked_for_run_at_once_and_begin_in_order() {
             session.send(message).await
         }
     });
-    let (address, running) = serve(three.concurrency(3));
+    let (address, running) =
+        serve(three.async_options(AsyncOptions::new().credits(8).concurrency(3)));
     let mut client = Client::connect(address, "/");
     let said: Vec<u8> = (b'a'..=b'z').collect();
     for letter in &said {
@@ -140,8 +139,8 @@ fn a_wait_that_is_cancelled_loses_no_message_and_sends_none_twice() {
             }
         });
         // So narrow that nearly every send has to wait for the one before.
-        let (address, running) =
-            start(server(served::app().ws("/", storm.credits(3).send_window(1))));
+        let narrow = AsyncOptions::new().credits(3).send_window(1);
+        let (address, running) = start(server(served::app().ws("/", storm.async_options(narrow))));
         let mut client = Client::connect(address, "/");
         for _ in 0..3 {
             exchange_numbers(&mut client, MESSAGES);
@@ -168,14 +167,13 @@ fn no_wake_up_is_lost_between_many_sessions() {
             }
             Ok(())
         });
-        let each = Ws::new().on_message_async(
-            runtime.handle().clone(),
-            1,
-            |session, message| async move { session.send(message).await },
-        );
-        let server =
-            server(served::app().ws("/whole", echo.credits(1).send_window(1)).ws("/each", each));
-        let (address, running) = start(server);
+        let each = Ws::new()
+            .on_message_async(runtime.handle().clone(), |session, message| async move {
+                session.send(message).await
+            })
+            .async_options(AsyncOptions::new().credits(1));
+        let echo = echo.async_options(AsyncOptions::new().credits(1).send_window(1));
+        let (address, running) = start(server(served::app().ws("/whole", echo).ws("/each", each)));
         let clients: Vec<_> = (0..8)
             .map(|i| {
                 thread::spawn(move || {
@@ -198,11 +196,9 @@ fn no_wake_up_is_lost_between_many_sessions() {
 fn sessions_join_channels_and_publish_to_the_others_in_order() {
     let runtime = runtime();
     for server in families() {
-        let room = Ws::on_upgrade(|_| Ok(()))
-            .on_open(|ws| {
-                let joined =
-                    ws.offload(|| "hall", |ws, hall| ws.subscribe(hall).then_some(()).unwrap());
-                joined.unwrap();
+        let room = Ws::new()
+            .on_open(|ws, ()| {
+                ws.offload(|| "hall", |ws, (), hall| ws.subscribe(hall).then_some(()).unwrap());
             })
             .on_session_async(runtime.handle().clone(), |mut socket: AsyncSocket| async move {
                 socket.session().subscribe("room")?;
@@ -250,14 +246,23 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
 }
 
 #[test]
-fn no_credits_and_no_concurrency_are_refused() {
+fn options_that_do_not_fit_are_refused() {
     let runtime = runtime();
-    let handler =
-        |credits| Ws::new().on_message_async(runtime.handle().clone(), credits, |_, _| async {});
-    for (handler, name) in [(handler(0), "credits"), (handler(8).concurrency(0), "concurrency")] {
+    let each = || Ws::new().on_message_async(runtime.handle().clone(), |_, _| async {});
+    let whole = || Ws::new().on_session_async(runtime.handle().clone(), |_: AsyncSocket| async {});
+    let options = AsyncOptions::new;
+    for (handler, texts) in [
+        (each().async_options(options().credits(0)), ["credits is 0", "give at least 1"]),
+        (each().async_options(options().concurrency(0)), ["concurrency is 0", "give at least 1"]),
+        (whole().async_options(options().concurrency(2)), ["concurrency", "on_message_async"]),
+        (
+            whole().async_options(options().finish_after_close()),
+            ["finish_after", "on_message_async"],
+        ),
+        (Ws::new().async_options(options()), ["async_options", "on_session_async"]),
+    ] {
         let error = Server::new(App::new().ws("/", handler)).check().unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{name} is 0, which would ")), "{error}");
-        assert!(error.ends_with("; give at least 1"), "{error}");
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}");
     }
 }
 
@@ -278,7 +283,7 @@ fn a_stream_that_is_polled_once_in_a_while_misses_nothing() {
             }
         },
     );
-    let (address, running) = serve(polls.credits(2));
+    let (address, running) = serve(polls.async_options(AsyncOptions::new().credits(2)));
     let mut client = Client::connect(address, "/");
     exchange_numbers(&mut client, 2_000);
     close(client);

@@ -30,13 +30,15 @@ fn a_handler_that_does_not_receive_stops_its_client() {
     for (path, server) in both {
         let sleeping = counter();
         let asleep = Arc::clone(&sleeping);
-        let each = Ws::new().on_message_async(runtime.handle().clone(), 4, move |_, _| {
-            let alive = Alive::new(&asleep);
-            async move {
-                let _alive = alive;
-                pending::<()>().await;
-            }
-        });
+        let each = Ws::new()
+            .on_message_async(runtime.handle().clone(), move |_, _| {
+                let alive = Alive::new(&asleep);
+                async move {
+                    let _alive = alive;
+                    pending::<()>().await;
+                }
+            })
+            .async_options(AsyncOptions::new().credits(4));
         let whole = Ws::new().on_session_async(
             runtime.handle().clone(),
             |socket: AsyncSocket| async move {
@@ -80,14 +82,15 @@ fn a_client_that_goes_while_it_is_not_read_takes_its_futures_with_it() {
     for server in families() {
         let alive = counter();
         let working = Arc::clone(&alive);
-        let each = Ws::new().on_message_async(runtime.handle().clone(), 4, move |_, _| {
+        let each = Ws::new().on_message_async(runtime.handle().clone(), move |_, _| {
             let alive = Alive::new(&working);
             async move {
                 let _alive = alive;
                 pending::<()>().await;
             }
         });
-        let (address, running) = start(server(served::app().ws("/", each.concurrency(4))));
+        let each = each.async_options(AsyncOptions::new().credits(4).concurrency(4));
+        let (address, running) = start(server(served::app().ws("/", each)));
         let mut client = Client::connect(address, "/");
         let mut frames = Vec::new();
         (0..20).for_each(|_| ws::encode_masked(Opcode::Text, b"wait", [1; 4], &mut frames));
@@ -204,8 +207,8 @@ fn a_client_that_does_not_read_is_not_processed() {
     for server in families() {
         let (sent, dealt) = (counter(), counter());
         let (frames, questions) = (Arc::clone(&sent), Arc::clone(&dealt));
-        let handler =
-            Ws::new().on_message_async(runtime.handle().clone(), 8, move |session, message| {
+        let handler = Ws::new()
+            .on_message_async(runtime.handle().clone(), move |session, message| {
                 let (frames, questions) = (Arc::clone(&frames), Arc::clone(&questions));
                 async move {
                     match message.as_bytes() {
@@ -222,7 +225,8 @@ fn a_client_that_does_not_read_is_not_processed() {
                         _ => session.send(message).await.unwrap(),
                     }
                 }
-            });
+            })
+            .async_options(AsyncOptions::new().credits(8));
         let (address, running) = start(server(served::app().ws("/", handler)));
         let mut client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
         client.send_text("fill");

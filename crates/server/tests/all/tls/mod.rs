@@ -101,15 +101,15 @@ fn connect(address: SocketAddr, path: &str, config: &Arc<ClientConfig>) -> Clien
 }
 
 fn app() -> App {
-    let channel = Ws::on_upgrade(|_| Ok(()))
-        .on_open(|ws| {
+    let channel = Ws::new()
+        .on_open(|ws, ()| {
             ws.subscribe("all");
         })
-        .on_message(|ws, message| {
+        .on_message(|ws, (), message| {
             ws.publish_to_others("all", Frame::from(message));
         });
     App::new()
-        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .ws("/all", channel)
         .get("/hello", |_| Response::text("hello over TLS\n"))
         .get("/large", |_| Response::text("0123456789".repeat(200_000)))

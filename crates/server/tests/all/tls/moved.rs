@@ -16,16 +16,15 @@ fn a_session_that_moves_to_another_event_loop_keeps_its_keys() {
     struct Rooms(std::collections::HashMap<String, usize>);
     let files = Files::new("placed");
     for io in [IoBackend::Auto, IoBackend::Portable] {
-        let room = Ws::on_upgrade(|request| Ok(request.param("room").unwrap().to_owned()))
+        let room = Ws::from_request(|request| Ok(request.param("room").unwrap().to_owned()))
             .place_by(|room| room)
-            .on_open(|ws| {
-                let (room, mut session) = ws.split();
-                let count = session.shard_state::<Rooms>().0.entry(room.clone()).or_default();
+            .on_open(|ws, room| {
+                let count = ws.shard_state::<Rooms>().0.entry(room.clone()).or_default();
                 *count += 1;
                 let text = count.to_string();
-                let _ = session.send(text);
+                ws.send(text);
             })
-            .on_message(|ws, message| ws.send(message));
+            .on_message(|ws, _, message| ws.send(message));
         let server = Server::new(App::new().ws("/{room}", room)).io(io).shards(3);
         let running = server.tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap();
         let mut all = Vec::new();
@@ -70,11 +69,10 @@ fn head_of(mut stream: Stream, path: &str) -> (String, Client<Stream>) {
 /// Echoes, after the name in the client's certificate.
 fn named(ws: Ws<(String, String)>) -> Ws<(String, String)> {
     ws.place_by(|(room, _)| room)
-        .on_open(|ws| {
-            let (data, mut session) = ws.split();
-            let _ = session.send(&*data.1);
+        .on_open(|ws, data| {
+            ws.send(&*data.1);
         })
-        .on_message(|ws, message| ws.send(message))
+        .on_message(|ws, _, message| ws.send(message))
 }
 
 fn room_and_name(request: &Request<'_>) -> Result<(String, String), Reject> {
@@ -88,10 +86,9 @@ fn rfc6797_7_sessions_that_move_get_the_header_and_keep_the_certificate_of_their
     let files = Files::new("moved");
     let (authority, config) = files.with_certificate("client.example");
     let tls = files.tls().hsts(Duration::from_secs(5), false).client_auth(&authority, false);
-    let app = App::new().ws("/now/{room}", named(Ws::on_upgrade(room_and_name))).ws(
-        "/blocking/{room}",
-        named(Ws::on_upgrade_blocking(|request| Ok(Accept::new(room_and_name(request)?)))),
-    );
+    let app = App::new()
+        .ws("/now/{room}", named(Ws::from_request(room_and_name)))
+        .ws("/blocking/{room}", named(Ws::from_request_blocking(room_and_name)));
     let server = Server::new(app).shards(3).tls(tls);
     let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
     let address = running.local_addr();

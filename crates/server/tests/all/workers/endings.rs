@@ -14,7 +14,7 @@ use crate::support::{Client, Got, TIMEOUT, eventually};
 
 #[test]
 fn a_panic_closes_its_connection_with_1011_and_is_counted() {
-    let handler = Ws::new().on_message(|ws, message| {
+    let handler = Ws::new().on_message(|ws, (), message| {
         let (Message::Text("work") | Message::Text("then") | Message::Text("fine")) = message
         else {
             return;
@@ -22,14 +22,13 @@ fn a_panic_closes_its_connection_with_1011_and_is_counted() {
         let which = String::from_utf8_lossy(message.as_bytes()).into_owned();
         let fails = which == "work";
         let work = move || assert!(!fails, "as the test wants it");
-        let then = move |ws: &mut Socket<'_, ()>, ()| {
+        let then = move |ws: &mut Socket<'_>, (): &mut (), ()| {
             assert!(which != "then", "as the test wants it");
-            let _ = ws.send("fine");
+            ws.send("fine");
         };
-        ws.offload(work, then).unwrap();
+        ws.offload(work, then);
     });
-    let blocking = Ws::on_upgrade(|_| Ok(()))
-        .on_message_blocking(|(): &(), _, _| panic!("as the test wants it"));
+    let blocking = Ws::new().on_message_blocking(|_, (): &(), _| panic!("as the test wants it"));
     let (address, running) =
         start(Server::new(served::app().ws("/", handler).ws("/blocking", blocking)));
     let mut witness = Client::connect(address, "/");
@@ -63,17 +62,17 @@ fn a_panic_in_a_drop_ends_no_other_connection() {
     for io in families() {
         let (gate, closed) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
         let (its, count) = (gate.clone(), Arc::clone(&closed));
-        let handler = Ws::on_upgrade(|_| Ok(()))
-            .on_message(move |ws, _| {
+        let handler = Ws::new()
+            .on_message(move |ws, (), _| {
                 let (gate, held) = (its.clone(), Bomb);
                 let work = move || {
                     gate.pass();
                     std::mem::forget(held);
                     Bomb
                 };
-                ws.offload(work, |_, result| std::mem::forget(result)).unwrap();
+                ws.offload(work, |_, (), result| std::mem::forget(result));
             })
-            .on_close(move |_, _| {
+            .on_close(move |_, (), _| {
                 count.fetch_add(1, Ordering::SeqCst);
             });
         let settings = workers(1, 100, Overload::Pause);
@@ -125,9 +124,9 @@ fn the_last_work_of_a_session_is_done() {
     let saved = Gate::default();
     let save = saved.clone();
     saved.open();
-    let handler = Ws::on_upgrade(|_| Ok(())).on_close(move |ws, _| {
+    let handler = Ws::new().on_close(move |ws, (), _| {
         let save = save.clone();
-        ws.offload(move || save.pass(), |_, ()| panic!("the session has ended")).unwrap();
+        ws.offload(move || save.pass(), |_, (), ()| panic!("the session has ended"));
     });
     let (address, running) = start(Server::new(served::app().ws("/", handler)));
     let mut client = Client::connect(address, "/");
@@ -146,9 +145,9 @@ fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
         let gate = Gate::default();
         let (held, results) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
         let tell = Arc::clone(&results);
-        let handler = Ws::on_upgrade(|_| Ok(())).on_close(move |ws, _| {
+        let handler = Ws::new().on_close(move |ws, (), _| {
             let held = held.clone();
-            let outcome = ws.offload(move || held.pass(), |_, ()| ());
+            let outcome = ws.try_offload(0, move || held.pass(), |_, (), ()| ());
             tell.lock().unwrap().push(outcome.is_ok());
         });
         let settings = workers(1, 1, Overload::Pause);

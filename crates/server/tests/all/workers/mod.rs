@@ -71,13 +71,13 @@ fn gated(gate: &Gate, settings: WorkerSettings) -> Server {
 
 fn gated_app(gate: &Gate) -> App {
     let (gate, http) = (gate.clone(), gate.clone());
-    let work = Ws::on_upgrade(|_| Ok(())).on_message_blocking(move |(): &(), message, replies| {
+    let work = Ws::new().on_message_blocking(move |replies, (): &(), message| {
         gate.pass();
         replies.send(message);
     });
     served::app()
         .ws("/work", work)
-        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .blocking(Method::Get, "/http/{name}", move |request| {
             http.pass();
             request.param("name").unwrap_or_default().to_owned()
@@ -86,7 +86,7 @@ fn gated_app(gate: &Gate) -> App {
 
 /// Answers each number after a time of its own.
 fn dawdling() -> Ws {
-    Ws::new().on_message(|ws, message| {
+    Ws::new().on_message(|ws, (), message| {
         let Message::Text(text) = message else { return };
         let number: u64 = text.parse().unwrap();
         let work = move || {
@@ -97,10 +97,9 @@ fn dawdling() -> Ws {
             }
             number
         };
-        ws.offload(work, |ws, number| {
-            let _ = ws.send(number.to_string());
-        })
-        .unwrap();
+        ws.offload(work, |ws, (), number| {
+            ws.send(number.to_string());
+        });
     })
 }
 

@@ -53,8 +53,8 @@ fn a_connections_jobs_run_one_at_a_time_and_all_workers_at_once() {
     const WORKERS: usize = 5;
     let (barrier, at_once) = (Arc::new(Barrier::new(WORKERS)), Arc::new(AtomicUsize::new(0)));
     let all = Arc::clone(&barrier);
-    let handler = Ws::on_upgrade(move |_| Ok(Arc::new(AtomicUsize::new(0)))).on_message_blocking(
-        move |mine: &Arc<AtomicUsize>, message, replies| {
+    let handler = Ws::from_request(move |_| Ok(Arc::new(AtomicUsize::new(0)))).on_message_blocking(
+        move |replies, mine: &Arc<AtomicUsize>, message| {
             assert_eq!(mine.fetch_add(1, Ordering::SeqCst), 0, "two at once");
             // Opens when all workers are here, each with a connection of its own.
             all.wait();
@@ -86,8 +86,8 @@ fn with_affinity_a_connection_stays_with_its_worker() {
     let seen: Arc<Mutex<HashMap<String, HashSet<String>>>> = Arc::default();
     let names = Arc::clone(&seen);
     let handler =
-        Ws::on_upgrade(|request| Ok(request.param("name").unwrap_or_default().to_owned()))
-            .on_message_blocking(move |name: &String, message, replies| {
+        Ws::from_request(|request| Ok(request.param("name").unwrap_or_default().to_owned()))
+            .on_message_blocking(move |replies, name: &String, message| {
                 let worker = std::thread::current().name().unwrap().to_owned();
                 names.lock().unwrap().entry(name.clone()).or_default().insert(worker);
                 replies.send(message);
@@ -110,8 +110,8 @@ fn with_affinity_a_connection_stays_with_its_worker() {
 
 #[test]
 fn replies_are_carried_out_in_order() {
-    let member = Ws::on_upgrade(|request| Ok(request.query("name").unwrap_or("?").to_owned()))
-        .on_message_blocking(|name: &String, message, replies| match message {
+    let member = Ws::from_request(|request| Ok(request.query("name").unwrap_or("?").to_owned()))
+        .on_message_blocking(|replies, name: &String, message| match message {
             Message::Text("join") => {
                 replies.subscribe("room");
                 replies.publish_to_others("room", format!("{name} is here"));
@@ -124,7 +124,7 @@ fn replies_are_carried_out_in_order() {
             }
             other => {
                 replies.send(other);
-                replies.close(4000, "enough");
+                replies.close(CloseCode::new(4000), "enough");
                 replies.send("too late");
             }
         });

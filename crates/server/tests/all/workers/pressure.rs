@@ -73,15 +73,15 @@ fn large_messages_wait_with_their_sender() {
     for (io, path) in families().into_iter().flat_map(|io| [(io, "/work"), (io, "/offload")]) {
         let gate = Gate::default();
         let held = gate.clone();
-        let offload = Ws::new().on_message(move |ws, message| {
+        let offload = Ws::new().on_message(move |ws, (), message| {
             let (held, message) = (held.clone(), OwnedMessage::from(message));
             let bytes = message.as_bytes().len();
             let work = move || {
                 held.pass();
                 message
             };
-            ws.offload_holding(bytes, work, |ws, message| {
-                let _ = ws.send(message.as_message());
+            ws.try_offload(bytes, work, |ws, (), message| {
+                ws.send(message.as_message());
             })
             .unwrap();
         });
@@ -184,14 +184,15 @@ fn an_offload_without_room_is_an_error_in_the_callback() {
     let gate = Gate::default();
     let (held, results) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
     let tell = Arc::clone(&results);
-    let handler = Ws::new().on_message(move |ws, message| {
+    let handler = Ws::new().on_message(move |ws, (), message| {
         let Message::Text(times) = message else { return };
         for _ in 0..times.parse().unwrap() {
             let held = held.clone();
-            let outcome = ws.offload(
+            let outcome = ws.try_offload(
+                0,
                 move || held.pass(),
-                |ws, ()| {
-                    let _ = ws.send("done");
+                |ws, (), ()| {
+                    ws.send("done");
                 },
             );
             tell.lock().unwrap().push(outcome.is_ok());
@@ -216,4 +217,37 @@ fn an_offload_without_room_is_an_error_in_the_callback() {
     let results: Vec<u8> = results.lock().unwrap().iter().map(|ok| u8::from(*ok)).collect();
     // One runs; one is in the queue and one waits; and one of the other's waits.
     assert_eq!(results, [1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
+}
+
+#[test]
+fn offload_closes_the_session_where_work_is_refused_and_try_offload_does_not() {
+    for overload in [Overload::Pause, Overload::Close] {
+        let gate = Gate::default();
+        let held = gate.clone();
+        // More than run, are in the queue, and wait beside it.
+        let handler = Ws::new().on_message(move |ws, (), message| {
+            let gates = [(); 5].map(|()| held.clone());
+            if let Message::Text("offload") = message {
+                gates.into_iter().for_each(|held| ws.offload(move || held.pass(), |_, (), ()| ()));
+            } else {
+                let mut offload =
+                    |held: Gate| ws.try_offload(0, move || held.pass(), |_, (), ()| ());
+                let refused =
+                    gates.into_iter().filter(|held| offload(held.clone()).is_err()).count();
+                assert!(refused > 0, "there is no room for all");
+                ws.send("open");
+            }
+        });
+        let server = Server::new(served::app().ws("/", handler));
+        let (address, running) = start(server.workers(workers(1, 1, overload)));
+        let mut client = Client::connect(address, "/");
+        client.send_text("try");
+        assert_eq!(client.next(), Got::Text("open".into()), "{overload:?}");
+        let mut client = Client::connect(address, "/");
+        client.send_text("offload");
+        let closed = Got::Close(1013, "the server is busy; try again later".into());
+        assert_eq!(client.next(), closed, "{overload:?}");
+        gate.open();
+        stop(running);
+    }
 }

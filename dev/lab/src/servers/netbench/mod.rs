@@ -101,19 +101,19 @@ fn work(body: &[u8]) -> Response {
     }
 }
 
-fn message(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+fn message(ws: &mut Socket<'_>, (): &mut (), message: Message<'_>) {
     match message {
         Message::Text("") | Message::Binary([]) => {
-            let _ = ws.send("OK");
+            ws.send("OK");
         }
         Message::Text(text) => match document::answer(text) {
             // Checked here for the whole answer: what is written piece by piece is known to be
             // bytes only.
             Ok(answer) => {
-                let _ = ws.send(&*String::from_utf8_lossy(&answer));
+                ws.send(&*String::from_utf8_lossy(&answer));
             }
-            Err(mistake) => ws.close(1007, &mistake.to_string()),
+            Err(mistake) => ws.close(CloseCode::INVALID_PAYLOAD, &mistake.to_string()),
         },
-        Message::Binary(_) => ws.close(1003, "send the document as text"),
+        Message::Binary(_) => ws.close(CloseCode::UNSUPPORTED_DATA, "send the document as text"),
     }
 }

@@ -1,0 +1,76 @@
+//! Events of a session besides its messages.
+
+use throng_engine::{Close, Recovery};
+
+/// An event of a session besides its messages: see
+/// [`Handler::on_event`](crate::Handler::on_event) and [`Ws::on_event`](crate::Ws::on_event).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SessionEvent<'e> {
+    /// The session is open: exactly once, before all other events and messages.
+    Open,
+    /// The outcome of a [`Socket::subscribe_since`](crate::Socket::subscribe_since) whose
+    /// [`Recovery`] was pending: a cluster's broker was asked first. What the channel's members get
+    /// from then on continues at its position. A session for which the broker has not answered
+    /// within ten seconds is closed with 1013 (try again later) instead.
+    Recovered {
+        /// The channel's name.
+        channel: &'e str,
+        /// The outcome.
+        recovery: Recovery,
+    },
+    /// The data of a [`Hub::refresh`](crate::Hub::refresh), of this server or of another one in its
+    /// [cluster](crate::ClusterHub::refresh): the session's permissions have changed; look them up
+    /// again. The program decides what the data mean.
+    Refresh(&'e [u8]),
+    /// The backlog has fallen to a quarter of `max_backlog`, after a send returned
+    /// [`Sent::Queued`](crate::Sent::Queued) or [`Sent::Dropped`](crate::Sent::Dropped): sending
+    /// can continue.
+    Drained,
+    /// The server [drains](crate::Running::drain) and has reached this session: the time for a last
+    /// message. It is closed afterwards, or when work that it has begun with its messages is done:
+    /// jobs of the pool of workers, and futures. What its peer sends until then is dropped. Its own
+    /// [`Socket::close`](crate::Socket::close) counts, too.
+    Shutdown,
+    /// The session has ended, for any reason: exactly once, after all other events. Sends return
+    /// [`Sent::Closed`](crate::Sent::Closed).
+    Closed(Close<'e>),
+}
+
+/// The kind of a [`SessionEvent`]: its place in the table of callbacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    Open,
+    Recovered,
+    Refresh,
+    Drained,
+    Shutdown,
+    Closed,
+}
+
+impl EventKind {
+    pub(crate) const COUNT: usize = 6;
+}
+
+impl SessionEvent<'_> {
+    pub(crate) fn kind(&self) -> EventKind {
+        match self {
+            Self::Open => EventKind::Open,
+            Self::Recovered { .. } => EventKind::Recovered,
+            Self::Refresh(_) => EventKind::Refresh,
+            Self::Drained => EventKind::Drained,
+            Self::Shutdown => EventKind::Shutdown,
+            Self::Closed(_) => EventKind::Closed,
+        }
+    }
+}
+
+/// Messages that a session has published and a cluster has accepted, and which are lost, or may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unpublished {
+    /// Messages that no member gets.
+    pub refused: u64,
+    /// Messages that members may get or not: the broker has not answered.
+    pub unknown: u64,
+}
