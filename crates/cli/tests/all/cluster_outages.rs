@@ -13,7 +13,7 @@ use throng_testkit::{Redis, eventually};
 
 use crate::support::{Answer, Client, Got, Served, exchange};
 
-/// Words for a server that is killed: what it lost would concern members.
+/// Words for a server that is killed: members would learn of lost data.
 const KEEPS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 fn serve(url: &str, channels: &[&str]) -> Served {
@@ -128,7 +128,7 @@ fn each_publisher_learns_of_every_message_that_a_full_redis_did_not_take() {
     let mut writers = publishers(at, ["log.a", "log.b"]);
     let mut others = publishers(at, ["plain"]);
     redis.ask("CONFIG SET maxmemory 1");
-    // A part of each is on its way already when the first is refused.
+    // Each has sent several when the first is refused.
     let lost: Vec<_> = (0..5)
         .flat_map(|_| writers.iter_mut().map(Publisher::publish).collect::<Vec<_>>())
         .collect();
@@ -188,7 +188,7 @@ fn behind_the_balancer_no_client_is_closed_while_redis_is_away_but_publishers_wh
     eventually("both are degraded", || servers.iter().all(is_degraded));
     let lost: Vec<_> = writers.iter_mut().map(Publisher::publish).collect();
     writers.iter_mut().for_each(Publisher::learns);
-    // New clients come in, too.
+    // New clients come in.
     let mut late = publishers(front, ["here.b", "plain"]);
     late.iter_mut().chain(&mut local).for_each(Publisher::is_here);
     redis.run();

@@ -13,7 +13,7 @@ pub struct Tls {
     /// File with the authorities that certify the servers, in PEM; `None`: those that the system
     /// trusts.
     pub ca: Option<PathBuf>,
-    /// Files with the node's own certificate, with those of the authorities between, and its
+    /// Files with the node's own certificate, with the chain of its authorities, and its
     /// private key, in PEM; `None`: it has none.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Name in the certificates of all servers; `None`: the host of each, as the URL, a sentinel
@@ -134,7 +134,7 @@ mod with {
             Ok(Arc::new(Self { tls: tls.clone(), files }))
         }
 
-        /// Connects to a server, whose certificate must be that of its host, or of the name in the
+        /// Connects to a server, whose certificate must have its host, or the name in the
         /// settings.
         pub(in crate::redis) async fn connect(
             &self,

@@ -36,7 +36,7 @@ impl Node {
         Self::start_secured((url, Tls::default()), node, keep, channels)
     }
 
-    /// Starts one that has settings of TLS.
+    /// Starts a node with settings of TLS.
     pub(crate) fn start_secured(
         (url, tls): (String, Tls),
         node: u64,
