@@ -11,7 +11,7 @@ use std::time::Duration;
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::tables::{DescriptorTables, Tables};
-use throng_io::{Driver, ListenOptions, Listeners, Options, PortGuard, ServerTls, listen_many};
+use throng_io::{Driver, ListenOptions, Options, ServerTls, listen_many};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::access::AccessLog;
@@ -76,8 +76,6 @@ pub struct Shards {
     all: Vec<Running>,
     threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
     division: Division,
-    /// Until the shutdown begins: a successor may listen then.
-    guards: Mutex<Vec<PortGuard>>,
 }
 
 #[derive(Debug)]
@@ -96,15 +94,14 @@ impl Shards {
         let division = divide(launch.descriptors, most, launch.shards, launch.listen.len())?;
         let count = division.shards;
         let mut addresses = Vec::new();
-        let mut guards = Vec::new();
         let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
         let inherited = InheritedSockets::take(&launch.listen)?;
         for &(address, has_tls) in &launch.listen {
             let bound = match inherited.at(address, count) {
-                Some(bound) => bound.map(|all| Listeners { all, address, guard: None }),
+                Some(bound) => bound.map(|bound| (bound, address)),
                 None => listen_many(address, ListenOptions::default(), count),
             };
-            let Listeners { all, address, guard } = bound.map_err(|error| {
+            let (bound, address) = bound.map_err(|error| {
                 let why = match error.kind() {
                     io::ErrorKind::AddrInUse => {
                         "another program has this port; stop it, or choose another port".into()
@@ -117,13 +114,12 @@ impl Shards {
                 io::Error::new(error.kind(), format!("cannot listen at {address}: {why}"))
             })?;
             addresses.push((address, has_tls));
-            for (own, listener) in listeners.iter_mut().zip(all) {
+            for (own, listener) in listeners.iter_mut().zip(bound) {
                 own.push(listener);
             }
-            guards.extend(guard.filter(|_| division.plan.is_none()));
         }
         let (sockets, tables) = open(listeners, division.plan.is_some())?;
-        let place = Place { addresses, division, tables, guards };
+        let place = Place { addresses, division, tables };
         // Without TLS, the layer for it would cost instructions for nothing.
         if !launch.uses_tls {
             return Self::run(sockets, place, launch);
@@ -144,7 +140,7 @@ impl Shards {
         place: Place,
         launch: Launch,
     ) -> io::Result<Self> {
-        let Place { addresses, division, tables, guards } = place;
+        let Place { addresses, division, tables } = place;
         let tables = tables.map(Arc::new);
         let has_tls: Vec<bool> = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
         let server = launch.tls.map(|tls| tls as ServerTls);
@@ -153,14 +149,8 @@ impl Shards {
         let addresses = addresses.into_iter().map(|(address, _)| address).collect();
         let (count, descriptors_for) = (drivers.len(), division.connections);
         let admission = Arc::default();
-        let mut begun = Self {
-            addresses,
-            has_tls,
-            all: Vec::new(),
-            threads: Mutex::default(),
-            division,
-            guards: Mutex::new(guards),
-        };
+        let mut begun =
+            Self { addresses, has_tls, all: Vec::new(), threads: Mutex::default(), division };
         for (shard, driver) in drivers.into_iter().enumerate() {
             let (mailbox, commands): (_, Inbox<Command>) = mailbox(COMMANDS, driver.waker());
             let metrics = Arc::new(Mutex::new(Metrics::default()));
@@ -254,7 +244,6 @@ impl Shards {
     /// Stops accepting, closes tunnels with 1001 spread over `window`, and resets connections left
     /// at `deadline`.
     pub fn shut_down(&self, window: Duration, deadline: Duration) {
-        self.guards.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.send(|| Command::ShutDown { window, deadline });
     }
 
@@ -325,7 +314,6 @@ struct Place {
     division: Division,
     /// The descriptors, if each shard has a table of its own.
     tables: Option<Tables>,
-    guards: Vec<PortGuard>,
 }
 
 /// Opens the sockets of each shard, with its listeners.

@@ -45,7 +45,7 @@ pub use driver::{
 };
 pub use id::ConnId;
 pub use inherited::{Inherited, InheritedAddress, inherited_addresses, inherited_listeners};
-pub use listen::{ListenOptions, Listeners, PortGuard, listen, listen_many};
+pub use listen::{ListenOptions, listen, listen_many};
 pub use listener::Listener;
 #[cfg(unix)]
 pub use listener::UnixSocket;

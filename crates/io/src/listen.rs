@@ -3,8 +3,6 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use socket2::Socket;
-
 use crate::connect::new_socket;
 
 /// Options of a listener.
@@ -38,14 +36,6 @@ pub fn listen(
     address: SocketAddr,
     options: ListenOptions,
 ) -> io::Result<(TcpListener, SocketAddr)> {
-    let socket = bind(address, options)?;
-    socket.listen(options.backlog)?;
-    let listener = TcpListener::from(socket);
-    let bound = listener.local_addr()?;
-    Ok((listener, bound))
-}
-
-fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<Socket> {
     let socket = new_socket(address)?;
     if address.is_ipv6() {
         socket.set_only_v6(!options.dual_stack)?;
@@ -57,46 +47,17 @@ fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<Socket> {
         socket.set_reuse_port(true)?;
     }
     socket.bind(&address.into())?;
-    Ok(socket)
-}
-
-/// Keeps all other sockets from a port that listeners share among themselves, while it exists.
-///
-/// SO_REUSEPORT lets any process of the same user listen on the port, too, unless one socket of the
-/// port does not have the option: this one, which has no other use.
-#[derive(Debug)]
-pub struct PortGuard {
-    /// Bound, and never listening.
-    _socket: Socket,
-}
-
-impl PortGuard {
-    #[cfg(target_os = "linux")]
-    fn new(bound: SocketAddr, options: ListenOptions) -> io::Result<Self> {
-        let socket = bind(bound, options)?;
-        socket.set_reuse_port(false)?;
-        Ok(Self { _socket: socket })
-    }
-}
-
-/// Listeners on one port.
-#[derive(Debug)]
-pub struct Listeners {
-    /// One for each shard.
-    pub all: Vec<TcpListener>,
-    /// The address of all.
-    pub address: SocketAddr,
-    /// Present where they share a port that is not to be shared with others. To be dropped when the
-    /// listeners close, or a successor cannot listen; and at once where each shard has a descriptor
-    /// table of its own, since each copy of the table would keep it.
-    pub guard: Option<PortGuard>,
+    socket.listen(options.backlog)?;
+    let listener = TcpListener::from(socket);
+    let bound = listener.local_addr()?;
+    Ok((listener, bound))
 }
 
 /// Opens `count` listeners on the same port, one for each shard.
 ///
 /// More than one share the port (`reuse_port` is set), after a trial without that option has shown
 /// that the port is free: SO_REUSEPORT alone would silently share it with another server of the
-/// same user. A guard keeps it from servers that come later.
+/// same user.
 ///
 /// # Errors
 /// As for [`listen`]; `Unsupported` for more than one where a port cannot be shared.
@@ -104,28 +65,23 @@ pub fn listen_many(
     address: SocketAddr,
     options: ListenOptions,
     count: usize,
-) -> io::Result<Listeners> {
+) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
     if count > 1 && !cfg!(target_os = "linux") {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let is_exclusive = count > 1 && !options.reuse_port;
     let mut options = options;
     let mut bound = address;
-    if is_exclusive {
+    if count > 1 && !options.reuse_port {
         if address.port() != 0 {
             drop(listen(address, options)?);
         }
         options.reuse_port = true;
     }
-    let mut all = Vec::with_capacity(count);
+    let mut listeners = Vec::with_capacity(count);
     for _ in 0..count {
         let (listener, address) = listen(bound, options)?;
         bound = address;
-        all.push(listener);
+        listeners.push(listener);
     }
-    #[cfg(target_os = "linux")]
-    let guard = is_exclusive.then(|| PortGuard::new(bound, options)).transpose()?;
-    #[cfg(not(target_os = "linux"))]
-    let guard = None;
-    Ok(Listeners { all, address: bound, guard })
+    Ok((listeners, bound))
 }

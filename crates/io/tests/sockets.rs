@@ -6,8 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use throng_io::readiness::poller::Poller;
 use throng_io::{
-    Closed, ConnId, Driver, Event, ListenOptions, Listeners, Options, ReadinessDriver, listen,
-    listen_many,
+    Closed, ConnId, Driver, Event, ListenOptions, Options, ReadinessDriver, listen, listen_many,
 };
 
 fn loopback() -> SocketAddr {
@@ -33,41 +32,17 @@ fn a_foreign_address_is_an_error() {
 #[cfg(target_os = "linux")]
 #[test]
 fn many_listeners_share_one_port_exclusively() {
-    let listeners = listen_many(loopback(), ListenOptions::default(), 4).unwrap();
-    let bound = listeners.address;
-    assert_eq!(listeners.all.len(), 4);
+    let (listeners, bound) = listen_many(loopback(), ListenOptions::default(), 4).unwrap();
+    assert_eq!(listeners.len(), 4);
     assert!(bound.port() != 0);
-    for listener in &listeners.all {
+    for listener in &listeners {
         assert_eq!(listener.local_addr().unwrap(), bound);
     }
     let error = listen_many(bound, ListenOptions::default(), 2).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
     drop(listeners);
-    let again = listen_many(bound, ListenOptions::default(), 2).unwrap();
-    assert_eq!((again.all.len(), again.address), (2, bound));
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_guarded_port_is_closed_to_sockets_that_would_share_it() {
-    let shared = ListenOptions { reuse_port: true, ..ListenOptions::default() };
-    for address in ["127.0.0.1:0", "[::1]:0"] {
-        let address: SocketAddr = address.parse().unwrap();
-        let listening = listen_many(address, ListenOptions::default(), 2);
-        if listening.is_err() && address.is_ipv6() {
-            return; // no IPv6 on this machine
-        }
-        let Listeners { all, address: bound, guard } = listening.unwrap();
-        assert_eq!(listen(bound, shared).unwrap_err().kind(), ErrorKind::AddrInUse);
-        assert!(TcpStream::connect(bound).is_ok());
-        drop(guard);
-        // A successor, while this one still listens.
-        drop(listen(bound, shared).unwrap());
-        drop(all);
-    }
-    let asked = listen_many(loopback(), shared, 2).unwrap();
-    assert!(asked.guard.is_none(), "it is to be shared");
-    drop(listen(asked.address, shared).unwrap());
+    let (again, same) = listen_many(bound, ListenOptions::default(), 2).unwrap();
+    assert_eq!((again.len(), same), (2, bound));
 }
 
 #[test]

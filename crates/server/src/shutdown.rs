@@ -7,7 +7,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use throng_engine::{DrainPlan, ShardProgress};
-use throng_io::PortGuard;
 
 /// The time after the deadline for which a shard must be in the same turn to count as stuck.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
@@ -26,13 +25,11 @@ struct State {
     has_ended: Vec<bool>,
     /// The first drain that was begun, and its deadline.
     drain: Option<(DrainPlan, Instant)>,
-    /// Until a drain begins: a successor may listen then.
-    guards: Vec<PortGuard>,
 }
 
 impl Shutdown {
-    pub(crate) fn new(shards: usize, guards: Vec<PortGuard>) -> Self {
-        let state = State { has_ended: vec![false; shards], drain: None, guards };
+    pub(crate) fn new(shards: usize) -> Self {
+        let state = State { has_ended: vec![false; shards], drain: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -44,10 +41,7 @@ impl Shutdown {
     /// the first call this only returns the deadline.
     pub(crate) fn begin_drain(&self, plan: DrainPlan, connections: usize) -> Instant {
         let deadline = Instant::now() + plan.length_for(connections).min(MAX_DRAIN);
-        let mut state = self.lock();
-        let (_, deadline) = *state.drain.get_or_insert((plan, deadline));
-        state.guards.clear();
-        drop(state);
+        let (_, deadline) = *self.lock().drain.get_or_insert((plan, deadline));
         self.changed.notify_all();
         deadline
     }

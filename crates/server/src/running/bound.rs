@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use throng_engine::DrainPlan;
-use throng_io::{Listener, PortGuard};
+use throng_io::Listener;
 
 #[cfg(feature = "signals")]
 use super::Drained;
@@ -27,8 +27,6 @@ use crate::workers::Pool;
 pub(crate) struct Addresses {
     pub(crate) tcp: Vec<SocketAddr>,
     pub(crate) unix: Vec<PathBuf>,
-    /// Guards of the ports that shards share.
-    pub(crate) guards: Vec<PortGuard>,
 }
 
 impl Addresses {
@@ -217,8 +215,7 @@ impl Bound {
         let Shards { starts, tables, hub, snapshots, admission, configurator } = self.shards;
         let tables = tables.map(Arc::new);
         let threads = Vec::with_capacity(starts.len());
-        let (stalls, shutdown) =
-            (self.stalls, Arc::new(Shutdown::new(starts.len(), self.addresses.guards)));
+        let (stalls, shutdown) = (self.stalls, Arc::new(Shutdown::new(starts.len())));
         let mut running = Running {
             address,
             hub,

@@ -316,9 +316,9 @@ impl Server {
     /// Sets whether other processes with the same setting may listen on the port, too
     /// (`SO_REUSEPORT`, Linux). The kernel spreads connections over them, so that several processes
     /// can hold more connections than the descriptor limit of one allows. Channels are not shared
-    /// between processes. Default: false, where a port in use is an error, and no other process can
-    /// share this server's port until it drains (unless each shard has a descriptor table of its
-    /// own: then another one of the same user that sets this can).
+    /// between processes. Default: false, where a port in use is an error. A server of several
+    /// shards shares the port among these by the same option: another process of the same user that
+    /// sets this can join it later.
     pub fn reuse_port(mut self, reuse: bool) -> Self {
         self.reuse_port = reuse;
         self

@@ -18,8 +18,7 @@ use throng_io::Epoll;
 #[cfg(target_os = "linux")]
 use throng_io::tables::Tables;
 use throng_io::{
-    Driver, ListenOptions, Listener, ListenerId, Listeners, Options, Portable, listen_many,
-    may_pass,
+    Driver, ListenOptions, Listener, ListenerId, Options, Portable, listen_many, may_pass,
 };
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
@@ -168,7 +167,7 @@ impl Server {
     pub fn bind(self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Bound> {
         let plan = self.plan(false)?;
         let address = resolve(address)?;
-        let (listeners, bound) = self.listen(address, &plan)?;
+        let (listeners, bound) = self.listen(address, plan.shards)?;
         self.build(listeners, bound, plan)
     }
 
@@ -203,7 +202,7 @@ impl Server {
             let message = "no listener was given; pass at least one, or use Server::bind";
             return Err(Error::setting("listeners", message));
         }
-        self.listen_besides(&plan, &mut of_shards, &mut bound)?;
+        self.listen_besides(&mut of_shards, &mut bound.tcp)?;
         self.build(of_shards, bound, plan)
     }
 
@@ -216,7 +215,7 @@ impl Server {
         let plan = self.plan(true)?;
         let mut of_shards: Vec<Vec<Listener>> = (0..plan.shards).map(|_| Vec::new()).collect();
         let mut bound = Addresses::default();
-        self.listen_besides(&plan, &mut of_shards, &mut bound)?;
+        self.listen_besides(&mut of_shards, &mut bound.tcp)?;
         self.build(of_shards, bound, plan)
     }
 
@@ -363,44 +362,38 @@ impl Server {
     }
 
     /// Returns the listeners of each shard, and the addresses bound.
-    fn listen(&self, address: SocketAddr, plan: &Plan) -> Result<(Vec<Vec<Listener>>, Addresses)> {
-        let mut of_shards: Vec<Vec<Listener>> = (0..plan.shards).map(|_| Vec::new()).collect();
-        let mut bound = Addresses::default();
-        self.listen_at(address, plan, &mut of_shards, &mut bound)?;
-        self.listen_besides(plan, &mut of_shards, &mut bound)?;
-        Ok((of_shards, bound))
+    fn listen(
+        &self,
+        address: SocketAddr,
+        shards: usize,
+    ) -> Result<(Vec<Vec<Listener>>, Addresses)> {
+        let (listeners, got) = listen_many(address, self.listen_options(), shards)
+            .map_err(|source| Error::bind(&address, source))?;
+        let mut of_shards: Vec<Vec<Listener>> =
+            listeners.into_iter().map(|listener| vec![listener.into()]).collect();
+        let mut tcp = vec![got];
+        self.listen_besides(&mut of_shards, &mut tcp)?;
+        Ok((of_shards, Addresses { tcp, ..Addresses::default() }))
     }
 
     /// Listens on the further addresses, in the order given; port 0 is that of the first address.
     fn listen_besides(
         &self,
-        plan: &Plan,
         of_shards: &mut [Vec<Listener>],
-        bound: &mut Addresses,
+        bound: &mut Vec<SocketAddr>,
     ) -> Result<()> {
         for mut address in self.more_addresses.iter().copied() {
-            if let (0, Some(first)) = (address.port(), bound.tcp.first()) {
+            if let (0, Some(first)) = (address.port(), bound.first()) {
                 address.set_port(first.port());
             }
-            self.listen_at(address, plan, of_shards, bound)?;
-        }
-        Ok(())
-    }
-
-    fn listen_at(
-        &self,
-        address: SocketAddr,
-        plan: &Plan,
-        of_shards: &mut [Vec<Listener>],
-        bound: &mut Addresses,
-    ) -> Result<()> {
-        let Listeners { all, address, guard } =
-            listen_many(address, self.listen_options(), of_shards.len())
+            let (listeners, got) = listen_many(address, self.listen_options(), of_shards.len())
                 .map_err(|source| Error::bind(&address, source))?;
-        let each = of_shards.iter_mut().zip(all);
-        each.for_each(|(own, listener)| own.push(listener.into()));
-        bound.tcp.push(address);
-        bound.guards.extend(guard.filter(|_| !plan.has_own_tables()));
+            of_shards
+                .iter_mut()
+                .zip(listeners)
+                .for_each(|(all, listener)| all.push(listener.into()));
+            bound.push(got);
+        }
         Ok(())
     }
 
