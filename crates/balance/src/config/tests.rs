@@ -170,7 +170,7 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "drop_headers = [\"a b\"]",
-            "b.toml:2:17: drop_headers[0] is \"a b\": write a header's name",
+            "b.toml:2:17: drop_headers[0] is \"a b\": write a header's whole name",
         ),
         ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write 8 to 4096"),
         ("[health]\nwithin = \"0s\"", "b.toml:3:10: health.within is \"0s\": write more"),

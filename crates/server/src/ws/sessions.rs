@@ -226,13 +226,7 @@ impl<D: Send + 'static, M: OnMessage<D>> Sessions for RouteSessions<D, M> {
         let index = Index::new(messages.data());
         match index.and_then(|index| sessions.entry_mut(index)) {
             Some(session) => {
-                let Session { data, state } = session;
-                messages.deliver(&mut Receiver {
-                    on_message: &endpoint.messages,
-                    data,
-                    state,
-                    context,
-                });
+                messages.deliver(&mut Receiver { on_message: &endpoint.messages, session, context })
             }
             None => messages.discard(),
         }
@@ -281,8 +275,8 @@ impl<D: Send + 'static, M: OnMessage<D>> Sessions for RouteSessions<D, M> {
 /// The handler and the session of the connection that is read.
 struct Receiver<'a, D, M: OnMessage<D>> {
     on_message: &'a M,
-    data: &'a mut D,
-    state: &'a mut M::Kept,
+    /// One pointer: data and state by one each would take a register more in the loop.
+    session: &'a mut Session<D, M::Kept>,
     context: &'a RouteContext,
 }
 
@@ -290,11 +284,12 @@ impl<D, M: OnMessage<D>> Receive for Receiver<'_, D, M> {
     #[inline(always)]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         let mut socket = Socket::new(cx.reborrow(), self.context);
-        self.on_message.on_message(&mut socket, self.data, self.state, message);
+        let Session { data, state } = &mut *self.session;
+        self.on_message.on_message(&mut socket, data, state, message);
     }
 
     fn on_chunk(&mut self, cx: &mut Cx<'_>, piece: Chunk<'_>) {
         let mut socket = Socket::new(cx.reborrow(), self.context);
-        self.on_message.on_chunk(&mut socket, self.data, piece);
+        self.on_message.on_chunk(&mut socket, &mut self.session.data, piece);
     }
 }

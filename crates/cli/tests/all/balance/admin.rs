@@ -202,11 +202,9 @@ fn silent_connections_to_the_admin_api_keep_no_heartbeat_out() {
     let authorized = format!("Authorization: Bearer {TOKEN}\r\n");
     let body = json!({ "address": nowhere() }).to_string();
     let register = || balancer.ask_with("POST", "/register", &authorized, &body);
-    // Each may take a second for a handshake.
-    eventually("the oldest makes room", || register().status() < 300);
     for _ in 0..10 {
-        let answer = register();
-        assert!(answer.status() < 300, "{}", answer.text());
+        // A connection that came in between may keep its place for a second.
+        eventually("the oldest makes room", || register().status() < 300);
         assert_eq!(balancer.backends().len(), 1);
     }
 }

@@ -95,8 +95,9 @@ fn a_full_disk_behind_standard_output_changes_nothing() {
             .spawn()
             .unwrap(),
     );
-    // Signals are looked after before it listens.
     poll("it listens", || TcpStream::connect(free).ok());
+    // Before its first answer a signal ends it at once.
+    assert!(get(free, "/livez").starts_with("HTTP/1.1 200 "));
     served.signal("TERM");
     assert_eq!(served.exit().code(), Some(0));
     let words = ["demo", "--for", "100ms", "--clients", "2", "--listen", "127.0.0.1:0"];
