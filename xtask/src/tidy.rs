@@ -30,7 +30,7 @@ use crate::site::Site;
 use counts::Count;
 
 /// The folders of the workspace's Rust.
-const ROOMS: [&str; 3] = ["crates/", "dev/", "xtask/"];
+const WORKSPACE: [&str; 3] = ["crates/", "dev/", "xtask/"];
 
 /// A text file that git tracks.
 struct Source {
@@ -49,8 +49,8 @@ impl Source {
     }
 
     /// Whether it is in a crate of the workspace.
-    fn is_in_a_room(&self) -> bool {
-        ROOMS.iter().any(|room| self.is_below(room))
+    fn is_in_workspace(&self) -> bool {
+        WORKSPACE.iter().any(|folder| self.is_below(folder))
     }
 
     fn is_below(&self, prefix: &str) -> bool {

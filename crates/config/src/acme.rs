@@ -38,7 +38,7 @@ pub const CA: Key = Key::new(
     "tls.acme.ca",
     Kind::Path,
     "",
-    "authorities that certify the directory's server, in PEM; if not set, those of the system",
+    "authorities that certify the directory's server, in PEM; if not set, the system's",
 )
 .at_start();
 

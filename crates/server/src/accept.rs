@@ -71,6 +71,6 @@ impl<D: Send + 'static> Accept<D> {
     }
 }
 
-/// An [`Accept`] on its way from a worker, a future or another shard to the route, which alone
+/// An [`Accept`] that a worker, a future or another shard returns to the route, which alone
 /// knows its type.
 pub(crate) type AnyAccept = Accept<Box<dyn Any + Send>>;

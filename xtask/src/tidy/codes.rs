@@ -9,8 +9,8 @@ const NAMES: &str = "crates/proto/src/ws/close.rs";
 
 /// Counts the arguments from 1000 to 1015 outside tests.
 pub(super) fn counts(files: &[Source]) -> Vec<Count> {
-    let rooms = files.iter().filter(|file| file.is_rust() && file.is_in_a_room());
-    let production = rooms.filter(|file| !is_test_file(&file.path) && file.path != NAMES);
+    let sources = files.iter().filter(|file| file.is_rust() && file.is_in_workspace());
+    let production = sources.filter(|file| !is_test_file(&file.path) && file.path != NAMES);
     let places = production.flat_map(|file| {
         let code = without_comments(without_tests(&file.text));
         let lines = code.lines().enumerate();

@@ -23,14 +23,14 @@ pub(super) fn counts(files: &[Source]) -> Vec<Count> {
 
 /// Returns the folders of sources of all crates.
 fn crates(files: &[Source]) -> BTreeSet<&str> {
-    let rust = files.iter().filter(|file| file.is_rust() && file.is_in_a_room());
+    let rust = files.iter().filter(|file| file.is_rust() && file.is_in_workspace());
     rust.filter_map(|file| Some(&file.path[..file.path.find("src/")? + "src/".len()])).collect()
 }
 
 /// A path of modules from a crate's root on.
 type Module = Vec<String>;
 
-struct Room<'a> {
+struct SourceFile<'a> {
     path: &'a str,
     code: String,
     uses: Vec<Use>,
@@ -38,19 +38,19 @@ struct Room<'a> {
 
 struct Crate<'a> {
     source: &'a str,
-    rooms: BTreeMap<Module, Room<'a>>,
+    files: BTreeMap<Module, SourceFile<'a>>,
 }
 
 impl<'a> Crate<'a> {
     fn new(source: &'a str, files: &'a [Source]) -> Crate<'a> {
         let inside = files.iter().filter(|file| file.is_rust() && file.is_below(source));
         let production = inside.filter(|file| !is_test_file(&file.path));
-        let room = |file: &'a Source| {
+        let file = |file: &'a Source| {
             let code = without_comments(without_tests(&file.text));
             let uses = uses(&code);
-            (module(&file.path[source.len()..]), Room { path: &file.path, code, uses })
+            (module(&file.path[source.len()..]), SourceFile { path: &file.path, code, uses })
         };
-        Crate { source, rooms: production.map(room).collect() }
+        Crate { source, files: production.map(file).collect() }
     }
 
     /// Returns the folder of the crate, such as `crates/io`.
@@ -61,12 +61,12 @@ impl<'a> Crate<'a> {
     /// Counts the files in circles: each with an import that leads back to it.
     fn circles(&self) -> Count {
         let imports: BTreeMap<&Module, BTreeMap<&Module, &str>> =
-            self.rooms.iter().map(|(module, room)| (module, self.imports(module, room))).collect();
+            self.files.iter().map(|(module, file)| (module, self.imports(module, file))).collect();
         let mut places = Vec::new();
-        for (module, room) in &self.rooms {
+        for (module, file) in &self.files {
             for (imported, name) in &imports[module] {
                 if reaches(imported, module, &imports) {
-                    places.push((room.path, self.rooms[*imported].path, *name));
+                    places.push((file.path, self.files[*imported].path, *name));
                 }
             }
         }
@@ -79,10 +79,10 @@ impl<'a> Crate<'a> {
     fn imports<'r>(
         &'r self,
         module: &'r Module,
-        room: &'r Room<'a>,
+        file: &'r SourceFile<'a>,
     ) -> BTreeMap<&'r Module, &'r str> {
         let own =
-            room.uses.iter().filter(|found| !found.is_public || is_used(&room.code, &found.name));
+            file.uses.iter().filter(|found| !found.is_public || is_used(&file.code, &found.name));
         own.filter_map(|found| {
             let target = self.defining(module, &found.path, REEXPORTS)?;
             (!target.starts_with(module) && !module.starts_with(target))
@@ -103,7 +103,7 @@ impl<'a> Crate<'a> {
             rest = &rest[1..];
         } else if first != "super" {
             let child: Module = module.iter().chain([first]).cloned().collect();
-            self.rooms.get(&child)?;
+            self.files.get(&child)?;
         }
         while rest.first().is_some_and(|part| part == "super") {
             at.pop()?;
@@ -111,15 +111,15 @@ impl<'a> Crate<'a> {
         }
         while let Some(part) = rest.first() {
             let child: Module = at.iter().chain([part]).cloned().collect();
-            if !self.rooms.contains_key(&child) {
+            if !self.files.contains_key(&child) {
                 break;
             }
             at = child;
             rest = &rest[1..];
         }
-        let (found, room) = self.rooms.get_key_value(&at)?;
+        let (found, file) = self.files.get_key_value(&at)?;
         let Some(item) = rest.first() else { return Some(found) };
-        let reexport = room.uses.iter().find(|found| found.is_public && found.name == *item);
+        let reexport = file.uses.iter().find(|found| found.is_public && found.name == *item);
         match reexport.filter(|_| reexports > 0) {
             Some(reexport) => {
                 let path: Vec<String> = reexport.path.iter().chain(&rest[1..]).cloned().collect();
@@ -132,12 +132,12 @@ impl<'a> Crate<'a> {
     /// Counts the imports of an item from the crate's root, which only hands it on.
     fn root_imports(&self) -> Count {
         let mut places = Vec::new();
-        for room in self.rooms.iter().filter(|(module, _)| !module.is_empty()).map(|(_, room)| room)
+        for file in self.files.iter().filter(|(module, _)| !module.is_empty()).map(|(_, file)| file)
         {
-            for found in &room.uses {
+            for found in &file.uses {
                 let is_item = |part: &String| part.starts_with(char::is_uppercase);
                 if found.path[0] == "crate" && found.path.get(1).is_some_and(is_item) {
-                    places.push(format!("{}:{}: {}", room.path, found.line, found.path.join("::")));
+                    places.push(format!("{}:{}: {}", file.path, found.line, found.path.join("::")));
                 }
             }
         }

@@ -35,9 +35,9 @@ const IDIOMS: [(&[&str], &str); 26] = [
 
 /// Counts each idiom in the comments of all Rust files.
 pub(super) fn counts(files: &[Source]) -> Vec<Count> {
-    let rooms = files.iter().filter(|file| file.is_rust() && file.is_in_a_room());
+    let sources = files.iter().filter(|file| file.is_rust() && file.is_in_workspace());
     let words: Vec<(&str, Vec<Word>)> =
-        rooms.map(|file| (file.path.as_str(), comment_words(&file.text))).collect();
+        sources.map(|file| (file.path.as_str(), comment_words(&file.text))).collect();
     let count = |(idiom, instead): (&[&str], &str)| {
         let places = words.iter().flat_map(|(path, words)| {
             let found = found(idiom, words);

@@ -12,10 +12,10 @@ const HOMONYMS: [&str; 17] = [
 
 /// Counts the types of each name.
 pub(super) fn counts(files: &[Source]) -> Vec<Count> {
-    let rooms = files
+    let sources = files
         .iter()
-        .filter(|file| file.is_rust() && file.is_in_a_room() && !is_test_file(&file.path));
-    let defined: Vec<(String, String)> = rooms
+        .filter(|file| file.is_rust() && file.is_in_workspace() && !is_test_file(&file.path));
+    let defined: Vec<(String, String)> = sources
         .flat_map(|file| {
             let code = without_comments(without_tests(&file.text));
             let lines = code.lines().enumerate();

@@ -104,7 +104,7 @@ static KEYS: &[Key] = &[
     acme::DIR,
     acme::AGREE_TOS,
     Key::new("backend_tls.ca", Kind::Path, "",
-        "authorities that certify backends, in PEM; if not set, those of the system"),
+        "authorities that certify backends, in PEM; if not set, the system's"),
     Key::new("backend_tls.verify", Kind::Switch, "true",
         "whether certificates of backends are verified"),
     Key::new("backend_tls.name", SERVER_NAME, "",

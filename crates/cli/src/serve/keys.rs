@@ -243,7 +243,7 @@ static KEYS: &[Key] = &[
         "fail at the start while the cluster's server cannot be reached, instead of starting with \
          503 at /readyz until it can").at_start(),
     Key::new("cluster.tls_ca", Kind::Path, "",
-        "authorities that certify the cluster's servers, in PEM; if not set, those of the system")
+        "authorities that certify the cluster's servers, in PEM; if not set, the system's")
         .at_start(),
     Key::new("cluster.tls_cert", Kind::Path, "",
         "certificate for cluster's servers that demand one of their clients, in PEM").at_start(),

@@ -35,7 +35,7 @@ const REDIRECTIONS: usize = 5;
 pub(super) struct Masters {
     /// Servers that answer at the start.
     seeds: Vec<HostPort>,
-    /// User, password and TLS of all servers, with an address that is none.
+    /// User, password and TLS of all servers, with a placeholder address.
     like: Endpoint,
     /// Tags of the partitions.
     pub(super) tags: Arc<[String]>,

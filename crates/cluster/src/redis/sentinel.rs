@@ -39,7 +39,7 @@ pub(super) struct Sentinels {
     pub(super) all: Vec<Sentinel>,
     /// Its name there.
     pub(super) master: String,
-    /// User, password, database and TLS of the master, with an address that is none.
+    /// User, password, database and TLS of the master, with a placeholder address.
     pub(super) server: Endpoint,
 }
 

@@ -42,7 +42,7 @@ pub struct Socket<'a, D = ()> {
 /// The type of the data. The pointer keeps the socket on its thread.
 type Tag<D> = PhantomData<(fn(D), *mut ())>;
 
-// The tag takes no room.
+// The tag has no size.
 const _: () = assert!(size_of::<Socket<'_, [u8; 64]>>() == size_of::<(Cx<'_>, &RouteContext)>());
 
 impl<'a, D> Socket<'a, D> {
