@@ -275,7 +275,7 @@ impl<D: Send + 'static, M: OnMessage<D>> Sessions for RouteSessions<D, M> {
 /// The handler and the session of the connection that is read.
 struct Receiver<'a, D, M: OnMessage<D>> {
     on_message: &'a M,
-    /// One pointer: data and state by one each would take a register more in the loop.
+    /// The data, and the state of the handler, by one pointer.
     session: &'a mut Session<D, M::Kept>,
     context: &'a RouteContext,
 }
