@@ -36,7 +36,7 @@ pub trait Rig: Sized {
     /// Length of one wait while a test polls for a condition, in the driver's time.
     const SLICE: Duration = Duration::from_millis(5);
     /// The time that a condition may take, in the driver's time, before the test fails.
-    const TIMEOUT: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(120);
     /// More bytes than fit between a sender and a receiver that does not read, in either direction.
     const CAPACITY: usize;
 
