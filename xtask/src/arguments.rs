@@ -3,15 +3,21 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::layers::LAYERS;
+use crate::layers::{LAYERS, Layer};
 
 /// The text of `cargo xtask --help`.
 pub(crate) const HELP: &str = "\
-cargo xtask test [--only NAME,...] [--skip NAME,...] [--server HOST:PORT] [--list]
+cargo xtask check [PACKAGE...]
+
+What to run before a commit: format, wording, lints, and the unit tests of the packages that differ
+from the last commit, or of those named. Two minutes where the last build is warm.
+
+cargo xtask test [--only NAME,...] [--skip NAME,...] [--night] [--server HOST:PORT] [--list]
 
 Runs every layer of tests in order and ends with a table and `N passed, N failed`.
   --only NAME,...     run these layers only; `client` stands for every `client-...`
   --skip NAME,...     leave these out
+  --night             run the slow layers, too, which `--list` marks
   --server HOST:PORT  test this running server instead of building and starting ours
   --list              print the layers and stop
 A layer installs or builds what it needs, or says in one line what is missing. With CI=true in the
@@ -30,6 +36,10 @@ what its units start.
 pub(crate) enum Action {
     Help,
     List,
+    Check {
+        /// The packages whose unit tests run, instead of those that have changed.
+        packages: Vec<String>,
+    },
     Test(Selection),
     Dist {
         /// A binary that is packed instead of a new build.
@@ -42,14 +52,16 @@ pub(crate) enum Action {
 pub(crate) struct Selection {
     only: Vec<String>,
     skip: Vec<String>,
+    night: bool,
     pub(crate) server: Option<SocketAddr>,
 }
 
 impl Selection {
-    /// Returns whether the layer of this name is to run.
-    pub(crate) fn includes(&self, layer: &str) -> bool {
-        let named = |list: &[String]| list.iter().any(|wanted| matches(wanted, layer));
-        (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
+    /// Returns whether the layer runs. A slow layer needs `--night`, or its own name in `--only`.
+    pub(crate) fn includes(&self, layer: &Layer) -> bool {
+        let named = |list: &[String]| list.iter().any(|wanted| matches(wanted, layer.name));
+        let is_due = self.night || !layer.night || self.only.iter().any(|it| it == layer.name);
+        is_due && (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
     }
 }
 
@@ -58,9 +70,12 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Action, S
     let mut arguments = arguments.peekable();
     match arguments.next().as_deref() {
         Some("test") => {}
+        Some("check") => return check(arguments),
         Some("dist") => return dist(arguments),
         Some("--help" | "-h" | "help") | None => return Ok(Action::Help),
-        Some(other) => return Err(format!("unknown task `{other}`; expected `test` or `dist`")),
+        Some(other) => {
+            return Err(format!("unknown task `{other}`; expected `check`, `test` or `dist`"));
+        }
     }
     let mut selection = Selection::default();
     while let Some(argument) = arguments.next() {
@@ -76,6 +91,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Action, S
         };
         match flag.as_str() {
             "--list" => return Ok(Action::List),
+            "--night" => selection.night = true,
             "--help" | "-h" => return Ok(Action::Help),
             "--only" => selection.only.extend(layer_names(&value_of("layer names")?)?),
             "--skip" => selection.skip.extend(layer_names(&value_of("layer names")?)?),
@@ -90,12 +106,20 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Action, S
             }
             other => {
                 return Err(format!(
-                    "unknown flag `{other}`; expected --only, --skip, --server or --list"
+                    "unknown flag `{other}`; expected --only, --skip, --night, --server or --list"
                 ));
             }
         }
     }
     Ok(Action::Test(selection))
+}
+
+fn check(arguments: impl Iterator<Item = String>) -> Result<Action, String> {
+    let packages: Vec<String> = arguments.collect();
+    match packages.iter().find(|name| name.starts_with('-')) {
+        Some(flag) => Err(format!("unknown flag `{flag}`; expected names of packages")),
+        None => Ok(Action::Check { packages }),
+    }
 }
 
 fn dist(mut arguments: impl Iterator<Item = String>) -> Result<Action, String> {
@@ -143,13 +167,29 @@ mod tests {
         }
     }
 
+    fn names(selection: &Selection) -> Vec<&'static str> {
+        LAYERS.iter().filter(|layer| selection.includes(layer)).map(|layer| layer.name).collect()
+    }
+
     #[test]
     fn a_prefix_stands_for_its_group() {
         let chosen = selection(&["test", "--only", "client,tidy", "--skip=client-node"]).unwrap();
-        assert!(chosen.includes("client-python"));
-        assert!(chosen.includes("tidy"));
-        assert!(!chosen.includes("client-node"));
-        assert!(!chosen.includes("cargo"));
+        assert_eq!(
+            names(&chosen),
+            ["tidy", "client-python", "client-tungstenite", "client-go", "client-chromium"]
+        );
+    }
+
+    #[test]
+    fn slow_layers_run_at_night_or_by_name() {
+        let slow: Vec<_> = LAYERS.iter().filter(|it| it.night).map(|it| it.name).collect();
+        let has_slow = |arguments: &[&str]| {
+            let names = names(&selection(arguments).unwrap());
+            slow.iter().all(|name| names.contains(name))
+        };
+        assert!(!has_slow(&["test"]) && !has_slow(&["test", "--only", "autobahn"]));
+        assert!(has_slow(&["test", "--night"]));
+        assert!(has_slow(&["test", "--only", &slow.join(",")]));
     }
 
     #[test]

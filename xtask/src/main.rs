@@ -12,6 +12,7 @@
 
 mod arguments;
 mod certificate;
+mod check;
 mod command;
 mod dist;
 mod layers;
@@ -25,6 +26,8 @@ mod tidy;
 use std::process::ExitCode;
 
 use arguments::{Action, parse};
+use outcome::Stop;
+use site::Site;
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {
@@ -34,32 +37,34 @@ fn main() -> ExitCode {
         }
         Ok(Action::List) => {
             for layer in layers::LAYERS {
-                println!("{:<20} {}", layer.name, layer.about);
+                let night = if layer.night { " (--night)" } else { "" };
+                println!("{:<24} {}{night}", layer.name, layer.about);
             }
             ExitCode::SUCCESS
         }
-        Ok(Action::Test(selection)) => match site::Site::find(selection.server) {
+        Ok(Action::Test(selection)) => match Site::find(selection.server) {
             Ok(site) => report::run_layers(&site, &selection),
             Err(problem) => {
                 eprintln!("xtask: {problem}");
                 ExitCode::from(1)
             }
         },
-        Ok(Action::Dist { binary }) => {
-            let made = site::Site::find(None)
-                .map_err(outcome::Stop::Failed)
-                .and_then(|site| dist::run(&site, binary));
-            match made {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(outcome::Stop::Failed(why) | outcome::Stop::Missing(why)) => {
-                    eprintln!("xtask: {why}");
-                    ExitCode::from(1)
-                }
-            }
-        }
+        Ok(Action::Check { packages }) => run(|site| check::run(site, &packages)),
+        Ok(Action::Dist { binary }) => run(|site| dist::run(site, binary)),
         Err(problem) => {
             eprintln!("xtask: {problem}\n\n{}", arguments::HELP);
             ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs a task in the repository.
+fn run(task: impl FnOnce(&Site) -> Result<(), Stop>) -> ExitCode {
+    match Site::find(None).map_err(Stop::Failed).and_then(|site| task(&site)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Failed(why) | Stop::Missing(why)) => {
+            eprintln!("xtask: {why}");
+            ExitCode::from(1)
         }
     }
 }

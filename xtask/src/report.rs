@@ -18,8 +18,7 @@ struct Row {
 
 /// Runs every selected layer, prints the table and ends with `N passed, N failed`.
 pub(crate) fn run_layers(site: &Site, selection: &Selection) -> ExitCode {
-    let layers: Vec<&Layer> =
-        LAYERS.iter().filter(|layer| selection.includes(layer.name)).collect();
+    let layers: Vec<&Layer> = LAYERS.iter().filter(|layer| selection.includes(layer)).collect();
     let after_cargo = layers.iter().position(|layer| layer.name == CARGO).map_or(0, |at| at + 1);
     let (ahead, rest) = layers.split_at(after_cargo);
     let mut rows = run_beside(site, ahead, rest);

@@ -14,7 +14,7 @@ use crate::command::{EVERYTHING, cargo, end_tree, run_quietly, run_step};
 use crate::outcome::{Stop, Tally};
 use crate::server::Server;
 use crate::site::Site;
-use suite::{PARTS, Suite, UNCOMPRESSED};
+use suite::{COMPRESSED, PARTS, SHORT, Suite, UNCOMPRESSED};
 
 /// Time limit of all parts, which run in parallel. The cases without compression take 16 seconds
 /// against a fast peer, those with it minutes: each sends a thousand messages, up to 128 KB,
@@ -105,30 +105,45 @@ fn at_once<T: Send>(
     })
 }
 
-/// Runs `wstest --mode fuzzingserver`, with the engine's client going through its cases.
+/// Runs `wstest --mode fuzzingserver`, with the engine's client going through the short cases.
 pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
-    run_client_program(site, ENGINE)
+    run_client_program(site, ENGINE, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
 }
 
-/// Runs `wstest --mode fuzzingserver`, with the library's client going through its cases.
+/// Runs `wstest --mode fuzzingserver`, with the library's client going through the short cases.
 pub(super) fn run_library_client(site: &Site) -> Result<Tally, Stop> {
-    run_client_program(site, LIBRARY)
+    run_client_program(site, LIBRARY, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
 }
 
-fn run_client_program(site: &Site, program: ClientProgram) -> Result<Tally, Stop> {
+/// Runs every case with compression against both clients.
+pub(super) fn run_clients_with_compression(site: &Site) -> Result<Tally, Stop> {
+    let mut tally = Tally::default();
+    for program in [ENGINE, LIBRARY] {
+        tally.add(run_client_program(site, program, &COMPRESSED, verdict::COMPRESSED)?);
+    }
+    Ok(tally)
+}
+
+/// Runs a client against the cases of each part, all parts at once.
+fn run_client_program(
+    site: &Site,
+    program: ClientProgram,
+    parts: &[&[&str]],
+    expected: usize,
+) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
     let client = build(site, program)?;
-    let reports = at_once(0..PARTS.len(), |part| {
+    let reports = at_once(0..parts.len(), |part| {
         let reports = suite.reports(program.reports, part)?;
         let address = suite::free_address()?;
-        let spec = suite.spec_for_client(&reports, PARTS[part], address, None);
+        let spec = suite.spec_for_client(&reports, parts[part], address, None);
         let fuzzer = suite.command("fuzzingserver", &reports, &spec)?;
         let mut client = Command::new(&client);
         client.arg(format!("ws://{address}"));
         face(fuzzer, address, client)?;
         Ok(reports)
     })?;
-    verdict::evaluate(&reports, verdict::ALL)
+    verdict::evaluate(&reports, expected)
 }
 
 /// Runs the fuzzing server with each version of TLS, with both clients going through its cases

@@ -8,8 +8,9 @@ use crate::outcome::{Stop, Tally};
 use crate::provision;
 use crate::site::Site;
 
-/// Time limit from a clean checkout on two slow cores, including compilation.
-const LIMIT: Duration = Duration::from_secs(2400);
+/// Time limit from a clean checkout on two slow cores, including compilation, while other layers
+/// are built beside it.
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Programs of others that some tests start, with their packages. Without them those tests are
 /// skipped, but not on CI. Those of util-linux make the sandboxes of units.

@@ -12,6 +12,9 @@ pub(super) const ALL: usize = 517;
 /// Number of cases without compression.
 pub(super) const UNCOMPRESSED: usize = 301;
 
+/// Number of cases with compression.
+pub(super) const COMPRESSED: usize = ALL - UNCOMPRESSED;
+
 /// Cases that examine behaviour that the specification leaves open; Autobahn never reports them as
 /// OK.
 const INFORMATIONAL: [&str; 3] = ["7.1.6", "7.13.1", "7.13.2"];
