@@ -81,18 +81,14 @@ fn commands(text: &str) -> Vec<String> {
 #[test]
 fn every_command_in_the_documents_exists() {
     use clap::error::ErrorKind::{InvalidSubcommand, UnknownArgument};
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let pages = ["README.md", "BENCHMARKING.md", "SECURITY.md"].map(|page| root.join(page));
     let mut checked = 0;
-    for page in docs.chain(pages) {
-        let Ok(text) = std::fs::read_to_string(&page) else { continue };
+    for (page, text) in pages() {
         for command in commands(&text) {
             // Sentences leave arguments out.
             if let Err(error) = crate::Cli::try_parse_from(words(&command))
                 && matches!(error.kind(), InvalidSubcommand | UnknownArgument)
             {
-                panic!("{}: {command}\n{error}", page.display());
+                panic!("{page}: {command}\n{error}");
             }
             checked += 1;
         }
@@ -103,8 +99,12 @@ fn every_command_in_the_documents_exists() {
 /// Returns the pages for users, each with its name.
 fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let files = |folder: &str| {
+        let entries = std::fs::read_dir(root.join(folder)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
     let others = ["README.md", "BENCHMARKING.md", "SECURITY.md"].map(|page| root.join(page));
+    let docs = ["docs", "docs/bench", "docs/design"].into_iter().flat_map(files);
     docs.chain(others)
         .filter(|page| page.extension().is_some_and(|it| it == "md"))
         .filter_map(|page| Some((page.display().to_string(), std::fs::read_to_string(page).ok()?)))

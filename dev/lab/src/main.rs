@@ -1,4 +1,4 @@
-//! `lab`: the measurements that BENCHMARKING.md quotes, and the servers they need.
+//! `lab`: the measurements that the pages of results quote, and the servers they need.
 //!
 //! * Duty: compare ways to broadcast, settings of compression, I/O models, proxies, and any server
 //!   in the blank/work benchmark; be the test servers for it.

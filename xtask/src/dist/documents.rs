@@ -9,12 +9,7 @@ const BESIDE: [&str; 4] = ["BENCHMARKING.md", "CHANGELOG.md", "README.md", "SECU
 
 /// Copies the documents of a repository into a folder, each to the path that it has there.
 pub(super) fn copy_all(root: &Path, to: &Path) -> Result<(), String> {
-    let folder = std::fs::read_dir(root.join("docs"))
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| format!("docs: {error}"))?;
-    let in_docs = folder.iter().map(|entry| entry.file_name());
-    let mut paths: Vec<String> =
-        in_docs.map(|name| format!("docs/{}", name.to_string_lossy())).collect();
+    let mut paths = files_below(root, "docs")?;
     paths.extend(BESIDE.map(str::to_owned));
     for path in &paths {
         let (from, to) = (root.join(path), to.join(path));
@@ -28,16 +23,39 @@ pub(super) fn copy_all(root: &Path, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the paths of all files in a folder, with forward slashes, relative to the root.
+fn files_below(root: &Path, folder: &str) -> Result<Vec<String>, String> {
+    let problem = |error: std::io::Error| format!("{folder}: {error}");
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(root.join(folder)).map_err(problem)? {
+        let entry = entry.map_err(problem)?;
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        match entry.file_type().map_err(problem)?.is_dir() {
+            true => paths.extend(files_below(root, &path)?),
+            false => paths.push(path),
+        }
+    }
+    Ok(paths)
+}
+
+/// Returns the path from the root of a link's target in the document at `path`.
+fn target_of(path: &str, link: &str) -> String {
+    let mut parts: Vec<&str> = path.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
 /// Returns the text of the document at `path`, in which only the words are left of links to files
 /// that are not in `paths`.
 fn without_links_elsewhere(text: &str, path: &str, paths: &[String]) -> String {
     let is_kept = |target: &str| {
-        let file = target.split('#').next().unwrap_or_default();
-        let file = match (path.strip_prefix("docs/"), file.strip_prefix("../")) {
-            (Some(_), Some(file)) => file.to_owned(),
-            (Some(_), None) => format!("docs/{file}"),
-            (None, _) => file.to_owned(),
-        };
+        let file = target_of(path, target.split('#').next().unwrap_or_default());
         target.starts_with('#') || target.contains("://") || paths.contains(&file)
     };
     let (mut out, mut rest) = (String::new(), text);
@@ -75,5 +93,11 @@ mod tests {
         assert_eq!(in_docs("[c](c.md) [d](README.md)"), "c d");
         let readme = |text| without_links_elsewhere(text, "README.md", &paths);
         assert_eq!(readme("[a](docs/a.md), [s](src/s.rs)"), "[a](docs/a.md), s");
+        let below = |text| without_links_elsewhere(text, "docs/bench/c.md", &paths);
+        assert_eq!(
+            below("[a](../a.md), [r](../../README.md)"),
+            "[a](../a.md), [r](../../README.md)"
+        );
+        assert_eq!(below("[a](a.md), [s](../../src/s.rs)"), "a, s");
     }
 }
