@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
 use throng_io::{Clock, Driver};
+use throng_proto::SettingError;
 
 use crate::backpressure::{Classes, Rules};
 use crate::configuration::Configuration;
@@ -22,7 +23,6 @@ use crate::remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Remote, ShardInbox, ShardQue
 use crate::route_options::RouteOptions;
 use crate::samples::Samples;
 use crate::service::Service;
-use crate::setting::SettingError;
 use crate::shard::admission::{Admission, TrustedProxies};
 use crate::shard::moves::Handover;
 use crate::shard::{Parts, Shard};

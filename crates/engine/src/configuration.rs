@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use throng_proto::SettingError;
+
 use crate::backpressure::{Classes, Rules};
 use crate::limits::{Checked, Limits};
 use crate::route_options::RouteOptions;
-use crate::setting::SettingError;
 
 /// Limits, the options of routes, and rules for slow receivers, checked.
 #[derive(Clone, Debug)]

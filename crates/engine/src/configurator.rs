@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use throng_proto::SettingError;
+
 use crate::backpressure::Classes;
 use crate::configuration::Configuration;
 use crate::connections::memory::MemoryAccount;
@@ -9,7 +11,6 @@ use crate::limits::Limits;
 use crate::pubsub::delivery::Receipt;
 use crate::remote::Remote;
 use crate::route_options::RouteOptions;
-use crate::setting::SettingError;
 use crate::shard::admission::Admission;
 use crate::stats::Snapshot;
 

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_proto::{http1, ws};
+use throng_proto::{SettingError, http1, ws};
 
 use crate::conn::route_limits::{RateLimits, RouteLimits};
 use crate::conn::timers;
-use crate::setting::SettingError;
 
 /// Limits and timeouts of connections. The defaults are safe on the open Internet.
 ///

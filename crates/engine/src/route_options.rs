@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use throng_proto::ws;
+use throng_proto::{SettingError, ws};
 
 use crate::conn::route_limits::RouteLimits;
 use crate::limits::{Limit, Limits, or_0, secs};
-use crate::setting::SettingError;
 
 /// Options of a route's sessions. What is not set is as [`Limits`](crate::Limits) say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

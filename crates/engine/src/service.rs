@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use throng_io::{Closed, ConnId, Instant, Traffic};
 use throng_proto::http1::{HeaderLines, Request, Response};
+use throng_proto::ws::{Close, Message};
 
 use crate::context::{Core, Cx};
-use crate::message::{Close, Fault, Message, Notice, Refusal, UserEvent};
+use crate::message::{Fault, Notice, Refusal, UserEvent};
 use crate::ws::messages::{Messages, Receive};
 
 /// Result of a callback for an HTTP message.

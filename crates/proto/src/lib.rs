@@ -1,20 +1,24 @@
 //! Protocols without I/O: bytes in, events out, and back.
 //!
 //! * Duty: decode a peer's bytes to events, strictly; encode output. RFC 6455, RFC 9112, PROXY
-//!   protocol; the blocks of PEM.
+//!   protocol; the blocks of PEM; the errors of settings that servers and clients share.
 //! * Not its duty: I/O, clocks, threads, policy. The engine and its users decide what an event
 //!   means.
 //! * Depends on: throng-simd for masking and UTF-8; nothing that knows a socket.
 //! * Start reading at: [`ws::Decoder`], the path of a frame; [`Input`], the bytes that it takes.
 #![forbid(unsafe_code)]
 
+mod blame;
 pub mod escape;
 pub mod http1;
 mod input;
 pub mod pem;
 pub mod proxy_protocol;
+mod setting;
 pub mod sse;
 pub mod url;
 pub mod ws;
 
+pub use blame::Blame;
 pub use input::Input;
+pub use setting::{SettingError, UnknownName};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use throng_engine::SettingError;
 use throng_engine::workers::WorkerError;
+use throng_proto::{Blame, SettingError};
 
 /// The reason why a server could not be built, bound or run.
 ///
@@ -32,22 +32,6 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
-}
-
-/// The party that has to act on an error of a server ([`Error`]) or of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Blame {
-    /// The program or its user: a setting, a route or an address has to change.
-    Configuration,
-    /// The party at the other end of a client's connection: the server, or a proxy before it.
-    Peer,
-    /// The network between, or a server that is not there.
-    Network,
-    /// The operating system: it refused a resource, or a call failed.
-    System,
-    /// Throng: please report it.
-    Bug,
 }
 
 impl Error {

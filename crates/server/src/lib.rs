@@ -212,7 +212,6 @@ mod http;
 mod hub;
 mod io_backend;
 mod live;
-mod message;
 mod middleware;
 #[cfg(feature = "metrics")]
 mod observe;
@@ -260,7 +259,7 @@ pub use cluster::{
 };
 #[cfg(feature = "deflate")]
 pub use compression::Compression;
-pub use error::{Blame, Error, Result};
+pub use error::{Error, Result};
 pub use events::{Event, Stall, Subject};
 pub use filter::Filter;
 #[cfg(feature = "gzip")]
@@ -271,7 +270,6 @@ pub use http::OwnedRequest;
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Hub, Present, RefreshError};
 pub use io_backend::IoBackend;
-pub use message::OwnedMessage;
 pub use middleware::{Middleware, Next, ThenFn};
 #[cfg(feature = "metrics")]
 pub use observe::Observer;
@@ -303,7 +301,9 @@ pub use throng_io::UnixSocket;
 pub use throng_io::{
     Inherited, InheritedAddress, Listener, inherited_addresses, inherited_listeners,
 };
+pub use throng_proto::Blame;
 pub use throng_proto::http1::{Header, InvalidHeader};
+pub use throng_proto::ws::OwnedMessage;
 #[cfg(feature = "deflate")]
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "acme")]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_proto::SettingError;
+
 use crate::backpressure::ClassIndex;
 use crate::backpressure::pattern::Pattern;
 use crate::limits::setters;
-use crate::setting::SettingError;
 
 /// Part of a channel's history that a client that comes back gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,10 +9,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_proto::{SettingError, UnknownName};
+
 use crate::backpressure::history::{History, HistoryRule, HistoryRules};
 use crate::backpressure::pattern::Pattern;
 use crate::limits::{Limits, setters};
-use crate::setting::{SettingError, UnknownName};
 
 /// Policy for when the messages that wait for a slow receiver have reached their cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

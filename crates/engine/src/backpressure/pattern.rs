@@ -1,6 +1,6 @@
 //! Patterns of channel names: tokens separated by dots, `*` for any one, `>` for all that follow.
 
-use crate::setting::SettingError;
+use throng_proto::SettingError;
 
 /// A pattern of channels, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

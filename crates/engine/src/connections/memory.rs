@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use throng_io::ConnId;
+use throng_proto::SettingError;
 
 use crate::limits::Limit;
 use crate::random::Random;
-use crate::setting::SettingError;
 
 /// Connections are distinguished by how much they hold, in powers of two.
 const SIZES: usize = usize::BITS as usize;

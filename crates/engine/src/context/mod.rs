@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_io::{Clock, ConnId, Instant, TlsInfo};
-use throng_proto::ws::{Opcode, deflate};
+use throng_proto::ws::{Message, Opcode, deflate};
 
 use crate::conn::input_time::InputTime;
 use crate::conn::record::ServiceFields;
@@ -24,7 +24,7 @@ use crate::connections::send::Published;
 use crate::context::joining::Joining;
 use crate::context::locals::Locals;
 use crate::context::recent::RecentJoins;
-use crate::message::{Fault, Message, UserEvent};
+use crate::message::{Fault, UserEvent};
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::channels::{Channels, PatternError, Totals, check_pattern};

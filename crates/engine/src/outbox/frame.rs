@@ -8,9 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use throng_proto::sse;
-use throng_proto::ws::{self, Opcode};
-
-use crate::message::Message;
+use throng_proto::ws::{self, Message, Opcode, OwnedMessage};
 
 /// A message encoded once for everyone: finished bytes, header included, behind a reference count.
 ///
@@ -407,6 +405,18 @@ impl From<Message<'_>> for Frame {
     }
 }
 
+impl From<OwnedMessage> for Frame {
+    fn from(message: OwnedMessage) -> Self {
+        message.as_message().into()
+    }
+}
+
+impl From<&OwnedMessage> for Frame {
+    fn from(message: &OwnedMessage) -> Self {
+        message.as_message().into()
+    }
+}
+
 macro_rules! from {
     ($($type:ty => $kind:ident,)+) => {
         $(impl From<$type> for Frame {
@@ -439,5 +449,19 @@ impl<const N: usize> From<[u8; N]> for Frame {
 impl<const N: usize> From<&[u8; N]> for Frame {
     fn from(message: &[u8; N]) -> Self {
         Self::binary(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owned_messages_become_frames_of_their_kind() {
+        let text = OwnedMessage::from("text");
+        assert_eq!(Frame::from(&text), Frame::text("text"));
+        assert_ne!(Frame::from(&text), Frame::binary("text"));
+        assert_ne!(Frame::from(text), Frame::text("text").keyed(1));
+        assert_eq!(Frame::from(OwnedMessage::from(vec![1, 2])).as_ref(), [1, 2]);
     }
 }

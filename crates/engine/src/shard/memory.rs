@@ -3,12 +3,13 @@
 
 use throng_io::{ConnId, Driver};
 use throng_proto::ws;
+use throng_proto::ws::Close;
 
 use crate::conn::held::HeldInput;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::memory::Holder;
 use crate::context::Cx;
-use crate::message::{Close, EndReason, Fault, Refusal};
+use crate::message::{EndReason, Fault, Refusal};
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::shard::state::State;
@@ -130,7 +131,7 @@ impl<S: Service> State<S> {
             }
             _ => self.core.connections.finish(id, AfterFlush::Abort),
         }
-        self.end_session(id, Close { code, reason: "" }, false);
+        self.end_session(id, Close::new(code, ""), false);
         self.forget_input(id);
     }
 

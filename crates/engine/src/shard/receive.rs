@@ -2,11 +2,12 @@
 
 use throng_io::ConnId;
 use throng_proto::Input;
+use throng_proto::ws::Close;
 
 use crate::conn::held::HeldInput;
 use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::message::{Close, EndReason, Fault};
+use crate::message::{EndReason, Fault};
 use crate::outbox::borrowed::LARGE;
 use crate::service::Service;
 use crate::shard::state::State;
@@ -94,7 +95,7 @@ impl<S: Service> State<S> {
             && connections.table.stage(id) == Stage::Open
         {
             connections.fail_for(id, EndReason::Rate);
-            self.end_session(id, Close { code: EndReason::Rate.code(), reason: "" }, false);
+            self.end_session(id, Close::new(EndReason::Rate.code(), ""), false);
         }
     }
 
@@ -186,7 +187,7 @@ impl<S: Service> State<S> {
                 self.core.connections.close_at_once(id, code, &reason);
                 self.core.connections.finish(id, AfterFlush::Linger);
                 self.core.connections.note_fault(id, Fault::Protocol(error));
-                self.end_session(id, Close { code: code.into(), reason: "" }, false);
+                self.end_session(id, Close::new(code.into(), ""), false);
             }
         }
     }
@@ -199,7 +200,7 @@ impl<S: Service> State<S> {
         self.core.connections.close_at_once(id, answer, "");
         let ours = self.core.connections.table.cold(id).map_or(0, |cold| cold.closed_with);
         let code = if ours == 0 { code } else { ours };
-        self.end_session(id, Close { code: code.into(), reason }, true);
+        self.end_session(id, Close::new(code.into(), reason), true);
         self.core.connections.finish(id, AfterFlush::Close);
     }
 

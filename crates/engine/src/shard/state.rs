@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use throng_io::{Batch, Closed, ConnId, Event, Instant, TlsInfo, Traffic};
-use throng_proto::ws::CloseCode;
+use throng_proto::ws::{Close, CloseCode};
 
 use crate::conn::arrivals::{Arrivals, ArrivalsByAddress};
 use crate::conn::by_address::KeyBySlot;
@@ -18,7 +18,7 @@ use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
-use crate::message::{Close, Fault, Refusal, UserEvent};
+use crate::message::{Fault, Refusal, UserEvent};
 use crate::remote::ShardInbox;
 use crate::service::Service;
 use crate::shard::admission::Admission;
@@ -259,7 +259,7 @@ impl<S: Service> State<S> {
         conn.set(flag::FINISHED, true);
         let (stage, is_upgrading) = (conn.stage(), conn.has(flag::UPGRADE_LATER));
         if stage == Stage::Open {
-            self.end_session(id, Close { code: CloseCode::ABNORMAL, reason: "" }, false);
+            self.end_session(id, Close::new(CloseCode::ABNORMAL, ""), false);
         }
         match stage {
             // A session needs both directions.
@@ -318,7 +318,7 @@ impl<S: Service> State<S> {
             0 => CloseCode::ABNORMAL,
             code => code.into(),
         };
-        self.end_session(id, Close { code, reason: "" }, false);
+        self.end_session(id, Close::new(code, ""), false);
         // By its decoder, since the stage is past all that by now.
         if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
             self.guarded(id, |state| {

@@ -1,11 +1,12 @@
 //! Per-connection timeouts.
 
 use throng_io::{ConnId, Driver};
+use throng_proto::ws::Close;
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
 use crate::context::Cx;
-use crate::message::{Close, EndReason, Fault};
+use crate::message::{EndReason, Fault};
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::shard::proxy::LATE;
@@ -59,8 +60,7 @@ impl<S: Service> State<S> {
         }
         connections.stats.timeouts += 1;
         connections.note_fault(id, Fault::Ended(EndReason::Heartbeat));
-        let close =
-            Close { code: EndReason::Heartbeat.code(), reason: EndReason::Heartbeat.text() };
+        let close = Close::new(EndReason::Heartbeat.code(), EndReason::Heartbeat.text());
         self.end_session(id, close, false);
         self.core.connections.finish(id, AfterFlush::Abort);
     }
@@ -165,7 +165,7 @@ impl<S: Service> State<S> {
         }
         connections.stats.timeouts += 1;
         connections.fail_for(id, EndReason::Reassembly);
-        self.end_session(id, Close { code: EndReason::Reassembly.code(), reason: "" }, false);
+        self.end_session(id, Close::new(EndReason::Reassembly.code(), ""), false);
         false
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throng_io::{Closed, ConnId, Driver, Instant};
+use throng_proto::SettingError;
 
 use crate::build::{BuildOptions, Built, Shared, shard_seed};
 use crate::configuration::Configuration;
@@ -33,7 +34,6 @@ use crate::remote::{
 };
 use crate::samples::Samples;
 use crate::service::Service;
-use crate::setting::SettingError;
 use crate::shard::admission::Admission;
 use crate::shard::state::{State, drop_guarded};
 use crate::shard::{Parts, Shard};

@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use throng_proto::{SettingError, UnknownName};
+
 use crate::limits::setters;
-use crate::setting::{SettingError, UnknownName};
 
 /// More workers than this are no pool: each needs a stack, and a thread the kernel schedules.
 pub const MAX_POOL_SIZE: usize = 4096;

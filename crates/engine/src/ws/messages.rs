@@ -4,13 +4,12 @@
 use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::ws::deflate::{Inflated, Inflater};
-use throng_proto::ws::{self, Chunk, Deflated, Event};
+use throng_proto::ws::{self, Chunk, Deflated, Event, Message};
 
 use crate::conn::record::ServiceFields;
 use crate::conn::stage::Stage;
 use crate::connections::Connections;
 use crate::context::{Core, Cx};
-use crate::message::Message;
 
 /// Receives the messages of a session.
 pub trait Receive {

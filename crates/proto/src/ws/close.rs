@@ -1,4 +1,4 @@
-//! The payload of a close frame,
+//! The end of a session, and the payload of a close frame,
 //! [RFC 6455 section 5.5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1) and
 //! [RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4).
 
@@ -131,6 +131,30 @@ impl PartialEq<u16> for CloseCode {
     fn eq(&self, code: &u16) -> bool {
         self.0 == *code
     }
+}
+
+/// The end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Close<'a> {
+    /// The close code (RFC 6455 section 7.4): the peer's if it closed, ours if we did, 1005 if a
+    /// Close frame carried none, 1006 if the connection ended without a closing handshake.
+    pub code: CloseCode,
+    /// The reason that came with the code; empty for most.
+    pub reason: &'a str,
+}
+
+impl<'a> Close<'a> {
+    /// Creates the end of a session with this code and reason.
+    #[must_use]
+    pub const fn new(code: CloseCode, reason: &'a str) -> Self {
+        Self { code, reason }
+    }
+}
+
+impl Close<'static> {
+    /// The end of a connection without a closing handshake.
+    pub const ABNORMAL: Self = Self::new(CloseCode::ABNORMAL, "");
 }
 
 /// The peer's reason for closing, from its close frame.

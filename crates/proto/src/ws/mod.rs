@@ -15,10 +15,11 @@ mod fragments;
 pub mod handshake;
 mod header;
 mod limits;
+mod message;
 mod reassembly;
 
 pub use boundary::Boundary;
-pub use close::{CloseCode, CloseReason, is_sendable_close_code};
+pub use close::{Close, CloseCode, CloseReason, is_sendable_close_code};
 pub use decode::Decoder;
 pub use encode::{encode, encode_close, encode_deflated, encode_masked};
 pub use error::ProtocolError;
@@ -26,6 +27,7 @@ pub use event::{Chunk, Deflated, Event};
 pub use fragments::{Fragment, Fragments};
 pub use header::{Header, Opcode, encode_header};
 pub use limits::Limits;
+pub use message::{Message, OwnedMessage};
 pub use reassembly::Spare;
 
 /// Our end of the connection; it determines who masks

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use throng_engine::{Close, Message, SettingError};
+use throng_proto::ws::OwnedMessage;
 use tokio::runtime;
 
 use super::run::{self, Task};
 use super::session::AsyncSession;
 use super::shared::{Closed, Shared, Window};
 use super::socket::AsyncSocket;
-use crate::message::OwnedMessage;
 use crate::ws::sessions::OnMessage;
 use crate::ws::{AsyncOptions, EventKind, Socket, Ws};
 

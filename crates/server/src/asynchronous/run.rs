@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use throng_engine::CloseCode;
+use throng_proto::ws::OwnedMessage;
 use tokio::task::coop;
 
 use super::session::{AsyncSession, Watch, room};
 use super::shared::{Command, Shared};
 use super::socket::AsyncSocket;
-use crate::message::OwnedMessage;
 
 /// A task of a session. If it is dropped before it is done, the session ends.
 pub(super) struct Task {

@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 
 use throng_engine::{Close, CloseCode, Cx, EndReason, Fault, Frame, Interest, Sent};
 use throng_io::ConnId;
+use throng_proto::ws::OwnedMessage;
 
 use super::wakers::WakerSet;
 use crate::hub::Hub;
-use crate::message::OwnedMessage;
 use crate::panic_notice::{PanicNotice, Reporter};
 
 /// Bytes that a queued message or command counts besides its payload, so that the byte limits bound

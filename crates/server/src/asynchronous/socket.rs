@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use futures_sink::Sink;
 use throng_engine::{CloseCode, Frame};
+use throng_proto::ws::OwnedMessage;
 use tokio::task::coop;
 
 use super::session::{AsyncSession, Ended, Watch};
 use super::shared::{CloseReason, Closed, Command};
-use crate::message::OwnedMessage;
 
 /// A session as a [`Stream`] of its messages and a [`Sink`] for anything that converts to a
 /// [`Frame`]. It can be split.

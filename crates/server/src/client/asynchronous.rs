@@ -11,6 +11,7 @@ use futures_core::Stream;
 use futures_sink::Sink;
 use throng_engine::{Chunk, CloseCode, Message};
 use throng_proto::Input;
+use throng_proto::ws::OwnedMessage;
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -21,7 +22,6 @@ use super::error::{Error, Step};
 use super::handshake::Answer;
 use super::session::{self, Output, Session};
 use super::stream::AsyncStream;
-use crate::message::OwnedMessage;
 
 /// A WebSocket client whose methods are futures, on a tokio runtime with I/O and time enabled.
 ///

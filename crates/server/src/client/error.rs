@@ -4,6 +4,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use throng_engine::SettingError;
+use throng_proto::Blame;
 use throng_proto::escape::Escaped;
 use throng_proto::http1;
 use throng_proto::url::InvalidUrl;
@@ -11,7 +12,6 @@ use throng_proto::ws::ProtocolError;
 use throng_proto::ws::handshake::BadResponse;
 
 use super::close_frame::CloseFrame;
-use crate::error::Blame;
 
 /// Bytes of a server's text that the text of an error shows.
 const MAX_SHOWN: usize = 200;

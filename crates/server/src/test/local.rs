@@ -8,12 +8,12 @@ use std::time::Duration;
 use throng_engine::{CloseCode, Message, Shard};
 use throng_io::Driver;
 use throng_proto::Input;
+use throng_proto::ws::OwnedMessage;
 
 use super::driver::{LocalDriver, Pipe};
 use super::http::{Receiving, TestResponse, request};
 use crate::client::local::{Answer, Plan, Session, Step};
 use crate::client::{Builder, Client, CloseFrame, Error};
-use crate::message::OwnedMessage;
 use crate::service::ShardService;
 use crate::{Hub, Server};
 

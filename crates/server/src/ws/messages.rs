@@ -6,6 +6,7 @@ use std::sync::Arc;
 #[cfg(feature = "tokio")]
 use throng_engine::SettingError;
 use throng_engine::{Chunk, EndReason, Message};
+use throng_proto::ws::OwnedMessage;
 
 #[cfg(feature = "tokio")]
 use super::async_options::AsyncOptions;
@@ -14,7 +15,6 @@ use super::handler::Handler;
 use super::outcome::Outcome;
 use super::sessions::{AnyEndpoint, Endpoint, OnMessage};
 use super::socket::Socket;
-use crate::message::OwnedMessage;
 use crate::workers::Replies;
 
 /// A callback for messages of any type, before the other callbacks are known.

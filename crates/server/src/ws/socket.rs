@@ -7,11 +7,11 @@ use std::marker::PhantomData;
 use throng_engine::{
     CloseCode, Cx, Delivery, Frame, Message, PatternError, Receipt, Recovery, Sent, Since,
 };
+use throng_proto::ws::OwnedMessage;
 
 use crate::filter::Filter;
 use crate::handle::Handle;
 use crate::hub::Hub;
-use crate::message::OwnedMessage;
 use crate::workers::RouteContext;
 
 /// A WebSocket connection inside a callback: sends messages, subscribes to channels, closes.

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use throng_proto::SettingError;
+
 use crate::backpressure::pattern::Pattern;
 use crate::outbox::frame::Frame;
-use crate::setting::SettingError;
 
 /// Whether a client came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,55 @@
-//! Owned messages.
+//! Whole messages, borrowed and owned.
 
-use throng_engine::{Frame, Message};
+/// A whole WebSocket message, borrowed from the memory it was received in. There are no other kinds
+/// (RFC 6455 section 5.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Valid UTF-8.
+    Text(&'a str),
+    /// Any bytes.
+    Binary(&'a [u8]),
+}
+
+impl<'a> Message<'a> {
+    /// Returns the payload of either kind.
+    #[must_use]
+    pub fn as_bytes(self) -> &'a [u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Binary(bytes) => bytes,
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Message<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for Message<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Message<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Message<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Message<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::Binary(bytes)
+    }
+}
 
 /// A whole message, owned: for jobs and futures that outlive the callback which received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,31 +126,17 @@ impl AsRef<[u8]> for OwnedMessage {
     }
 }
 
-impl From<OwnedMessage> for Frame {
-    fn from(message: OwnedMessage) -> Self {
-        message.as_message().into()
-    }
-}
-
-impl From<&OwnedMessage> for Frame {
-    fn from(message: &OwnedMessage) -> Self {
-        message.as_message().into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_made_of_text_and_bytes_and_become_frames() {
+    fn messages_are_made_of_text_and_bytes() {
         let text = OwnedMessage::from("text");
         assert_eq!((&text, text.as_ref()), (&String::from("text").into(), &b"text"[..]));
+        assert_eq!(text.as_message(), Message::from("text"));
         let bytes = OwnedMessage::from(vec![1, 2]);
         assert_eq!(bytes, OwnedMessage::from(&[1, 2][..]));
-        assert_eq!(Frame::from(&text), Frame::text("text"));
-        assert_ne!(Frame::from(&text), Frame::binary("text"));
-        assert_ne!(Frame::from(text), Frame::text("text").keyed(1));
-        assert_eq!(Frame::from(bytes).as_ref(), [1, 2]);
+        assert_eq!(OwnedMessage::from(Message::from(&[1, 2])), bytes);
     }
 }
