@@ -33,7 +33,7 @@ fn main() -> throng::Result<()> {
 
 #[cfg(all(test, feature = "test"))]
 mod tests {
-    use throng::client::Error;
+    use throng::client::ClientError;
     use throng::test::TestServer;
 
     use super::*;
@@ -48,6 +48,6 @@ mod tests {
             assert_eq!(client.recv().unwrap(), Some(Message::Text("ada: hello")));
         }
         let error = server.client("/?token=guess").connect().unwrap_err();
-        assert!(matches!(error, Error::Refused(refused) if refused.status == 401));
+        assert!(matches!(error, ClientError::Refused(refused) if refused.status == 401));
     }
 }

@@ -3,11 +3,11 @@
 //!
 //! `cargo run -p throng --example client --features client -- ws://127.0.0.1:9001/`
 
-use throng::client::{Client, Error};
+use throng::client::{Client, ClientError};
 use throng::{CloseCode, Message};
 
 /// Sends `greeting`, and returns the echo.
-pub(crate) fn greet(url: &str, greeting: &str) -> Result<String, Error> {
+pub(crate) fn greet(url: &str, greeting: &str) -> Result<String, ClientError> {
     let mut client = Client::connect(url)?;
     client.send(greeting)?;
     let mut echo = String::new();

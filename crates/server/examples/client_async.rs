@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use throng::client::{AsyncClient, Error};
+use throng::client::{AsyncClient, ClientError};
 use throng::{CloseCode, Message};
 
 /// Sends `count` numbers, and returns the echoes.
-pub(crate) async fn count_to(url: &str, count: usize) -> Result<Vec<String>, Error> {
+pub(crate) async fn count_to(url: &str, count: usize) -> Result<Vec<String>, ClientError> {
     let mut client = AsyncClient::connect(url).await?;
     let mut echoes = Vec::new();
     let mut sent = 0;

@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use throng::client::{Builder, Client, Error};
+use throng::client::{Client, ClientBuilder, ClientError};
 use throng::{Deflate, DeflateMode, OwnedMessage};
 
 /// The name in Autobahn's report.
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn run(url: &str, authorities: Option<&str>) -> Result<usize, String> {
-    let builder = |path: &str| -> Builder {
+    let builder = |path: &str| -> ClientBuilder {
         let builder = Client::builder(&format!("{url}{path}"))
             .compression(Deflate::new(DeflateMode::Window { bits: 15 }))
             .max_message_size(LARGEST_MESSAGE)
@@ -48,7 +48,7 @@ fn run(url: &str, authorities: Option<&str>) -> Result<usize, String> {
             .heartbeat(None);
         trust(builder, authorities)
     };
-    let failed = |error: Error| error.to_string();
+    let failed = |error: ClientError| error.to_string();
     let mut client = builder("/getCaseCount").connect().map_err(failed)?;
     let count = match client.recv_timeout(LIMIT).map_err(failed)?.map(OwnedMessage::from) {
         Some(OwnedMessage::Text(count)) => count,
@@ -65,7 +65,7 @@ fn run(url: &str, authorities: Option<&str>) -> Result<usize, String> {
     Ok(count)
 }
 
-fn echo(mut client: Client) -> Result<(), Error> {
+fn echo(mut client: Client) -> Result<(), ClientError> {
     loop {
         let message = match client.recv_timeout(LIMIT)? {
             Some(message) => OwnedMessage::from(message),
@@ -76,7 +76,7 @@ fn echo(mut client: Client) -> Result<(), Error> {
 }
 
 #[cfg(feature = "tls")]
-fn trust(builder: Builder, authorities: Option<&str>) -> Builder {
+fn trust(builder: ClientBuilder, authorities: Option<&str>) -> ClientBuilder {
     match authorities {
         Some(file) => builder.trust_file(file),
         None => builder,
@@ -84,6 +84,6 @@ fn trust(builder: Builder, authorities: Option<&str>) -> Builder {
 }
 
 #[cfg(not(feature = "tls"))]
-fn trust(builder: Builder, _: Option<&str>) -> Builder {
+fn trust(builder: ClientBuilder, _: Option<&str>) -> ClientBuilder {
     builder
 }

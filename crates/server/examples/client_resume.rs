@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng::client::{Backoff, Client, Error, Reconnecting};
+use throng::client::{Backoff, Client, ClientError, ReconnectingClient};
 use throng::prelude::*;
 use throng::{History, Position};
 
@@ -41,7 +41,7 @@ pub(crate) enum Line {
 
 /// A client that connects again, and continues where it was.
 pub(crate) struct Member {
-    client: Reconnecting,
+    client: ReconnectingClient,
     /// Behind the last line, for the hook that runs when a connection is made.
     at: Arc<Mutex<Option<Position>>>,
 }
@@ -60,7 +60,7 @@ impl Member {
     }
 
     /// Returns the next line; `None` if the server has closed the session for good.
-    pub(crate) fn next(&mut self) -> Result<Option<Line>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<Line>, ClientError> {
         loop {
             let Some(message) = self.client.recv()? else { return Ok(None) };
             let Message::Text(text) = message else { continue };

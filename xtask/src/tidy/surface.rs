@@ -5,7 +5,8 @@ use super::code::{uses, without_comments, without_tests};
 use super::counts::Count;
 
 /// The crates that programs are written against, and their roots.
-const LIBRARIES: [(&str, &str); 1] = [("throng", "crates/server/src/lib.rs")];
+const LIBRARIES: [(&str, &str); 2] =
+    [("throng", "crates/server/src/lib.rs"), ("throng-client", "crates/client/src/lib.rs")];
 
 /// Counts the names at each root, and the hidden names below it.
 pub(super) fn counts(files: &[Source]) -> Vec<Count> {

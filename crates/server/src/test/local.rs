@@ -5,15 +5,14 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use throng_client::sans_io::{Advance, ClientMachine, Opened};
+use throng_client::{Client, ClientBuilder, ClientError, CloseFrame};
 use throng_engine::{CloseCode, Message, Shard};
 use throng_io::Driver;
-use throng_proto::Input;
 use throng_proto::ws::OwnedMessage;
 
 use super::driver::{LocalDriver, Pipe};
 use super::http::{Receiving, TestResponse, request};
-use crate::client::local::{Answer, Plan, Session, Step};
-use crate::client::{Builder, Client, CloseFrame, Error};
 use crate::service::ShardService;
 use crate::{Hub, Server};
 
@@ -91,21 +90,13 @@ impl LocalServer {
     ///
     /// # Errors
     /// The server refuses, or a setting is wrong.
-    pub fn connect(&self, builder: &Builder) -> Result<LocalClient, Error> {
-        let Plan { request, asked, entropy, limits, .. } = builder.plan()?;
-        let pipe = self.dial(&request);
-        let mut received = self.take(&pipe);
-        let mut input = Input::new(&mut received);
-        let mut answer = Answer::new();
-        let opened = match answer.receive(&mut input, &asked)? {
-            Some(opened) => opened,
-            None => answer.finish()?,
-        };
-        let rest = input.as_slice().to_vec();
-        let mut session = Session::new(limits, false, opened.deflate, entropy);
-        session.receive_first(&rest);
-        let (server, subprotocol) = (self.clone(), opened.subprotocol);
-        Ok(LocalClient { server, pipe, session, subprotocol })
+    pub fn connect(&self, builder: &ClientBuilder) -> Result<LocalClient, ClientError> {
+        let mut opening = builder.open()?;
+        let pipe = self.dial(opening.request());
+        // If the answer is not complete, the session is not open.
+        opening.receive(&mut self.take(&pipe))?;
+        let Opened { machine: session, subprotocol, .. } = opening.finish()?;
+        Ok(LocalClient { server: self.clone(), pipe, session, subprotocol })
     }
 
     /// Sends a GET request, and returns the response.
@@ -225,7 +216,7 @@ impl Inner {
 pub struct LocalClient {
     server: LocalServer,
     pipe: Pipe,
-    session: Session,
+    session: ClientMachine,
     subprotocol: Option<String>,
 }
 
@@ -268,19 +259,19 @@ impl LocalClient {
         self.server.settle();
         loop {
             match self.session.advance() {
-                Step::Message => {
+                Advance::Message => {
                     if let Ok(message) = self.session.message() {
                         return Some(message.into());
                     }
                 }
-                Step::Ended => {
+                Advance::Ended => {
                     self.deliver();
                     if let Some(error) = self.session.output().take_failure() {
                         panic!("the server broke the protocol: {error}");
                     }
                     return None;
                 }
-                Step::NeedInput => {
+                Advance::NeedInput => {
                     self.deliver();
                     if !self.receive() {
                         return None;

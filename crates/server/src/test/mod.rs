@@ -27,8 +27,8 @@ use std::time::Duration;
 
 pub use http::TestResponse;
 pub use local::{LocalClient, LocalServer};
+use throng_client::{Client, ClientBuilder};
 
-use crate::client::{Builder, Client};
 use crate::{Hub, Running, Server};
 
 /// The time after which a client's call fails: longer than anything takes on a busy machine.
@@ -79,7 +79,7 @@ impl TestServer {
 
     /// Returns the settings of a client of this path. Its receiving fails after a minute of silence
     /// and an unanswered ping of another one.
-    pub fn client(&self, path: &str) -> Builder {
+    pub fn client(&self, path: &str) -> ClientBuilder {
         Client::builder(&self.url(path)).connect_timeout(TIMEOUT).heartbeat(TIMEOUT)
     }
 

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use throng::client::{Backoff, Builder, Client, Error, Step};
+use throng::client::{Backoff, Client, ClientBuilder, ClientError, DialStep};
 use throng::prelude::*;
 use throng::{Blame, Deflate, DeflateMode};
 use throng_proto::ws::handshake::accept_key;
@@ -111,7 +111,7 @@ fn messages_of_all_sizes_and_kinds_come_back() {
     }
     assert_eq!(client.close(1000, "done").unwrap().code, 1000);
     assert_eq!(client.recv().unwrap(), None);
-    assert!(matches!(client.send("x"), Err(Error::Closed(None))));
+    assert!(matches!(client.send("x"), Err(ClientError::Closed(None))));
     stop(running);
 }
 
@@ -157,7 +157,9 @@ fn headers_and_subprotocols_reach_the_server() {
     let offers = Client::builder(&url(address, "/chat")).subprotocol("v1").subprotocol("v3");
     assert_eq!(offers.connect().unwrap().subprotocol(), Some("v1"));
     let private = Client::builder(&url(address, "/private"));
-    let Err(Error::Refused(refused)) = private.clone().connect() else { panic!("not refused") };
+    let Err(ClientError::Refused(refused)) = private.clone().connect() else {
+        panic!("not refused")
+    };
     assert_eq!(refused.status, 401);
     assert!(refused.body.ends_with(b"a token is missing\n"));
     assert!(refused.header("content-length").is_some());
@@ -196,7 +198,7 @@ fn a_large_message_is_sent_and_received_in_parts() {
         }
     }
     assert!(received == sent && longest <= 256 << 10, "a chunk of {longest} bytes");
-    assert!(matches!(client.recv(), Err(Error::Setting(_))));
+    assert!(matches!(client.recv(), Err(ClientError::Setting(_))));
     client.close(1000, "").unwrap();
     stop(running);
 }
@@ -227,9 +229,9 @@ fn a_server_that_breaks_a_rule_is_to_blame_and_gets_the_code() {
         let (address, server) = scripted(frames.to_vec());
         let mut client = Client::connect(&url(address, "/")).unwrap();
         let error = client.recv().unwrap_err();
-        assert!(matches!(error, Error::Protocol(_)), "{error}");
+        assert!(matches!(error, ClientError::Protocol(_)), "{error}");
         assert_eq!((error.blame(), error.is_temporary()), (Blame::Peer, false));
-        assert!(matches!(client.send("x"), Err(Error::Protocol(_))));
+        assert!(matches!(client.send("x"), Err(ClientError::Protocol(_))));
         drop(client);
         let received = server.join().unwrap();
         assert_eq!(received[0], 0x88);
@@ -254,7 +256,7 @@ fn an_end_without_a_close_frame_is_lost() {
     let (address, server) = scripted(b"\x81\x05hel".to_vec());
     let mut client = Client::connect(&url(address, "/")).unwrap();
     let error = client.recv().unwrap_err();
-    assert!(matches!(error, Error::Lost(_)), "{error}");
+    assert!(matches!(error, ClientError::Lost(_)), "{error}");
     assert_eq!((error.blame(), error.is_temporary()), (Blame::Network, true));
     drop(client);
     server.join().unwrap();
@@ -265,7 +267,7 @@ fn no_message_in_time_does_not_end_the_session() {
     let (address, running) = start(server());
     let mut client = Client::connect(&url(address, "/echo")).unwrap();
     let error = client.recv_timeout(Duration::from_millis(1)).unwrap_err();
-    assert!(matches!(error, Error::Timeout { during: Step::Receiving, .. }), "{error}");
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Receiving, .. }), "{error}");
     client.send("still here").unwrap();
     assert_eq!(client.recv_timeout(TIMEOUT).unwrap(), Some(Message::Text("still here")));
     stop(running);
@@ -285,7 +287,7 @@ fn a_silent_server_is_pinged_and_then_given_up() {
     let interval = Duration::from_millis(20);
     let mut client = Client::builder(&url(address, "/")).heartbeat(interval).connect().unwrap();
     let error = client.recv().unwrap_err();
-    assert!(matches!(error, Error::Timeout { during: Step::Heartbeat, .. }), "{error}");
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Heartbeat, .. }), "{error}");
     drop(client);
     assert_eq!(server.join().unwrap()[..2], [0x89, 0x80]);
 }
@@ -304,10 +306,11 @@ fn a_silent_server_is_pinged_by_short_waits_for_messages_too() {
     let interval = Duration::from_millis(20);
     let mut client = Client::builder(&url(address, "/")).heartbeat(interval).connect().unwrap();
     let waits = (0..400).map(|_| client.recv_timeout(interval / 4).map(|_| ()).unwrap_err());
-    let mut others =
-        waits.skip_while(|error| matches!(error, Error::Timeout { during: Step::Receiving, .. }));
+    let mut others = waits.skip_while(|error| {
+        matches!(error, ClientError::Timeout { during: DialStep::Receiving, .. })
+    });
     let error = others.next().expect("the server was never given up");
-    assert!(matches!(error, Error::Timeout { during: Step::Heartbeat, .. }), "{error}");
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Heartbeat, .. }), "{error}");
     drop(others);
     drop(client);
     assert_eq!(server.join().unwrap()[..2], [0x89, 0x80]);
@@ -321,7 +324,7 @@ fn a_receive_without_a_wait_takes_what_has_come() {
     let received = loop {
         match client.recv_timeout(Duration::ZERO) {
             Ok(message) => break message,
-            Err(Error::Timeout { during: Step::Receiving, .. }) => {
+            Err(ClientError::Timeout { during: DialStep::Receiving, .. }) => {
                 assert!(asked.elapsed() < TIMEOUT, "the message was never received");
             }
             Err(error) => panic!("{error}"),
@@ -340,7 +343,7 @@ fn a_refusal_whose_body_stalls_is_a_refusal() {
         write!(theirs, "HTTP/1.1 403 No\r\n{body}").unwrap();
         let builder = Client::builder("ws://local/").connect_timeout(Duration::from_millis(500));
         let error = builder.connect_over(ours).unwrap_err();
-        let Error::Refused(refused) = &error else { panic!("{error}") };
+        let ClientError::Refused(refused) = &error else { panic!("{error}") };
         let came = if body.ends_with('X') { &b""[..] } else { b"no token" };
         assert_eq!((refused.status, &refused.body[..]), (403, came));
     }
@@ -360,14 +363,18 @@ fn every_step_of_connecting_has_a_time_limit() {
     // It takes connections into its backlog, and answers none.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let quick = |builder: Builder| builder.connect_timeout(Duration::from_millis(50)).connect();
+    let quick =
+        |builder: ClientBuilder| builder.connect_timeout(Duration::from_millis(50)).connect();
     for builder in [
         Client::builder(&url(address, "/")),
         Client::builder("ws://example.invalid/").proxy(format!("http://{address}")),
         Client::builder("ws://example.invalid/").proxy(format!("socks5://{address}")),
     ] {
         let error = quick(builder).unwrap_err();
-        assert!(matches!(error, Error::Timeout { during: Step::Connecting, .. }), "{error}");
+        assert!(
+            matches!(error, ClientError::Timeout { during: DialStep::Connecting, .. }),
+            "{error}"
+        );
     }
 }
 
@@ -383,7 +390,7 @@ fn a_server_that_does_not_answer_the_close_frame_is_given_up() {
     let timeout = Duration::from_millis(50);
     let mut client = Client::builder(&url(address, "/")).close_timeout(timeout).connect().unwrap();
     let error = client.close(1000, "").unwrap_err();
-    assert!(matches!(error, Error::Timeout { during: Step::Closing, .. }), "{error}");
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Closing, .. }), "{error}");
     drop(client);
     server.join().unwrap();
 }
@@ -403,8 +410,8 @@ fn mistakes_name_the_setting() {
     }
     let (address, server) = scripted(b"\x88\x00".to_vec());
     let mut client = Client::connect(&url(address, "/")).unwrap();
-    assert!(matches!(client.close(1006, ""), Err(Error::Setting(_))));
-    assert!(matches!(client.ping(&[0; 126]), Err(Error::Setting(_))));
+    assert!(matches!(client.close(1006, ""), Err(ClientError::Setting(_))));
+    assert!(matches!(client.ping(&[0; 126]), Err(ClientError::Setting(_))));
     drop(client);
     server.join().unwrap();
 }
@@ -487,7 +494,7 @@ fn a_connection_that_exists_can_be_upgraded() {
     let mut client = Client::builder("ws://local/a?b").connect_over(ours).unwrap();
     assert!(server.join().unwrap().starts_with("GET /a?b HTTP/1.1\r\nHost: local\r\n"));
     let error = client.recv().unwrap_err();
-    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    assert!(matches!(error, ClientError::Protocol(_)), "{error}");
 }
 
 #[test]
@@ -548,7 +555,10 @@ fn a_connection_that_is_closed_while_it_is_prepared_is_made_again() {
     assert_eq!(feed.connections(), 1);
     drop(feed);
     let refused = reconnecting().client().map(|_| ()).unwrap_err();
-    assert!(matches!(&refused, Error::Closed(Some(close)) if close.code == 4001), "{refused}");
+    assert!(
+        matches!(&refused, ClientError::Closed(Some(close)) if close.code == 4001),
+        "{refused}"
+    );
     server.join().unwrap();
 }
 
@@ -577,11 +587,11 @@ fn the_program_may_say_which_closures_end_the_session() {
 #[test]
 fn attempts_end_at_once_for_a_mistake_and_after_their_number_for_the_network() {
     let mut wrong = Client::builder("http://h/").reconnecting(Backoff::default());
-    assert!(matches!(wrong.recv(), Err(Error::Url(_))));
+    assert!(matches!(wrong.recv(), Err(ClientError::Url(_))));
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let backoff = Backoff::default().first(Duration::from_millis(1)).attempts(3);
     let mut absent = Client::builder(&url(free, "/")).reconnecting(backoff);
     let error = absent.send("x").unwrap_err();
-    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    assert!(matches!(error, ClientError::Connect { .. }), "{error}");
     assert_eq!(absent.connections(), 0);
 }

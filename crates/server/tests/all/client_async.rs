@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use throng::client::{AsyncClient, Builder, Client, Error, Step};
+use throng::client::{AsyncClient, Client, ClientBuilder, ClientError, DialStep};
 use throng::prelude::*;
 use throng::{Blame, Deflate, DeflateMode, Running};
 use throng_proto::ws::handshake::accept_key;
@@ -53,7 +53,7 @@ async fn messages_of_all_sizes_come_back_with_and_without_compression() {
         }
         assert_eq!(client.close(1000, "").await.unwrap().code, 1000);
         assert_eq!(client.recv().await.unwrap(), None);
-        assert!(matches!(client.send("x").await, Err(Error::Closed(None))));
+        assert!(matches!(client.send("x").await, Err(ClientError::Closed(None))));
     }
     stop(running);
 }
@@ -78,7 +78,7 @@ async fn a_receive_that_is_dropped_while_it_reports_an_error_keeps_the_error() {
     assert!(client.recv().now_or_never().is_none());
     let (outcome, received) = tokio::join!(client.recv(), read_frames(theirs, 2));
     let error = outcome.unwrap_err();
-    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    assert!(matches!(error, ClientError::Protocol(_)), "{error}");
     assert_eq!(unmasked(&received[1])[..2], 1002u16.to_be_bytes());
     assert_eq!(client.recv().await.unwrap(), None, "the error is reported once");
 }
@@ -209,7 +209,7 @@ async fn pings_of_a_server_that_never_reads_take_no_memory_without_end() {
         received = client.recv() => received.unwrap_err(),
         () = pinging => panic!("more than a mebibyte of pings was read"),
     };
-    assert!(matches!(error, Error::Timeout { during: Step::Sending, .. }), "{error}");
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Sending, .. }), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +222,7 @@ async fn the_time_without_progress_in_sending_does_not_begin_again_with_each_cal
         outcomes.push(tokio::time::timeout(Duration::from_millis(400), client.flush()).await);
     }
     let last = outcomes.pop().unwrap().expect("the limit has passed").unwrap_err();
-    assert!(matches!(last, Error::Timeout { during: Step::Sending, .. }), "{last}");
+    assert!(matches!(last, ClientError::Timeout { during: DialStep::Sending, .. }), "{last}");
     assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
 }
 
@@ -245,12 +245,14 @@ async fn a_refusal_whose_body_stalls_is_a_refusal() {
     let (ours, mut theirs) = tokio::io::duplex(1024);
     write(&mut theirs, b"HTTP/1.1 403 No\r\nContent-Length: 99\r\n\r\nno token").await;
     let error = Client::builder("ws://local/").connect_async_over(ours).await.unwrap_err();
-    let Error::Refused(refused) = &error else { panic!("{error}") };
+    let ClientError::Refused(refused) = &error else { panic!("{error}") };
     assert_eq!((refused.status, &refused.body[..]), (403, &b"no token"[..]));
 }
 
 /// A client, and the server's end of its connection, which takes 64 bytes.
-async fn connected(set: impl FnOnce(Builder) -> Builder) -> (AsyncClient, DuplexStream) {
+async fn connected(
+    set: impl FnOnce(ClientBuilder) -> ClientBuilder,
+) -> (AsyncClient, DuplexStream) {
     let (ours, mut theirs) = tokio::io::duplex(64);
     let builder = set(Client::builder("ws://local/").heartbeat(None));
     let (client, ()) = tokio::join!(builder.connect_async_over(ours), answer_upgrade(&mut theirs));
@@ -344,7 +346,7 @@ async fn a_silent_server_is_pinged_and_then_given_up() {
     let builder = builder.heartbeat(Duration::from_millis(20));
     let mut client = builder.connect_async().await.unwrap();
     let error = client.recv().await.unwrap_err();
-    assert!(matches!(error, Error::Timeout { during: Step::Heartbeat, .. }), "{error}");
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Heartbeat, .. }), "{error}");
     drop(client);
     assert_eq!(server.join().unwrap()[..2], [0x89, 0x80]);
 }
@@ -356,7 +358,7 @@ async fn a_server_that_breaks_a_rule_gets_the_code() {
     let builder = builder.close_timeout(Duration::from_millis(50));
     let mut client = builder.connect_async().await.unwrap();
     let error = client.recv().await.unwrap_err();
-    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    assert!(matches!(error, ClientError::Protocol(_)), "{error}");
     drop(client);
     let received = server.join().unwrap();
     let code: Vec<u8> = (0..2).map(|at| received[6 + at] ^ received[2 + at]).collect();
@@ -369,14 +371,14 @@ async fn a_server_that_does_not_answer_is_given_up() {
     let url = format!("ws://{}/", listener.local_addr().unwrap());
     let builder = Client::builder(&url).connect_timeout(Duration::from_millis(50));
     let error = builder.connect_async().await.unwrap_err();
-    assert!(matches!(error, Error::Timeout { during: Step::Connecting, .. }), "{error}");
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Connecting, .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_refusal_is_an_error_with_its_status() {
     let (url, running) = serve();
     let error = AsyncClient::connect(&format!("{url}nowhere")).await.unwrap_err();
-    let Error::Refused(refused) = &error else { panic!("{error}") };
+    let ClientError::Refused(refused) = &error else { panic!("{error}") };
     assert_eq!(refused.status, 404);
     stop(running);
 }
@@ -435,7 +437,7 @@ async fn sending_after_the_close_of_the_server_says_why_and_whether_to_come_back
         ] {
             assert_eq!((error.blame(), error.is_temporary()), (Blame::Peer, asks), "{error}");
             assert!(error.to_string().ends_with(": why"), "{error}");
-            let Error::Closed(Some(frame)) = error else { panic!("{error}") };
+            let ClientError::Closed(Some(frame)) = error else { panic!("{error}") };
             assert_eq!((frame.code.get(), frame.reason.as_str()), (code, "why"));
         }
     }
@@ -443,7 +445,7 @@ async fn sending_after_the_close_of_the_server_says_why_and_whether_to_come_back
     write(&mut theirs, b"\x83\x00").await;
     assert!(client.recv().now_or_never().is_none());
     let error = client.send("work").await.unwrap_err();
-    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    assert!(matches!(error, ClientError::Protocol(_)), "{error}");
     let (mut client, theirs) = connected(|builder| builder).await;
     drop(theirs);
     assert!(client.recv().await.unwrap_err().is_temporary());

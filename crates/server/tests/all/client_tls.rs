@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use throng::client::{Builder, Client, Error, Step};
+use throng::client::{Client, ClientBuilder, ClientError, DialStep};
 use throng::prelude::*;
 use throng::{Blame, Running, Tls};
 use throng_testkit::{Damaging, hold_up, read_head};
@@ -104,13 +104,16 @@ impl Fault {
     const ALL: [Self; 3] = [Self::Alert, Self::BadRecord, Self::Truncation];
 
     /// Asserts that the error of a client says what has ended its session.
-    fn assert_named_by(self, error: &Error) {
+    fn assert_named_by(self, error: &ClientError) {
         let (kind, why) = match self {
             Self::Alert => (ErrorKind::InvalidData, "received fatal alert: BadRecordMac"),
             Self::BadRecord => (ErrorKind::InvalidData, "cannot decrypt peer's message"),
             Self::Truncation => (ErrorKind::UnexpectedEof, "without sending TLS close_notify"),
         };
-        assert!(matches!(error, Error::Lost(lost) if lost.kind() == kind), "{self:?}: {error}");
+        assert!(
+            matches!(error, ClientError::Lost(lost) if lost.kind() == kind),
+            "{self:?}: {error}"
+        );
         assert!(error.to_string().contains(why), "{self:?}: {error}");
     }
 }
@@ -121,7 +124,7 @@ impl Drop for Files {
     }
 }
 
-fn to(address: SocketAddr) -> Builder {
+fn to(address: SocketAddr) -> ClientBuilder {
     Client::builder(&format!("wss://{address}/"))
 }
 
@@ -158,7 +161,7 @@ fn the_time_limit_holds_for_a_handshake_that_comes_byte_by_byte() {
     });
     let limit = Duration::from_millis(200);
     let error = to(address).trust_anyone().connect_timeout(limit).connect().unwrap_err();
-    assert!(matches!(error, Error::Timeout { during: Step::Connecting, .. }), "{error}");
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Connecting, .. }), "{error}");
     server.join().unwrap();
 }
 
@@ -169,7 +172,7 @@ fn a_server_that_is_not_trusted_or_has_another_name_gets_nothing() {
     let trusting = to(address).trust_file(files.chain());
     for builder in [trusting.clone(), trusting.server_name("elsewhere")] {
         let error = builder.connect().unwrap_err();
-        assert!(matches!(error, Error::Tls(_)), "{error}");
+        assert!(matches!(error, ClientError::Tls(_)), "{error}");
         assert_eq!((error.blame(), error.is_temporary()), (Blame::Peer, false), "{error}");
     }
     let missing = to(address).trust_file(files.0.join("nothing.pem")).connect().unwrap_err();
@@ -189,7 +192,7 @@ async fn the_asynchronous_client_has_tls_too() {
     client.send(&sent).await.unwrap();
     assert_eq!(client.recv().await.unwrap(), Some(Message::Binary(&sent)));
     assert_eq!(client.close(1000, "").await.unwrap().code, 1000);
-    assert!(matches!(trusting.connect_async().await, Err(Error::Tls(_))));
+    assert!(matches!(trusting.connect_async().await, Err(ClientError::Tls(_))));
     stop(running);
 }
 
@@ -232,8 +235,8 @@ async fn a_certificate_that_the_server_wants_is_no_lost_connection_of_the_asynch
     stop(running);
 }
 
-fn assert_wanted(error: &Error) {
-    assert!(matches!(error, Error::Tls(_)), "{error}");
+fn assert_wanted(error: &ClientError) {
+    assert!(matches!(error, ClientError::Tls(_)), "{error}");
     assert_eq!((error.blame(), error.is_temporary()), (Blame::Peer, false), "{error}");
     assert!(error.to_string().contains("received fatal alert: CertificateRequired"), "{error}");
 }

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use throng::client::{Builder, Client};
+use throng::client::{Client, ClientBuilder};
 use throng::prelude::*;
 use throng::test::TestServer;
 use throng_testkit::eventually;
@@ -18,7 +18,7 @@ use crate::{dashboard, game};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn builder(address: SocketAddr, path: &str) -> Builder {
+fn builder(address: SocketAddr, path: &str) -> ClientBuilder {
     Client::builder(&format!("ws://{address}{path}")).connect_timeout(TIMEOUT)
 }
 

@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng::client::{Client, Error};
+use throng::client::{Client, ClientError};
 use throng::prelude::*;
 use throng::test::TestServer;
 use throng_testkit::eventually;
@@ -76,11 +76,14 @@ mod messages {
         let star = messenger::token("*");
         for token in ["", "ada", "ada.", &forged, &star] {
             let error = server.client(&format!("{path}?token={token}")).connect().unwrap_err();
-            assert!(matches!(error, Error::Refused(refused) if refused.status == 401), "{token}");
+            assert!(
+                matches!(error, ClientError::Refused(refused) if refused.status == 401),
+                "{token}"
+            );
         }
         let token = messenger::token("ada");
         let error = server.client(&format!("/rooms/*?token={token}")).connect().unwrap_err();
-        assert!(matches!(error, Error::Refused(refused) if refused.status == 400));
+        assert!(matches!(error, ClientError::Refused(refused) if refused.status == 400));
     }
 
     /// All members of a room see its lines in one order, and one that joins later the last of them.

@@ -100,6 +100,8 @@ fn a_refusal_has_its_status() {
     let server = LocalServer::start(Server::new(App::new().ws("/", private)));
     let builder = throng::client::Client::builder("ws://localhost/");
     let error = server.connect(&builder).unwrap_err();
-    assert!(matches!(error, throng::client::Error::Refused(refused) if refused.status == 401));
+    assert!(
+        matches!(error, throng::client::ClientError::Refused(refused) if refused.status == 401)
+    );
     assert!(server.connect(&builder.header("Authorization", "Bearer 42")).is_ok());
 }

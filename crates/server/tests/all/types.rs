@@ -71,8 +71,8 @@ fn types_of_one_thread_can_be_passed_to_another() {
     #[cfg(feature = "client")]
     {
         send::<throng::client::Client>();
-        send::<throng::client::Reconnecting>();
-        shared::<throng::client::Error>();
+        send::<throng::client::ReconnectingClient>();
+        shared::<throng::client::ClientError>();
     }
     #[cfg(all(feature = "client", feature = "tokio"))]
     send::<throng::client::AsyncClient>();

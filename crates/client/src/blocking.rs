@@ -4,30 +4,29 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
 
-use throng_engine::{Chunk, CloseCode, Message};
-use throng_proto::ws::{Fragment, Opcode};
+use throng_proto::ws::{Chunk, CloseCode, Fragment, Message, Opcode};
 
-use super::builder::Builder;
-use super::close_frame::CloseFrame;
-use super::dial::{self, Dialled, is_timeout};
-use super::error::{Error, Step};
-use super::session::{self, FRAGMENT, Output, Session};
-use super::stream::Stream;
+use crate::builder::ClientBuilder;
+use crate::close_frame::CloseFrame;
+use crate::dial::{self, Dialled, is_timeout};
+use crate::error::{ClientError, DialStep};
+use crate::handshake::Opened;
+use crate::session::{Advance, ClientMachine, FRAGMENT, Output};
+use crate::stream::ClientStream;
 
 /// Time limit of a read that only takes what has come: 0 s would be no limit.
 const SHORTEST_READ: Duration = Duration::from_micros(1);
 
 /// A blocking WebSocket client.
 ///
-/// Pings of the server are answered, and a silent server is noticed ([`Builder::heartbeat`]), while
-/// the client is receiving. Dropping it ends the TCP connection without a closing handshake, which
-/// the server sees as 1006; [`Client::close`] ends it properly.
+/// Pings of the server are answered, and a silent server is noticed ([`ClientBuilder::heartbeat`]),
+/// while the client is receiving. Dropping it ends the TCP connection without a closing handshake,
+/// which the server sees as 1006; [`Client::close`] ends it properly.
 ///
 /// ```no_run
-/// use throng::client::Client;
-/// use throng::Message;
+/// use throng_client::{Client, Message};
 ///
-/// # fn main() -> Result<(), throng::client::Error> {
+/// # fn main() -> Result<(), throng_client::ClientError> {
 /// let mut client = Client::connect("ws://127.0.0.1:9001/")?;
 /// client.send("hello")?;
 /// while let Some(message) = client.recv()? {
@@ -41,8 +40,8 @@ const SHORTEST_READ: Duration = Duration::from_micros(1);
 /// # }
 /// ```
 pub struct Client {
-    stream: Box<dyn Stream>,
-    session: Session,
+    stream: Box<dyn ClientStream>,
+    session: ClientMachine,
     subprotocol: Option<String>,
     timing: Timing,
 }
@@ -61,21 +60,22 @@ struct Timing {
 }
 
 impl Client {
-    /// Connects to a `ws://` or `wss://` URL with the default settings of a [`Builder`].
+    /// Connects to a `ws://` or `wss://` URL with the default settings of a [`ClientBuilder`].
     ///
     /// # Errors
-    /// All but [`Error::Protocol`] and [`Error::Closed`]; [`Error::blame`] says whose fault it is.
-    pub fn connect(url: &str) -> Result<Self, Error> {
+    /// All but [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`] says
+    /// whose fault it is.
+    pub fn connect(url: &str) -> Result<Self, ClientError> {
         Self::builder(url).connect()
     }
 
     /// Returns the settings of connections to a `ws://` or `wss://` URL, with their defaults.
-    pub fn builder(url: &str) -> Builder {
-        Builder::new(url)
+    pub fn builder(url: &str) -> ClientBuilder {
+        ClientBuilder::new(url)
     }
 
-    fn new(builder: &Builder, dialled: Dialled) -> Self {
-        let Dialled { stream, session, subprotocol } = dialled;
+    fn new(builder: &ClientBuilder, dialled: Dialled) -> Self {
+        let Dialled { stream, opened: Opened { machine: session, subprotocol } } = dialled;
         let timing = Timing {
             heartbeat: builder.heartbeat,
             write: builder.write_timeout,
@@ -114,10 +114,10 @@ impl Client {
     /// Sends a message, text or binary.
     ///
     /// # Errors
-    /// [`Error::Closed`] after the closing handshake began, with the server's Close frame if the
-    /// server did; [`Error::Protocol`] after it broke a rule; [`Error::Timeout`] if the server does
-    /// not read, [`Error::Lost`]. After the last two the session is over.
-    pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+    /// [`ClientError::Closed`] after the closing handshake began, with the server's Close frame if
+    /// the server did; [`ClientError::Protocol`] after it broke a rule; [`ClientError::Timeout`] if
+    /// the server does not read, [`ClientError::Lost`]. After the last two the session is over.
+    pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         self.session.send(message.into())?;
         self.flush()
     }
@@ -126,16 +126,16 @@ impl Client {
     /// receives: several small messages can then leave in one system call.
     ///
     /// # Errors
-    /// As for [`send`](Self::send), but for [`Error::Timeout`].
-    pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+    /// As for [`send`](Self::send), but for [`ClientError::Timeout`].
+    pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         self.session.send(message.into())
     }
 
     /// Sends what is queued.
     ///
     /// # Errors
-    /// As for [`Client::send`], but for [`Error::Closed`].
-    pub fn flush(&mut self) -> Result<(), Error> {
+    /// As for [`Client::send`], but for [`ClientError::Closed`].
+    pub fn flush(&mut self) -> Result<(), ClientError> {
         flush(&mut *self.stream, self.session.output(), self.timing.write)
     }
 
@@ -145,9 +145,9 @@ impl Client {
     /// With `text`, the source must be UTF-8, or the server ends the session with 1007.
     ///
     /// # Errors
-    /// As for [`Client::send`]. An error of the source is [`Error::Lost`] and ends the session: the
-    /// server cannot be left with half of a message.
-    pub fn send_reader(&mut self, text: bool, mut source: impl Read) -> Result<u64, Error> {
+    /// As for [`Client::send`]. An error of the source is [`ClientError::Lost`] and ends the
+    /// session: the server cannot be left with half of a message.
+    pub fn send_reader(&mut self, text: bool, mut source: impl Read) -> Result<u64, ClientError> {
         let mut opcode = if text { Opcode::Text } else { Opcode::Binary };
         let mut buffer = vec![0; FRAGMENT.get()];
         let mut len = 0;
@@ -156,7 +156,7 @@ impl Client {
                 Ok(filled) => filled,
                 Err(error) => {
                     self.session.output().end();
-                    return Err(Error::Lost(error));
+                    return Err(ClientError::Lost(error));
                 }
             };
             let fin = filled < buffer.len();
@@ -175,8 +175,8 @@ impl Client {
     /// [`Client::pongs`].
     ///
     /// # Errors
-    /// As for [`Client::send`]; [`Error::Setting`] if the payload is longer.
-    pub fn ping(&mut self, payload: &[u8]) -> Result<(), Error> {
+    /// As for [`Client::send`]; [`ClientError::Setting`] if the payload is longer.
+    pub fn ping(&mut self, payload: &[u8]) -> Result<(), ClientError> {
         self.session.ping(payload)?;
         self.flush()
     }
@@ -185,12 +185,13 @@ impl Client {
     /// [`Client::close_frame`] returns.
     ///
     /// The message is lent until the next call: copy what is to be kept, for example into an
-    /// [`OwnedMessage`](crate::OwnedMessage).
+    /// [`OwnedMessage`](throng_proto::ws::OwnedMessage).
     ///
     /// # Errors
-    /// The session is over: [`Error::Lost`] if there was no Close frame, [`Error::Protocol`] if the
-    /// server broke a rule, [`Error::Timeout`] if it was silent or did not read.
-    pub fn recv(&mut self) -> Result<Option<Message<'_>>, Error> {
+    /// The session is over: [`ClientError::Lost`] if there was no Close frame,
+    /// [`ClientError::Protocol`] if the server broke a rule, [`ClientError::Timeout`] if it was
+    /// silent or did not read.
+    pub fn recv(&mut self) -> Result<Option<Message<'_>>, ClientError> {
         self.recv_until(None)
     }
 
@@ -198,15 +199,15 @@ impl Client {
     /// With a timeout of 0 s it takes what has come.
     ///
     /// # Errors
-    /// As for [`Client::recv`]. [`Error::Timeout`] with [`Step::Receiving`] does not end the
-    /// session.
-    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Message<'_>>, Error> {
+    /// As for [`Client::recv`]. [`ClientError::Timeout`] with [`DialStep::Receiving`] does not end
+    /// the session.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Message<'_>>, ClientError> {
         self.recv_until(Some(Wait::new(timeout)))
     }
 
-    fn recv_until(&mut self, until: Option<Wait>) -> Result<Option<Message<'_>>, Error> {
+    fn recv_until(&mut self, until: Option<Wait>) -> Result<Option<Message<'_>>, ClientError> {
         if self.session.is_by_chunks() {
-            return Err(Error::setting(
+            return Err(ClientError::setting(
                 "receive_chunks",
                 "messages are received in chunks: call recv_chunk",
             ));
@@ -222,13 +223,13 @@ impl Client {
     }
 
     /// Receives the next part of a message, as it came; `None` after the server's Close frame. For
-    /// clients with [`Builder::receive_chunks`].
+    /// clients with [`ClientBuilder::receive_chunks`].
     ///
     /// # Errors
-    /// As for [`Client::recv`]; [`Error::Setting`] without [`Builder::receive_chunks`].
-    pub fn recv_chunk(&mut self) -> Result<Option<Chunk<'_>>, Error> {
+    /// As for [`Client::recv`]; [`ClientError::Setting`] without [`ClientBuilder::receive_chunks`].
+    pub fn recv_chunk(&mut self) -> Result<Option<Chunk<'_>>, ClientError> {
         if !self.session.is_by_chunks() {
-            return Err(Error::setting(
+            return Err(ClientError::setting(
                 "receive_chunks",
                 "messages are received whole: call recv, or set receive_chunks",
             ));
@@ -243,9 +244,14 @@ impl Client {
     /// are dropped. The reason is cut at 123 bytes.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the code must not be sent, [`Error::Closed`] if the session is over.
-    /// [`Error::Timeout`] with [`Step::Closing`], or [`Error::Lost`]: the server did not answer.
-    pub fn close(&mut self, code: impl Into<CloseCode>, reason: &str) -> Result<CloseFrame, Error> {
+    /// [`ClientError::Setting`] if the code must not be sent, [`ClientError::Closed`] if the
+    /// session is over. [`ClientError::Timeout`] with [`DialStep::Closing`], or
+    /// [`ClientError::Lost`]: the server did not answer.
+    pub fn close(
+        &mut self,
+        code: impl Into<CloseCode>,
+        reason: &str,
+    ) -> Result<CloseFrame, ClientError> {
         self.session.close(code.into(), reason)?;
         self.flush()?;
         let until = Wait::new(self.timing.close);
@@ -253,9 +259,9 @@ impl Client {
             match self.wait(Some(until)) {
                 Ok(false) => break,
                 Ok(true) => self.drop_message()?,
-                Err(Error::Timeout { limit, .. }) => {
+                Err(ClientError::Timeout { limit, .. }) => {
                     self.session.output().end();
-                    return Err(Error::Timeout { during: Step::Closing, limit });
+                    return Err(ClientError::Timeout { during: DialStep::Closing, limit });
                 }
                 Err(error) => return Err(error),
             }
@@ -268,11 +274,11 @@ impl Client {
 
     /// Waits as [`Client::recv`] does, which then returns at once. Returns false if the session has
     /// ended.
-    pub(super) fn wait_for_message(&mut self) -> Result<bool, Error> {
+    pub(crate) fn wait_for_message(&mut self) -> Result<bool, ClientError> {
         self.wait(None)
     }
 
-    fn drop_message(&mut self) -> Result<(), Error> {
+    fn drop_message(&mut self) -> Result<(), ClientError> {
         if self.session.is_by_chunks() {
             self.session.chunk();
             return Ok(());
@@ -284,13 +290,13 @@ impl Client {
     }
 
     /// Waits until a message, or a chunk of one, can be taken. Returns false if none will come.
-    fn wait(&mut self, until: Option<Wait>) -> Result<bool, Error> {
+    fn wait(&mut self, until: Option<Wait>) -> Result<bool, ClientError> {
         let mut has_read = false;
         loop {
             match self.session.advance() {
-                session::Step::Message => return Ok(true),
-                session::Step::NeedInput => {}
-                session::Step::Ended => {
+                Advance::Message => return Ok(true),
+                Advance::NeedInput => {}
+                Advance::Ended => {
                     finish(&mut *self.stream, self.session.output(), &self.timing)?;
                     return Ok(false);
                 }
@@ -308,7 +314,7 @@ impl Client {
     }
 
     /// Reads once, for at most `left`, and pings a server that is silent.
-    fn read(&mut self, left: Option<Duration>) -> Result<(), Error> {
+    fn read(&mut self, left: Option<Duration>) -> Result<(), ClientError> {
         let timing = &mut self.timing;
         let silence = timing.silent_since.map_or(Duration::ZERO, |since| since.elapsed());
         let heartbeat = timing.heartbeat.map(|after| {
@@ -316,13 +322,13 @@ impl Client {
         });
         let pause = heartbeat.into_iter().chain(left).min();
         if timing.armed != pause {
-            self.stream.set_read_timeout(pause).map_err(Error::Lost)?;
+            self.stream.set_read_timeout(pause).map_err(ClientError::Lost)?;
             timing.armed = pause;
         }
         match self.stream.read(self.session.input_space()) {
             Ok(0) => {
                 self.session.output().end();
-                Err(Error::Lost(ErrorKind::UnexpectedEof.into()))
+                Err(ClientError::Lost(ErrorKind::UnexpectedEof.into()))
             }
             Ok(n) => {
                 (timing.silent_since, timing.pinged) = (None, false);
@@ -333,13 +339,13 @@ impl Client {
             Err(error) if is_timeout(&error) => self.silent(pause.unwrap_or_default()),
             Err(error) => {
                 self.session.output().end();
-                Err(Error::Lost(error))
+                Err(ClientError::Lost(error))
             }
         }
     }
 
     /// Nothing came for `pause`, and maybe for longer.
-    fn silent(&mut self, pause: Duration) -> Result<(), Error> {
+    fn silent(&mut self, pause: Duration) -> Result<(), ClientError> {
         let timing = &mut self.timing;
         let Some(interval) = timing.heartbeat else { return Ok(()) };
         let now = Instant::now();
@@ -349,19 +355,20 @@ impl Client {
         }
         if timing.pinged {
             self.session.output().end();
-            return Err(Error::Timeout { during: Step::Heartbeat, limit: interval });
+            return Err(ClientError::Timeout { during: DialStep::Heartbeat, limit: interval });
         }
         (timing.silent_since, timing.pinged) = (Some(now), true);
         if self.session.output().is_open() { self.ping(b"") } else { Ok(()) }
     }
 }
 
-impl Builder {
+impl ClientBuilder {
     /// Connects, with the calling thread waiting.
     ///
     /// # Errors
-    /// All but [`Error::Protocol`] and [`Error::Closed`]; [`Error::blame`] says whose fault it is.
-    pub fn connect(&self) -> Result<Client, Error> {
+    /// All but [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`] says
+    /// whose fault it is.
+    pub fn connect(&self) -> Result<Client, ClientError> {
         let dialled = dial::connect(self)?;
         Ok(Client::new(self, dialled))
     }
@@ -370,8 +377,8 @@ impl Builder {
     /// used; proxy and TLS are the caller's.
     ///
     /// # Errors
-    /// As for [`Builder::connect`].
-    pub fn connect_over(&self, stream: impl Stream + 'static) -> Result<Client, Error> {
+    /// As for [`ClientBuilder::connect`].
+    pub fn connect_over(&self, stream: impl ClientStream + 'static) -> Result<Client, ClientError> {
         let dialled = dial::connect_over(self, Box::new(stream))?;
         Ok(Client::new(self, dialled))
     }
@@ -393,12 +400,16 @@ impl Wait {
         self.limit.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())
     }
 
-    fn missed(self) -> Error {
-        Error::Timeout { during: Step::Receiving, limit: self.limit }
+    fn missed(self) -> ClientError {
+        ClientError::Timeout { during: DialStep::Receiving, limit: self.limit }
     }
 }
 
-fn flush(stream: &mut dyn Stream, output: &mut Output, limit: Duration) -> Result<(), Error> {
+fn flush(
+    stream: &mut dyn ClientStream,
+    output: &mut Output,
+    limit: Duration,
+) -> Result<(), ClientError> {
     while !output.unsent().is_empty() {
         match stream.write(output.unsent()) {
             Ok(0) => return Err(unsent(output, ErrorKind::WriteZero.into(), limit)),
@@ -417,31 +428,35 @@ fn flush(stream: &mut dyn Stream, output: &mut Output, limit: Duration) -> Resul
 }
 
 /// Ends a session whose output cannot be sent.
-fn unsent(output: &mut Output, error: io::Error, limit: Duration) -> Error {
+fn unsent(output: &mut Output, error: io::Error, limit: Duration) -> ClientError {
     output.end();
     match is_timeout(&error) {
-        true => Error::Timeout { during: Step::Sending, limit },
-        false => Error::Lost(error),
+        true => ClientError::Timeout { during: DialStep::Sending, limit },
+        false => ClientError::Lost(error),
     }
 }
 
 /// Sends the last frames, and waits for the server to end the connection. Returns the rule that the
 /// server broke, if that was the reason.
-fn finish(stream: &mut dyn Stream, output: &mut Output, timing: &Timing) -> Result<(), Error> {
+fn finish(
+    stream: &mut dyn ClientStream,
+    output: &mut Output,
+    timing: &Timing,
+) -> Result<(), ClientError> {
     let flushed = match output.has_ended() {
         true => Ok(()),
         false => flush(stream, output, timing.write).map(|()| linger(stream, timing.close)),
     };
     output.end();
     match output.take_failure() {
-        Some(error) => Err(Error::Protocol(error)),
+        Some(error) => Err(ClientError::Protocol(error)),
         None => flushed,
     }
 }
 
 /// Reads and drops until the server ends the connection, which is its duty (RFC 6455 section
 /// 7.1.1): closing with unread input would be a reset, which can overtake our Close frame.
-fn linger(stream: &mut dyn Stream, limit: Duration) {
+fn linger(stream: &mut dyn ClientStream, limit: Duration) {
     let until = Wait::new(limit);
     let mut dropped = [0; 4096];
     while let Some(left) = until.left() {

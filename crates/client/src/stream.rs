@@ -9,12 +9,12 @@ use std::time::Duration;
 #[cfg(feature = "tokio")]
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A blocking connection that a [`Client`](super::Client) can use: TCP, TLS, or one of the
+/// A blocking connection that a [`Client`](crate::Client) can use: TCP, TLS, or one of the
 /// program's own.
 ///
 /// A read or write that takes longer than its timeout must fail with
 /// [`WouldBlock`](io::ErrorKind::WouldBlock) or [`TimedOut`](io::ErrorKind::TimedOut).
-pub trait Stream: Read + Write + Send {
+pub trait ClientStream: Read + Write + Send {
     /// Sets the time limit of each read; `None` is no limit.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ pub trait Stream: Read + Write + Send {
     fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 }
 
-impl Stream for TcpStream {
+impl ClientStream for TcpStream {
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         TcpStream::set_read_timeout(self, timeout)
     }
@@ -39,7 +39,7 @@ impl Stream for TcpStream {
 }
 
 #[cfg(unix)]
-impl Stream for UnixStream {
+impl ClientStream for UnixStream {
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         UnixStream::set_read_timeout(self, timeout)
     }
@@ -50,7 +50,7 @@ impl Stream for UnixStream {
 }
 
 #[cfg(feature = "tls")]
-impl Stream for throng_tls::TlsStream {
+impl ClientStream for throng_tls::TlsStream {
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         throng_tls::TlsStream::set_read_timeout(self, timeout)
     }
@@ -60,7 +60,7 @@ impl Stream for throng_tls::TlsStream {
     }
 }
 
-/// A connection that an [`AsyncClient`](super::AsyncClient) can use: everything that tokio can
+/// A connection that an [`AsyncClient`](crate::AsyncClient) can use: everything that tokio can
 /// read and write.
 #[cfg(feature = "tokio")]
 pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -1,19 +1,19 @@
 //! The protocol of one client session, without I/O: the blocking and the asynchronous client move
 //! its bytes.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 
-use throng_engine::{Chunk, CloseCode, Message};
 use throng_proto::Input;
 use throng_proto::ws::deflate::{Agreed, Deflater, History, Inflater, Policy};
 use throng_proto::ws::{
-    Decoder, Event, Fragment, Limits, Opcode, ProtocolError, Role, Spare, encode_close,
-    encode_deflated, encode_masked,
+    Chunk, CloseCode, Decoder, Event, Fragment, Limits, Message, Opcode, ProtocolError, Role,
+    Spare, encode_close, encode_deflated, encode_masked,
 };
 
-use super::close_frame::CloseFrame;
-use super::error::Error;
-use super::random::Entropy;
+use crate::close_frame::CloseFrame;
+use crate::error::ClientError;
+use crate::random::Entropy;
 
 /// Bytes that one read can bring.
 const INPUT_BYTES: usize = 128 << 10;
@@ -25,8 +25,11 @@ const MAX_KEPT: usize = 1 << 20;
 /// Size of the fragments of a message that is sent as a stream.
 pub(crate) const FRAGMENT: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
 
-/// The state of a session.
-pub(crate) struct Session {
+/// A session without I/O, from [`Opening::finish`](super::Opening::finish).
+///
+/// What is sent is queued in [`ClientMachine::output`]. What came is written to
+/// [`ClientMachine::input_space`], and decoded by [`ClientMachine::advance`].
+pub struct ClientMachine {
     decoder: Decoder,
     limits: Limits,
     spare: Spare,
@@ -59,7 +62,7 @@ enum Next {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ClosingStage {
     Open,
     /// We sent a Close frame, and wait for the server's.
     Closing,
@@ -70,10 +73,10 @@ enum Stage {
     Ended,
 }
 
-/// The result of [`Session::advance`].
+/// The result of [`ClientMachine::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// A message can be taken with [`Session::message`], or a chunk of one.
+pub enum Advance {
+    /// A message can be taken with [`ClientMachine::message`].
     Message,
     /// Bytes are needed.
     NeedInput,
@@ -90,13 +93,13 @@ struct InputBuffer {
 }
 
 /// The half of a session that sends: frames, and how far the session is.
-pub(crate) struct Output {
+pub struct Output {
     bytes: Vec<u8>,
     sent: usize,
     /// Bytes of pongs that were queued since all was sent.
     pongs: usize,
     entropy: Entropy,
-    stage: Stage,
+    stage: ClosingStage,
     /// The rule that the server broke, until it is reported.
     failure: Option<ProtocolError>,
     /// Why the session is over, once it is; `None` if the connection failed.
@@ -153,7 +156,7 @@ impl Codec {
     }
 }
 
-impl Session {
+impl ClientMachine {
     /// Creates the session of a connection whose handshake is done.
     pub(crate) fn new(
         limits: Limits,
@@ -196,23 +199,23 @@ impl Session {
         self.pongs
     }
 
-    /// Returns the server's Close frame.
-    pub(crate) fn close_frame(&self) -> Option<&CloseFrame> {
+    /// Returns the server's Close frame, once it has been decoded.
+    pub fn close_frame(&self) -> Option<&CloseFrame> {
         self.close.as_ref()
     }
 
     /// Returns the half that sends.
-    pub(crate) fn output(&mut self) -> &mut Output {
+    pub fn output(&mut self) -> &mut Output {
         &mut self.output
     }
 
-    /// Returns memory for received bytes, never empty; [`Session::received`] follows.
-    pub(crate) fn input_space(&mut self) -> &mut [u8] {
+    /// Returns memory for received bytes, never empty; [`ClientMachine::received`] follows.
+    pub fn input_space(&mut self) -> &mut [u8] {
         self.input.space()
     }
 
-    /// Adds `n` bytes, which were written to [`Session::input_space`].
-    pub(crate) fn received(&mut self, n: usize) {
+    /// Adds `n` bytes, which were written to [`ClientMachine::input_space`].
+    pub fn received(&mut self, n: usize) {
         self.input.end = (self.input.end + n).min(self.input.bytes.len());
     }
 
@@ -225,8 +228,12 @@ impl Session {
         self.input.end = bytes.len();
     }
 
-    /// Queues a message.
-    pub(crate) fn send(&mut self, message: Message<'_>) -> Result<(), Error> {
+    /// Queues a message, text or binary.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] or [`ClientError::Protocol`] if the session is over;
+    /// [`ClientError::Random`].
+    pub fn send(&mut self, message: Message<'_>) -> Result<(), ClientError> {
         self.output.check_open()?;
         let (text, payload) = match message {
             Message::Text(text) => (true, text.as_bytes()),
@@ -245,7 +252,7 @@ impl Session {
     }
 
     /// Queues one fragment of a message.
-    pub(crate) fn send_fragment(&mut self, fragment: Fragment<'_>) -> Result<(), Error> {
+    pub(crate) fn send_fragment(&mut self, fragment: Fragment<'_>) -> Result<(), ClientError> {
         self.output.check_open()?;
         let key = self.output.key()?;
         fragment.encode(Some(key), &mut self.output.bytes);
@@ -253,47 +260,50 @@ impl Session {
     }
 
     /// Queues a ping of at most 125 bytes.
-    pub(crate) fn ping(&mut self, payload: &[u8]) -> Result<(), Error> {
+    pub(crate) fn ping(&mut self, payload: &[u8]) -> Result<(), ClientError> {
         self.output.check_open()?;
         if payload.len() > 125 {
             let len = payload.len();
             let message = format!("the payload of a ping has {len} bytes; at most 125 are allowed");
-            return Err(Error::setting("ping", message));
+            return Err(ClientError::setting("ping", message));
         }
         let key = self.output.key()?;
         encode_masked(Opcode::Ping, payload, key, &mut self.output.bytes);
         Ok(())
     }
 
-    /// Queues a Close frame.
-    pub(crate) fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), Error> {
+    /// Queues a Close frame. The reason is cut at 123 bytes.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] if the code must not be sent; as for [`ClientMachine::send`].
+    pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), ClientError> {
         self.output.check_open()?;
         if !code.is_sendable() {
             let message = format!("the code {code} is never sent; use 1000, or 4000 to 4999");
-            return Err(Error::setting("close", message));
+            return Err(ClientError::setting("close", message));
         }
         let key = self.output.key()?;
         encode_close(code.get(), reason, Some(key), &mut self.output.bytes);
-        self.output.stage = Stage::Closing;
+        self.output.stage = ClosingStage::Closing;
         self.output.end = Some(End::Ours);
         Ok(())
     }
 
     /// Decodes input up to the next message, and answers control frames. A message that was found
     /// before and not taken is that message still.
-    pub(crate) fn advance(&mut self) -> Step {
+    pub fn advance(&mut self) -> Advance {
         if !matches!(self.next, Next::None) {
-            return Step::Message;
+            return Advance::Message;
         }
         self.release();
         loop {
-            if matches!(self.output.stage, Stage::Ending | Stage::Ended) {
-                return Step::Ended;
+            if matches!(self.output.stage, ClosingStage::Ending | ClosingStage::Ended) {
+                return Advance::Ended;
             }
             let max = self.limits.max_whole_message();
             if !self.by_chunks && self.decoder.has_whole_message(self.input.filled(), max) {
                 self.next = Next::Whole;
-                return Step::Message;
+                return Advance::Message;
             }
             match self.decode() {
                 Ok(Some(step)) => return step,
@@ -315,7 +325,7 @@ impl Session {
 
     /// Decodes one event that is not a whole message at the front of the input. `None`: a control
     /// frame, which has been handled.
-    fn decode(&mut self) -> Result<Option<Step>, ProtocolError> {
+    fn decode(&mut self) -> Result<Option<Advance>, ProtocolError> {
         let Self { decoder, limits, spare, input, output, codec, held, held_text, .. } = self;
         let before = input.end - input.start;
         let mut rest = Input::new(&mut input.bytes[input.start..input.end]);
@@ -324,9 +334,9 @@ impl Session {
             false => decoder.next_event_with(&mut rest, limits, spare),
         };
         let taken = before - rest.len();
-        let mut outcome = Ok(Some(Step::Message));
+        let mut outcome = Ok(Some(Advance::Message));
         match event {
-            Ok(None) => outcome = Ok(Some(Step::NeedInput)),
+            Ok(None) => outcome = Ok(Some(Advance::NeedInput)),
             Ok(Some(Event::Text(text))) if self.by_chunks => {
                 self.next = hold_chunk(whole_chunk(true, text.as_bytes()), held);
             }
@@ -366,7 +376,7 @@ impl Session {
                 output.answer_close(code);
                 output.end.get_or_insert_with(|| End::Servers(frame.clone()));
                 self.close = Some(frame);
-                outcome = Ok(Some(Step::Ended));
+                outcome = Ok(Some(Advance::Ended));
             }
             Err(error) => outcome = Err(error),
         }
@@ -374,11 +384,11 @@ impl Session {
         outcome
     }
 
-    /// Returns the message that [`Session::advance`] found.
+    /// Returns the message that [`ClientMachine::advance`] found.
     ///
     /// # Errors
     /// It is not UTF-8, which has ended the session.
-    pub(crate) fn message(&mut self) -> Result<Message<'_>, &mut Output> {
+    pub fn message(&mut self) -> Result<Message<'_>, &mut Output> {
         match std::mem::replace(&mut self.next, Next::None) {
             Next::Whole => self.whole_message(),
             Next::Joined { text: true } => {
@@ -409,7 +419,7 @@ impl Session {
         }
     }
 
-    /// Returns the chunk that [`Session::advance`] found.
+    /// Returns the chunk that [`ClientMachine::advance`] found.
     pub(crate) fn chunk(&mut self) -> Chunk<'_> {
         match std::mem::replace(&mut self.next, Next::None) {
             Next::HeldChunk { text, first, last } => Chunk { text, first, last, bytes: &self.held },
@@ -455,19 +465,20 @@ impl Output {
             sent: 0,
             pongs: 0,
             entropy,
-            stage: Stage::Open,
+            stage: ClosingStage::Open,
             failure: None,
             end: None,
         }
     }
 
     /// Returns what is to be sent; [`Output::sent`] follows.
-    pub(crate) fn unsent(&self) -> &[u8] {
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
     /// Removes `n` bytes, which were sent.
-    pub(crate) fn sent(&mut self, n: usize) {
+    pub fn sent(&mut self, n: usize) {
         self.sent += n;
         if self.sent >= self.bytes.len() {
             self.bytes.clear();
@@ -485,31 +496,31 @@ impl Output {
 
     /// Returns whether messages can be sent.
     pub(crate) fn is_open(&self) -> bool {
-        self.stage == Stage::Open
+        self.stage == ClosingStage::Open
     }
 
-    fn check_open(&self) -> Result<(), Error> {
+    fn check_open(&self) -> Result<(), ClientError> {
         if self.is_open() { Ok(()) } else { Err(self.end_error()) }
     }
 
     /// Returns the error of using a session that is over: it says who has ended it.
-    pub(crate) fn end_error(&self) -> Error {
+    pub(crate) fn end_error(&self) -> ClientError {
         match &self.end {
-            Some(End::Ours) => Error::Closed(None),
-            Some(End::Servers(frame)) => Error::Closed(Some(frame.clone())),
-            Some(End::Broken(rule)) => Error::Protocol(*rule),
-            None => Error::Lost(std::io::ErrorKind::NotConnected.into()),
+            Some(End::Ours) => ClientError::Closed(None),
+            Some(End::Servers(frame)) => ClientError::Closed(Some(frame.clone())),
+            Some(End::Broken(rule)) => ClientError::Protocol(*rule),
+            None => ClientError::Lost(std::io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// Returns whether the connection is not used any more.
     pub(crate) fn has_ended(&self) -> bool {
-        self.stage == Stage::Ended
+        self.stage == ClosingStage::Ended
     }
 
     /// Ends the use of the connection.
     pub(crate) fn end(&mut self) {
-        self.stage = Stage::Ended;
+        self.stage = ClosingStage::Ended;
     }
 
     /// Queues the pong to a ping, while the session is open.
@@ -531,7 +542,7 @@ impl Output {
         {
             encode_close(code, "", Some(key), &mut self.bytes);
         }
-        self.stage = Stage::Ending;
+        self.stage = ClosingStage::Ending;
     }
 
     /// Queues a Close frame with the error, which ends the session.
@@ -542,18 +553,30 @@ impl Output {
             let (code, reason) = (error.close_code(), error.to_string());
             encode_close(code, &reason, Some(key), &mut self.bytes);
         }
-        self.stage = Stage::Ending;
+        self.stage = ClosingStage::Ending;
         self.failure = Some(error);
         self.end.get_or_insert(End::Broken(error));
     }
 
     /// Returns the rule that the server broke, once.
-    pub(crate) fn take_failure(&mut self) -> Option<ProtocolError> {
+    pub fn take_failure(&mut self) -> Option<ProtocolError> {
         self.failure.take()
     }
 
-    fn key(&mut self) -> Result<[u8; 4], Error> {
-        self.entropy.take().map_err(Error::Random)
+    fn key(&mut self) -> Result<[u8; 4], ClientError> {
+        self.entropy.take().map_err(ClientError::Random)
+    }
+}
+
+impl fmt::Debug for ClientMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientMachine").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").finish_non_exhaustive()
     }
 }
 
@@ -593,11 +616,11 @@ mod tests {
     #[test]
     fn memory_of_a_large_message_is_not_kept() {
         let limits = Limits { max_frame_size: 1 << 30, max_message_size: 1 << 30 };
-        let mut session = Session::new(limits, true, None, Entropy::new().unwrap());
+        let mut session = ClientMachine::new(limits, true, None, Entropy::new().unwrap());
         session.held = vec![0; MAX_KEPT + 1];
         session.held_text = "x".repeat(MAX_KEPT + 1);
         session.receive_first(b"\x82\x01x");
-        assert_eq!(session.advance(), Step::Message);
+        assert_eq!(session.advance(), Advance::Message);
         assert_eq!(session.chunk().bytes, b"x");
         assert!(session.held.capacity().max(session.held_text.capacity()) <= MAX_KEPT);
     }

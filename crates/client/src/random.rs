@@ -17,7 +17,7 @@ impl Entropy {
     ///
     /// # Errors
     /// The operating system has no random numbers.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let mut source = Self { bytes: Box::new([0; CHUNK]), used: CHUNK };
         source.refill()?;
         Ok(source)
@@ -30,7 +30,7 @@ impl Entropy {
     }
 
     /// Returns `N` random bytes; `N` divides the size of a chunk.
-    pub(super) fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+    pub(crate) fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         if self.used + N > CHUNK {
             self.refill()?;
         }

@@ -5,21 +5,21 @@ use std::sync::{Arc, OnceLock};
 use throng_proto::url::Url;
 use throng_tls::{ClientConfigs, ClientSettings, ConfigError, TlsClient};
 
-use super::error::Error;
+use crate::error::ClientError;
 
 /// The TLS of connections to servers with `wss://`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ClientTls {
+pub(crate) struct ClientTls {
     settings: ClientSettings,
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     /// The files of the settings, read once.
     configs: OnceLock<Arc<ClientConfigs>>,
 }
 
 impl ClientTls {
     /// Returns the configuration of connections to the host of `url`.
-    pub(super) fn client_for(&self, url: &Url) -> Result<Arc<TlsClient>, Error> {
-        let wrong = |error: ConfigError| Error::setting("tls", error.to_string());
+    pub(crate) fn client_for(&self, url: &Url) -> Result<Arc<TlsClient>, ClientError> {
+        let wrong = |error: ConfigError| ClientError::setting("tls", error.to_string());
         let configs = match self.configs.get() {
             Some(configs) => configs,
             None => {
@@ -31,7 +31,7 @@ impl ClientTls {
     }
 
     /// Changes the settings; files are read again.
-    pub(super) fn change(&mut self, change: impl FnOnce(&mut ClientSettings)) {
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut ClientSettings)) {
         change(&mut self.settings);
         self.configs = OnceLock::new();
     }

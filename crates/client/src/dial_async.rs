@@ -11,31 +11,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::error::{Error, Step};
-use super::proxy::{Action, Proxy};
-use super::stream::AsyncStream;
+use crate::error::{ClientError, DialStep};
+use crate::proxy::{Proxy, ProxyAction};
+use crate::stream::AsyncStream;
 
 /// The time after which the next address of a host is tried, too (RFC 8305 section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The time by which connecting must be done.
 #[derive(Clone, Copy)]
-pub(super) struct Deadline {
+pub(crate) struct Deadline {
     begun: Instant,
     limit: Duration,
 }
 
 impl Deadline {
-    pub(super) fn after(limit: Duration) -> Self {
+    pub(crate) fn after(limit: Duration) -> Self {
         Self { begun: Instant::now(), limit }
     }
 
     /// Waits for a part of connecting, until the deadline.
-    pub(super) async fn bound<T>(
+    pub(crate) async fn bound<T>(
         self,
-        part: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let missed = Error::Timeout { during: Step::Connecting, limit: self.limit };
+        part: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        let missed = ClientError::Timeout { during: DialStep::Connecting, limit: self.limit };
         match self.begun.checked_add(self.limit) {
             Some(end) => timeout_at(end, part).await.unwrap_or(Err(missed)),
             None => part.await,
@@ -43,20 +43,20 @@ impl Deadline {
     }
 }
 
-pub(super) async fn connect_tcp(host: &str, port: u16) -> Result<TcpStream, Error> {
-    let unresolved = |source| Error::Resolve { host: host.to_owned(), source };
+pub(crate) async fn connect_tcp(host: &str, port: u16) -> Result<TcpStream, ClientError> {
+    let unresolved = |source| ClientError::Resolve { host: host.to_owned(), source };
     let addresses: Vec<SocketAddr> =
         tokio::net::lookup_host((host, port)).await.map_err(unresolved)?.collect();
     let none = unresolved(io::Error::new(ErrorKind::NotFound, "it has no address"));
     let stream = connect_any(addresses).await.ok_or(none)??;
-    stream.set_nodelay(true).map_err(Error::Lost)?;
+    stream.set_nodelay(true).map_err(ClientError::Lost)?;
     Ok(stream)
 }
 
 /// Connects to the first address that answers. Another attempt begins when all so far have failed
 /// or made no progress for a while
 /// ([RFC 8305 section 5](https://www.rfc-editor.org/rfc/rfc8305#section-5)).
-async fn connect_any(addresses: Vec<SocketAddr>) -> Option<Result<TcpStream, Error>> {
+async fn connect_any(addresses: Vec<SocketAddr>) -> Option<Result<TcpStream, ClientError>> {
     let mut waiting = addresses.into_iter();
     let mut attempts = Vec::new();
     let mut last = None;
@@ -79,10 +79,10 @@ async fn connect_any(addresses: Vec<SocketAddr>) -> Option<Result<TcpStream, Err
     }
 }
 
-async fn connect_to(address: SocketAddr) -> Result<TcpStream, Error> {
+async fn connect_to(address: SocketAddr) -> Result<TcpStream, ClientError> {
     TcpStream::connect(address)
         .await
-        .map_err(|source| Error::Connect { address: address.to_string(), source })
+        .map_err(|source| ClientError::Connect { address: address.to_string(), source })
 }
 
 /// Waits until one of the futures is ready, and removes it.
@@ -96,34 +96,34 @@ fn poll_any<F: Future + Unpin>(futures: &mut Vec<F>, cx: &mut Context<'_>) -> Po
     Poll::Pending
 }
 
-pub(super) async fn pass_proxy(
+pub(crate) async fn pass_proxy(
     tcp: &mut TcpStream,
     proxy: &Proxy,
     host: &str,
     port: u16,
-) -> Result<(), Error> {
+) -> Result<(), ClientError> {
     let (mut negotiation, mut outgoing) = proxy.begin(host, port)?;
     let mut received = Vec::new();
     loop {
-        write_all(tcp, &outgoing).await.map_err(Error::Lost)?;
+        write_all(tcp, &outgoing).await.map_err(ClientError::Lost)?;
         received.clear();
         outgoing = loop {
             // One byte at a time: what follows belongs to the server.
             let mut byte = [0];
-            if read(tcp, &mut byte).await.map_err(Error::Lost)? == 0 {
-                return Err(Error::Proxy("it ended the connection".to_owned()));
+            if read(tcp, &mut byte).await.map_err(ClientError::Lost)? == 0 {
+                return Err(ClientError::Proxy("it ended the connection".to_owned()));
             }
             received.push(byte[0]);
             match negotiation.receive(&received)? {
-                Action::Wait => {}
-                Action::Send(bytes) => break bytes,
-                Action::Done => return Ok(()),
+                ProxyAction::Wait => {}
+                ProxyAction::Send(bytes) => break bytes,
+                ProxyAction::Done => return Ok(()),
             }
         };
     }
 }
 
-pub(super) async fn read(stream: &mut dyn AsyncStream, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) async fn read(stream: &mut dyn AsyncStream, buffer: &mut [u8]) -> io::Result<usize> {
     let mut stream = stream;
     poll_fn(|cx| {
         let mut buffer = ReadBuf::new(buffer);
@@ -133,7 +133,7 @@ pub(super) async fn read(stream: &mut dyn AsyncStream, buffer: &mut [u8]) -> io:
     .await
 }
 
-pub(super) async fn write_all(stream: &mut dyn AsyncStream, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) async fn write_all(stream: &mut dyn AsyncStream, mut bytes: &[u8]) -> io::Result<()> {
     let mut stream = stream;
     poll_fn(|cx| {
         while !bytes.is_empty() {
@@ -149,8 +149,8 @@ pub(super) async fn write_all(stream: &mut dyn AsyncStream, mut bytes: &[u8]) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::dial::tests::{serving, unresponsive};
     use super::*;
+    use crate::dial::tests::{serving, unresponsive};
 
     #[tokio::test]
     async fn an_address_that_does_not_answer_does_not_hold_up_the_next() {

@@ -4,13 +4,13 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use throng_engine::Message;
+use throng_proto::ws::Message;
 
-use super::blocking::Client;
-use super::builder::Builder;
-use super::close_frame::CloseFrame;
-use super::error::Error;
-use super::random::Entropy;
+use crate::blocking::Client;
+use crate::builder::ClientBuilder;
+use crate::close_frame::CloseFrame;
+use crate::error::ClientError;
+use crate::random::Entropy;
 
 /// The pauses between attempts to connect: exponential, with full jitter.
 ///
@@ -65,20 +65,20 @@ impl Backoff {
 }
 
 /// A blocking client that connects again when its connection is lost or the server asks for it,
-/// from [`Builder::reconnecting`].
+/// from [`ClientBuilder::reconnecting`].
 ///
 /// By default the close codes 1001, 1006 and 1011 to 1014 ask for it, and 1008 with the reason
 /// "slow consumer", with which this server closes clients that read too slowly; any other 1008 is a
-/// refusal. [`Reconnecting::reconnect_if`] replaces that.
+/// refusal. [`ReconnectingClient::reconnect_if`] replaces that.
 ///
 /// Each new connection first goes to the resume hook, which can log in, subscribe, and ask for what
 /// was missed. Messages that were sent and not answered are not repeated: only the program knows
 /// whether that is safe.
 ///
 /// ```no_run
-/// use throng::client::{Backoff, Client};
+/// use throng_client::{Backoff, Client};
 ///
-/// # fn main() -> Result<(), throng::client::Error> {
+/// # fn main() -> Result<(), throng_client::ClientError> {
 /// let mut feed = Client::builder("ws://127.0.0.1:9001/feed")
 ///     .reconnecting(Backoff::default())
 ///     .on_connect(|client| client.send("subscribe prices"));
@@ -89,8 +89,8 @@ impl Backoff {
 /// # }
 /// ```
 #[must_use]
-pub struct Reconnecting {
-    builder: Builder,
+pub struct ReconnectingClient {
+    builder: ClientBuilder,
     backoff: Backoff,
     resume: Resume,
     asks_to_reconnect: Policy,
@@ -101,16 +101,16 @@ pub struct Reconnecting {
 }
 
 /// Prepares a new connection.
-type Resume = Box<dyn FnMut(&mut Client) -> Result<(), Error> + Send>;
+type Resume = Box<dyn FnMut(&mut Client) -> Result<(), ClientError> + Send>;
 
 /// Returns whether a server that closes so expects its clients back.
 type Policy = Box<dyn Fn(&CloseFrame) -> bool + Send>;
 
-impl Builder {
+impl ClientBuilder {
     /// Makes a client that connects when it is first used, and again whenever that is necessary.
-    pub fn reconnecting(self, backoff: Backoff) -> Reconnecting {
+    pub fn reconnecting(self, backoff: Backoff) -> ReconnectingClient {
         let resume = Box::new(|_: &mut Client| Ok(()));
-        Reconnecting {
+        ReconnectingClient {
             builder: self,
             backoff,
             resume,
@@ -122,13 +122,13 @@ impl Builder {
     }
 }
 
-impl Reconnecting {
+impl ReconnectingClient {
     /// Calls `resume` with each new connection, before anything else uses it. If it fails with a
-    /// [temporary](Error::is_temporary) error, or because the server is closing with a code that
-    /// asks to connect again, that counts as a failed attempt.
+    /// [temporary](ClientError::is_temporary) error, or because the server is closing with a code
+    /// that asks to connect again, that counts as a failed attempt.
     pub fn on_connect(
         mut self,
-        resume: impl FnMut(&mut Client) -> Result<(), Error> + Send + 'static,
+        resume: impl FnMut(&mut Client) -> Result<(), ClientError> + Send + 'static,
     ) -> Self {
         self.resume = Box::new(resume);
         self
@@ -138,7 +138,7 @@ impl Reconnecting {
     /// connection that ends without one is always made again.
     ///
     /// ```no_run
-    /// # use throng::client::{Backoff, Client};
+    /// # use throng_client::{Backoff, Client};
     /// let feed = Client::builder("ws://127.0.0.1:9001/feed")
     ///     .reconnecting(Backoff::default())
     ///     .reconnect_if(|close| close.code.get() != 4001);
@@ -159,9 +159,9 @@ impl Reconnecting {
     /// whose [`close_frame`](Client::close_frame) has the code: nothing connects again.
     ///
     /// # Errors
-    /// An error that is not [temporary](Error::is_temporary), or the last of as many attempts as
-    /// [`Backoff::attempts`] allows.
-    pub fn client(&mut self) -> Result<&mut Client, Error> {
+    /// An error that is not [temporary](ClientError::is_temporary), or the last of as many attempts
+    /// as [`Backoff::attempts`] allows.
+    pub fn client(&mut self) -> Result<&mut Client, ClientError> {
         let client = match self.client.take() {
             Some(client) => client,
             None => self.connect()?,
@@ -169,7 +169,7 @@ impl Reconnecting {
         Ok(self.client.insert(client))
     }
 
-    fn connect(&mut self) -> Result<Client, Error> {
+    fn connect(&mut self) -> Result<Client, ClientError> {
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -186,24 +186,25 @@ impl Reconnecting {
 
     /// Connects once and prepares the connection. An error comes with whether another attempt can
     /// succeed.
-    fn attempt(&mut self) -> Result<Client, (Error, bool)> {
-        let temporary = |error: Error| {
+    fn attempt(&mut self) -> Result<Client, (ClientError, bool)> {
+        let temporary = |error: ClientError| {
             let is_temporary = error.is_temporary();
             (error, is_temporary)
         };
         let mut client = self.builder.connect().map_err(temporary)?;
         match (self.resume)(&mut client) {
             Ok(()) => Ok(client),
-            Err(Error::Closed(Some(close))) => {
+            Err(ClientError::Closed(Some(close))) => {
                 let asks = (self.asks_to_reconnect)(&close);
-                Err((Error::Closed(Some(close)), asks))
+                Err((ClientError::Closed(Some(close)), asks))
             }
             Err(error) => Err(temporary(error)),
         }
     }
 
-    fn sleep(&mut self) -> Result<(), Error> {
-        let random = Entropy::new().and_then(|mut source| source.take()).map_err(Error::Random)?;
+    fn sleep(&mut self) -> Result<(), ClientError> {
+        let random =
+            Entropy::new().and_then(|mut source| source.take()).map_err(ClientError::Random)?;
         thread::sleep(self.backoff.pause(self.failures, u64::from_ne_bytes(random)));
         self.failures = self.failures.saturating_add(1);
         Ok(())
@@ -212,14 +213,14 @@ impl Reconnecting {
     /// Sends a message over the connection, which is made if there is none.
     ///
     /// # Errors
-    /// As for [`Reconnecting::client`] and [`Client::send`]: after the latter the message may have
-    /// arrived or not, and the next call connects again; but [`Error::Closed`] with a code that
-    /// does not ask for that is the error of every further call.
-    pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+    /// As for [`ReconnectingClient::client`] and [`Client::send`]: after the latter the message may
+    /// have arrived or not, and the next call connects again; but [`ClientError::Closed`] with a
+    /// code that does not ask for that is the error of every further call.
+    pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         let sent = self.client()?.send(message);
         match &sent {
             Ok(()) => {}
-            Err(Error::Closed(Some(close))) if !(self.asks_to_reconnect)(close) => {}
+            Err(ClientError::Closed(Some(close))) if !(self.asks_to_reconnect)(close) => {}
             Err(_) => self.client = None,
         }
         sent
@@ -230,8 +231,9 @@ impl Reconnecting {
     /// [`client`](Self::client) returns the closed connection, which has the code.
     ///
     /// # Errors
-    /// As for [`Reconnecting::client`], and errors of [`Client::recv`] that are not temporary.
-    pub fn recv(&mut self) -> Result<Option<Message<'_>>, Error> {
+    /// As for [`ReconnectingClient::client`], and errors of [`Client::recv`] that are not
+    /// temporary.
+    pub fn recv(&mut self) -> Result<Option<Message<'_>>, ClientError> {
         while !self.wait()? {
             let close = self.client.as_ref().and_then(Client::close_frame);
             if !close.is_none_or(&self.asks_to_reconnect) {
@@ -247,7 +249,7 @@ impl Reconnecting {
     }
 
     /// Waits until a message can be taken. Returns false if the connection has ended.
-    fn wait(&mut self) -> Result<bool, Error> {
+    fn wait(&mut self) -> Result<bool, ClientError> {
         match self.client()?.wait_for_message() {
             Err(error) if error.is_temporary() => {
                 self.client = None;
@@ -262,9 +264,9 @@ impl Reconnecting {
     }
 }
 
-impl fmt::Debug for Reconnecting {
+impl fmt::Debug for ReconnectingClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reconnecting")
+        f.debug_struct("ReconnectingClient")
             .field("backoff", &self.backoff)
             .field("connections", &self.connections)
             .finish_non_exhaustive()
@@ -273,7 +275,7 @@ impl fmt::Debug for Reconnecting {
 
 #[cfg(test)]
 mod tests {
-    use throng_engine::CloseCode;
+    use throng_proto::ws::CloseCode;
 
     use super::*;
 

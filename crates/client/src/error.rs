@@ -3,25 +3,24 @@
 use std::time::Duration;
 use std::{fmt, io};
 
-use throng_engine::SettingError;
-use throng_proto::Blame;
 use throng_proto::escape::Escaped;
 use throng_proto::http1;
 use throng_proto::url::InvalidUrl;
 use throng_proto::ws::ProtocolError;
 use throng_proto::ws::handshake::BadResponse;
+use throng_proto::{Blame, SettingError};
 
-use super::close_frame::CloseFrame;
+use crate::close_frame::CloseFrame;
 
 /// Bytes of a server's text that the text of an error shows.
 const MAX_SHOWN: usize = 200;
 
 /// The reason why a client could not connect, or why its session ended without a closing handshake.
 ///
-/// [`Error::blame`] returns who has to act on it, [`Error::is_temporary`] whether another attempt
-/// can succeed. Its `Debug` text is its `Display` text.
+/// [`ClientError::blame`] returns who has to act on it, [`ClientError::is_temporary`] whether
+/// another attempt can succeed. Its `Debug` text is its `Display` text.
 #[non_exhaustive]
-pub enum Error {
+pub enum ClientError {
     /// The URL cannot be used; the text says what to write instead.
     Url(InvalidUrl),
     /// A setting cannot work; the text names it, its value and the remedy.
@@ -46,7 +45,7 @@ pub enum Error {
     /// 1.3 a server refuses that of its client only instead of a response to the upgrade request.
     Tls(io::Error),
     /// The server answered the upgrade request with another status than 101.
-    Refused(Box<Refused>),
+    Refused(Box<UpgradeRefused>),
     /// The server's answer to the upgrade request is not HTTP/1.1.
     Http(http1::Error),
     /// The server's 101 response is invalid.
@@ -57,7 +56,7 @@ pub enum Error {
     /// Something took longer than its setting allows.
     Timeout {
         /// The operation that was not done in time.
-        during: Step,
+        during: DialStep,
         /// The time it had.
         limit: Duration,
     },
@@ -72,34 +71,34 @@ pub enum Error {
     Random(io::Error),
 }
 
-/// An operation with a time limit, named by [`Error::Timeout`].
+/// An operation with a time limit, named by [`ClientError::Timeout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Step {
-    /// Connecting, the TLS handshake, or the upgrade: [`Builder::connect_timeout`].
+pub enum DialStep {
+    /// Connecting, the TLS handshake, or the upgrade: [`ClientBuilder::connect_timeout`].
     ///
-    /// [`Builder::connect_timeout`]: super::Builder::connect_timeout
+    /// [`ClientBuilder::connect_timeout`]: crate::ClientBuilder::connect_timeout
     Connecting,
     /// Waiting for a message; the client can be used further.
     Receiving,
-    /// Sending: the server does not read. See [`Builder::write_timeout`].
+    /// Sending: the server does not read. See [`ClientBuilder::write_timeout`].
     ///
-    /// [`Builder::write_timeout`]: super::Builder::write_timeout
+    /// [`ClientBuilder::write_timeout`]: crate::ClientBuilder::write_timeout
     Sending,
-    /// Waiting for a sign of life: [`Builder::heartbeat`].
+    /// Waiting for a sign of life: [`ClientBuilder::heartbeat`].
     ///
-    /// [`Builder::heartbeat`]: super::Builder::heartbeat
+    /// [`ClientBuilder::heartbeat`]: crate::ClientBuilder::heartbeat
     Heartbeat,
-    /// Waiting for the server's Close frame: [`Builder::close_timeout`].
+    /// Waiting for the server's Close frame: [`ClientBuilder::close_timeout`].
     ///
-    /// [`Builder::close_timeout`]: super::Builder::close_timeout
+    /// [`ClientBuilder::close_timeout`]: crate::ClientBuilder::close_timeout
     Closing,
 }
 
 /// A server's answer that is not 101, such as a redirection, a 401 or a 503.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Refused {
+pub struct UpgradeRefused {
     /// The status code, 200 to 999.
     pub status: u16,
     /// Names and values of the headers, in the order received; those that are UTF-8.
@@ -108,7 +107,7 @@ pub struct Refused {
     pub body: Vec<u8>,
 }
 
-impl Refused {
+impl UpgradeRefused {
     /// Returns the value of the first header called `name`, case-insensitively.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -117,7 +116,7 @@ impl Refused {
     }
 }
 
-impl Error {
+impl ClientError {
     /// Returns who has to act on it.
     #[must_use]
     pub fn blame(&self) -> Blame {
@@ -137,7 +136,7 @@ impl Error {
     /// Returns whether a later attempt with the same settings may succeed: the network failed, the
     /// server was busy (408, 425, 429, 5xx), or it closed with a code by which it expects its
     /// clients back: 1001, 1006, 1011 to 1014, and 1008 for a slow consumer of this server. Others,
-    /// such as those of a program's own, are in [`Error::Closed`].
+    /// such as those of a program's own, are in [`ClientError::Closed`].
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -153,12 +152,14 @@ impl Error {
 
     /// The error of a `wss://` URL in a build without TLS.
     #[cfg(not(feature = "tls"))]
-    pub(super) fn without_tls() -> Self {
-        Self::setting("url", "a URL with wss:// needs the feature `tls` of the crate throng")
+    pub(crate) fn without_tls() -> Self {
+        let remedy =
+            "a URL with wss:// needs the feature `tls` of the crate throng, or throng-client";
+        Self::setting("url", remedy)
     }
 
     /// The error of a connection that failed before the response to the upgrade request came.
-    pub(super) fn before_response(source: io::Error) -> Self {
+    pub(crate) fn before_response(source: io::Error) -> Self {
         #[cfg(feature = "tls")]
         if throng_tls::is_certificate_refused(&source) {
             return Self::Tls(source);
@@ -166,18 +167,18 @@ impl Error {
         Self::Lost(source)
     }
 
-    pub(super) fn setting(name: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn setting(name: &'static str, message: impl Into<String>) -> Self {
         Self::Setting(SettingError::new(name, message))
     }
 }
 
-impl fmt::Debug for Error {
+impl fmt::Debug for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(error) => error.fmt(f),
@@ -202,11 +203,11 @@ impl fmt::Display for Error {
             Self::Protocol(error) => write!(f, "the server broke the protocol: {error}"),
             Self::Timeout { during, limit } => {
                 let what = match during {
-                    Step::Connecting => "the connection was not open",
-                    Step::Receiving => "no message came",
-                    Step::Sending => "the server did not read",
-                    Step::Heartbeat => "no sign of life came from the server",
-                    Step::Closing => "the server did not answer the Close frame",
+                    DialStep::Connecting => "the connection was not open",
+                    DialStep::Receiving => "no message came",
+                    DialStep::Sending => "the server did not read",
+                    DialStep::Heartbeat => "no sign of life came from the server",
+                    DialStep::Closing => "the server did not answer the Close frame",
                 };
                 write!(f, "{what} within {limit:?}")
             }
@@ -222,7 +223,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Url(error) => Some(error),
@@ -237,13 +238,13 @@ impl std::error::Error for Error {
     }
 }
 
-impl From<InvalidUrl> for Error {
+impl From<InvalidUrl> for ClientError {
     fn from(error: InvalidUrl) -> Self {
         Self::Url(error)
     }
 }
 
-impl From<SettingError> for Error {
+impl From<SettingError> for ClientError {
     fn from(error: SettingError) -> Self {
         Self::Setting(error)
     }
@@ -256,8 +257,8 @@ mod tests {
     #[test]
     fn control_characters_are_not_in_the_text() {
         let body = format!("it's \u{1b}[2J\u{202e}gone{}", "x".repeat(1000)).into_bytes();
-        let refused = Refused { status: 403, headers: Vec::new(), body };
-        let text = Error::Refused(Box::new(refused)).to_string();
+        let refused = UpgradeRefused { status: 403, headers: Vec::new(), body };
+        let text = ClientError::Refused(Box::new(refused)).to_string();
         assert!(text.contains(r"it's \u001b[2J\u202egonexx"), "{text}");
         assert!(text.len() < 300, "{text}");
     }

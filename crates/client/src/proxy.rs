@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use throng_proto::Input;
 use throng_proto::http1::{Limits, ResponseDecoder, ResponseEvent};
 
-use super::error::Error;
+use crate::error::ClientError;
 
 /// Maximum length of a proxy's answer to CONNECT, with the interim responses before it.
 const MAX_ANSWER: usize = 64 << 10;
@@ -14,8 +14,8 @@ const MAX_ANSWER: usize = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Proxy {
     kind: Kind,
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     credentials: Option<(String, String)>,
 }
 
@@ -26,11 +26,11 @@ enum Kind {
 }
 
 /// The state of a negotiation with a proxy.
-pub(super) struct Negotiation<'p> {
+pub(crate) struct Negotiation<'p> {
     proxy: &'p Proxy,
     host: &'p str,
     port: u16,
-    stage: Stage,
+    stage: ProxyStage,
     /// Decodes the answer to CONNECT.
     decoder: ResponseDecoder,
     /// Bytes that the decoder has had.
@@ -38,7 +38,7 @@ pub(super) struct Negotiation<'p> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ProxyStage {
     /// The method CONNECT was sent.
     Connect,
     /// The SOCKS5 greeting was sent.
@@ -51,7 +51,7 @@ enum Stage {
 
 /// The action after the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum ProxyAction {
     /// More bytes are needed.
     Wait,
     /// These bytes are to be sent; everything received was used.
@@ -62,10 +62,10 @@ pub(super) enum Action {
 
 impl Proxy {
     /// Parses `http://[user:password@]host:port` or `socks5://...`.
-    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(url: &str) -> Result<Self, ClientError> {
         let bad = |what: &str| {
             let message = format!("cannot use the proxy {:?}: {what}", without_password(url));
-            Error::setting("proxy", message)
+            ClientError::setting("proxy", message)
         };
         let (scheme, rest) = url
             .split_once("://")
@@ -101,21 +101,21 @@ impl Proxy {
     }
 
     /// Begins a connection to the server at `host`, and returns the first bytes to send.
-    pub(super) fn begin<'p>(
+    pub(crate) fn begin<'p>(
         &'p self,
         host: &'p str,
         port: u16,
-    ) -> Result<(Negotiation<'p>, Vec<u8>), Error> {
+    ) -> Result<(Negotiation<'p>, Vec<u8>), ClientError> {
         let (stage, bytes) = match self.kind {
-            Kind::Connect => (Stage::Connect, self.connect_request(host, port)),
+            Kind::Connect => (ProxyStage::Connect, self.connect_request(host, port)),
             // Version 5, and the methods: none, or user name and password.
             Kind::Socks5 => match self.credentials {
-                None => (Stage::Methods, vec![5, 1, 0]),
-                Some(_) => (Stage::Methods, vec![5, 2, 0, 2]),
+                None => (ProxyStage::Methods, vec![5, 1, 0]),
+                Some(_) => (ProxyStage::Methods, vec![5, 2, 0, 2]),
             },
         };
         if host.len() > 255 {
-            return Err(Error::setting("url", "the host is longer than 255 bytes"));
+            return Err(ClientError::setting("url", "the host is longer than 255 bytes"));
         }
         let decoder = ResponseDecoder::new();
         Ok((Negotiation { proxy: self, host, port, stage, decoder, decoded: 0 }, bytes))
@@ -147,31 +147,31 @@ fn without_password(url: &str) -> String {
 
 impl Negotiation<'_> {
     /// Judges all bytes received since the last ones were sent.
-    pub(super) fn receive(&mut self, received: &[u8]) -> Result<Action, Error> {
-        let refused = |what: String| Err(Error::Proxy(what));
+    pub(crate) fn receive(&mut self, received: &[u8]) -> Result<ProxyAction, ClientError> {
+        let refused = |what: String| Err(ClientError::Proxy(what));
         match (self.stage, received) {
-            (Stage::Connect, _) => return self.connected(received),
-            (Stage::Methods, [5, 0]) => {}
-            (Stage::Methods, [5, 2]) if self.proxy.credentials.is_some() => {
+            (ProxyStage::Connect, _) => return self.connected(received),
+            (ProxyStage::Methods, [5, 0]) => {}
+            (ProxyStage::Methods, [5, 2]) if self.proxy.credentials.is_some() => {
                 let (user, password) = self.proxy.credentials.clone().unwrap_or_default();
                 // RFC 1929: version 1, then both with their lengths, which `parse` has checked.
                 let mut bytes = vec![1, user.len() as u8];
                 bytes.extend_from_slice(user.as_bytes());
                 bytes.push(password.len() as u8);
                 bytes.extend_from_slice(password.as_bytes());
-                self.stage = Stage::Password;
-                return Ok(Action::Send(bytes));
+                self.stage = ProxyStage::Password;
+                return Ok(ProxyAction::Send(bytes));
             }
-            (Stage::Methods, [5, _]) => {
+            (ProxyStage::Methods, [5, _]) => {
                 return refused("it wants a user name and a password".to_owned());
             }
-            (Stage::Password, [_, 0]) => {}
-            (Stage::Password, [_, _]) => {
+            (ProxyStage::Password, [_, 0]) => {}
+            (ProxyStage::Password, [_, _]) => {
                 return refused("it does not accept the user name and the password".to_owned());
             }
-            (Stage::Request, [5, 0, ..]) => return socks_reply(received),
-            (Stage::Request, [5, code, ..]) => return refused(socks_error(*code)),
-            (_, [] | [_]) => return Ok(Action::Wait),
+            (ProxyStage::Request, [5, 0, ..]) => return socks_reply(received),
+            (ProxyStage::Request, [5, code, ..]) => return refused(socks_error(*code)),
+            (_, [] | [_]) => return Ok(ProxyAction::Wait),
             _ => return refused("its answer is not SOCKS5".to_owned()),
         }
         // Version 5, connect, reserved, then the type of the address.
@@ -191,14 +191,14 @@ impl Negotiation<'_> {
             }
         }
         bytes.extend_from_slice(&self.port.to_be_bytes());
-        self.stage = Stage::Request;
-        Ok(Action::Send(bytes))
+        self.stage = ProxyStage::Request;
+        Ok(ProxyAction::Send(bytes))
     }
 
-    fn connected(&mut self, received: &[u8]) -> Result<Action, Error> {
+    fn connected(&mut self, received: &[u8]) -> Result<ProxyAction, ClientError> {
         if received.len() > MAX_ANSWER {
             let what = format!("its answer is longer than {MAX_ANSWER} bytes");
-            return Err(Error::Proxy(what));
+            return Err(ClientError::Proxy(what));
         }
         let mut bytes = received.get(self.decoded..).unwrap_or_default().to_vec();
         self.decoded = received.len();
@@ -207,32 +207,32 @@ impl Negotiation<'_> {
         loop {
             match self.decoder.next_event(&mut input, &limits) {
                 Err(error) => {
-                    return Err(Error::Proxy(format!("its answer is not HTTP/1.1: {error}")));
+                    return Err(ClientError::Proxy(format!("its answer is not HTTP/1.1: {error}")));
                 }
                 Ok(Some(ResponseEvent::Head(response))) if response.is_interim() => {}
                 Ok(Some(ResponseEvent::Head(response))) => {
                     return match response.status() {
                         // The server speaks second, so nothing can follow.
-                        200..=299 => Ok(Action::Done),
-                        status => Err(Error::Proxy(format!("it answered {status}"))),
+                        200..=299 => Ok(ProxyAction::Done),
+                        status => Err(ClientError::Proxy(format!("it answered {status}"))),
                     };
                 }
-                Ok(_) => return Ok(Action::Wait),
+                Ok(_) => return Ok(ProxyAction::Wait),
             }
         }
     }
 }
 
 /// Judges the end of a SOCKS5 reply: an address, whose length its type determines.
-fn socks_reply(received: &[u8]) -> Result<Action, Error> {
+fn socks_reply(received: &[u8]) -> Result<ProxyAction, ClientError> {
     let len = match received {
         [_, _, _, 1, ..] => 10,
         [_, _, _, 4, ..] => 22,
         [_, _, _, 3, len, ..] => 7 + usize::from(*len),
-        _ if received.len() < 5 => return Ok(Action::Wait),
-        _ => return Err(Error::Proxy("its answer is not SOCKS5".to_owned())),
+        _ if received.len() < 5 => return Ok(ProxyAction::Wait),
+        _ => return Err(ClientError::Proxy("its answer is not SOCKS5".to_owned())),
     };
-    Ok(if received.len() >= len { Action::Done } else { Action::Wait })
+    Ok(if received.len() >= len { ProxyAction::Done } else { ProxyAction::Wait })
 }
 
 /// Describes a reply of [RFC 1928 section 6](https://www.rfc-editor.org/rfc/rfc1928#section-6).
@@ -287,8 +287,8 @@ mod tests {
             "CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]:443\r\n\
              Proxy-Authorization: Basic bWU6cHc=\r\n\r\n"
         );
-        assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n").unwrap(), Action::Wait);
-        assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n\r\n").unwrap(), Action::Done);
+        assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n").unwrap(), ProxyAction::Wait);
+        assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n\r\n").unwrap(), ProxyAction::Done);
         let (mut talk, _) = proxy.begin("::1", 443).unwrap();
         let refused = talk.receive(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n").unwrap_err();
         assert!(refused.to_string().contains("it answered 407"), "{refused}");
@@ -299,13 +299,13 @@ mod tests {
         let proxy = Proxy::parse("socks5://me:pw@p:1").unwrap();
         let (mut talk, greeting) = proxy.begin("h", 258).unwrap();
         assert_eq!(greeting, [5, 2, 0, 2]);
-        assert_eq!(talk.receive(&[5]).unwrap(), Action::Wait);
+        assert_eq!(talk.receive(&[5]).unwrap(), ProxyAction::Wait);
         let login = vec![1, 2, b'm', b'e', 2, b'p', b'w'];
-        assert_eq!(talk.receive(&[5, 2]).unwrap(), Action::Send(login));
+        assert_eq!(talk.receive(&[5, 2]).unwrap(), ProxyAction::Send(login));
         let request = vec![5, 1, 0, 3, 1, b'h', 1, 2];
-        assert_eq!(talk.receive(&[1, 0]).unwrap(), Action::Send(request));
-        assert_eq!(talk.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0]).unwrap(), Action::Wait);
-        assert_eq!(talk.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap(), Action::Done);
+        assert_eq!(talk.receive(&[1, 0]).unwrap(), ProxyAction::Send(request));
+        assert_eq!(talk.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0]).unwrap(), ProxyAction::Wait);
+        assert_eq!(talk.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap(), ProxyAction::Done);
         let refused = talk.receive(&[5, 5, 0, 1]).unwrap_err();
         assert!(refused.to_string().contains("refused the connection"), "{refused}");
     }

@@ -9,19 +9,17 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use futures_sink::Sink;
-use throng_engine::{Chunk, CloseCode, Message};
-use throng_proto::Input;
-use throng_proto::ws::OwnedMessage;
+use throng_proto::ws::{Chunk, CloseCode, Message, OwnedMessage};
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::builder::{Builder, Plan};
-use super::close_frame::CloseFrame;
-use super::dial_async::{Deadline, connect_tcp, pass_proxy, read, write_all};
-use super::error::{Error, Step};
-use super::handshake::Answer;
-use super::session::{self, Output, Session};
-use super::stream::AsyncStream;
+use crate::builder::{ClientBuilder, DialPlan};
+use crate::close_frame::CloseFrame;
+use crate::dial_async::{Deadline, connect_tcp, pass_proxy, read, write_all};
+use crate::error::{ClientError, DialStep};
+use crate::handshake::{Opened, Opening};
+use crate::session::{Advance, ClientMachine, Output};
+use crate::stream::AsyncStream;
 
 /// A WebSocket client whose methods are futures, on a tokio runtime with I/O and time enabled.
 ///
@@ -32,9 +30,9 @@ use super::stream::AsyncStream;
 /// server sees as 1006.
 ///
 /// ```no_run
-/// use throng::client::AsyncClient;
+/// use throng_client::AsyncClient;
 ///
-/// # async fn example() -> Result<(), throng::client::Error> {
+/// # async fn example() -> Result<(), throng_client::ClientError> {
 /// let mut client = AsyncClient::connect("ws://127.0.0.1:9001/").await?;
 /// client.send("hello").await?;
 /// println!("{:?}", client.recv().await?);
@@ -44,7 +42,7 @@ use super::stream::AsyncStream;
 /// ```
 pub struct AsyncClient {
     link: Link,
-    session: Session,
+    session: ClientMachine,
     subprotocol: Option<String>,
     heartbeat: Option<Heartbeat>,
 }
@@ -77,12 +75,12 @@ struct Heartbeat {
 }
 
 impl AsyncClient {
-    /// Connects to a `ws://` or `wss://` URL with the default settings of a [`Builder`].
+    /// Connects to a `ws://` or `wss://` URL with the default settings of a [`ClientBuilder`].
     ///
     /// # Errors
-    /// As for [`Client::connect`](super::Client::connect).
-    pub async fn connect(url: &str) -> Result<Self, Error> {
-        Builder::new(url).connect_async().await
+    /// As for [`Client::connect`](crate::Client::connect).
+    pub async fn connect(url: &str) -> Result<Self, ClientError> {
+        ClientBuilder::new(url).connect_async().await
     }
 
     /// Returns the subprotocol that the server chose of those that were offered.
@@ -115,10 +113,10 @@ impl AsyncClient {
     /// call that sends or receives.
     ///
     /// # Errors
-    /// [`Error::Closed`] after the closing handshake began, with the server's Close frame if the
-    /// server did; [`Error::Protocol`] after it broke a rule; [`Error::Timeout`] if the server does
-    /// not read, [`Error::Lost`]. After the last two the session is over.
-    pub async fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+    /// [`ClientError::Closed`] after the closing handshake began, with the server's Close frame if
+    /// the server did; [`ClientError::Protocol`] after it broke a rule; [`ClientError::Timeout`] if
+    /// the server does not read, [`ClientError::Lost`]. After the last two the session is over.
+    pub async fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         self.session.send(message.into())?;
         self.flush().await
     }
@@ -127,16 +125,16 @@ impl AsyncClient {
     /// messages can then leave in one system call.
     ///
     /// # Errors
-    /// As for [`send`](Self::send), but for [`Error::Timeout`].
-    pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+    /// As for [`send`](Self::send), but for [`ClientError::Timeout`].
+    pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         self.session.send(message.into())
     }
 
     /// Sends what is queued.
     ///
     /// # Errors
-    /// As for [`AsyncClient::send`], but for [`Error::Closed`].
-    pub async fn flush(&mut self) -> Result<(), Error> {
+    /// As for [`AsyncClient::send`], but for [`ClientError::Closed`].
+    pub async fn flush(&mut self) -> Result<(), ClientError> {
         let Self { link, session, .. } = self;
         poll_fn(|cx| link.poll_flush(session.output(), cx)).await
     }
@@ -145,8 +143,8 @@ impl AsyncClient {
     /// [`AsyncClient::pongs`].
     ///
     /// # Errors
-    /// As for [`AsyncClient::send`]; [`Error::Setting`] if the payload is longer.
-    pub async fn ping(&mut self, payload: &[u8]) -> Result<(), Error> {
+    /// As for [`AsyncClient::send`]; [`ClientError::Setting`] if the payload is longer.
+    pub async fn ping(&mut self, payload: &[u8]) -> Result<(), ClientError> {
         self.session.ping(payload)?;
         self.flush().await
     }
@@ -157,11 +155,12 @@ impl AsyncClient {
     /// Cancel-safe: if the future is dropped before it is ready, no message is lost.
     ///
     /// # Errors
-    /// The session is over: [`Error::Lost`] if there was no Close frame, [`Error::Protocol`] if the
-    /// server broke a rule, [`Error::Timeout`] if it was silent or did not read.
-    pub async fn recv(&mut self) -> Result<Option<Message<'_>>, Error> {
+    /// The session is over: [`ClientError::Lost`] if there was no Close frame,
+    /// [`ClientError::Protocol`] if the server broke a rule, [`ClientError::Timeout`] if it was
+    /// silent or did not read.
+    pub async fn recv(&mut self) -> Result<Option<Message<'_>>, ClientError> {
         if self.session.is_by_chunks() {
-            return Err(Error::setting(
+            return Err(ClientError::setting(
                 "receive_chunks",
                 "messages are received in chunks: call recv_chunk",
             ));
@@ -177,13 +176,14 @@ impl AsyncClient {
     }
 
     /// Receives the next part of a message, as it came; otherwise like [`AsyncClient::recv`]. For
-    /// clients with [`Builder::receive_chunks`].
+    /// clients with [`ClientBuilder::receive_chunks`].
     ///
     /// # Errors
-    /// As for [`AsyncClient::recv`]; [`Error::Setting`] without [`Builder::receive_chunks`].
-    pub async fn recv_chunk(&mut self) -> Result<Option<Chunk<'_>>, Error> {
+    /// As for [`AsyncClient::recv`]; [`ClientError::Setting`] without
+    /// [`ClientBuilder::receive_chunks`].
+    pub async fn recv_chunk(&mut self) -> Result<Option<Chunk<'_>>, ClientError> {
         if !self.session.is_by_chunks() {
-            return Err(Error::setting(
+            return Err(ClientError::setting(
                 "receive_chunks",
                 "messages are received whole: call recv, or set receive_chunks",
             ));
@@ -198,12 +198,12 @@ impl AsyncClient {
     /// are dropped. The reason is cut at 123 bytes.
     ///
     /// # Errors
-    /// As for [`Client::close`](super::Client::close).
+    /// As for [`Client::close`](crate::Client::close).
     pub async fn close(
         &mut self,
         code: impl Into<CloseCode>,
         reason: &str,
-    ) -> Result<CloseFrame, Error> {
+    ) -> Result<CloseFrame, ClientError> {
         self.session.close(code.into(), reason)?;
         let limit = self.link.close_timeout;
         let answered = timeout(limit, async {
@@ -214,7 +214,7 @@ impl AsyncClient {
                     self.link.finish(output).await?;
                 }
             }
-            Ok::<(), Error>(())
+            Ok::<(), ClientError>(())
         })
         .await;
         match answered {
@@ -223,7 +223,7 @@ impl AsyncClient {
             Err(_) if self.session.close_frame().is_some() => {}
             Err(_) => {
                 self.session.output().end();
-                return Err(Error::Timeout { during: Step::Closing, limit });
+                return Err(ClientError::Timeout { during: DialStep::Closing, limit });
             }
         }
         match self.session.close_frame() {
@@ -233,12 +233,12 @@ impl AsyncClient {
     }
 
     /// Waits until a message, or a chunk of one, can be taken. Returns false if none will come.
-    async fn wait(&mut self) -> Result<bool, Error> {
+    async fn wait(&mut self) -> Result<bool, ClientError> {
         loop {
             match self.session.advance() {
-                session::Step::Message => return Ok(true),
-                session::Step::NeedInput => {}
-                session::Step::Ended => {
+                Advance::Message => return Ok(true),
+                Advance::NeedInput => {}
+                Advance::Ended => {
                     self.link.finish(self.session.output()).await?;
                     return Ok(false);
                 }
@@ -252,7 +252,7 @@ impl AsyncClient {
     }
 
     /// Sends what is queued, and reads or queues a ping. Nothing is lost if it is not polled again.
-    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let Self { link, session, .. } = self;
         let output = session.output();
         let is_due = link.flush_due || !output.unsent().is_empty();
@@ -276,20 +276,20 @@ impl AsyncClient {
     }
 
     /// Reads, or queues a ping.
-    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         match self.poll_read(cx) {
             Poll::Pending => self.poll_heartbeat(cx),
             read => read,
         }
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let mut buffer = ReadBuf::new(self.session.input_space());
         let stream = Pin::new(&mut *self.link.stream);
-        ready!(stream.poll_read(cx, &mut buffer)).map_err(Error::Lost)?;
+        ready!(stream.poll_read(cx, &mut buffer)).map_err(ClientError::Lost)?;
         let n = buffer.filled().len();
         if n == 0 {
-            return Poll::Ready(Err(Error::Lost(ErrorKind::UnexpectedEof.into())));
+            return Poll::Ready(Err(ClientError::Lost(ErrorKind::UnexpectedEof.into())));
         }
         self.session.received(n);
         if let Some(heartbeat) = &mut self.heartbeat {
@@ -299,7 +299,7 @@ impl AsyncClient {
     }
 
     /// Queues a ping if the server has been silent, and notices one that stays so.
-    fn poll_heartbeat(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_heartbeat(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let Some(heartbeat) = &mut self.heartbeat else { return Poll::Pending };
         loop {
             ready!(heartbeat.timer.as_mut().poll(cx));
@@ -310,8 +310,8 @@ impl AsyncClient {
                 continue;
             }
             if heartbeat.pinged {
-                let during = Step::Heartbeat;
-                return Poll::Ready(Err(Error::Timeout { during, limit: interval }));
+                let during = DialStep::Heartbeat;
+                return Poll::Ready(Err(ClientError::Timeout { during, limit: interval }));
             }
             heartbeat.pinged = true;
             if self.session.output().is_open() {
@@ -321,32 +321,32 @@ impl AsyncClient {
     }
 }
 
-impl Builder {
+impl ClientBuilder {
     /// Connects, on the tokio runtime of the calling task.
     ///
     /// # Errors
-    /// As for [`Builder::connect`].
-    pub async fn connect_async(&self) -> Result<AsyncClient, Error> {
+    /// As for [`ClientBuilder::connect`].
+    pub async fn connect_async(&self) -> Result<AsyncClient, ClientError> {
         let deadline = Deadline::after(self.connect_timeout);
         let plan = self.plan()?;
         let stream = deadline.bound(self.reach(&plan)).await?;
-        self.upgrade(plan, stream, deadline).await
+        self.upgrade(plan.opening, stream, deadline).await
     }
 
-    /// Upgrades a connection that exists; otherwise like [`Builder::connect_over`].
+    /// Upgrades a connection that exists; otherwise like [`ClientBuilder::connect_over`].
     ///
     /// # Errors
-    /// As for [`Builder::connect`].
+    /// As for [`ClientBuilder::connect`].
     pub async fn connect_async_over(
         &self,
         stream: impl AsyncStream + 'static,
-    ) -> Result<AsyncClient, Error> {
+    ) -> Result<AsyncClient, ClientError> {
         let deadline = Deadline::after(self.connect_timeout);
-        self.upgrade(self.plan()?, Box::new(stream), deadline).await
+        self.upgrade(self.open()?, Box::new(stream), deadline).await
     }
 
     /// Connects by TCP, through the proxy and with TLS as the settings say.
-    async fn reach(&self, plan: &Plan) -> Result<Box<dyn AsyncStream>, Error> {
+    async fn reach(&self, plan: &DialPlan) -> Result<Box<dyn AsyncStream>, ClientError> {
         let (host, port) = (plan.url.host(), plan.url.port());
         let tcp = match &plan.proxy {
             None => connect_tcp(host, port).await?,
@@ -361,40 +361,38 @@ impl Builder {
             #[cfg(feature = "tls")]
             true => {
                 let tls = self.tls.client_for(&plan.url)?;
-                Ok(Box::new(tls.handshake_async(tcp).await.map_err(Error::Tls)?))
+                Ok(Box::new(tls.handshake_async(tcp).await.map_err(ClientError::Tls)?))
             }
             #[cfg(not(feature = "tls"))]
-            true => Err(Error::without_tls()),
+            true => Err(ClientError::without_tls()),
         }
     }
 
     async fn upgrade(
         &self,
-        plan: Plan,
+        mut opening: Opening,
         mut stream: Box<dyn AsyncStream>,
         deadline: Deadline,
-    ) -> Result<AsyncClient, Error> {
-        let Plan { request, asked, entropy, limits, .. } = plan;
-        let writing =
-            async { write_all(&mut *stream, &request).await.map_err(Error::before_response) };
-        deadline.bound(writing).await?;
-        let mut answer = Answer::new();
-        let mut buffer = vec![0; 8 << 10];
-        let (opened, rest) = loop {
-            let reading =
-                async { read(&mut *stream, &mut buffer).await.map_err(Error::before_response) };
-            let n = match deadline.bound(reading).await {
-                Ok(0) => break (answer.finish()?, Vec::new()),
-                Ok(n) => n,
-                Err(error) => return Err(answer.cut_off(error)),
-            };
-            let mut input = Input::new(&mut buffer[..n]);
-            if let Some(opened) = answer.receive(&mut input, &asked)? {
-                break (opened, input.as_slice().to_vec());
-            }
+    ) -> Result<AsyncClient, ClientError> {
+        let writing = async {
+            write_all(&mut *stream, opening.request()).await.map_err(ClientError::before_response)
         };
-        let mut session = Session::new(limits, self.by_chunks, opened.deflate, entropy);
-        session.receive_first(&rest);
+        deadline.bound(writing).await?;
+        let mut buffer = vec![0; 8 << 10];
+        loop {
+            let reading = async {
+                read(&mut *stream, &mut buffer).await.map_err(ClientError::before_response)
+            };
+            let n = match deadline.bound(reading).await {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(error) => return Err(opening.cut_off(error)),
+            };
+            if opening.receive(&mut buffer[..n])? {
+                break;
+            }
+        }
+        let Opened { machine, subprotocol } = opening.finish_with(self.by_chunks)?;
         Ok(AsyncClient {
             link: Link {
                 stream,
@@ -406,8 +404,8 @@ impl Builder {
                 receiver: None,
                 sender: None,
             },
-            session,
-            subprotocol: opened.subprotocol,
+            session: machine,
+            subprotocol,
             heartbeat: self.heartbeat.map(|interval| Heartbeat {
                 interval,
                 timer: Box::pin(sleep(interval)),
@@ -424,7 +422,7 @@ impl Link {
         &mut self,
         output: &mut Output,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
+    ) -> Poll<Result<(), ClientError>> {
         let flushed = self.poll_flush(output, cx);
         let (own, other) = (&mut self.receiver, &mut self.sender);
         share(flushed.is_ready(), (own, other), cx);
@@ -436,7 +434,7 @@ impl Link {
         &mut self,
         output: &mut Output,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
+    ) -> Poll<Result<(), ClientError>> {
         let flushed = self.poll_flush(output, cx);
         let (own, other) = (&mut self.sender, &mut self.receiver);
         share(flushed.is_ready(), (own, other), cx);
@@ -444,10 +442,14 @@ impl Link {
     }
 
     /// Sends what is queued, and flushes the stream. Nothing is lost if it is not polled again.
-    fn poll_flush(&mut self, output: &mut Output, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_flush(
+        &mut self,
+        output: &mut Output,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), ClientError>> {
         let before = output.unsent().len();
         let flushed = match self.poll_write(output, cx) {
-            Poll::Ready(flushed) => flushed.map_err(Error::Lost),
+            Poll::Ready(flushed) => flushed.map_err(ClientError::Lost),
             Poll::Pending => {
                 if output.unsent().len() < before {
                     self.write_timer = None;
@@ -455,7 +457,7 @@ impl Link {
                 let limit = self.write_timeout;
                 let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep(limit)));
                 ready!(timer.as_mut().poll(cx));
-                Err(Error::Timeout { during: Step::Sending, limit })
+                Err(ClientError::Timeout { during: DialStep::Sending, limit })
             }
         };
         self.write_timer = None;
@@ -481,7 +483,7 @@ impl Link {
 
     /// Sends the last frames, and waits for the server to end the connection. Returns the rule that
     /// the server broke, if that was the reason. It can be called again if its future is dropped.
-    async fn finish(&mut self, output: &mut Output) -> Result<(), Error> {
+    async fn finish(&mut self, output: &mut Output) -> Result<(), ClientError> {
         let mut flushed = Ok(());
         if !output.has_ended() {
             flushed = poll_fn(|cx| self.poll_flush(output, cx)).await;
@@ -491,7 +493,7 @@ impl Link {
             output.end();
         }
         match output.take_failure() {
-            Some(error) => Err(Error::Protocol(error)),
+            Some(error) => Err(ClientError::Protocol(error)),
             None => flushed,
         }
     }
@@ -530,7 +532,7 @@ const SINK_WINDOW: usize = 64 << 10;
 /// The messages, owned; it ends after the server's Close frame, or an error. For clients that
 /// receive in chunks it is an error.
 impl Stream for AsyncClient {
-    type Item = Result<OwnedMessage, Error>;
+    type Item = Result<OwnedMessage, ClientError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         // Every wait of it begins where the last one was left off.
@@ -542,9 +544,9 @@ impl Stream for AsyncClient {
 /// Messages leave with a flush, or with the next call that sends or receives. Closing it sends a
 /// Close frame with 1000; the stream ends when the server has answered.
 impl<T: Into<OwnedMessage>> Sink<T> for AsyncClient {
-    type Error = Error;
+    type Error = ClientError;
 
-    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let Self { link, session, .. } = &mut *self;
         match session.output().unsent().len() < SINK_WINDOW {
             true => Poll::Ready(Ok(())),
@@ -552,16 +554,16 @@ impl<T: Into<OwnedMessage>> Sink<T> for AsyncClient {
         }
     }
 
-    fn start_send(mut self: Pin<&mut Self>, message: T) -> Result<(), Error> {
+    fn start_send(mut self: Pin<&mut Self>, message: T) -> Result<(), ClientError> {
         self.queue(&message.into())
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let Self { link, session, .. } = &mut *self;
         link.poll_flush_of_sender(session.output(), cx)
     }
 
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let Self { link, session, .. } = &mut *self;
         if session.output().is_open() {
             session.close(CloseCode::NORMAL, "")?;

@@ -11,23 +11,23 @@ use throng_proto::ws::{self, Limits};
 #[cfg(feature = "tls")]
 use throng_tls::{CertificateFiles, Trust};
 
-use super::error::Error;
-use super::handshake::Asked;
-use super::proxy::Proxy;
-use super::random::Entropy;
+use crate::error::ClientError;
+use crate::handshake::{Offers, Opening};
+use crate::proxy::Proxy;
+use crate::random::Entropy;
 #[cfg(feature = "tls")]
-use super::tls::ClientTls;
+use crate::tls::ClientTls;
 
 /// The URL and the settings of connections to a server, from
-/// [`Client::builder`](super::Client::builder).
+/// [`Client::builder`](crate::Client::builder).
 ///
 /// It can connect any number of times.
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use throng::client::Client;
+/// use throng_client::Client;
 ///
-/// # fn main() -> Result<(), throng::client::Error> {
+/// # fn main() -> Result<(), throng_client::ClientError> {
 /// let mut client = Client::builder("ws://127.0.0.1:9001/chat/lobby")
 ///     .header("Authorization", "Bearer 1234")
 ///     .subprotocol("chat.v2")
@@ -39,7 +39,7 @@ use super::tls::ClientTls;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Builder {
+pub struct ClientBuilder {
     pub(crate) url: String,
     headers: Vec<(String, String)>,
     subprotocols: Vec<String>,
@@ -52,20 +52,17 @@ pub struct Builder {
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) proxy: Option<String>,
     #[cfg(feature = "tls")]
-    pub(super) tls: ClientTls,
+    pub(crate) tls: ClientTls,
 }
 
 /// Everything that one attempt to connect needs.
-pub(crate) struct Plan {
+pub(crate) struct DialPlan {
     pub(crate) url: Url,
     pub(crate) proxy: Option<Proxy>,
-    pub(crate) request: Vec<u8>,
-    pub(crate) asked: Asked,
-    pub(crate) entropy: Entropy,
-    pub(crate) limits: Limits,
+    pub(crate) opening: Opening,
 }
 
-impl Builder {
+impl ClientBuilder {
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
@@ -92,7 +89,7 @@ impl Builder {
     }
 
     /// Offers a subprotocol; call it in order of preference. The server's choice is
-    /// [`Client::subprotocol`](super::Client::subprotocol).
+    /// [`Client::subprotocol`](crate::Client::subprotocol).
     pub fn subprotocol(mut self, name: impl Into<String>) -> Self {
         self.subprotocols.push(name.into());
         self
@@ -101,7 +98,7 @@ impl Builder {
     /// Offers compression of messages (permessage-deflate, RFC 7692), which the server may decline.
     /// Default: none is offered.
     #[cfg(feature = "deflate")]
-    pub fn compression(mut self, settings: impl Into<crate::Deflate>) -> Self {
+    pub fn compression(mut self, settings: impl Into<ws::deflate::Settings>) -> Self {
         self.deflate = settings.into();
         self
     }
@@ -117,10 +114,10 @@ impl Builder {
     }
 
     /// Receives messages in chunks as they arrive, with
-    /// [`Client::recv_chunk`](super::Client::recv_chunk), so that no message is held as a whole.
+    /// [`Client::recv_chunk`](crate::Client::recv_chunk), so that no message is held as a whole.
     /// Default: messages are reassembled.
     ///
-    /// [`Builder::max_message_size`] still applies; compression is not offered.
+    /// [`ClientBuilder::max_message_size`] still applies; compression is not offered.
     pub fn receive_chunks(mut self) -> Self {
         self.by_chunks = true;
         self
@@ -147,8 +144,8 @@ impl Builder {
     }
 
     /// Sets the time of silence after which the server is sent a ping; after as much again without
-    /// any byte from it, receiving fails with [`Error::Timeout`]. `None` is off. Default 25 s,
-    /// below the 60 s after which common proxies end idle connections.
+    /// any byte from it, receiving fails with [`ClientError::Timeout`]. `None` is off. Default 25
+    /// s, below the 60 s after which common proxies end idle connections.
     ///
     /// It works while the client is receiving.
     pub fn heartbeat(mut self, interval: impl Into<Option<Duration>>) -> Self {
@@ -165,7 +162,7 @@ impl Builder {
     }
 
     /// Reads the settings for one attempt.
-    pub(crate) fn plan(&self) -> Result<Plan, Error> {
+    pub(crate) fn plan(&self) -> Result<DialPlan, ClientError> {
         let url = Url::parse_ws(&self.url)?;
         for (name, duration) in [
             ("connect_timeout", self.connect_timeout),
@@ -174,25 +171,41 @@ impl Builder {
             ("heartbeat", self.heartbeat.unwrap_or(Duration::MAX)),
         ] {
             if duration.is_zero() {
-                return Err(Error::setting(name, format!("{name} is 0 s; choose 1 ms or more")));
+                return Err(ClientError::setting(
+                    name,
+                    format!("{name} is 0 s; choose 1 ms or more"),
+                ));
             }
         }
-        let deflate = self
-            .deflate
-            .check()
-            .map_err(|invalid| Error::setting("compression", format!("compression.{invalid}")))?;
+        let deflate = self.deflate.check().map_err(|invalid| {
+            ClientError::setting("compression", format!("compression.{invalid}"))
+        })?;
         let deflate = deflate.filter(|_| !self.by_chunks);
-        let mut entropy = Entropy::new().map_err(Error::Random)?;
-        let key = Key::new(entropy.take().map_err(Error::Random)?);
+        let mut entropy = Entropy::new().map_err(ClientError::Random)?;
+        let key = Key::new(entropy.take().map_err(ClientError::Random)?);
         let request = self.request(&url, &key, deflate.as_ref())?;
-        let asked = Asked { key, subprotocols: self.subprotocols.clone(), deflate };
+        let offers = Offers { key, subprotocols: self.subprotocols.clone(), deflate };
         let size = self.max_message_size;
         let limits = Limits { max_frame_size: size, max_message_size: size };
         let proxy = self.proxy.as_deref().map(Proxy::parse).transpose()?;
-        Ok(Plan { url, proxy, request, asked, entropy, limits })
+        Ok(DialPlan { url, proxy, opening: Opening::new(request, offers, limits, entropy) })
     }
 
-    fn request(&self, url: &Url, key: &Key, deflate: Option<&Policy>) -> Result<Vec<u8>, Error> {
+    /// Begins an upgrade whose bytes the program moves itself. Of the URL, only host and path are
+    /// used; timeouts and heartbeats are the program's.
+    ///
+    /// # Errors
+    /// [`ClientError::Url`], [`ClientError::Setting`], [`ClientError::Random`].
+    pub fn open(&self) -> Result<Opening, ClientError> {
+        self.plan().map(|plan| plan.opening)
+    }
+
+    fn request(
+        &self,
+        url: &Url,
+        key: &Key,
+        deflate: Option<&Policy>,
+    ) -> Result<Vec<u8>, ClientError> {
         let subprotocols: Vec<&str> = self.subprotocols.iter().map(String::as_str).collect();
         let headers: Vec<(&str, &str)> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -213,7 +226,7 @@ impl Builder {
     }
 
     /// Names the setting that cannot be in a request.
-    fn unsendable(&self, unsendable: Unsendable) -> Error {
+    fn unsendable(&self, unsendable: Unsendable) -> ClientError {
         let names = || self.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
         let (setting, value) = match unsendable {
             Unsendable::FieldName | Unsendable::FieldValue => ("header", names().join(", ")),
@@ -222,12 +235,12 @@ impl Builder {
             }
             _ => ("url", self.url.clone()),
         };
-        Error::setting(setting, format!("{setting} ({value}): {unsendable}"))
+        ClientError::setting(setting, format!("{setting} ({value}): {unsendable}"))
     }
 }
 
 #[cfg(feature = "tls")]
-impl Builder {
+impl ClientBuilder {
     /// Accepts certificates of the authorities in this file (PEM) only. Default: those that the
     /// system trusts.
     pub fn trust_file(mut self, authorities: impl Into<PathBuf>) -> Self {

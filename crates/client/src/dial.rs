@@ -4,67 +4,63 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use throng_proto::Input;
-
-use super::builder::{Builder, Plan};
-use super::error::{Error, Step};
-use super::handshake::Answer;
-use super::proxy::{Action, Proxy};
-use super::session::Session;
-use super::stream::Stream;
+use crate::builder::{ClientBuilder, DialPlan};
+use crate::error::{ClientError, DialStep};
+use crate::handshake::{Opened, Opening};
+use crate::proxy::{Proxy, ProxyAction};
+use crate::stream::ClientStream;
 
 /// The time by which connecting must be done.
 #[derive(Clone, Copy)]
-pub(super) struct Deadline {
+pub(crate) struct Deadline {
     at: Instant,
     limit: Duration,
 }
 
 impl Deadline {
-    pub(super) fn after(limit: Duration) -> Self {
+    pub(crate) fn after(limit: Duration) -> Self {
         // A century, for limits that no clock can hold.
         let far = Duration::from_secs(100 * 365 * 86_400);
         Self { at: Instant::now() + limit.min(far), limit }
     }
 
     /// Returns the time left, which is never 0: the system takes that for "no limit".
-    fn left(self) -> Result<Duration, Error> {
+    fn left(self) -> Result<Duration, ClientError> {
         match self.at.checked_duration_since(Instant::now()) {
             Some(left) if !left.is_zero() => Ok(left),
             _ => Err(self.missed()),
         }
     }
 
-    pub(super) fn missed(self) -> Error {
-        Error::Timeout { during: Step::Connecting, limit: self.limit }
+    pub(crate) fn missed(self) -> ClientError {
+        ClientError::Timeout { during: DialStep::Connecting, limit: self.limit }
     }
 
     /// Sets both timeouts of a socket to the time left.
-    fn arm(self, stream: &mut (impl Stream + ?Sized)) -> Result<(), Error> {
+    fn arm(self, stream: &mut (impl ClientStream + ?Sized)) -> Result<(), ClientError> {
         let left = Some(self.left()?);
-        stream.set_read_timeout(left).map_err(Error::Lost)?;
-        stream.set_write_timeout(left).map_err(Error::Lost)
+        stream.set_read_timeout(left).map_err(ClientError::Lost)?;
+        stream.set_write_timeout(left).map_err(ClientError::Lost)
     }
 
-    fn failed(self, error: io::Error) -> Error {
-        if is_timeout(&error) { self.missed() } else { Error::before_response(error) }
+    fn failed(self, error: io::Error) -> ClientError {
+        if is_timeout(&error) { self.missed() } else { ClientError::before_response(error) }
     }
 }
 
 /// Returns whether a read or a write ended because of the socket's timeout.
-pub(super) fn is_timeout(error: &io::Error) -> bool {
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// A connection that was upgraded.
-pub(super) struct Dialled {
-    pub(super) stream: Box<dyn Stream>,
-    pub(super) session: Session,
-    pub(super) subprotocol: Option<String>,
+pub(crate) struct Dialled {
+    pub(crate) stream: Box<dyn ClientStream>,
+    pub(crate) opened: Opened,
 }
 
 /// Connects by TCP, through the proxy and with TLS as the settings say, and upgrades.
-pub(super) fn connect(builder: &Builder) -> Result<Dialled, Error> {
+pub(crate) fn connect(builder: &ClientBuilder) -> Result<Dialled, ClientError> {
     let deadline = Deadline::after(builder.connect_timeout);
     let plan = builder.plan()?;
     let (host, port) = (plan.url.host(), plan.url.port());
@@ -77,24 +73,30 @@ pub(super) fn connect(builder: &Builder) -> Result<Dialled, Error> {
         }
     };
     let stream = secure(builder, &plan, tcp, deadline)?;
-    upgrade(builder, plan, stream, deadline)
+    upgrade(builder, plan.opening, stream, deadline)
 }
 
 /// Upgrades a connection that exists.
-pub(super) fn connect_over(builder: &Builder, stream: Box<dyn Stream>) -> Result<Dialled, Error> {
+pub(crate) fn connect_over(
+    builder: &ClientBuilder,
+    stream: Box<dyn ClientStream>,
+) -> Result<Dialled, ClientError> {
     let deadline = Deadline::after(builder.connect_timeout);
-    upgrade(builder, builder.plan()?, stream, deadline)
+    upgrade(builder, builder.open()?, stream, deadline)
 }
 
-fn connect_tcp(host: &str, port: u16, deadline: Deadline) -> Result<TcpStream, Error> {
-    let unresolved = |source| Error::Resolve { host: host.to_owned(), source };
+fn connect_tcp(host: &str, port: u16, deadline: Deadline) -> Result<TcpStream, ClientError> {
+    let unresolved = |source| ClientError::Resolve { host: host.to_owned(), source };
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(unresolved)?.collect();
     let none = unresolved(io::Error::new(ErrorKind::NotFound, "it has no address"));
     connect_any(&addresses, deadline).unwrap_or(Err(none))
 }
 
 /// Connects to the first address that answers; those that are left share the time.
-fn connect_any(addresses: &[SocketAddr], deadline: Deadline) -> Option<Result<TcpStream, Error>> {
+fn connect_any(
+    addresses: &[SocketAddr],
+    deadline: Deadline,
+) -> Option<Result<TcpStream, ClientError>> {
     let mut last = None;
     for (tried, address) in addresses.iter().enumerate() {
         let connected = deadline.left().and_then(|left| {
@@ -109,14 +111,18 @@ fn connect_any(addresses: &[SocketAddr], deadline: Deadline) -> Option<Result<Tc
     last
 }
 
-fn connect_to(address: SocketAddr, limit: Duration, all: Deadline) -> Result<TcpStream, Error> {
+fn connect_to(
+    address: SocketAddr,
+    limit: Duration,
+    all: Deadline,
+) -> Result<TcpStream, ClientError> {
     match TcpStream::connect_timeout(&address, limit) {
         Ok(stream) => {
-            stream.set_nodelay(true).map_err(Error::Lost)?;
+            stream.set_nodelay(true).map_err(ClientError::Lost)?;
             Ok(stream)
         }
         Err(error) if is_timeout(&error) => Err(all.missed()),
-        Err(source) => Err(Error::Connect { address: address.to_string(), source }),
+        Err(source) => Err(ClientError::Connect { address: address.to_string(), source }),
     }
 }
 
@@ -126,7 +132,7 @@ fn pass_proxy(
     host: &str,
     port: u16,
     deadline: Deadline,
-) -> Result<(), Error> {
+) -> Result<(), ClientError> {
     let (mut negotiation, first) = proxy.begin(host, port)?;
     let mut outgoing = first;
     let mut received = Vec::new();
@@ -139,26 +145,26 @@ fn pass_proxy(
             let mut byte = [0];
             deadline.arm(tcp)?;
             match tcp.read(&mut byte) {
-                Ok(0) => return Err(Error::Proxy("it ended the connection".to_owned())),
+                Ok(0) => return Err(ClientError::Proxy("it ended the connection".to_owned())),
                 Ok(_) => received.push(byte[0]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(deadline.failed(error)),
             }
             match negotiation.receive(&received)? {
-                Action::Wait => {}
-                Action::Send(bytes) => break bytes,
-                Action::Done => return Ok(()),
+                ProxyAction::Wait => {}
+                ProxyAction::Send(bytes) => break bytes,
+                ProxyAction::Done => return Ok(()),
             }
         };
     }
 }
 
 fn secure(
-    builder: &Builder,
-    plan: &Plan,
+    builder: &ClientBuilder,
+    plan: &DialPlan,
     #[cfg_attr(not(feature = "tls"), allow(unused_mut))] mut tcp: TcpStream,
     deadline: Deadline,
-) -> Result<Box<dyn Stream>, Error> {
+) -> Result<Box<dyn ClientStream>, ClientError> {
     if !plan.url.is_secure() {
         return Ok(Box::new(tcp));
     }
@@ -166,52 +172,48 @@ fn secure(
     {
         deadline.arm(&mut tcp)?;
         let stream = builder.tls.client_for(&plan.url)?.handshake_on(tcp).map_err(|error| {
-            if is_timeout(&error) { deadline.missed() } else { Error::Tls(error) }
+            if is_timeout(&error) { deadline.missed() } else { ClientError::Tls(error) }
         })?;
         Ok(Box::new(stream))
     }
     #[cfg(not(feature = "tls"))]
     {
         let _ = (builder, deadline);
-        Err(Error::without_tls())
+        Err(ClientError::without_tls())
     }
 }
 
 fn upgrade(
-    builder: &Builder,
-    plan: Plan,
-    mut stream: Box<dyn Stream>,
+    builder: &ClientBuilder,
+    mut opening: Opening,
+    mut stream: Box<dyn ClientStream>,
     deadline: Deadline,
-) -> Result<Dialled, Error> {
-    let Plan { request, asked, entropy, limits, .. } = plan;
+) -> Result<Dialled, ClientError> {
     deadline.arm(&mut *stream)?;
-    stream.write_all(&request).map_err(|error| deadline.failed(error))?;
-    let mut answer = Answer::new();
+    stream.write_all(opening.request()).map_err(|error| deadline.failed(error))?;
     let mut buffer = [0; 8 << 10];
-    let (opened, rest) = loop {
+    loop {
         if let Err(missed) = deadline.arm(&mut *stream) {
-            return Err(answer.cut_off(missed));
+            return Err(opening.cut_off(missed));
         }
         let n = match stream.read(&mut buffer) {
-            Ok(0) => break (answer.finish()?, Vec::new()),
+            Ok(0) => break,
             Ok(n) => n,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(answer.cut_off(deadline.failed(error))),
+            Err(error) => return Err(opening.cut_off(deadline.failed(error))),
         };
-        let mut input = Input::new(&mut buffer[..n]);
-        if let Some(opened) = answer.receive(&mut input, &asked)? {
-            break (opened, input.as_slice().to_vec());
+        if opening.receive(&mut buffer[..n])? {
+            break;
         }
-    };
-    let mut session = Session::new(limits, builder.by_chunks, opened.deflate, entropy);
-    session.receive_first(&rest);
-    stream.set_write_timeout(Some(builder.write_timeout)).map_err(Error::Lost)?;
-    stream.set_read_timeout(builder.heartbeat).map_err(Error::Lost)?;
-    Ok(Dialled { stream, session, subprotocol: opened.subprotocol })
+    }
+    let opened = opening.finish_with(builder.by_chunks)?;
+    stream.set_write_timeout(Some(builder.write_timeout)).map_err(ClientError::Lost)?;
+    stream.set_read_timeout(builder.heartbeat).map_err(ClientError::Lost)?;
+    Ok(Dialled { stream, opened })
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use socket2::{Domain, SockAddr, Socket, Type};
@@ -219,13 +221,13 @@ pub(super) mod tests {
     use super::*;
 
     /// A listener whose queue is full: the system drops further attempts to connect.
-    pub(in super::super) struct Unresponsive {
-        pub(in super::super) address: SocketAddr,
+    pub(crate) struct Unresponsive {
+        pub(crate) address: SocketAddr,
         _listener: Socket,
         _waiting: Vec<Socket>,
     }
 
-    pub(in super::super) fn unresponsive() -> Unresponsive {
+    pub(crate) fn unresponsive() -> Unresponsive {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         listener.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).unwrap();
         listener.listen(1).unwrap();
@@ -243,7 +245,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn serving() -> TcpListener {
+    pub(crate) fn serving() -> TcpListener {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
     }
 

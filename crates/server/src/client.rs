@@ -1,0 +1,3 @@
+//! WebSocket clients: the crate `throng-client`, for programs that have `throng`.
+
+pub use throng_client::*;
