@@ -10,7 +10,7 @@ use crate::settings::{Closing, Configuration};
 
 /// A command for a shard.
 #[derive(Debug)]
-pub enum Command {
+pub enum BalanceCommand {
     /// Use this configuration from now on.
     Configure(Arc<Configuration>),
     /// Close tunnels of this backend.

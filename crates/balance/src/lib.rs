@@ -56,8 +56,8 @@ pub use throng_io::TlsFailure;
 /// One shard over any driver, for callers that bring their own: simulations.
 #[doc(hidden)]
 pub mod shard_over_driver {
-    pub use crate::command::Command;
-    pub use crate::shard::{Admission, Audit, Holdings, Shard, Start};
+    pub use crate::command::BalanceCommand;
+    pub use crate::shard::{Admission, Audit, Holdings, Shard, BalanceStart};
 }
 
 pub use settings::{

@@ -16,12 +16,12 @@ use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::access::AccessLog;
 use crate::backend::Backend;
-use crate::command::Command;
+use crate::command::BalanceCommand;
 use crate::descriptors::{Division, divide};
 use crate::inherited::InheritedSockets;
 use crate::report::{Metrics, Report};
 use crate::settings::{Closing, Configuration};
-use crate::shard::{RECEIVE_BUFFER, Shard, Start};
+use crate::shard::{RECEIVE_BUFFER, Shard, BalanceStart};
 
 #[cfg(target_os = "linux")]
 type Sockets = throng_io::Epoll;
@@ -80,7 +80,7 @@ pub struct Shards {
 
 #[derive(Debug)]
 struct Running {
-    mailbox: Mailbox<Command>,
+    mailbox: Mailbox<BalanceCommand>,
     metrics: Arc<Mutex<Metrics>>,
 }
 
@@ -152,9 +152,9 @@ impl Shards {
         let mut begun =
             Self { addresses, has_tls, all: Vec::new(), threads: Mutex::default(), division };
         for (shard, driver) in drivers.into_iter().enumerate() {
-            let (mailbox, commands): (_, Inbox<Command>) = mailbox(COMMANDS, driver.waker());
+            let (mailbox, commands): (_, Inbox<BalanceCommand>) = mailbox(COMMANDS, driver.waker());
             let metrics = Arc::new(Mutex::new(Metrics::default()));
-            let start = Start {
+            let start = BalanceStart {
                 configuration: Arc::clone(&launch.configuration),
                 commands,
                 reports: launch.reports.clone(),
@@ -221,7 +221,7 @@ impl Shards {
 
     /// Sets the configuration. Connections under way are not affected.
     pub fn configure(&self, configuration: &Arc<Configuration>) {
-        self.send(|| Command::Configure(Arc::clone(configuration)));
+        self.send(|| BalanceCommand::Configure(Arc::clone(configuration)));
     }
 
     /// Closes tunnels of `backend`: `most` of them, or all existing and new ones. It replaces an
@@ -229,7 +229,7 @@ impl Shards {
     pub fn close_tunnels(&self, backend: &Arc<Backend>, closing: &Closing, most: Option<u32>) {
         // One budget for all shards: each takes from it as it closes.
         let most = most.map(|most| Arc::new(AtomicU32::new(most)));
-        self.send(|| Command::CloseTunnels {
+        self.send(|| BalanceCommand::CloseTunnels {
             backend: Arc::clone(backend),
             closing: closing.clone(),
             most: most.clone(),
@@ -238,13 +238,13 @@ impl Shards {
 
     /// Ends a close job for `backend`; tunnels that have been sent a Close frame end all the same.
     pub fn keep_tunnels(&self, backend: &Arc<Backend>) {
-        self.send(|| Command::KeepTunnels(Arc::clone(backend)));
+        self.send(|| BalanceCommand::KeepTunnels(Arc::clone(backend)));
     }
 
     /// Stops accepting, closes tunnels with 1001 spread over `window`, and resets connections left
     /// at `deadline`.
     pub fn shut_down(&self, window: Duration, deadline: Duration) {
-        self.send(|| Command::ShutDown { window, deadline });
+        self.send(|| BalanceCommand::ShutDown { window, deadline });
     }
 
     /// Returns whether all have ended.
@@ -281,7 +281,7 @@ impl Shards {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let (published, done) = mpsc::channel();
-        self.send(|| Command::Publish(published.clone()));
+        self.send(|| BalanceCommand::Publish(published.clone()));
         drop(published);
         let until = std::time::Instant::now() + PUBLISHING;
         for _ in &self.all {
@@ -297,7 +297,7 @@ impl Shards {
         sum
     }
 
-    fn send(&self, command: impl Fn() -> Command) {
+    fn send(&self, command: impl Fn() -> BalanceCommand) {
         for running in &self.all {
             running.mailbox.send_always(command());
         }
@@ -377,7 +377,7 @@ fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
 /// if it is to have one.
 fn spawn<D: Driver + Send + 'static>(
     driver: D,
-    start: Start,
+    start: BalanceStart,
     tables: Option<&Arc<Tables>>,
 ) -> io::Result<(JoinHandle<io::Result<()>>, bool)> {
     let shard = start.shard as usize;

@@ -7,12 +7,12 @@ use throng_engine::{AddressKey, HeldInput};
 use throng_io::{ConnId, Driver, ListenerId};
 use throng_proto::http1;
 
-use super::State;
+use super::BalanceParts;
 use super::admission::Full;
-use super::conn::{Client, Conn, HttpSide, Phase};
+use super::records::{ClientRecord, BalanceRecord, HttpSide, Phase};
 use crate::access::{EndReason, Subject};
 
-impl State {
+impl BalanceParts {
     /// Takes a client that has connected; one beyond a limit for one request, to refuse that.
     pub(super) fn accept<D: Driver>(
         &mut self,
@@ -40,7 +40,7 @@ impl State {
             self.count_refused(full);
         }
         let phase = if settings.accept_proxy { Phase::Proxy } else { Phase::Head };
-        let deadline = self.tick.after(settings.timeouts.head);
+        let deadline = self.time.after(settings.timeouts.head);
         let Ok(id) = driver.adopt(socket) else {
             if beyond.is_none() {
                 self.admission.leave(counted);
@@ -68,7 +68,7 @@ impl State {
             driver.secure_accepted(id, &tls, Some(address), &[]);
         }
         self.metrics.connections += 1;
-        let client = Client {
+        let client = ClientRecord {
             id,
             peer: address,
             http: HttpSide::default(),
@@ -83,13 +83,13 @@ impl State {
             server_name: None,
             has_asked: false,
             has_sent_last: false,
-            idle_since: self.tick,
+            idle_since: self.time.tick(),
             is_listed: false,
             held: HeldInput::default(),
             dropped: None,
         };
-        self.conns.insert(id, Conn::Client(Box::new(client)));
-        self.conns.set_deadline(id, deadline);
+        self.records.insert(id, BalanceRecord::Client(Box::new(client)));
+        self.records.set_deadline(id, deadline);
     }
 
     /// Counts one more client. At a limit another one makes room: of all, or of its address.

@@ -7,15 +7,14 @@ use throng_io::{ConnId, Driver, SessionFailure};
 use throng_proto::http1::Request;
 use throng_proto::ws::CloseCode;
 
-use super::State;
-use super::conn::{Client, Tunnel, flag};
-use super::exchange::Exchange;
-use super::log_entry::Entry;
+use super::BalanceParts;
+use super::records::{ClientRecord, Tunnel, flag, Exchange};
+use super::LogEntry;
 use crate::access::{Access, AccessDetail, EndReason, Subject};
 
-impl State {
+impl BalanceParts {
     /// Returns what to keep of a request that begins.
-    pub(super) fn new_entry(&self, request: &Request<'_>, of: Subject) -> Option<Box<Entry>> {
+    pub(super) fn new_entry(&self, request: &Request<'_>, of: Subject) -> Option<Box<LogEntry>> {
         let mut entry = self.blank_entry(of)?;
         entry.request = Some(RequestSummary::new(request));
         Some(entry)
@@ -26,23 +25,23 @@ impl State {
         &self,
         server_name: Option<Box<str>>,
         of: Subject,
-    ) -> Option<Box<Entry>> {
+    ) -> Option<Box<LogEntry>> {
         let mut entry = self.blank_entry(of)?;
         entry.server_name = server_name;
         Some(entry)
     }
 
-    fn blank_entry(&self, subject: Subject) -> Option<Box<Entry>> {
+    fn blank_entry(&self, subject: Subject) -> Option<Box<LogEntry>> {
         let always = match self.access.as_ref()?.detail() {
             AccessDetail::Off => return None,
             AccessDetail::Errors => false,
             AccessDetail::All => true,
         };
-        Some(Box::new(Entry::new(subject, self.now, always)))
+        Some(Box::new(LogEntry::new(subject, self.time.now(), always)))
     }
 
     /// Records a connection that was to be passed through, and that no backend accepted.
-    pub(super) fn record_unconnected(&self, client: &Client, reason: &str) {
+    pub(super) fn record_unconnected(&self, client: &ClientRecord, reason: &str) {
         let entry = client.exchange.as_ref().and_then(|exchange| exchange.access.as_deref());
         let (Some(log), Some(entry)) = (&self.access, entry) else { return };
         log.record(&Access {
@@ -50,21 +49,21 @@ impl State {
             bytes_in: None,
             bytes_out: None,
             reason,
-            ..entry.access(self.now)
+            ..entry.access(self.time.now())
         });
     }
 
     /// Records a request that a backend has answered.
     pub(super) fn record_answer(&self, exchange: &Exchange) {
         let (Some(log), Some(entry)) = (&self.access, &exchange.access) else { return };
-        let access = entry.access(self.now);
+        let access = entry.access(self.time.now());
         if entry.always || access.is_failure {
             log.record(&access);
         }
     }
 
     /// Records a request that the balancer answers itself, or whose response it cuts.
-    pub(super) fn record_refusal(&self, client: &Client, status: u16, reason: &str) {
+    pub(super) fn record_refusal(&self, client: &ClientRecord, status: u16, reason: &str) {
         let Some(log) = &self.access else { return };
         let entry = match &client.exchange {
             Some(exchange) => exchange.access.as_deref(),
@@ -76,7 +75,7 @@ impl State {
                 is_failure: status >= 500 || entry.status.is_some(),
                 status: entry.status.or(Some(status)),
                 reason,
-                ..entry.access(self.now)
+                ..entry.access(self.time.now())
             },
             None if client.exchange.is_some() => return,
             None => Access {
@@ -109,7 +108,7 @@ impl State {
         if entry.always {
             log.record(&Access {
                 reason: "the client left, or did not read in time",
-                ..entry.access(self.now)
+                ..entry.access(self.time.now())
             });
         }
     }
@@ -117,7 +116,7 @@ impl State {
     /// Records a response that was cut because its client does not read it.
     pub(super) fn record_unread(&mut self, id: ConnId) {
         self.metrics.unread_ended += 1;
-        let Some(client) = self.conns.client(id) else { return };
+        let Some(client) = self.records.client(id) else { return };
         let (subject, exchange) = (client.subject(), client.exchange.as_ref());
         let backend = exchange.and_then(|exchange| exchange.access.as_ref()?.backend);
         self.report_end(&subject, backend, EndReason::Unread);
@@ -160,11 +159,11 @@ impl State {
         if self.entries.contains_key(&client) || log.detail() == AccessDetail::Off {
             return;
         }
-        let entry = Entry {
+        let entry = LogEntry {
             is_lost: true,
             tls_failure: failure,
             backend,
-            ..Entry::new(self.tunnel_subject(driver, client), self.now, false)
+            ..LogEntry::new(self.tunnel_subject(driver, client), self.time.now(), false)
         };
         log.record(&Access {
             is_tunnel: true,
@@ -174,7 +173,7 @@ impl State {
             duration: None,
             attempts: 0,
             reason: &entry.loss(),
-            ..entry.access(self.now)
+            ..entry.access(self.time.now())
         });
     }
 
@@ -194,8 +193,8 @@ impl State {
         let client_id = if is_client { id } else { tunnel.peer };
         let Some(entry) = self.entries.remove(&client_id) else { return };
         let Some(log) = &self.access else { return };
-        let peer = self.conns.at(tunnel.peer.slot()).and_then(|(at, conn)| match conn {
-            super::conn::Conn::Tunnel(peer) if at == tunnel.peer && at != id => Some(peer),
+        let peer = self.records.at(tunnel.peer.slot()).and_then(|(at, conn)| match conn {
+            super::records::BalanceRecord::Tunnel(peer) if at == tunnel.peer && at != id => Some(peer),
             _ => None,
         });
         let (client, backend) = if is_client { (Some(tunnel), peer) } else { (peer, Some(tunnel)) };
@@ -219,7 +218,7 @@ impl State {
             bytes_in: traffic.map(|(bytes_in, _)| bytes_in),
             bytes_out: traffic.map(|(_, bytes_out)| bytes_out),
             reason: &entry.loss(),
-            ..entry.access(self.now)
+            ..entry.access(self.time.now())
         });
     }
 }

@@ -2,13 +2,13 @@
 
 use throng_io::{ConnId, Driver};
 
-use super::State;
-use super::conn::Conn;
+use super::BalanceParts;
+use super::records::BalanceRecord;
 use crate::report::Failure;
 
 /// A consequence of an event, to be run when its bytes are no longer lent.
 #[derive(Debug)]
-pub(super) enum Action {
+pub(super) enum ConnAction {
     /// Find a backend for this client's request.
     Dispatch(ConnId),
     /// Send its outbox.
@@ -33,27 +33,27 @@ pub(super) enum Action {
     Cut(ConnId),
 }
 
-impl State {
+impl BalanceParts {
     /// Runs the consequences of the last event, and theirs.
     pub(super) fn perform<D: Driver>(&mut self, driver: &mut D) {
         while let Some(action) = self.actions.pop_front() {
             match action {
-                Action::Dispatch(id) => self.dispatch(driver, id),
-                Action::Flush(id) => self.flush(driver, id),
-                Action::Secure(id) => self.begin_tls(driver, id),
-                Action::Proceed(id) => self.proceed(driver, id),
-                Action::Pause(id) => self.pause(driver, id),
-                Action::Fail(id, failure) => {
-                    if let Conn::Upstream(upstream) = self.conns.take(id) {
+                ConnAction::Dispatch(id) => self.dispatch(driver, id),
+                ConnAction::Flush(id) => self.flush(driver, id),
+                ConnAction::Secure(id) => self.begin_tls(driver, id),
+                ConnAction::Proceed(id) => self.proceed(driver, id),
+                ConnAction::Pause(id) => self.pause(driver, id),
+                ConnAction::Fail(id, failure) => {
+                    if let BalanceRecord::Upstream(upstream) = self.records.take(id) {
                         driver.abort(id);
                         self.upstream_closed(id, *upstream, failure);
                     }
                 }
-                Action::Complete(id) => self.complete(driver, id),
-                Action::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
-                Action::Answered(id) => self.close_answered(driver, id),
-                Action::Close(id) => self.close(driver, id),
-                Action::Cut(id) => {
+                ConnAction::Complete(id) => self.complete(driver, id),
+                ConnAction::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
+                ConnAction::Answered(id) => self.close_answered(driver, id),
+                ConnAction::Close(id) => self.close(driver, id),
+                ConnAction::Cut(id) => {
                     driver.abort(id);
                     self.close(driver, id);
                 }
@@ -64,16 +64,16 @@ impl State {
     /// Closes a connection that no other record refers to. Bytes that the kernel took are still
     /// sent.
     pub(super) fn close<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        match self.conns.take(id) {
-            Conn::Client(client) => {
+        match self.records.take(id) {
+            BalanceRecord::Client(client) => {
                 self.client_closed(id, *client);
                 return self.close_counted(driver, id);
             }
-            Conn::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
-            Conn::Upstream(upstream) if upstream.client.is_none() => {
+            BalanceRecord::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
+            BalanceRecord::Upstream(upstream) if upstream.client.is_none() => {
                 self.pool.remove(upstream.backend.address(), id);
             }
-            Conn::Upstream(_) | Conn::Vacant | Conn::Closing => {}
+            BalanceRecord::Upstream(_) | BalanceRecord::Vacant | BalanceRecord::Closing => {}
         }
         driver.close(id);
     }
@@ -82,7 +82,7 @@ impl State {
     pub(super) fn close_counted<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         driver.close(id);
         match driver.is_closing(id) {
-            true => self.conns.insert(id, Conn::Closing),
+            true => self.records.insert(id, BalanceRecord::Closing),
             false => self.release_admission(id),
         }
     }
@@ -91,7 +91,7 @@ impl State {
     pub(super) fn close_for_another<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         self.close(driver, id);
         driver.close_now(id);
-        if self.conns.end_closing(id) {
+        if self.records.end_closing(id) {
             self.release_admission(id);
         }
     }

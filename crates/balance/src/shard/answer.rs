@@ -7,9 +7,8 @@ use throng_io::{Batch, ConnId};
 use throng_proto::Input;
 use throng_proto::http1::{HeaderLines, Limits, Response, ResponseDecoder, ResponseEvent};
 
-use super::conn::{Client, Conn, HttpSide, Upstream};
-use super::exchange::Exchange;
-use super::{Action, RECEIVE_BUFFER, State};
+use super::records::{ClientRecord, BalanceRecord, HttpSide, Upstream, Exchange};
+use super::{ConnAction, RECEIVE_BUFFER, BalanceParts};
 use crate::forward::{self, Framing};
 use crate::report::Failure;
 
@@ -25,31 +24,31 @@ enum Stop {
 /// client waiting, and the shard busy.
 const MAX_INTERIM: u8 = 16;
 
-impl State {
+impl BalanceParts {
     /// Handles lent bytes of a backend that speaks HTTP.
     pub(super) fn upstream_received(&mut self, id: ConnId, bytes: &mut [u8]) {
-        let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
+        let BalanceRecord::Upstream(mut upstream) = self.records.take(id) else { return };
         let client_id = upstream.client;
         let Some(client_id) = client_id else {
             // No request is under way: the next one must not get these bytes for an answer.
             self.pool.remove(upstream.backend.address(), id);
-            self.conns.insert(id, Conn::Upstream(upstream));
-            return self.actions.push_back(Action::Close(id));
+            self.records.insert(id, BalanceRecord::Upstream(upstream));
+            return self.actions.push_back(ConnAction::Close(id));
         };
-        let Conn::Client(mut client) = self.conns.take(client_id) else {
-            self.conns.insert(id, Conn::Upstream(upstream));
-            return self.actions.push_back(Action::Close(id));
+        let BalanceRecord::Client(mut client) = self.records.take(client_id) else {
+            self.records.insert(id, BalanceRecord::Upstream(upstream));
+            return self.actions.push_back(ConnAction::Close(id));
         };
         let is_cut = bytes.len() >= RECEIVE_BUFFER;
         let mut input = Input::new(bytes);
         let stop = self.read_answer(id, &mut upstream, &mut client, &mut input);
         match stop {
-            Stop::Failed(failure) => self.actions.push_back(Action::Fail(id, failure)),
+            Stop::Failed(failure) => self.actions.push_back(ConnAction::Fail(id, failure)),
             Stop::Switched => {
                 let surplus = input.as_slice();
                 upstream.boundary.advance(surplus);
                 self.write(&mut client.http, |out| out.extend_from_slice(surplus));
-                self.actions.push_back(Action::Open { client: client_id, upstream: id });
+                self.actions.push_back(ConnAction::Open { client: client_id, upstream: id });
             }
             Stop::Whole => {
                 // Surplus bytes cannot be distinguished from an answer to the next request; nor can
@@ -57,19 +56,19 @@ impl State {
                 if !input.is_empty() || is_cut {
                     upstream.is_last = true;
                 }
-                self.actions.push_back(Action::Complete(client_id));
+                self.actions.push_back(ConnAction::Complete(client_id));
             }
-            Stop::Starved => self.actions.push_back(Action::Flush(client_id)),
+            Stop::Starved => self.actions.push_back(ConnAction::Flush(client_id)),
         }
-        self.conns.insert(client_id, Conn::Client(client));
-        self.conns.insert(id, Conn::Upstream(upstream));
+        self.records.insert(client_id, BalanceRecord::Client(client));
+        self.records.insert(id, BalanceRecord::Upstream(upstream));
     }
 
     fn read_answer(
         &mut self,
         id: ConnId,
         upstream: &mut Upstream,
-        client: &mut Client,
+        client: &mut ClientRecord,
         input: &mut Input<'_>,
     ) -> Stop {
         let may_follow = client.may_ask_again();
@@ -78,7 +77,7 @@ impl State {
         let timeouts = &self.configuration.settings.timeouts;
         let (of_answer, of_body) = (upstream.answer_timeout(timeouts), timeouts.body);
         let decoder = &mut upstream.decoder;
-        let mut answer = Answer {
+        let mut answer = AnswerReader {
             before: None,
             of_answer,
             of_body,
@@ -109,8 +108,8 @@ impl State {
 }
 
 /// The parts of an answer's two connections, while its decoder lends the events.
-struct Answer<'a> {
-    state: &'a mut State,
+struct AnswerReader<'a> {
+    state: &'a mut BalanceParts,
     /// The backend's connection, and the client that it answers.
     upstream: ConnId,
     client: Option<ConnId>,
@@ -132,7 +131,7 @@ struct Answer<'a> {
     before: Option<Option<Box<Batch>>>,
 }
 
-impl Answer<'_> {
+impl AnswerReader<'_> {
     fn read(
         &mut self,
         decoder: &mut ResponseDecoder,
@@ -203,7 +202,7 @@ impl Answer<'_> {
         let exchange = &mut *self.exchange;
         forward::check_upgrade(response, exchange.key.as_ref()).map_err(Failure::BadUpgrade)?;
         exchange.is_answered = true;
-        exchange.note_answer(101, self.state.now);
+        exchange.note_answer(101, self.state.time.now());
         if let Some(entry) = &mut exchange.access {
             entry.answered(101);
         }
@@ -229,8 +228,8 @@ impl Answer<'_> {
             && let Some(client) = self.client
         {
             // It has waited for this with its body.
-            let due = self.state.tick.after(self.of_body);
-            self.state.conns.set_deadline(client, due);
+            let due = self.state.time.after(self.of_body);
+            self.state.records.set_deadline(client, due);
         }
         self.write_head(response, true, self.keeps_alive(), None);
         Ok(())
@@ -243,7 +242,7 @@ impl Answer<'_> {
         let keep_alive = self.keeps_alive();
         let exchange = &mut *self.exchange;
         exchange.is_answered = true;
-        exchange.note_answer(response.status(), self.state.now);
+        exchange.note_answer(response.status(), self.state.time.now());
         if let Some(entry) = &mut exchange.access {
             entry.answered(response.status());
         }
@@ -267,8 +266,8 @@ impl Answer<'_> {
         let Self { state, exchange, to, .. } = self;
         let enough = state.enough_of_answer(exchange.framing);
         if self.progress.add(piece.len(), enough) {
-            let due = state.tick.after(self.of_body);
-            state.conns.set_deadline(self.upstream, due);
+            let due = state.time.after(self.of_body);
+            state.records.set_deadline(self.upstream, due);
         }
         if let Some(entry) = &mut exchange.access {
             entry.bytes_out += piece.len() as u64;
@@ -300,8 +299,8 @@ impl Answer<'_> {
 
     /// Gives the backend `timeout` more.
     fn extend(&mut self, timeout: Duration) {
-        let due = self.state.tick.after(timeout);
-        self.state.conns.set_deadline(self.upstream, due);
+        let due = self.state.time.after(timeout);
+        self.state.records.set_deadline(self.upstream, due);
     }
 
     fn write_head(
@@ -315,7 +314,7 @@ impl Answer<'_> {
         let is_head = self.exchange.is_head;
         let mut date = [0; 29];
         if !response.is_interim() {
-            date.copy_from_slice(self.state.date.at(self.state.now.0).as_bytes());
+            date.copy_from_slice(self.state.time.date().as_bytes());
         }
         let date = str::from_utf8(&date).unwrap_or_default();
         let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref(), date };

@@ -3,8 +3,8 @@
 
 use throng_io::{ConnId, Driver};
 
-use super::conn::{Client, Conn, Phase, Tick, Tunnel, Upstream, flag};
-use super::{Shard, State};
+use super::records::{ClientRecord, BalanceRecord, Phase, EighthTick, Tunnel, Upstream, flag};
+use super::{Shard, BalanceParts};
 
 /// Bytes held for a connection, by kind: all buffers that a peer's data could fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,9 +97,9 @@ impl<D: Driver> Shard<D> {
     }
 }
 
-impl State {
+impl BalanceParts {
     fn has_deadline(&self, id: ConnId) -> bool {
-        self.conns.deadline(id) != Tick::NEVER
+        self.records.deadline(id) != EighthTick::NEVER
     }
 
     fn audit(&self) -> Audit {
@@ -108,7 +108,7 @@ impl State {
             queued: self.queued.len(),
             waiting: self.waiting.len(),
             looked_at: self.waiting.looked_at(),
-            deadlines_looked_at: self.looked_at,
+            deadlines_looked_at: self.time.looked_at(),
             listed: self.places.len(),
             beyond_limits: self.places.beyond_limits(),
             refused: self.metrics.refused_beyond,
@@ -120,22 +120,22 @@ impl State {
             orphans: self.orphans.len(),
             ..Audit::default()
         };
-        for (id, conn) in self.conns.iter() {
+        for (id, conn) in self.records.iter() {
             let (held, broken) = match conn {
-                Conn::Vacant => continue,
-                Conn::Closing => {
+                BalanceRecord::Vacant => continue,
+                BalanceRecord::Closing => {
                     audit.ending += 1;
                     continue;
                 }
-                Conn::Client(client) => {
+                BalanceRecord::Client(client) => {
                     audit.clients += 1;
                     self.audit_client(id, client)
                 }
-                Conn::Upstream(upstream) => {
+                BalanceRecord::Upstream(upstream) => {
                     audit.upstreams += 1;
                     self.audit_upstream(id, upstream)
                 }
-                Conn::Tunnel(tunnel) => {
+                BalanceRecord::Tunnel(tunnel) => {
                     audit.sides += 1;
                     let is_closing = tunnel.count.is_some() && tunnel.flags & flag::CLOSE_DUE != 0;
                     audit.closing += usize::from(is_closing);
@@ -150,7 +150,7 @@ impl State {
         audit
     }
 
-    fn audit_client(&self, id: ConnId, client: &Client) -> Audited {
+    fn audit_client(&self, id: ConnId, client: &ClientRecord) -> Audited {
         let is_endless = client.phase != Phase::Exchange && !self.has_deadline(id);
         let replay = client.exchange.as_ref().and_then(|it| it.replay.as_ref());
         let held = Holdings {
@@ -166,13 +166,13 @@ impl State {
     fn is_deserted(&self, upstream: &Upstream) -> bool {
         let owner = upstream.owner.map(|owner| owner.client);
         owner.is_some_and(|client| {
-            self.conns.at(client.slot()).is_none_or(|(other, _)| other != client)
+            self.records.at(client.slot()).is_none_or(|(other, _)| other != client)
         })
     }
 
     fn audit_upstream(&self, id: ConnId, upstream: &Upstream) -> Audited {
         let is_wanted = upstream.client.is_none_or(|client_id| {
-            let Some((other, Conn::Client(client))) = self.conns.at(client_id.slot()) else {
+            let Some((other, BalanceRecord::Client(client))) = self.records.at(client_id.slot()) else {
                 return false;
             };
             let exchange = client.exchange.as_ref();
@@ -206,8 +206,8 @@ impl State {
             return (held, Some("bytes are queued, and nothing is in flight before them"));
         }
         let is_alone = tunnel.peer == id;
-        let broken = match self.conns.at(tunnel.peer.slot()) {
-            Some((other, Conn::Tunnel(side))) if other == tunnel.peer => {
+        let broken = match self.records.at(tunnel.peer.slot()) {
+            Some((other, BalanceRecord::Tunnel(side))) if other == tunnel.peer => {
                 let is_in_flight = side.flags & flag::SENDING != 0;
                 if !is_alone && side.peer != id {
                     Some("a tunnel's other side is another's")
@@ -229,10 +229,10 @@ impl State {
     /// Returns a metric, or a queue, that does not follow from the records.
     fn broken_count(&self, audit: &Audit) -> Option<&'static str> {
         let is_client =
-            |conn: &Conn| matches!(conn, Conn::Tunnel(tunnel) if tunnel.count.is_none());
-        let tunnels = self.conns.iter().filter(|(_, conn)| is_client(conn)).count();
-        let is_tunnel = |id: &ConnId| match self.conns.at(id.slot()) {
-            Some((other, Conn::Tunnel(_))) => other == *id,
+            |conn: &BalanceRecord| matches!(conn, BalanceRecord::Tunnel(tunnel) if tunnel.count.is_none());
+        let tunnels = self.records.iter().filter(|(_, conn)| is_client(conn)).count();
+        let is_tunnel = |id: &ConnId| match self.records.at(id.slot()) {
+            Some((other, BalanceRecord::Tunnel(_))) => other == *id,
             _ => false,
         };
         if tunnels as u64 != self.metrics.tunnels {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::State;
-use super::exchange::Exchange;
+use super::BalanceParts;
+use super::records::Exchange;
 use crate::backend::Backend;
 use crate::guards::HandshakePermit;
 use crate::pick::{has_candidate, pick_bound, pick_by_key};
@@ -19,7 +19,7 @@ pub(super) enum Choice {
     None,
 }
 
-impl State {
+impl BalanceParts {
     /// Picks a backend and takes a permit.
     pub(super) fn choose(&mut self, configuration: &Configuration, exchange: &Exchange) -> Choice {
         let settings = &configuration.settings;

@@ -14,8 +14,8 @@ use throng_engine::TokenBucket;
 use throng_io::{ConnId, Driver, Instant, SessionFailure};
 use throng_proto::ws::{CloseCode, encode_close};
 
-use super::conn::{Conn, Phase, Tick, Tunnel, flag};
-use super::{Action, ShutdownState, State};
+use super::records::{BalanceRecord, Phase, EighthTick, Tunnel, flag};
+use super::{ConnAction, ShutdownState, BalanceParts};
 use crate::backend::Backend;
 use crate::report::Report;
 use crate::settings::{CloseOrder, Closing};
@@ -97,7 +97,7 @@ impl Orphans {
     }
 }
 
-impl State {
+impl BalanceParts {
     /// Begins a close job; it replaces an earlier one for the same backend.
     pub(super) fn begin_close_job(
         &mut self,
@@ -106,7 +106,7 @@ impl State {
         most: Option<Arc<AtomicU32>>,
     ) {
         self.close_jobs.retain(|job| !job.is_of(&backend));
-        let deadline = closing.deadline.map(|deadline| self.now.after(deadline));
+        let deadline = closing.deadline.map(|deadline| self.time.now().after(deadline));
         let mut job = CloseJob {
             backend: Some(backend),
             closing: closing.clone(),
@@ -127,13 +127,13 @@ impl State {
     /// Lists the job's tunnels in its order.
     fn list_tunnels(&mut self, job: &mut CloseJob) {
         job.opened = self.metrics.tunnels_opened;
-        let mut found: Vec<(Tick, Tick, ConnId)> = Vec::new();
+        let mut found: Vec<(EighthTick, EighthTick, ConnId)> = Vec::new();
         // At a backend that is down or drained at a rate they are closed as others are. In a
         // shutdown they end at its deadline, and none is closed to even out loads.
         let waits = job.deadline.is_some() || job.backend.is_none() || job.most.is_some();
         job.unframed.clear();
-        for (_, conn) in self.conns.iter() {
-            let Conn::Tunnel(tunnel) = conn else { continue };
+        for (_, conn) in self.records.iter() {
+            let BalanceRecord::Tunnel(tunnel) = conn else { continue };
             let Some(count) = &tunnel.count else { continue };
             let is_ours = job.backend.as_ref().is_none_or(|own| Arc::ptr_eq(own, count.backend()));
             let is_unframed = tunnel.flags & flag::UNFRAMED != 0;
@@ -145,7 +145,7 @@ impl State {
             if !is_ours || tunnel.flags & ends != 0 {
                 continue;
             }
-            let Some((client, Conn::Tunnel(other))) = self.conns.at(tunnel.peer.slot()) else {
+            let Some((client, BalanceRecord::Tunnel(other))) = self.records.at(tunnel.peer.slot()) else {
                 continue;
             };
             match waits && is_unframed {
@@ -170,18 +170,18 @@ impl State {
         deadline: Duration,
     ) {
         driver.stop_listening();
-        self.shutdown = Some(ShutdownState { deadline: self.now.after(deadline) });
-        for (id, conn) in self.conns.iter() {
+        self.shutdown = Some(ShutdownState { deadline: self.time.now().after(deadline) });
+        for (id, conn) in self.records.iter() {
             let is_idle = match conn {
-                Conn::Client(client) => {
+                BalanceRecord::Client(client) => {
                     client.phase == Phase::Proxy
                         || client.phase == Phase::Head && client.decoder.is_between_requests()
                 }
-                Conn::Upstream(upstream) => upstream.client.is_none(),
-                Conn::Tunnel(_) | Conn::Vacant | Conn::Closing => false,
+                BalanceRecord::Upstream(upstream) => upstream.client.is_none(),
+                BalanceRecord::Tunnel(_) | BalanceRecord::Vacant | BalanceRecord::Closing => false,
             };
             if is_idle {
-                self.actions.push_back(Action::Close(id));
+                self.actions.push_back(ConnAction::Close(id));
             }
         }
         let rate = self.configuration.settings.close_rate;
@@ -209,18 +209,18 @@ impl State {
 
     /// Returns when the next tunnel is to be closed.
     pub(super) fn next_closing(&self) -> Option<Instant> {
-        let orphans = (!self.orphans.list.is_empty()).then(|| self.orphans.bucket.next(self.now));
+        let orphans = (!self.orphans.list.is_empty()).then(|| self.orphans.bucket.next(self.time.now()));
         let next = |job: &CloseJob| {
             let closes = !job.list.is_empty();
             let waits = closes || !job.unframed.is_empty();
-            [closes.then(|| job.bucket.next(self.now)), job.deadline.filter(|_| waits)]
+            [closes.then(|| job.bucket.next(self.time.now())), job.deadline.filter(|_| waits)]
         };
         self.close_jobs.iter().flat_map(next).chain([orphans]).flatten().min()
     }
 
     pub(super) fn close_what_is_due<D: Driver>(&mut self, driver: &mut D) {
         if !self.orphans.list.is_empty() {
-            for _ in 0..self.orphans.bucket.due(self.now) {
+            for _ in 0..self.orphans.bucket.due(self.time.now()) {
                 let Some(id) = self.orphans.list.pop_front() else { break };
                 self.close_orphan(driver, id);
             }
@@ -230,14 +230,14 @@ impl State {
         }
         let mut close_jobs = std::mem::take(&mut self.close_jobs);
         for job in &mut close_jobs {
-            let is_late = job.deadline.is_some_and(|deadline| deadline <= self.now);
+            let is_late = job.deadline.is_some_and(|deadline| deadline <= self.time.now());
             if is_late {
                 job.list.append(&mut job.unframed);
             }
             if job.list.is_empty() {
                 continue;
             }
-            let mut due = if is_late { u32::MAX } else { job.bucket.due(self.now) };
+            let mut due = if is_late { u32::MAX } else { job.bucket.due(self.time.now()) };
             while due > 0
                 && let Some(id) = job.list.pop()
             {
@@ -270,7 +270,7 @@ impl State {
         for job in &mut close_jobs {
             if job.closing.later && job.list.is_empty() && job.opened != self.metrics.tunnels_opened
             {
-                job.bucket.renew(self.now);
+                job.bucket.renew(self.time.now());
                 self.list_tunnels(job);
             }
         }
@@ -284,8 +284,8 @@ impl State {
         client_id: ConnId,
         code: u16,
     ) -> bool {
-        let deadline = self.tick.after(self.configuration.settings.timeouts.close);
-        let Some(client) = self.conns.tunnel(client_id) else { return false };
+        let deadline = self.time.after(self.configuration.settings.timeouts.close);
+        let Some(client) = self.records.tunnel(client_id) else { return false };
         let (flags, upstream_id) = (client.flags, client.peer);
         if flags & flag::UNFRAMED != 0 {
             self.cut_unframed(driver, client_id, upstream_id);
@@ -294,7 +294,7 @@ impl State {
         if flags & (flag::CLOSED | flag::FINISHED | flag::ENDED) != 0 || upstream_id == client_id {
             return false;
         }
-        let Some(upstream) = self.conns.tunnel(upstream_id) else { return false };
+        let Some(upstream) = self.records.tunnel(upstream_id) else { return false };
         if upstream.boundary.saw_close() || upstream.flags & (flag::CLOSE_DUE | flag::DROPPED) != 0
         {
             return false;
@@ -303,7 +303,7 @@ impl State {
             // The data is not frames: there is no boundary for a Close frame.
             self.metrics.closed += 1;
             driver.abort(client_id);
-            if let Conn::Tunnel(client) = self.conns.take(client_id) {
+            if let BalanceRecord::Tunnel(client) = self.records.take(client_id) {
                 self.end_tunnel(driver, client_id, client);
             }
             return true;
@@ -318,7 +318,7 @@ impl State {
         }
         upstream.flags |= flag::CLOSE_DUE;
         for id in [client_id, upstream_id] {
-            self.conns.set_end(id, deadline);
+            self.records.set_end(id, deadline);
         }
         true
     }
@@ -326,9 +326,9 @@ impl State {
     /// Resets both sides of a tunnel that is passed through, also if one has ended its stream: an
     /// end of stream would look as if all data had been sent.
     fn cut_unframed<D: Driver>(&mut self, driver: &mut D, client_id: ConnId, upstream_id: ConnId) {
-        let Conn::Tunnel(client) = self.conns.take(client_id) else { return };
+        let BalanceRecord::Tunnel(client) = self.records.take(client_id) else { return };
         self.metrics.closed += 1;
-        if let Some(count) = self.conns.tunnel(upstream_id).and_then(|tunnel| tunnel.count.as_ref())
+        if let Some(count) = self.records.tunnel(upstream_id).and_then(|tunnel| tunnel.count.as_ref())
         {
             count.backend().totals().closed.fetch_add(1, Relaxed);
         }
@@ -343,25 +343,25 @@ impl State {
 
     /// Records that a Close frame was sent to `client`, after all data from `upstream`.
     pub(super) fn record_close_sent(&mut self, upstream: ConnId, client: ConnId) {
-        let deadline = self.tick.after(self.configuration.settings.timeouts.close);
+        let deadline = self.time.after(self.configuration.settings.timeouts.close);
         self.metrics.closed += 1;
-        if let Some(tunnel) = self.conns.tunnel(upstream) {
+        if let Some(tunnel) = self.records.tunnel(upstream) {
             tunnel.flags &= !flag::CLOSE_DUE;
             tunnel.flags |= flag::DROPPED;
             if let Some(count) = &tunnel.count {
                 count.backend().totals().closed.fetch_add(1, Relaxed);
             }
         }
-        if let Some(tunnel) = self.conns.tunnel(client) {
+        if let Some(tunnel) = self.records.tunnel(client) {
             tunnel.flags |= flag::CLOSED;
             if tunnel.boundary.is_after_close() {
                 // The Close frames have crossed: the client has sent its own, and waits for the
                 // end.
-                self.actions.push_back(Action::Answered(client));
+                self.actions.push_back(ConnAction::Answered(client));
             }
         }
-        self.conns.set_end(upstream, deadline);
-        self.conns.set_end(client, deadline);
+        self.records.set_end(upstream, deadline);
+        self.records.set_end(client, deadline);
     }
 
     /// Handles a client whose backend ended without a Close frame, and perhaps because its TLS
@@ -374,7 +374,7 @@ impl State {
         backend: Option<Arc<Backend>>,
         failure: Option<SessionFailure>,
     ) {
-        let Some(client) = self.conns.tunnel(client_id) else { return };
+        let Some(client) = self.records.tunnel(client_id) else { return };
         // Many servers end the stream in answer to a Close: this is no loss, and their client waits
         // for nothing else.
         let was_leaving = client.boundary.is_after_close();
@@ -393,7 +393,7 @@ impl State {
                 }
             }
         }
-        let Some(client) = self.conns.tunnel(client_id) else { return };
+        let Some(client) = self.records.tunnel(client_id) else { return };
         client.peer = client_id;
         client.flags |= flag::DROPPED;
         if client.flags & flag::PAUSED != 0 {
@@ -406,20 +406,20 @@ impl State {
         }
         if can_close && was_leaving {
             self.close_orphan(driver, client_id);
-            self.actions.push_back(Action::Answered(client_id));
+            self.actions.push_back(ConnAction::Answered(client_id));
         } else if can_close {
-            self.orphans.push(client_id, self.now);
+            self.orphans.push(client_id, self.time.now());
         } else {
             // In the middle of a frame no Close frame can be sent: only a reset is correct.
             client.flags |= flag::CLOSE_DUE;
-            self.orphans.push(client_id, self.now);
+            self.orphans.push(client_id, self.time.now());
         }
     }
 
     /// Closes a client whose backend is lost, unless that was done already.
     pub(super) fn close_orphan<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let deadline = self.tick.after(self.configuration.settings.timeouts.close);
-        let Some(client) = self.conns.tunnel(id) else { return };
+        let deadline = self.time.after(self.configuration.settings.timeouts.close);
+        let Some(client) = self.records.tunnel(id) else { return };
         if client.flags & flag::CLOSED != 0 {
             return;
         }
@@ -430,19 +430,19 @@ impl State {
         }
         self.metrics.closed += 1;
         client.flags |= flag::CLOSED;
-        self.conns.set_end(id, deadline);
+        self.records.set_end(id, deadline);
         self.send_or_queue(driver, id, |out| encode(SERVICE_RESTART, out));
     }
 
     /// Ends both sides after the client's Close frame has come in answer to the balancer's.
     pub(super) fn close_answered<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Some(client) = self.conns.tunnel(id) else { return };
+        let Some(client) = self.records.tunnel(id) else { return };
         let peer = client.peer;
         // Nothing may follow a Close frame, and its receiver's stream is ended.
         client.flags |= flag::DROPPED;
         for side in [id, peer] {
             let has_queue = self.queued.contains_key(&side);
-            let Some(tunnel) = self.conns.tunnel(side) else { continue };
+            let Some(tunnel) = self.records.tunnel(side) else { continue };
             if tunnel.flags & (flag::ENDED | flag::FINISH_DUE) != 0 {
                 continue;
             }

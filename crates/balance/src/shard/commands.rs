@@ -3,17 +3,17 @@
 use throng_io::Driver;
 use throng_proto::http1;
 
-use super::State;
-use super::conn::Conn;
-use crate::command::Command;
+use super::BalanceParts;
+use super::records::BalanceRecord;
+use crate::command::BalanceCommand;
 use crate::settings::Configuration;
 
-impl State {
+impl BalanceParts {
     pub(super) fn run_commands<D: Driver>(&mut self, driver: &mut D) {
-        let commands: Vec<Command> = self.commands.drain().collect();
+        let commands: Vec<BalanceCommand> = self.commands.drain().collect();
         for command in commands {
             match command {
-                Command::Configure(configuration) => {
+                BalanceCommand::Configure(configuration) => {
                     self.limits = limits_of(&configuration);
                     self.response_limits = response_limits_of(&configuration);
                     self.most_connections = most_connections(&configuration, self.descriptors_for);
@@ -26,26 +26,26 @@ impl State {
                     }
                     self.configuration = configuration;
                     self.memory.forget_limit();
-                    let conns = &self.conns;
-                    self.waiting.unbind(|id| match conns.at(id.slot()) {
-                        Some((at, Conn::Client(client))) if at == id => {
+                    let records = &self.records;
+                    self.waiting.unbind(|id| match records.at(id.slot()) {
+                        Some((at, BalanceRecord::Client(client))) if at == id => {
                             client.exchange.as_ref().and_then(|exchange| exchange.route.clone())
                         }
                         _ => None,
                     });
                 }
-                Command::CloseTunnels { backend, closing, most } => {
+                BalanceCommand::CloseTunnels { backend, closing, most } => {
                     self.begin_close_job(backend, &closing, most);
                 }
-                Command::KeepTunnels(backend) => {
+                BalanceCommand::KeepTunnels(backend) => {
                     self.close_jobs.retain(|job| !job.is_of(&backend));
                 }
-                Command::Publish(published) => {
+                BalanceCommand::Publish(published) => {
                     self.publish();
                     // Who asked may have stopped waiting.
                     let _ = published.send(());
                 }
-                Command::ShutDown { window, deadline } => {
+                BalanceCommand::ShutDown { window, deadline } => {
                     self.begin_shutdown(driver, window, deadline)
                 }
             }

@@ -6,28 +6,28 @@ use throng_engine::HeldInput;
 use throng_io::{ConnId, Driver};
 use throng_proto::http1::HeaderLines;
 
-use super::conn::{Conn, Phase};
-use super::{Action, State};
+use super::records::{BalanceRecord, Phase};
+use super::{ConnAction, BalanceParts};
 use crate::forward::{self, Framing};
 
-impl State {
+impl BalanceParts {
     /// Ends an answer whose body ends with its connection.
     pub(super) fn end_answer(&mut self, client_id: ConnId) {
-        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        let BalanceRecord::Client(mut client) = self.records.take(client_id) else { return };
         if client.exchange.as_ref().is_some_and(|exchange| exchange.framing == Framing::Chunked) {
             self.write(&mut client.http, |out| {
                 forward::write_last_chunk(out, HeaderLines::default());
             });
         }
-        self.conns.insert(client_id, Conn::Client(client));
-        self.actions.push_back(Action::Complete(client_id));
+        self.records.insert(client_id, BalanceRecord::Client(client));
+        self.actions.push_back(ConnAction::Complete(client_id));
     }
 
     /// Completes an exchange: the backend's connection is free, and the client's continues or ends.
     pub(super) fn complete<D: Driver>(&mut self, driver: &mut D, client_id: ConnId) {
-        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        let BalanceRecord::Client(mut client) = self.records.take(client_id) else { return };
         let Some(exchange) = client.exchange.take() else {
-            return self.conns.insert(client_id, Conn::Client(client));
+            return self.records.insert(client_id, BalanceRecord::Client(client));
         };
         if let Some(count) = &exchange.count {
             let requests = &count.backend().totals().requests;
@@ -49,13 +49,13 @@ impl State {
         } else {
             client.phase = Phase::Leaving;
             client.held = HeldInput::default();
-            self.conns.set_deadline(client_id, self.tick.after(timeouts.body));
+            self.records.set_deadline(client_id, self.time.after(timeouts.body));
             if client.http.paused {
                 client.http.paused = false;
                 driver.resume(client_id);
             }
         }
-        self.conns.insert(client_id, Conn::Client(client));
+        self.records.insert(client_id, BalanceRecord::Client(client));
         self.flush(driver, client_id);
     }
 
@@ -63,8 +63,8 @@ impl State {
     /// may send another.
     fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool, keeps: bool) {
         let settings = &self.configuration.settings;
-        let deadline = self.tick.after(settings.timeouts.keep_alive);
-        let Some(upstream) = self.conns.upstream(id) else { return };
+        let deadline = self.time.after(settings.timeouts.keep_alive);
+        let Some(upstream) = self.records.upstream(id) else { return };
         let is_clean = is_complete
             && upstream.decoder.is_between_responses()
             && upstream.http.is_clear()
@@ -80,7 +80,7 @@ impl State {
         }
         let address = upstream.backend.address();
         let is_up = upstream.backend.state() == crate::State::Up;
-        self.conns.set_deadline(id, deadline);
+        self.records.set_deadline(id, deadline);
         let surplus = match is_clean && is_up && self.shutdown.is_none() {
             true => self.pool.put(address, id, owner, settings.keep_alive),
             false => Some(id),

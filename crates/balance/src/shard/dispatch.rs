@@ -10,25 +10,24 @@ use throng_io::{ConnId, Driver};
 use throng_proto::{http1, proxy_protocol};
 
 use super::choice::Choice;
-use super::conn::{Client, Conn, HttpSide, Phase, Tick, Upstream};
-use super::exchange::Exchange;
+use super::records::{ClientRecord, BalanceRecord, HttpSide, Phase, EighthTick, Upstream, Exchange};
 use super::output::HIGH_WATER;
 use super::pool::Owner;
-use super::{Action, State};
+use super::{ConnAction, BalanceParts};
 use crate::backend::Backend;
 use crate::guards::{HandshakePermit, RequestGuard};
 use crate::report::Failure;
 use crate::settings::{Target, next_source};
 
-impl State {
+impl BalanceParts {
     /// Finds a backend and a connection for the request of `id`.
     pub(super) fn dispatch<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Conn::Client(mut client) = self.conns.take(id) else { return };
+        let BalanceRecord::Client(mut client) = self.records.take(id) else { return };
         self.dispatch_taken(driver, id, &mut client);
-        self.conns.insert(id, Conn::Client(client));
+        self.records.insert(id, BalanceRecord::Client(client));
     }
 
-    fn dispatch_taken<D: Driver>(&mut self, driver: &mut D, id: ConnId, client: &mut Client) {
+    fn dispatch_taken<D: Driver>(&mut self, driver: &mut D, id: ConnId, client: &mut ClientRecord) {
         let configuration = Arc::clone(&self.configuration);
         loop {
             let Some(exchange) = client.exchange.as_mut() else { return };
@@ -44,18 +43,18 @@ impl State {
     }
 
     /// Lets a request wait for a permit: of `backend`, or of any.
-    fn enqueue(&mut self, id: ConnId, client: &mut Client, backend: Option<Arc<Backend>>) {
+    fn enqueue(&mut self, id: ConnId, client: &mut ClientRecord, backend: Option<Arc<Backend>>) {
         if client.phase != Phase::Queued {
             client.phase = Phase::Queued;
-            let due = self.tick.after(self.configuration.settings.timeouts.queue);
-            self.conns.set_deadline(id, due);
+            let due = self.time.after(self.configuration.settings.timeouts.queue);
+            self.records.set_deadline(id, due);
         }
         let route = client.exchange.as_ref().and_then(|exchange| exchange.route.as_deref());
         self.waiting.push(id, backend, route);
     }
 
     /// Refuses a request that no backend is left for, with the last failure as the reason.
-    fn refuse_without_backend(&mut self, id: ConnId, client: &mut Client) {
+    fn refuse_without_backend(&mut self, id: ConnId, client: &mut ClientRecord) {
         let failure = client.exchange.as_ref().and_then(|exchange| exchange.failure);
         let (status, reason) = match failure {
             Some(failure) => (failure.status(), failure.to_string()),
@@ -69,7 +68,7 @@ impl State {
         &mut self,
         driver: &mut D,
         id: ConnId,
-        client: &mut Client,
+        client: &mut ClientRecord,
         target: &Target,
         permit: HandshakePermit,
     ) -> bool {
@@ -77,9 +76,9 @@ impl State {
         let backend = &target.backend;
         client.phase = Phase::Exchange;
         let body = self.configuration.settings.timeouts.body;
-        let due = if exchange.is_complete { Tick::NEVER } else { self.tick.after(body) };
-        self.conns.set_deadline(id, due);
-        exchange.began = self.now;
+        let due = if exchange.is_complete { EighthTick::NEVER } else { self.time.after(body) };
+        self.records.set_deadline(id, due);
+        exchange.began = self.time.now();
         if let Some(entry) = &mut exchange.access {
             entry.backend = Some(backend.address());
             entry.attempts += 1;
@@ -106,14 +105,14 @@ impl State {
         let timeouts = &self.configuration.settings.timeouts;
         let timeout = if is_reused { timeouts.response } else { timeouts.connect };
         let mut upstream = self.new_upstream((id, client.address), exchange, target, is_reused);
-        let before = self.conns.upstream(upstream_id);
+        let before = self.records.upstream(upstream_id);
         upstream.generation =
             before.as_ref().map_or_else(|| backend.generation(), |before| before.generation);
         let carried = before.and_then(|before| before.owner);
         upstream.owner = carried.or(exchange.has_body.then_some(owner));
-        self.conns.insert(upstream_id, Conn::Upstream(Box::new(upstream)));
-        self.conns.set_deadline(upstream_id, self.tick.after(timeout));
-        self.actions.push_back(Action::Flush(upstream_id));
+        self.records.insert(upstream_id, BalanceRecord::Upstream(Box::new(upstream)));
+        self.records.set_deadline(upstream_id, self.time.after(timeout));
+        self.actions.push_back(ConnAction::Flush(upstream_id));
         self.resume_body(driver, id, client);
         true
     }
@@ -200,7 +199,7 @@ impl State {
     }
 
     /// Reads a client again that was paused because its body had no receiver.
-    fn resume_body<D: Driver>(&mut self, driver: &mut D, id: ConnId, client: &mut Client) {
+    fn resume_body<D: Driver>(&mut self, driver: &mut D, id: ConnId, client: &mut ClientRecord) {
         let replay = client.exchange.as_ref().and_then(|exchange| exchange.replay.as_ref());
         let has_room = replay.is_none_or(|replay| replay.len() <= HIGH_WATER);
         if client.http.paused && has_room && client.held.is_empty() {
@@ -212,10 +211,10 @@ impl State {
     /// Takes a connection that is still idle, and may serve this client.
     fn take_idle(&mut self, backend: &Backend, client: Owner) -> Option<ConnId> {
         while let Some(id) = self.pool.take(backend.address(), client) {
-            let Some(upstream) = self.conns.upstream(id) else { continue };
+            let Some(upstream) = self.records.upstream(id) else { continue };
             match upstream.client {
                 None if upstream.generation == backend.generation() => return Some(id),
-                None => self.actions.push_back(Action::Close(id)),
+                None => self.actions.push_back(ConnAction::Close(id)),
                 Some(_) => {}
             }
         }

@@ -5,26 +5,26 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use throng_io::{Closed, ConnId, Driver, SessionFailure};
 
-use super::conn::{Client, Conn, Upstream};
-use super::{Action, State};
+use super::records::{ClientRecord, BalanceRecord, Upstream};
+use super::{ConnAction, BalanceParts};
 use crate::backend::Backend;
 use crate::report::{Failure, Report};
 
-impl State {
+impl BalanceParts {
     /// Handles a backend's connection that is gone or to be given up; its record was taken out.
     pub(super) fn upstream_closed(&mut self, id: ConnId, upstream: Upstream, failure: Failure) {
         let Some(client_id) = upstream.client else {
             return self.pool.remove(upstream.backend.address(), id);
         };
-        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        let BalanceRecord::Client(mut client) = self.records.take(client_id) else { return };
         self.upstream_failed(client_id, &mut client, &upstream, failure);
-        self.conns.insert(client_id, Conn::Client(client));
+        self.records.insert(client_id, BalanceRecord::Client(client));
     }
 
     fn upstream_failed(
         &mut self,
         client_id: ConnId,
-        client: &mut Client,
+        client: &mut ClientRecord,
         upstream: &Upstream,
         failure: Failure,
     ) {
@@ -69,7 +69,7 @@ impl State {
             exchange.tried.push(upstream.backend.key());
         }
         self.metrics.retries += 1;
-        self.actions.push_back(Action::Dispatch(client_id));
+        self.actions.push_back(ConnAction::Dispatch(client_id));
     }
 
     /// Counts a failure, of the backend or of the balancer, and reports it.
@@ -94,17 +94,17 @@ impl State {
         was_truncated: bool,
         failure: Option<SessionFailure>,
     ) {
-        let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
+        let BalanceRecord::Upstream(mut upstream) = self.records.take(id) else { return };
         upstream.http.finished = true;
         if upstream.client.is_none() {
             self.pool.remove(upstream.backend.address(), id);
-            self.conns.insert(id, Conn::Upstream(upstream));
-            self.actions.push_back(Action::Close(id));
+            self.records.insert(id, BalanceRecord::Upstream(upstream));
+            self.actions.push_back(ConnAction::Close(id));
             return;
         }
         let end = upstream.decoder.handle_end_of_stream();
         let client = upstream.client;
-        self.conns.insert(id, Conn::Upstream(upstream));
+        self.records.insert(id, BalanceRecord::Upstream(upstream));
         let is_end = matches!(end, Ok(Some(_)));
         match client {
             Some(client) if is_end && !was_truncated => self.end_answer(client),
@@ -113,14 +113,14 @@ impl State {
                 let is_cut = is_end && was_truncated;
                 let failure = failure.or(is_cut.then_some(SessionFailure::Truncated));
                 let failure = failure.map_or(Failure::Reset, Failure::Tls);
-                self.actions.push_back(Action::Fail(id, failure));
+                self.actions.push_back(ConnAction::Fail(id, failure));
             }
         }
     }
 
     /// Closes a connection that has been idle for long enough.
     pub(super) fn close_idle<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        if let Some(upstream) = self.conns.upstream(id) {
+        if let Some(upstream) = self.records.upstream(id) {
             let address = upstream.backend.address();
             self.pool.remove(address, id);
         }

@@ -3,8 +3,8 @@
 
 use throng_io::{ConnId, Driver};
 
-use super::State;
-use super::conn::Conn;
+use super::BalanceParts;
+use super::records::BalanceRecord;
 use crate::access::{EndReason, Subject};
 
 /// Least bytes between two measurements.
@@ -61,7 +61,7 @@ fn part_of_limit(configured: usize, shards: u32) -> usize {
     limit / shards as usize
 }
 
-impl State {
+impl BalanceParts {
     /// Ends connections if enough memory was taken since the last time, and too much is held.
     pub(super) fn check_memory<D: Driver>(&mut self, driver: &mut D) {
         let (configured, shards) = (self.configuration.settings.max_tls_memory, self.shards);
@@ -88,9 +88,9 @@ impl State {
 
     /// Reports a client that is ended, or whose backend's connection is.
     fn report_memory<D: Driver>(&mut self, driver: &D, id: ConnId) {
-        let subject = match self.conns.entry(id) {
-            Some(Conn::Client(client)) => client.subject(),
-            Some(Conn::Tunnel(tunnel)) if tunnel.count.is_none() => self.tunnel_subject(driver, id),
+        let subject = match self.records.entry(id) {
+            Some(BalanceRecord::Client(client)) => client.subject(),
+            Some(BalanceRecord::Tunnel(tunnel)) if tunnel.count.is_none() => self.tunnel_subject(driver, id),
             _ => Subject { peer: driver.peer(id), ..Subject::default() },
         };
         self.report_end(&subject, None, EndReason::Memory);

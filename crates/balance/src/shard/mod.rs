@@ -2,10 +2,10 @@
 //!
 //! A turn is short: wait, take each event, run its actions, then commands, timeouts and closings.
 //! Received bytes are lent, and the driver is borrowed while they are, so the consequences of an
-//! event are queued as an [`Action`] and run after it; only the bytes of a tunnel are forwarded at
+//! event are queued as an [`ConnAction`] and run after it; only the bytes of a tunnel are forwarded at
 //! once, from where they lie.
 //!
-//! * Records: `conn`, `exchange`.
+//! * `records` of connections; `time` of the turn.
 //! * A client: `accept`, and its `places` at the limits.
 //! * A request: decode its `client` bytes event by event in `request`,
 //!   `dispatch` by `choice`, or keep it `waiting` for a permit; its response in `answer`, the end
@@ -25,11 +25,8 @@ mod client;
 mod closing;
 mod commands;
 mod complete;
-mod conn;
 mod dispatch;
-mod exchange;
 mod failure;
-mod log_entry;
 mod memory;
 mod open;
 mod output;
@@ -37,8 +34,10 @@ mod passthrough;
 mod places;
 mod pool;
 mod pump;
+mod records;
 mod request;
 mod sweep;
+mod time;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -56,19 +55,20 @@ use throng_io::{
 };
 use throng_proto::http1;
 
-use self::actions::Action;
+use self::actions::ConnAction;
 pub use self::admission::Admission;
 pub use self::audit::{Audit, Holdings};
 use self::closing::{CloseJob, Orphans};
 use self::commands::{limits_of, most_connections, response_limits_of};
-use self::conn::{Conn, Conns, Phase, Tick, Upstream};
+use self::records::{BalanceRecord, BalanceRecords, EighthTick, LogEntry, Phase, Upstream};
 use self::memory::Measurements;
 use self::places::Places;
 pub(crate) use self::places::RESERVE;
-use self::pool::Pool;
+use self::pool::IdlePool;
+use self::time::Time;
 use self::waiting::Waiting;
 use crate::access::{AccessLog, EndReason};
-use crate::command::Command;
+use crate::command::BalanceCommand;
 use crate::pick::Picker;
 use crate::report::{Failure, Metrics, Report};
 use crate::settings::Configuration;
@@ -76,30 +76,31 @@ use crate::settings::Configuration;
 /// One shard. Its thread only calls `turn`.
 pub struct Shard<D: Driver> {
     driver: D,
-    state: State,
+    state: BalanceParts,
 }
 
 /// Everything but the driver.
-struct State {
-    conns: Conns,
+struct BalanceParts {
+    records: BalanceRecords,
+    time: Time,
     configuration: Arc<Configuration>,
     /// Limits of requests, and of responses.
     limits: http1::Limits,
     response_limits: http1::Limits,
     picker: Picker,
-    pool: Pool,
-    actions: VecDeque<Action>,
+    pool: IdlePool,
+    actions: VecDeque<ConnAction>,
     /// Clients whose requests wait for a permit at a backend.
     waiting: Waiting,
     /// Data queued behind the send in flight of a tunnel's side.
     queued: ConnMap<Box<Batch>>,
     /// The log of requests and tunnels, and the entries of tunnels, by their clients.
     access: Option<Arc<dyn AccessLog>>,
-    entries: ConnMap<Box<log_entry::Entry>>,
+    entries: ConnMap<Box<LogEntry>>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
     spares: Spares,
-    commands: Inbox<Command>,
+    commands: Inbox<BalanceCommand>,
     reports: Sender<Report>,
     published: Arc<Mutex<Metrics>>,
     metrics: Metrics,
@@ -118,15 +119,6 @@ struct State {
     ids: RequestIdSource,
     /// The index of the next of `settings.sources`.
     source: usize,
-    now: Instant,
-    /// The date of answers without one.
-    date: LiveDate,
-    tick: Tick,
-    swept: Tick,
-    /// The slots whose deadlines have come, during a sweep.
-    due: Vec<u32>,
-    /// Deadlines looked at by sweeps, ever.
-    looked_at: u64,
     burst: BurstDetector,
     trim: Trim,
     /// Memory of handshakes and incomplete records.
@@ -145,11 +137,11 @@ struct ShutdownState {
 }
 
 /// The parameters of a new shard.
-pub struct Start {
+pub struct BalanceStart {
     /// The settings and the backends.
     pub configuration: Arc<Configuration>,
     /// The commands of other threads.
-    pub commands: Inbox<Command>,
+    pub commands: Inbox<BalanceCommand>,
     /// The channel for reports of failures.
     pub reports: Sender<Report>,
     /// The place where it publishes its metrics, about once a second.
@@ -188,8 +180,8 @@ const SWEEP: Duration = Duration::from_millis(250);
 impl<D: Driver> Shard<D> {
     /// Creates a shard without connections, on a driver that has its listeners.
     #[must_use]
-    pub fn new(driver: D, start: Start) -> Self {
-        let Start {
+    pub fn new(driver: D, start: BalanceStart) -> Self {
+        let BalanceStart {
             configuration,
             commands,
             reports,
@@ -205,12 +197,13 @@ impl<D: Driver> Shard<D> {
         } = start;
         let now = driver.now();
         let rate = configuration.settings.close_rate;
-        let state = State {
-            conns: Conns::new(Tick::of(now)),
+        let state = BalanceParts {
+            records: BalanceRecords::new(EighthTick::of(now)),
+            time: Time::new(now, date),
             limits: limits_of(&configuration),
             response_limits: response_limits_of(&configuration),
             picker: Picker::new(seed),
-            pool: Pool::default(),
+            pool: IdlePool::default(),
             actions: VecDeque::new(),
             waiting: Waiting::default(),
             queued: ConnMap::default(),
@@ -233,12 +226,6 @@ impl<D: Driver> Shard<D> {
             configuration,
             ids: RequestIdSource::default(),
             source: 0,
-            now,
-            date,
-            tick: Tick::of(now),
-            swept: Tick::of(now),
-            due: Vec::new(),
-            looked_at: 0,
             burst: BurstDetector::default(),
             trim: Trim::default(),
             peak: Peak::default(),
@@ -257,8 +244,7 @@ impl<D: Driver> Shard<D> {
     pub fn turn(&mut self) -> io::Result<bool> {
         let Self { driver, state } = self;
         driver.wait(state.next_deadline())?;
-        state.now = driver.now();
-        state.tick = Tick::of(state.now);
+        state.time.advance(driver.now());
         while let Some(event) = driver.next_event() {
             match event {
                 Event::Received(id, bytes) => {
@@ -330,38 +316,38 @@ fn is_untrusted(why: TlsFailure, upstream: &Upstream) -> bool {
     !upstream.is_connected || !upstream.is_reused && why.refuses_certificate()
 }
 
-impl State {
+impl BalanceParts {
     /// Handles bytes of any kind of connection. Those of a tunnel are returned, to be sent to its
     /// other side at once.
     #[inline]
     fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> Option<(ConnId, Box<Batch>)> {
-        match self.conns.entry(id)? {
-            Conn::Tunnel(_) => return self.tunnel_received(id, bytes),
-            Conn::Client(_) => self.client_received(id, bytes),
-            Conn::Upstream(_) => self.upstream_received(id, bytes),
-            Conn::Vacant | Conn::Closing => {}
+        match self.records.entry(id)? {
+            BalanceRecord::Tunnel(_) => return self.tunnel_received(id, bytes),
+            BalanceRecord::Client(_) => self.client_received(id, bytes),
+            BalanceRecord::Upstream(_) => self.upstream_received(id, bytes),
+            BalanceRecord::Vacant | BalanceRecord::Closing => {}
         }
         None
     }
 
     fn on_sent<D: Driver>(&mut self, driver: &mut D, id: ConnId, batch: Box<Batch>) {
         self.spares.give(batch);
-        match self.conns.entry(id) {
-            Some(Conn::Tunnel(_)) => self.tunnel_sent(driver, id),
-            Some(Conn::Client(client)) => {
+        match self.records.entry(id) {
+            Some(BalanceRecord::Tunnel(_)) => self.tunnel_sent(driver, id),
+            Some(BalanceRecord::Client(client)) => {
                 client.http.sending = false;
                 self.flush(driver, id);
             }
-            Some(Conn::Upstream(upstream)) => {
+            Some(BalanceRecord::Upstream(upstream)) => {
                 upstream.http.sending = false;
                 self.flush(driver, id);
             }
-            Some(Conn::Vacant | Conn::Closing) | None => {}
+            Some(BalanceRecord::Vacant | BalanceRecord::Closing) | None => {}
         }
     }
 
     fn on_secured(&mut self, id: ConnId, info: TlsInfo) {
-        if let Some(client) = self.conns.client(id) {
+        if let Some(client) = self.records.client(id) {
             client.is_secure = true;
             let certificate = info.peer_certificates.into_iter().next();
             if certificate.as_ref().is_some_and(|it| it.len() > MAX_CERTIFICATE) {
@@ -377,14 +363,14 @@ impl State {
         if let Some(why) = driver.session_failure(id) {
             self.report_tls(driver, id, why);
         }
-        match self.conns.entry(id) {
-            Some(Conn::Tunnel(_)) => self.tunnel_finished(driver, id),
-            Some(Conn::Client(_)) => self.client_finished(id),
-            Some(Conn::Upstream(_)) => {
+        match self.records.entry(id) {
+            Some(BalanceRecord::Tunnel(_)) => self.tunnel_finished(driver, id),
+            Some(BalanceRecord::Client(_)) => self.client_finished(id),
+            Some(BalanceRecord::Upstream(_)) => {
                 let failure = driver.session_failure(id);
                 self.upstream_finished(id, driver.was_truncated(id), failure);
             }
-            Some(Conn::Vacant | Conn::Closing) | None => {}
+            Some(BalanceRecord::Vacant | BalanceRecord::Closing) | None => {}
         }
     }
 
@@ -392,15 +378,15 @@ impl State {
         if let Some(why) = why.session_failure() {
             self.report_tls(driver, id, why);
         }
-        match self.conns.take(id) {
-            Conn::Tunnel(tunnel) => {
+        match self.records.take(id) {
+            BalanceRecord::Tunnel(tunnel) => {
                 self.tunnel_closed(driver, id, tunnel, why, why.session_failure());
             }
-            Conn::Client(client) => {
+            BalanceRecord::Client(client) => {
                 self.client_closed(id, *client);
                 self.release_admission(id);
             }
-            Conn::Upstream(upstream) => {
+            BalanceRecord::Upstream(upstream) => {
                 let failure = match why {
                     Closed::Insecure(why) if is_untrusted(why, &upstream) => Failure::Insecure(why),
                     _ if upstream.is_connected => Failure::of_closed(why),
@@ -408,19 +394,19 @@ impl State {
                 };
                 self.upstream_closed(id, *upstream, failure);
             }
-            Conn::Vacant | Conn::Closing if self.conns.end_closing(id) => {
+            BalanceRecord::Vacant | BalanceRecord::Closing if self.records.end_closing(id) => {
                 self.release_admission(id)
             }
-            Conn::Vacant | Conn::Closing => {}
+            BalanceRecord::Vacant | BalanceRecord::Closing => {}
         }
     }
 
     /// Reports that the TLS session of a client failed. Those of backends are failures of theirs.
     #[cold]
     fn report_tls<D: Driver>(&mut self, driver: &D, id: ConnId, why: SessionFailure) {
-        let subject = match self.conns.entry(id) {
-            Some(Conn::Client(client)) => client.subject(),
-            Some(Conn::Tunnel(tunnel)) if tunnel.count.is_none() => self.tunnel_subject(driver, id),
+        let subject = match self.records.entry(id) {
+            Some(BalanceRecord::Client(client)) => client.subject(),
+            Some(BalanceRecord::Tunnel(tunnel)) if tunnel.count.is_none() => self.tunnel_subject(driver, id),
             _ => return,
         };
         self.report_end(&subject, None, EndReason::Tls(why));
@@ -428,15 +414,15 @@ impl State {
 
     fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let timeouts = &self.configuration.settings.timeouts;
-        let Some(upstream) = self.conns.upstream(id) else { return };
-        let deadline = self.tick.after(upstream.answer_timeout(timeouts));
+        let Some(upstream) = self.records.upstream(id) else { return };
+        let deadline = self.time.after(upstream.answer_timeout(timeouts));
         upstream.is_connected = true;
         upstream.backend.note_connection();
         let client = upstream.client;
         let passed = client.filter(|_| upstream.is_passthrough);
-        self.conns.set_deadline(id, deadline);
+        self.records.set_deadline(id, deadline);
         if let Some(exchange) =
-            client.and_then(|client| self.conns.client(client)?.exchange.as_mut())
+            client.and_then(|client| self.records.client(client)?.exchange.as_mut())
         {
             // A handshake keeps its permit until its 101; other requests need it only for the
             // connection.
@@ -446,7 +432,7 @@ impl State {
         }
         self.flush(driver, id);
         if let Some(client) = passed {
-            self.actions.push_back(Action::Open { client, upstream: id });
+            self.actions.push_back(ConnAction::Open { client, upstream: id });
         }
     }
 
@@ -462,13 +448,13 @@ impl State {
     }
 
     fn publish(&mut self) {
-        let conns = &self.conns;
-        self.waiting.retain(|id| match conns.at(id.slot()) {
-            Some((at, Conn::Client(client))) => at == id && client.phase == Phase::Queued,
+        let records = &self.records;
+        self.waiting.retain(|id| match records.at(id.slot()) {
+            Some((at, BalanceRecord::Client(client))) => at == id && client.phase == Phase::Queued,
             _ => false,
         });
         self.metrics.queued = self.waiting.len() as u64;
-        self.places.retain(conns);
+        self.places.retain(records);
         self.metrics.idle_backends = self.pool.len() as u64;
         self.metrics.sweeps += 1;
         if let Ok(mut published) = self.published.lock() {

@@ -4,11 +4,11 @@
 use throng_io::{Batch, ConnId, Driver};
 use throng_proto::ws::Boundary;
 
-use super::State;
-use super::conn::{Client, Conn, HttpSide, Tick, Tunnel, Upstream, flag};
+use super::BalanceParts;
+use super::records::{ClientRecord, BalanceRecord, HttpSide, EighthTick, Tunnel, Upstream, flag};
 use crate::guards::TunnelGuard;
 
-impl State {
+impl BalanceParts {
     /// Turns both connections into a tunnel once the 101 is being sent, or the ClientHello.
     pub(super) fn open_tunnel<D: Driver>(
         &mut self,
@@ -16,16 +16,16 @@ impl State {
         client_id: ConnId,
         upstream_id: ConnId,
     ) {
-        let upstream = self.conns.take(upstream_id);
-        let Conn::Upstream(upstream) = upstream else { return };
-        let Conn::Client(mut client) = self.conns.take(client_id) else {
+        let upstream = self.records.take(upstream_id);
+        let BalanceRecord::Upstream(upstream) = upstream else { return };
+        let BalanceRecord::Client(mut client) = self.records.take(client_id) else {
             return driver.close(upstream_id);
         };
         let count = TunnelGuard::open(&upstream.backend);
         if let Some(exchange) = &mut client.exchange {
             self.keep_entry(client_id, exchange);
             if !upstream.is_passthrough {
-                let took = self.now.since(exchange.began);
+                let took = self.time.now().since(exchange.began);
                 upstream.backend.note_handshake(took.as_micros().try_into().unwrap_or(u64::MAX));
             }
         }
@@ -39,8 +39,8 @@ impl State {
         // One side is enough to notice the silence of both.
         let timeouts = &self.configuration.settings.timeouts;
         let idle = if upstream.is_passthrough { timeouts.upgrade } else { timeouts.tunnel };
-        self.conns.set_deadline(client_id, self.tick.after(idle));
-        self.conns.set_deadline(upstream_id, Tick::NEVER);
+        self.records.set_deadline(client_id, self.time.after(idle));
+        self.records.set_deadline(upstream_id, EighthTick::NEVER);
         // The 101, with the bytes after it; and early frames of the client.
         if let Some(answer) = Self::take_outbox(&mut client.http) {
             self.send_in_turn(driver, upstream_id, client_id, answer);
@@ -61,7 +61,7 @@ impl State {
     fn replace_records<D: Driver>(
         &mut self,
         driver: &mut D,
-        (client_id, client): (ConnId, &Client),
+        (client_id, client): (ConnId, &ClientRecord),
         (upstream_id, upstream): (ConnId, &Upstream),
         count: TunnelGuard,
     ) {
@@ -72,7 +72,7 @@ impl State {
         }
         early.advance(client.held.as_slice());
         let (of_client, of_upstream) = (&client.http, &upstream.http);
-        let now = self.tick;
+        let now = self.time.tick();
         let side = |peer, boundary, count, http: &HttpSide, other: &HttpSide| {
             let mut flags = kind;
             if http.sending {
@@ -94,7 +94,7 @@ impl State {
                 (true, false) => driver.resume(id),
                 _ => {}
             }
-            self.conns.insert(id, Conn::Tunnel(side));
+            self.records.insert(id, BalanceRecord::Tunnel(side));
         }
     }
 
@@ -106,12 +106,12 @@ impl State {
         to: ConnId,
         batch: Box<Batch>,
     ) {
-        let is_sending = self.conns.tunnel(to).is_some_and(|to| to.flags & flag::SENDING != 0);
+        let is_sending = self.records.tunnel(to).is_some_and(|to| to.flags & flag::SENDING != 0);
         if !is_sending {
             return self.send_tunnelled(driver, from, to, batch);
         }
         self.queued.insert(to, batch);
-        if let Some(source) = self.conns.tunnel(from) {
+        if let Some(source) = self.records.tunnel(from) {
             source.flags |= flag::QUEUED;
         }
     }

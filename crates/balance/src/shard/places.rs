@@ -15,8 +15,8 @@ use throng_engine::{AddressKey, Arrivals, ArrivalsByAddress, ConnMap};
 use throng_io::{ConnId, Driver};
 
 use super::admission::Full;
-use super::conn::{Client, Conn, Conns, Phase, Tick, flag};
-use super::{Action, State};
+use super::records::{ClientRecord, BalanceRecord, BalanceRecords, Phase, EighthTick, flag};
+use super::{ConnAction, BalanceParts};
 use crate::forward;
 
 /// The time after which a client that has ended its stream, and waits for an answer, may have to
@@ -41,21 +41,21 @@ enum Standing {
     /// Not now.
     Busy,
     /// It may, and has waited for nothing since then.
-    Free(Tick),
+    Free(EighthTick),
 }
 
 /// Clients by the time since which they may make room, the longest first. Each is there once. Its
 /// time only grows, and is looked at when its turn comes: a request costs nothing here.
 #[derive(Debug, Default)]
-struct Line(BinaryHeap<Reverse<(Tick, ConnId)>>);
+struct Line(BinaryHeap<Reverse<(EighthTick, ConnId)>>);
 
 impl Line {
-    fn push(&mut self, since: Tick, id: ConnId) {
+    fn push(&mut self, since: EighthTick, id: ConnId) {
         self.0.push(Reverse((since, id)));
     }
 
     /// Removes and returns the client that may make room for longest, since before `before`.
-    fn pop(&mut self, before: Tick, standing: impl Fn(ConnId, Tick) -> Standing) -> Option<ConnId> {
+    fn pop(&mut self, before: EighthTick, standing: impl Fn(ConnId, EighthTick) -> Standing) -> Option<ConnId> {
         loop {
             let Reverse((since, id)) = self.0.pop()?;
             if since >= before {
@@ -71,7 +71,7 @@ impl Line {
         }
     }
 
-    fn retain(&mut self, standing: impl Fn(ConnId, Tick) -> Standing) {
+    fn retain(&mut self, standing: impl Fn(ConnId, EighthTick) -> Standing) {
         self.0.retain(|&Reverse((since, id))| !matches!(standing(id, since), Standing::Left));
         self.0.shrink_to(2 * self.0.len());
     }
@@ -85,7 +85,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn push(&mut self, since: Tick, id: ConnId, key: Option<AddressKey>) {
+    fn push(&mut self, since: EighthTick, id: ConnId, key: Option<AddressKey>) {
         self.all.push(since, id);
         if let Some(key) = key {
             self.of_address.entry(key).or_default().push(since, id);
@@ -100,7 +100,7 @@ impl Lines {
         }
     }
 
-    fn retain(&mut self, standing: impl Fn(ConnId, Tick) -> Standing) {
+    fn retain(&mut self, standing: impl Fn(ConnId, EighthTick) -> Standing) {
         if self.all.0.is_empty() && self.of_address.is_empty() {
             return;
         }
@@ -170,7 +170,7 @@ impl Places {
     }
 
     /// Removes clients that have left.
-    pub(super) fn retain(&mut self, conns: &Conns) {
+    pub(super) fn retain(&mut self, conns: &BalanceRecords) {
         self.new.retain(|id| conns.is_new_client(id));
         self.new_of_address.retain(|id| conns.is_new_client(id));
         self.idle.retain(|id, _| idle_standing(conns, id));
@@ -181,9 +181,9 @@ impl Places {
 }
 
 /// Returns whether a client is between two requests, or has had its last answer.
-fn idle_standing(conns: &Conns, id: ConnId) -> Standing {
+fn idle_standing(conns: &BalanceRecords, id: ConnId) -> Standing {
     let client = match conns.at(id.slot()) {
-        Some((at, Conn::Client(client))) if at == id => client,
+        Some((at, BalanceRecord::Client(client))) if at == id => client,
         _ => return Standing::Left,
     };
     let is_free = match client.phase {
@@ -198,23 +198,23 @@ fn idle_standing(conns: &Conns, id: ConnId) -> Standing {
 }
 
 /// Returns whether a client that has ended its stream waits for an answer still, or has a tunnel.
-fn gone_standing(conns: &Conns, id: ConnId, since: Tick) -> Standing {
+fn gone_standing(conns: &BalanceRecords, id: ConnId, since: EighthTick) -> Standing {
     let is_there = match conns.at(id.slot()) {
-        Some((at, Conn::Client(client))) => at == id && client.http.finished,
-        Some((at, Conn::Tunnel(tunnel))) => at == id && tunnel.flags & flag::FINISHED != 0,
+        Some((at, BalanceRecord::Client(client))) => at == id && client.http.finished,
+        Some((at, BalanceRecord::Tunnel(tunnel))) => at == id && tunnel.flags & flag::FINISHED != 0,
         _ => false,
     };
     if is_there { Standing::Free(since) } else { Standing::Left }
 }
 
-impl State {
+impl BalanceParts {
     /// Lists a client that is between two requests, or has had its last answer.
     pub(super) fn note_idle(&mut self, id: ConnId) {
         if self.places.beyond(id).is_some() {
             return;
         }
-        let (now, counted) = (self.tick, self.counted.get(id.slot()));
-        let Some(client) = self.conns.client(id) else { return };
+        let (now, counted) = (self.time.tick(), self.counted.get(id.slot()));
+        let Some(client) = self.records.client(id) else { return };
         client.idle_since = match client.phase {
             Phase::Lingering => now.after(LAST_ANSWER),
             _ => now,
@@ -228,29 +228,30 @@ impl State {
     /// Lists a client that has ended its stream, and is not closed.
     pub(super) fn note_gone(&mut self, id: ConnId) {
         if self.places.beyond(id).is_none() {
-            self.places.gone.push(self.tick, id, self.counted.get(id.slot()));
+            self.places.gone.push(self.time.tick(), id, self.counted.get(id.slot()));
         }
     }
 
     /// Takes the client that is to make room, of all or of the address with this key, and counts
     /// it.
     fn take_dispensable(&mut self, full: Full, key: Option<AddressKey>) -> Option<ConnId> {
-        let Self { places, conns, now, tick, metrics, .. } = self;
-        let idle = |line: &mut Line| line.pop(*tick, |id, _| idle_standing(conns, id));
+        let Self { places, records, time, metrics, .. } = self;
+        let (now, tick) = (time.now(), time.tick());
+        let idle = |line: &mut Line| line.pop(tick, |id, _| idle_standing(records, id));
         if let Some(id) = places.idle.of(full, key).and_then(idle) {
             metrics.ended_idle += 1;
             return Some(id);
         }
-        let is_new = |id| conns.is_new_client(id);
+        let is_new = |id| records.is_new_client(id);
         let new = match full {
             Full::All => places.new.pop_oldest(is_new),
-            Full::Address => places.new_of_address.pop_oldest(key, *now, is_new),
+            Full::Address => places.new_of_address.pop_oldest(key, now, is_new),
         };
         if new.is_some() {
             return new;
         }
         let before = tick.before(GONE);
-        let gone = |line: &mut Line| line.pop(before, |id, since| gone_standing(conns, id, since));
+        let gone = |line: &mut Line| line.pop(before, |id, since| gone_standing(records, id, since));
         let gone = places.gone.of(full, key).and_then(gone)?;
         metrics.ended_gone += 1;
         Some(gone)
@@ -292,17 +293,17 @@ impl State {
                     let counted = self.counted.take(id.slot());
                     self.admission.leave(counted);
                     if let Some(oldest) = self.enter_reserve(id, full) {
-                        self.actions.push_back(Action::Close(oldest));
+                        self.actions.push_back(ConnAction::Close(oldest));
                     }
                     return;
                 };
-                self.actions.push_back(Action::Close(oldest));
+                self.actions.push_back(ConnAction::Close(oldest));
                 // The new one takes its place in the count.
                 self.counted.take(oldest.slot())
             }
         };
         self.counted.insert(id.slot(), key);
-        self.places.enter_address(id, key, self.now);
+        self.places.enter_address(id, key, self.time.now());
     }
 
     /// Gives a client a place of the reserve. Returns the one that has to leave it for that.
@@ -319,7 +320,7 @@ impl State {
     }
 
     /// Refuses the request of a client beyond a limit. Returns false if it is within all.
-    pub(super) fn refuse_beyond(&mut self, id: ConnId, client: &mut Client, is_head: bool) -> bool {
+    pub(super) fn refuse_beyond(&mut self, id: ConnId, client: &mut ClientRecord, is_head: bool) -> bool {
         let Some(full) = self.places.beyond(id) else { return false };
         let (status, reason) = match full {
             Full::All => (503, "the balancer is full: try again"),
@@ -330,7 +331,7 @@ impl State {
             Full::Address => self.metrics.answered_full_address += 1,
         }
         let hsts = self.hsts(client.is_secure);
-        let date = self.date.at(self.now.0).to_owned();
+        let date = self.time.date().to_owned();
         let to =
             forward::Client { is_head, hsts: hsts.as_deref(), ..forward::Client::unknown(&date) };
         self.end_with(id, client, status, reason, |out| {
@@ -341,12 +342,12 @@ impl State {
 
     /// Returns whether a client of this shard could make room for any other.
     pub(super) fn could_make_room(&self) -> bool {
-        let before = self.tick.before(GONE);
+        let before = self.time.tick().before(GONE);
         let idle = self.places.idle.all.0.iter().any(|&Reverse((_, id))| {
-            matches!(idle_standing(&self.conns, id), Standing::Free(since) if since < self.tick)
+            matches!(idle_standing(&self.records, id), Standing::Free(since) if since < self.time.tick())
         });
         idle || self.places.gone.all.0.iter().any(|&Reverse((since, id))| {
-            since < before && matches!(gone_standing(&self.conns, id, since), Standing::Free(_))
+            since < before && matches!(gone_standing(&self.records, id, since), Standing::Free(_))
         })
     }
 }
@@ -359,15 +360,15 @@ mod tests {
     fn the_one_that_is_free_for_longest_makes_room() {
         let id = |slot| ConnId::new(0, slot, 0);
         let mut line = Line::default();
-        (0..5).for_each(|slot| line.push(Tick(slot), id(slot)));
+        (0..5).for_each(|slot| line.push(EighthTick(slot), id(slot)));
         // 0 has left, 1 was free again later, 3 is busy.
         let standing = |at: ConnId, _| match at.slot() {
             0 => Standing::Left,
-            1 => Standing::Free(Tick(9)),
+            1 => Standing::Free(EighthTick(9)),
             3 => Standing::Busy,
-            slot => Standing::Free(Tick(slot as u32)),
+            slot => Standing::Free(EighthTick(slot as u32)),
         };
-        let mut pop = |before| line.pop(Tick(before), standing).map(ConnId::slot);
+        let mut pop = |before| line.pop(EighthTick(before), standing).map(ConnId::slot);
         assert_eq!(
             [pop(9), pop(9), pop(9), pop(10), pop(10)],
             [Some(2), Some(4), None, Some(1), None]

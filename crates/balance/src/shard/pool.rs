@@ -25,7 +25,7 @@ struct Idle {
 /// Idle connections by backend, the one used last first: it is the least likely to be closed just
 /// now.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct IdlePool {
     idle: HashMap<SocketAddr, Vec<Idle>>,
     /// The number of all, which each turn needs.
     len: usize,
@@ -33,7 +33,7 @@ pub(super) struct Pool {
     owned: HashMap<ConnId, Vec<SocketAddr>>,
 }
 
-impl Pool {
+impl IdlePool {
     /// Keeps a connection. If there are `most` already, returns one to be closed: the oldest that
     /// serves one client only, or else this one.
     pub(super) fn put(
@@ -132,7 +132,7 @@ mod tests {
     fn the_last_used_is_taken_first_and_no_more_are_kept_than_asked() {
         let backend = "127.0.0.1:1".parse().unwrap();
         let id = |slot| ConnId::new(0, slot, 0);
-        let mut pool = Pool::default();
+        let mut pool = IdlePool::default();
         let client = owner(9, "192.0.2.1");
         let mut put = |slot| pool.put(backend, id(slot), None, 2);
         assert_eq!([put(1), put(2), put(3)], [None, None, Some(id(3))]);
@@ -151,7 +151,7 @@ mod tests {
         let backend = "127.0.0.1:1".parse().unwrap();
         let id = |slot| ConnId::new(0, slot, 0);
         let (one, other) = (owner(8, "192.0.2.1"), owner(8, "192.0.2.2"));
-        let mut pool = Pool::default();
+        let mut pool = IdlePool::default();
         assert_eq!(pool.put(backend, id(1), Some(one), 2), None);
         assert_eq!(pool.take(backend, other), None, "of another client of the same proxy");
         assert_eq!(pool.put(backend, id(2), None, 2), None);
@@ -169,7 +169,7 @@ mod tests {
         let backends = ["127.0.0.1:1", "127.0.0.1:2"].map(|at| at.parse().unwrap());
         let (one, same, other) =
             (owner(8, "192.0.2.1"), owner(8, "192.0.2.2"), owner(9, "192.0.2.1"));
-        let mut pool = Pool::default();
+        let mut pool = IdlePool::default();
         for (slot, (backend, owner)) in
             [(0, Some(one)), (1, Some(same)), (0, Some(other)), (1, None)].into_iter().enumerate()
         {
@@ -189,7 +189,7 @@ mod tests {
         let backend = "127.0.0.1:1".parse().unwrap();
         let id = |slot| ConnId::new(0, slot, 0);
         let client = owner(8, "192.0.2.1");
-        let mut pool = Pool::default();
+        let mut pool = IdlePool::default();
         for slot in 1..4 {
             assert_eq!(pool.put(backend, id(slot), Some(client), 3), None);
         }

@@ -5,8 +5,8 @@
 
 use throng_io::{Batch, Closed, ConnId, Driver, Segment, SendOutcome, SessionFailure};
 
-use super::conn::{Conn, Tunnel, flag};
-use super::{Action, State};
+use super::records::{BalanceRecord, Tunnel, flag};
+use super::{ConnAction, BalanceParts};
 
 /// The size up to which data is copied: cheaper than a send from lent memory.
 const COPIED: usize = 4 << 10;
@@ -22,7 +22,7 @@ fn load(mut batch: Box<Batch>, bytes: &[u8]) -> Box<Batch> {
     batch
 }
 
-impl State {
+impl BalanceParts {
     /// Tracks the frames, and returns the data to send and its receiver.
     #[inline]
     pub(super) fn tunnel_received(
@@ -30,8 +30,8 @@ impl State {
         id: ConnId,
         bytes: &[u8],
     ) -> Option<(ConnId, Box<Batch>)> {
-        let tick = self.tick;
-        let tunnel = self.conns.tunnel(id)?;
+        let tick = self.time.tick();
+        let tunnel = self.records.tunnel(id)?;
         tunnel.seen = tick;
         if tunnel.count.is_some() {
             self.metrics.bytes_down += bytes.len() as u64;
@@ -49,7 +49,7 @@ impl State {
     /// Handles data of a tunnel with a queue or a Close frame between its sides.
     #[cold]
     fn tunnel_received_slow(&mut self, id: ConnId, bytes: &[u8]) -> Option<(ConnId, Box<Batch>)> {
-        let tunnel = self.conns.tunnel(id)?;
+        let tunnel = self.records.tunnel(id)?;
         tunnel.flags &= !flag::SILENT;
         let (flags, peer) = (tunnel.flags, tunnel.peer);
         let mut bytes = bytes;
@@ -66,7 +66,7 @@ impl State {
         // Only with its last byte: the end of the stream must not overtake the rest.
         let has_answered = tunnel.boundary.is_after_close();
         if flags & flag::CLOSED != 0 && has_answered {
-            self.actions.push_back(Action::Answered(id));
+            self.actions.push_back(ConnAction::Answered(id));
         }
         if flags & flag::DROPPED != 0 || peer == id {
             return None;
@@ -79,7 +79,7 @@ impl State {
             Some(load(self.spares.take(), bytes))
         };
         if let Some(code) = close
-            && !self.conns.tunnel(id).is_some_and(|tunnel| tunnel.boundary.saw_close())
+            && !self.records.tunnel(id).is_some_and(|tunnel| tunnel.boundary.saw_close())
         {
             let frame = |out: &mut Vec<u8>| super::closing::encode(code, out);
             match &mut batch {
@@ -109,13 +109,13 @@ impl State {
 
     #[cold]
     fn tunnel_behind<D: Driver>(&mut self, driver: &mut D, from: ConnId, to: ConnId) {
-        if let Some(tunnel) = self.conns.tunnel(to) {
+        if let Some(tunnel) = self.records.tunnel(to) {
             tunnel.flags |= flag::SENDING;
         }
         // A client without its backend is its own other side: its answer to the Close frame must be
         // read.
         if from != to
-            && let Some(tunnel) = self.conns.tunnel(from)
+            && let Some(tunnel) = self.records.tunnel(from)
         {
             tunnel.flags |= flag::PAUSED;
             driver.pause(from);
@@ -129,11 +129,11 @@ impl State {
         to: ConnId,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let Some(tunnel) = self.conns.tunnel(to) else { return };
+        let Some(tunnel) = self.records.tunnel(to) else { return };
         let (is_sending, peer) = (tunnel.flags & flag::SENDING != 0, tunnel.peer);
         if is_sending || self.queued.contains_key(&to) {
             self.queued.entry(to).or_default().append(write);
-            if let Some(source) = self.conns.tunnel(peer)
+            if let Some(source) = self.records.tunnel(peer)
                 && peer != to
             {
                 source.flags |= flag::QUEUED;
@@ -148,28 +148,28 @@ impl State {
     /// Handles the end of a send: starts the next one, or resumes the other side.
     pub(super) fn tunnel_sent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let queued = self.queued.remove(&id);
-        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let Some(tunnel) = self.records.tunnel(id) else { return };
         tunnel.flags &= !flag::SENDING;
         let peer = tunnel.peer;
         if let Some(batch) = queued {
             match driver.send(id, batch) {
                 SendOutcome::Done(batch) => self.spares.give(batch),
                 SendOutcome::Pending => {
-                    if let Some(tunnel) = self.conns.tunnel(id) {
+                    if let Some(tunnel) = self.records.tunnel(id) {
                         tunnel.flags |= flag::SENDING;
                     }
                     return;
                 }
             }
         }
-        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let Some(tunnel) = self.records.tunnel(id) else { return };
         if tunnel.flags & flag::FINISH_DUE != 0 {
             tunnel.flags &= !flag::FINISH_DUE;
             tunnel.flags |= flag::ENDED;
             driver.finish(id);
         }
         if peer != id
-            && let Some(source) = self.conns.tunnel(peer)
+            && let Some(source) = self.records.tunnel(peer)
         {
             source.flags &= !flag::QUEUED;
             if source.flags & flag::PAUSED != 0 {
@@ -182,7 +182,7 @@ impl State {
 
     /// Handles the end of a side's stream.
     pub(super) fn tunnel_finished<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        if self.conns.tunnel(id).is_some_and(|side| side.count.is_none()) {
+        if self.records.tunnel(id).is_some_and(|side| side.count.is_none()) {
             self.note_gone(id);
         }
         self.end_stream(driver, id);
@@ -190,8 +190,8 @@ impl State {
 
     /// Ends what goes to the other side of a tunnel: this side has ended its stream.
     pub(super) fn end_stream<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
-        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let deadline = self.time.after(self.configuration.settings.timeouts.half_closed);
+        let Some(tunnel) = self.records.tunnel(id) else { return };
         tunnel.flags |= flag::FINISHED;
         let (flags, peer) = (tunnel.flags, tunnel.peer);
         let is_backend = tunnel.count.is_some();
@@ -203,10 +203,10 @@ impl State {
             if flags & flag::SENDING == 0 {
                 return self.close(driver, id);
             }
-            if let Some(tunnel) = self.conns.tunnel(id) {
+            if let Some(tunnel) = self.records.tunnel(id) {
                 tunnel.flags |= flag::FINISH_DUE;
             }
-            return self.conns.limit_end(id, deadline);
+            return self.records.limit_end(id, deadline);
         }
         if flags & flag::CLOSED != 0 {
             // A client that ends in answer to the Close frame: its earlier data is still forwarded
@@ -224,7 +224,7 @@ impl State {
             return self.lose_backend(driver, id);
         }
         let has_queue = self.queued.contains_key(&peer);
-        if let Some(other) = self.conns.tunnel(peer) {
+        if let Some(other) = self.records.tunnel(peer) {
             if other.flags & flag::SENDING != 0 || has_queue {
                 other.flags |= flag::FINISH_DUE;
             } else {
@@ -234,10 +234,10 @@ impl State {
         }
         if flags & flag::UNFRAMED != 0 {
             // Only silence ends it: much may still come from the other side.
-            self.conns.set_deadline(if is_backend { peer } else { id }, deadline);
+            self.records.set_deadline(if is_backend { peer } else { id }, deadline);
         } else {
-            self.conns.limit_end(id, deadline);
-            self.conns.limit_end(peer, deadline);
+            self.records.limit_end(id, deadline);
+            self.records.limit_end(peer, deadline);
         }
         self.end_if_both_ended(driver, id);
     }
@@ -247,9 +247,9 @@ impl State {
         const DONE: u16 = flag::FINISHED | flag::ENDED;
         let is_done =
             |tunnel: &mut Tunnel| tunnel.flags & DONE == DONE && tunnel.flags & flag::SENDING == 0;
-        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let Some(tunnel) = self.records.tunnel(id) else { return };
         let peer = tunnel.peer;
-        if is_done(tunnel) && self.conns.tunnel(peer).is_some_and(is_done) {
+        if is_done(tunnel) && self.records.tunnel(peer).is_some_and(is_done) {
             self.close(driver, id);
         }
     }
@@ -272,15 +272,15 @@ impl State {
             return self.leave_alone(driver, id, tunnel.peer);
         }
         let is_behind =
-            self.conns.tunnel(tunnel.peer).is_some_and(|it| it.flags & flag::SENDING != 0);
+            self.records.tunnel(tunnel.peer).is_some_and(|it| it.flags & flag::SENDING != 0);
         let said_close = tunnel.boundary.is_after_close();
         if is_backend && is_behind && said_close {
             // It sent all data, including its Close frame, and some of it is still in flight.
-            let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
-            if let Some(client) = self.conns.tunnel(tunnel.peer) {
+            let deadline = self.time.after(self.configuration.settings.timeouts.half_closed);
+            if let Some(client) = self.records.tunnel(tunnel.peer) {
                 client.flags |= flag::FINISH_DUE;
             }
-            self.conns.limit_end(tunnel.peer, deadline);
+            self.records.limit_end(tunnel.peer, deadline);
             return self.leave_alone(driver, id, tunnel.peer);
         }
         // Half a Close frame does not close.
@@ -324,7 +324,7 @@ impl State {
 
     /// Handles a backend's side that ended its stream without a Close frame.
     fn lose_backend<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        if let Conn::Tunnel(tunnel) = self.conns.take(id) {
+        if let BalanceRecord::Tunnel(tunnel) = self.records.take(id) {
             // The driver forgets it with the connection.
             let failure = driver.session_failure(id);
             driver.close(id);
@@ -336,7 +336,7 @@ impl State {
     /// sent one, and stays until it has answered.
     fn leave_alone<D: Driver>(&mut self, driver: &mut D, id: ConnId, client_id: ConnId) {
         self.queued.remove(&id);
-        let Some(client) = self.conns.tunnel(client_id) else { return };
+        let Some(client) = self.records.tunnel(client_id) else { return };
         client.peer = client_id;
         client.flags |= flag::DROPPED;
         if client.flags & flag::FINISHED != 0 && client.flags & flag::SENDING == 0 {
@@ -363,7 +363,7 @@ impl State {
         };
         end(self, id, &tunnel);
         if tunnel.peer != id
-            && let Conn::Tunnel(other) = self.conns.take(tunnel.peer)
+            && let BalanceRecord::Tunnel(other) = self.records.take(tunnel.peer)
         {
             end(self, tunnel.peer, &other);
         }

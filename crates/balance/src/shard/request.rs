@@ -7,10 +7,9 @@ use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::http1::{Event, HeaderLines, Request};
 
-use super::conn::{Client, Phase, Tick};
-use super::exchange::Exchange;
+use super::records::{ClientRecord, Phase, EighthTick, Exchange};
 use super::output::HIGH_WATER;
-use super::{Action, State};
+use super::{ConnAction, BalanceParts};
 use crate::access::Subject;
 use crate::forward;
 
@@ -33,13 +32,13 @@ struct Peer<'a> {
     server_name: Option<&'a str>,
 }
 
-impl State {
+impl BalanceParts {
     /// Decodes the usable bytes. Returns the number of bytes at the end of `bytes` that cannot be
     /// used yet.
     pub(super) fn read_request(
         &mut self,
         id: ConnId,
-        client: &mut Client,
+        client: &mut ClientRecord,
         bytes: &mut [u8],
     ) -> usize {
         let limits = self.limits;
@@ -67,7 +66,7 @@ impl State {
                     }
                     if let Some((response, reason)) = self.own_answer(&request, &peer) {
                         let hsts = self.hsts(peer.has_tls);
-                        let date = self.date.at(self.now.0);
+                        let date = self.time.date();
                         let to = ReplyTo::request(&request, date);
                         let mut answer = Vec::new();
                         response.encode(&ReplyTo { hsts: hsts.as_deref(), ..to }, &mut answer);
@@ -90,7 +89,7 @@ impl State {
                     let Some(exchange) = client.exchange.as_mut() else { break };
                     self.on_request_end(exchange, client.decoder.trailers());
                     if client.phase == Phase::Exchange && !client.http.sending {
-                        self.conns.set_deadline(id, Tick::NEVER);
+                        self.records.set_deadline(id, EighthTick::NEVER);
                     }
                 }
                 Err(error) => self.refuse(id, client, error.status(), error.reason()),
@@ -105,11 +104,11 @@ impl State {
     }
 
     /// Sets the deadline of a head that has begun. That of the first request runs since the accept.
-    fn begin_head_timeout(&mut self, id: ConnId, client: &Client) {
+    fn begin_head_timeout(&mut self, id: ConnId, client: &ClientRecord) {
         let is_later = client.phase == Phase::Head && client.has_asked;
         if is_later && client.decoder.is_in_head() {
             let head = self.configuration.settings.timeouts.head;
-            self.conns.set_deadline(id, self.tick.after(head));
+            self.records.set_deadline(id, self.time.after(head));
         }
     }
 
@@ -138,13 +137,13 @@ impl State {
         trusted.iter().any(|network| network.contains(ip))
     }
 
-    fn on_request_head(&mut self, id: ConnId, client: &mut Client, exchange: Exchange) {
+    fn on_request_head(&mut self, id: ConnId, client: &mut ClientRecord, exchange: Exchange) {
         client.exchange = Some(Box::new(exchange));
         client.has_asked = true;
         client.phase = Phase::Exchange;
         let body = self.configuration.settings.timeouts.body;
-        self.conns.set_deadline(id, self.tick.after(body));
-        self.actions.push_back(Action::Dispatch(id));
+        self.records.set_deadline(id, self.time.after(body));
+        self.actions.push_back(ConnAction::Dispatch(id));
     }
 
     fn on_request_body(&mut self, exchange: &mut Exchange, piece: &[u8]) {
@@ -169,20 +168,20 @@ impl State {
 
     /// Sends what was read to the backend, if there is one; reads no more of a body that is far
     /// ahead of it, and gives one that comes fast enough more time.
-    fn forward_or_pause(&mut self, id: ConnId, client: &Client, has_progressed: bool) {
+    fn forward_or_pause(&mut self, id: ConnId, client: &ClientRecord, has_progressed: bool) {
         let Some(exchange) = &client.exchange else { return };
         let backlog = self.body_backlog(exchange);
         if exchange.is_complete {
             return;
         }
         if backlog > HIGH_WATER {
-            self.actions.push_back(Action::Pause(id));
+            self.actions.push_back(ConnAction::Pause(id));
         } else if has_progressed
             && client.phase == Phase::Exchange
-            && self.conns.deadline(id) != Tick::NEVER
+            && self.records.deadline(id) != EighthTick::NEVER
         {
             let body = self.configuration.settings.timeouts.body;
-            self.conns.set_deadline(id, self.tick.after(body));
+            self.records.set_deadline(id, self.time.after(body));
         }
     }
 
@@ -192,11 +191,11 @@ impl State {
         let Some(id) = exchange.upstream else {
             return exchange.replay.as_ref().map_or(0, Vec::len);
         };
-        let Some(upstream) = self.conns.upstream(id) else { return 0 };
+        let Some(upstream) = self.records.upstream(id) else { return 0 };
         let backlog = upstream.http.backlog();
         let is_connected = upstream.is_connected;
         if backlog > 0 {
-            self.actions.push_back(Action::Flush(id));
+            self.actions.push_back(ConnAction::Flush(id));
         }
         if is_connected { 0 } else { backlog }
     }
@@ -216,7 +215,7 @@ impl State {
         let ip = peer.address.ip();
         let is_trusted = self.trusts(ip);
         let client = forward::client_address(request, peer.address, &settings.trusted_proxies);
-        let mut exchange = Exchange::new(request, client, self.now);
+        let mut exchange = Exchange::new(request, client, self.time.now());
         let hop = forward::Hop {
             peer: ip,
             trusted: is_trusted,
@@ -257,7 +256,7 @@ impl State {
     /// while there is one.
     fn forward_body(&mut self, exchange: &mut Exchange, write: impl Fn(&mut Vec<u8>, bool)) {
         let chunked = exchange.chunked;
-        let upstream = exchange.upstream.and_then(|id| self.conns.upstream(id));
+        let upstream = exchange.upstream.and_then(|id| self.records.upstream(id));
         if let Some(upstream) = upstream {
             let out = upstream.http.out.get_or_insert_with(|| self.spares.take());
             out.append(|out| write(out, chunked));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use throng_io::{ConnId, Driver, Instant};
 
 use super::closing::GOING_AWAY;
-use super::conn::{Conn, Phase, Tick, flag};
-use super::{Action, SWEEP, State};
+use super::records::{BalanceRecord, Phase, EighthTick, flag};
+use super::{ConnAction, SWEEP, BalanceParts};
 use crate::access::EndReason;
 use crate::report::Failure;
 
@@ -15,26 +15,26 @@ const SLOW: u32 = 8;
 /// Ticks between two sweeps while there are requests.
 const FAST: u32 = 2;
 
-impl State {
+impl BalanceParts {
     /// Returns when the shard must wake, if no event comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let connections = self.metrics.connections;
         let is_busy = connections > self.metrics.tunnels || !self.pool.is_empty();
         let sweep = if is_busy || !self.waiting.is_empty() {
-            Some(self.now.after(SWEEP))
+            Some(self.time.now().after(SWEEP))
         } else if connections > 0
             || self.accept_stopped
             || !self.close_jobs.is_empty()
             || self.awaits_memory()
         {
-            Some(self.now.after(4 * SWEEP))
+            Some(self.time.now().after(4 * SWEEP))
         } else {
             None
         };
         let shutdown = self.shutdown.as_ref().map(|shutdown| shutdown.deadline);
         // A permit may become free at another shard.
         let pause = if self.waiting.has_more() { Duration::ZERO } else { SWEEP / 10 };
-        let waiting = (!self.waiting.is_empty()).then(|| self.now.after(pause));
+        let waiting = (!self.waiting.is_empty()).then(|| self.time.now().after(pause));
         [sweep, shutdown, waiting, self.next_closing()].into_iter().flatten().min()
     }
 
@@ -47,27 +47,26 @@ impl State {
 
     /// Handles the deadlines that have come, up to four times a second.
     pub(super) fn expire<D: Driver>(&mut self, driver: &mut D) {
-        if self.shutdown.as_ref().is_some_and(|shutdown| shutdown.deadline <= self.now) {
+        if self.shutdown.as_ref().is_some_and(|shutdown| shutdown.deadline <= self.time.now()) {
             return self.cut_all(driver);
         }
         let is_busy = self.metrics.connections > self.metrics.tunnels || !self.pool.is_empty();
         let period = if is_busy { FAST } else { SLOW };
         let is_periodic = self.metrics.connections > 0 || self.awaits_memory();
-        if self.tick.0 < self.swept.0.saturating_add(period) && is_periodic {
+        if is_periodic && !self.time.is_sweep_due(period) {
             return;
         }
-        self.swept = self.tick;
+        self.time.begin_sweep();
         if std::mem::take(&mut self.accept_stopped) {
             driver.resume_accept();
         }
-        let mut due = std::mem::take(&mut self.due);
-        self.looked_at += self.conns.expire(self.tick, &mut due) as u64;
-        for slot in due.drain(..) {
-            if let Some((id, _)) = self.conns.at(slot as usize) {
+        let due = self.time.take_due(&mut self.records);
+        for &slot in &due {
+            if let Some((id, _)) = self.records.at(slot as usize) {
                 self.expire_one(driver, id);
             }
         }
-        self.due = due;
+        self.time.reuse(due);
         self.renew_close_jobs();
         // Of the last sweep: another shard may have done it for all since.
         self.trim.run();
@@ -84,9 +83,9 @@ impl State {
     /// Returns when a tunnel will have been silent for too long, over both directions, if it stays
     /// silent. One that is passed through has less time for its backend's first bytes: until then a
     /// client has shown a ClientHello and no more.
-    fn end_of_silence(&self, seen: Tick, opened: Tick, flags: u16, peer: ConnId) -> Tick {
-        let (other, both) = match self.conns.at(peer.slot()) {
-            Some((_, Conn::Tunnel(tunnel))) => (tunnel.seen, flags | tunnel.flags),
+    fn end_of_silence(&self, seen: EighthTick, opened: EighthTick, flags: u16, peer: ConnId) -> EighthTick {
+        let (other, both) = match self.records.at(peer.slot()) {
+            Some((_, BalanceRecord::Tunnel(tunnel))) => (tunnel.seen, flags | tunnel.flags),
             _ => (seen, flags),
         };
         let timeouts = &self.configuration.settings.timeouts;
@@ -100,33 +99,33 @@ impl State {
 
     /// Makes the next sweep look at all tunnels: the timeout of silent ones has changed.
     pub(super) fn look_at_all_tunnels(&mut self) {
-        let silent = |(id, conn): (ConnId, &Conn)| match conn {
-            Conn::Tunnel(tunnel) if tunnel.count.is_none() => {
+        let silent = |(id, conn): (ConnId, &BalanceRecord)| match conn {
+            BalanceRecord::Tunnel(tunnel) if tunnel.count.is_none() => {
                 (tunnel.flags & flag::TIMED == 0).then_some(id)
             }
             _ => None,
         };
-        let tunnels: Vec<ConnId> = self.conns.iter().filter_map(silent).collect();
+        let tunnels: Vec<ConnId> = self.records.iter().filter_map(silent).collect();
         for id in tunnels {
-            self.conns.set_deadline(id, self.tick.after(Duration::ZERO));
+            self.records.set_deadline(id, self.time.after(Duration::ZERO));
         }
     }
 
     fn expire_one<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        match self.conns.entry(id) {
-            Some(Conn::Client(_)) => self.expire_client(driver, id),
-            Some(Conn::Upstream(_)) => self.expire_upstream(driver, id),
-            Some(Conn::Tunnel(tunnel)) if tunnel.flags & flag::TIMED == 0 => {
+        match self.records.entry(id) {
+            Some(BalanceRecord::Client(_)) => self.expire_client(driver, id),
+            Some(BalanceRecord::Upstream(_)) => self.expire_upstream(driver, id),
+            Some(BalanceRecord::Tunnel(tunnel)) if tunnel.flags & flag::TIMED == 0 => {
                 self.expire_silent(driver, id);
             }
-            Some(Conn::Tunnel(_)) => self.end_in_time(driver, id),
-            Some(Conn::Vacant | Conn::Closing) | None => {}
+            Some(BalanceRecord::Tunnel(_)) => self.end_in_time(driver, id),
+            Some(BalanceRecord::Vacant | BalanceRecord::Closing) | None => {}
         }
     }
 
     /// Handles the deadline of a client that speaks HTTP.
     fn expire_client<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Some(client) = self.conns.client(id) else { return };
+        let Some(client) = self.records.client(id) else { return };
         match client.phase {
             Phase::Head if client.decoder.is_between_requests() => self.close(driver, id),
             Phase::Head => self.answer_error(id, 408, "the request did not come in time"),
@@ -147,7 +146,7 @@ impl State {
 
     /// Handles a client whose request or answer is under way, and whose bytes do not move.
     fn expire_exchange<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Some(client) = self.conns.client(id) else { return };
+        let Some(client) = self.records.client(id) else { return };
         let (is_answered, is_paused, is_stuck) = match &client.exchange {
             Some(exchange) => (exchange.is_answered, client.http.paused, client.http.sending),
             None => (true, false, true),
@@ -165,7 +164,7 @@ impl State {
 
     /// Handles the deadline of a connection to a backend that speaks HTTP.
     fn expire_upstream<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Some(upstream) = self.conns.upstream(id) else { return };
+        let Some(upstream) = self.records.upstream(id) else { return };
         let Some(client) = upstream.client else { return self.close_idle(driver, id) };
         let (failure, has_all) = if upstream.is_connected {
             (Failure::ResponseTimeout, upstream.http.is_clear())
@@ -173,31 +172,31 @@ impl State {
             (Failure::ConnectTimeout, false)
         };
         let is_paused = upstream.http.paused;
-        let exchange = self.conns.client(client).and_then(|client| client.exchange.as_ref());
+        let exchange = self.records.client(client).and_then(|client| client.exchange.as_ref());
         let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete);
         // Not the backend's fault if its answer waits for the client, or the client's body has not
         // come: then the client's own deadline applies.
         let waits_for_client = is_paused || has_all && is_fed;
         if !waits_for_client {
-            self.actions.push_back(Action::Fail(id, failure));
+            self.actions.push_back(ConnAction::Fail(id, failure));
         }
     }
 
     /// Closes a tunnel that has been silent for too long, or looks at it again later.
     fn expire_silent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let Some(tunnel) = self.records.tunnel(id) else { return };
         let (seen, opened, flags, peer) = (tunnel.seen, tunnel.opened, tunnel.flags, tunnel.peer);
         let is_behind = flags & flag::SENDING != 0;
         let end = self.end_of_silence(seen, opened, flags, peer);
-        if end > self.tick {
-            return self.conns.set_deadline(id, end);
+        if end > self.time.tick() {
+            return self.records.set_deadline(id, end);
         }
         if peer == id {
             // Its backend is lost, and its paced Close frame is not due yet.
             return self.close_orphan(driver, id);
         }
         let backend =
-            self.conns.tunnel(peer).and_then(|it| Some(it.count.as_ref()?.backend().address()));
+            self.records.tunnel(peer).and_then(|it| Some(it.count.as_ref()?.backend().address()));
         if self.close_tunnel(driver, id, GOING_AWAY) {
             self.metrics.silent_ended += 1;
             let subject = self.tunnel_subject(driver, id);
@@ -214,10 +213,10 @@ impl State {
 
     /// Ends a tunnel that had a time to end in.
     fn end_in_time<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let Some(tunnel) = self.records.tunnel(id) else { return };
         let peer = tunnel.peer;
         let client = if tunnel.count.is_some() { peer } else { id };
-        let flags = |state: &mut Self, id| state.conns.tunnel(id).map_or(0, |it| it.flags);
+        let flags = |state: &mut Self, id| state.records.tunnel(id).map_or(0, |it| it.flags);
         let (own, both) = (flags(self, client), flags(self, id) | flags(self, peer));
         // A client that does not answer its Close frame, or could not be sent one, or has not
         // received everything: a reset frees its port at once, and does not look like an orderly
@@ -230,17 +229,17 @@ impl State {
 
     /// Resets all connections at the deadline of the shutdown.
     fn cut_all<D: Driver>(&mut self, driver: &mut D) {
-        for slot in 0..self.conns.len() {
-            let Some((id, conn)) = self.conns.at(slot) else { continue };
+        for slot in 0..self.records.len() {
+            let Some((id, conn)) = self.records.at(slot) else { continue };
             match conn {
-                Conn::Vacant => {}
-                Conn::Closing => driver.close_now(id),
-                Conn::Tunnel(_) => {
+                BalanceRecord::Vacant => {}
+                BalanceRecord::Closing => driver.close_now(id),
+                BalanceRecord::Tunnel(_) => {
                     self.metrics.forced += 1;
                     self.cut_tunnel(driver, id);
                 }
-                Conn::Client(_) | Conn::Upstream(_) => {
-                    self.metrics.forced += u64::from(matches!(conn, Conn::Client(_)));
+                BalanceRecord::Client(_) | BalanceRecord::Upstream(_) => {
+                    self.metrics.forced += u64::from(matches!(conn, BalanceRecord::Client(_)));
                     driver.abort(id);
                     self.close(driver, id);
                 }
@@ -250,7 +249,7 @@ impl State {
 
     /// Resets both sides of a tunnel: an end of stream would look as if all data had been sent.
     fn cut_tunnel<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Conn::Tunnel(tunnel) = self.conns.take(id) else { return };
+        let BalanceRecord::Tunnel(tunnel) = self.records.take(id) else { return };
         // The driver knows the bytes of open connections only.
         self.record_tunnel(driver, id, &tunnel);
         for side in [id, tunnel.peer] {

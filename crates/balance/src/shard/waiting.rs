@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use throng_io::{ConnId, Driver};
 
-use super::State;
-use super::conn::Phase;
+use super::BalanceParts;
+use super::records::Phase;
 use crate::backend::Backend;
 use crate::settings::Configuration;
 
@@ -17,7 +17,7 @@ const BUDGET: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// Clients that any backend with a free permit can serve, if it serves their route: that of
-    /// [`Exchange::route`](super::exchange::Exchange::route).
+    /// [`Exchange::route`](super::records::Exchange::route).
     any: BTreeMap<Option<Box<str>>, VecDeque<ConnId>>,
     /// Clients that are bound to one backend, by its key. They are not looked at while it is full.
     bound: BTreeMap<u64, Bound>,
@@ -117,7 +117,7 @@ impl Waiting {
     }
 }
 
-impl State {
+impl BalanceParts {
     /// Finds backends for waiting requests, as far as there are permits.
     pub(super) fn serve_waiting<D: Driver>(&mut self, driver: &mut D) {
         self.waiting.has_more = false;
@@ -160,7 +160,7 @@ impl State {
 
     fn serve<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         self.waiting.looked_at += 1;
-        if self.conns.client(id).is_some_and(|client| client.phase == Phase::Queued) {
+        if self.records.client(id).is_some_and(|client| client.phase == Phase::Queued) {
             self.dispatch(driver, id);
             self.perform(driver);
         }

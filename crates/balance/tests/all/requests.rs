@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use throng_balance::shard_over_driver::Command;
+use throng_balance::shard_over_driver::BalanceCommand;
 use throng_balance::{
     Backend, Configuration, Failure, Report, Settings, State, Sticky, Target, Timeouts,
 };
@@ -700,7 +700,7 @@ fn a_backend_whose_reused_connections_time_out_twice_loses_its_idle_ones() {
         let mut configuration = configuration(it.backends[0].address(), None, None);
         configuration.backends[0].backend = Arc::clone(&it.backends[0]);
         configuration.settings = settings;
-        it.mailbox.send_always(Command::Configure(Arc::new(configuration)));
+        it.mailbox.send_always(BalanceCommand::Configure(Arc::new(configuration)));
         it.shard.turn().unwrap();
     };
     configure(&mut it, Duration::from_millis(125));

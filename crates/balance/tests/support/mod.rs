@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use throng_balance::shard_over_driver::{Command, Shard, Start};
+use throng_balance::shard_over_driver::{BalanceCommand, Shard, BalanceStart};
 use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
@@ -330,7 +330,7 @@ pub(crate) struct ByHand {
     pub(crate) address: SocketAddr,
     pub(crate) backends: Vec<Arc<Backend>>,
     pub(crate) reports: Receiver<Report>,
-    pub(crate) mailbox: Mailbox<Command>,
+    pub(crate) mailbox: Mailbox<BalanceCommand>,
 }
 
 impl ByHand {
@@ -362,7 +362,7 @@ impl ByHand {
         };
         let targets: Vec<_> = backends.iter().map(target).collect();
         let backends = targets.iter().map(|target| Arc::clone(&target.backend)).collect();
-        let start = Start {
+        let start = BalanceStart {
             configuration: Arc::new(Configuration {
                 settings,
                 backends: targets,

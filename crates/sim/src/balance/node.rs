@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
-use throng_balance::shard_over_driver::{Audit, Command, Holdings, Shard, Start};
+use throng_balance::shard_over_driver::{Audit, BalanceCommand, Holdings, Shard, BalanceStart};
 use throng_balance::{Backend, Configuration, Metrics, Report, Settings, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
@@ -47,7 +47,7 @@ impl NodeOptions<'_> {
             driver.add_listener(door);
             let (mailbox, commands) = mailbox(1 << 16, driver.waker());
             let published = Arc::new(Mutex::new(Metrics::default()));
-            let start = Start {
+            let start = BalanceStart {
                 configuration: Arc::clone(&self.configuration),
                 commands,
                 reports: self.reports.clone(),
@@ -82,7 +82,7 @@ impl NodeOptions<'_> {
 pub(crate) struct Node {
     net: SharedNet,
     shard: Shard<Tls<SimDriver>>,
-    mailbox: Mailbox<Command>,
+    mailbox: Mailbox<BalanceCommand>,
     published: Arc<Mutex<Metrics>>,
     /// The listener that clients dial.
     pub(crate) door: usize,
@@ -96,7 +96,7 @@ pub(crate) struct Node {
 
 impl Node {
     /// Posts a command of the control thread.
-    pub(crate) fn post(&self, command: Command) {
+    pub(crate) fn post(&self, command: BalanceCommand) {
         self.mailbox.send_always(command);
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use throng_balance::shard_over_driver::{Audit, Command};
+use throng_balance::shard_over_driver::{Audit, BalanceCommand};
 use throng_balance::{Backend, Configuration, Metrics, Report, Settings};
 
 use super::node::{Node, NodeOptions, backend_address, configuration, local, target};
@@ -77,14 +77,14 @@ impl Script {
     }
 
     /// Posts a command of the control thread, and lets the shard take it.
-    pub fn command(&mut self, command: Command) {
+    pub fn command(&mut self, command: BalanceCommand) {
         self.node.post(command);
         self.settle();
     }
 
     /// Changes the settings.
     pub fn configure(&mut self, settings: Settings) {
-        self.command(Command::Configure(of(&self.backends, &settings)));
+        self.command(BalanceCommand::Configure(of(&self.backends, &settings)));
     }
 
     /// Connects a client.

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use throng_balance::shard_over_driver::Command;
+use throng_balance::shard_over_driver::BalanceCommand;
 use throng_balance::{Backend, CloseOrder, Closing, Configuration, Metrics, Report, State, Target};
 use throng_io::ServerTls;
 use throng_tls::{TlsConfig, TlsServer};
@@ -278,7 +278,7 @@ impl World {
         true
     }
 
-    fn post(&self, command: impl Fn() -> Command) {
+    fn post(&self, command: impl Fn() -> BalanceCommand) {
         self.nodes.iter().for_each(|node| node.post(command()));
     }
 
@@ -286,7 +286,7 @@ impl World {
         self.closed.push(Arc::clone(backend));
         self.orders.push((closing.rate, most, closing.deadline.is_some()));
         let most = most.map(|most| Arc::new(AtomicU32::new(most)));
-        self.post(|| Command::CloseTunnels {
+        self.post(|| BalanceCommand::CloseTunnels {
             backend: Arc::clone(backend),
             closing: closing.clone(),
             most: most.clone(),
@@ -326,14 +326,14 @@ impl World {
             }
             ControlCommand::Keep(at) => {
                 if let Some(backend) = &self.members[at] {
-                    self.post(|| Command::KeepTunnels(Arc::clone(backend)));
+                    self.post(|| BalanceCommand::KeepTunnels(Arc::clone(backend)));
                 }
             }
             ControlCommand::ShutDown { window, deadline } => {
                 self.shut_down_at.get_or_insert(self.now());
                 let (window, deadline) =
                     (Duration::from_nanos(window), Duration::from_nanos(deadline));
-                self.post(|| Command::ShutDown { window, deadline });
+                self.post(|| BalanceCommand::ShutDown { window, deadline });
             }
         }
     }
@@ -360,7 +360,7 @@ impl World {
     /// Sends the present list to the shards, and then to the TLS server.
     fn reconfigure(&self) {
         let configuration = self.configuration();
-        self.post(|| Command::Configure(Arc::clone(&configuration)));
+        self.post(|| BalanceCommand::Configure(Arc::clone(&configuration)));
         if let Some(server) = &self.passthrough {
             server.pass_through(&self.patterns());
         }

@@ -1,6 +1,6 @@
 //! Close frames of the balancer, and what either side sends or does at the same moment.
 
-use throng_balance::shard_over_driver::Command;
+use throng_balance::shard_over_driver::BalanceCommand;
 use throng_balance::{CloseOrder, Closing, Settings, State, Timeouts};
 use throng_sim::balance::{PeerEnd, PeerId, Script};
 
@@ -25,7 +25,7 @@ fn order_closing(script: &mut Script, order: CloseOrder, most: Option<u32>) {
     let backend = script.backend(0).clone();
     let closing = Closing { code: 1012, rate: 1000, order, deadline: None, later: true };
     let most = most.map(|most| std::sync::Arc::new(most.into()));
-    script.command(Command::CloseTunnels { backend, closing, most });
+    script.command(BalanceCommand::CloseTunnels { backend, closing, most });
 }
 
 #[track_caller]
@@ -125,7 +125,7 @@ fn an_order_closes_so_many_a_second() {
     let backend = script.backend(0).clone();
     let closing =
         Closing { code: 1012, rate: 10, order: CloseOrder::Shuffled, deadline: None, later: true };
-    script.command(Command::CloseTunnels { backend, closing, most: None });
+    script.command(BalanceCommand::CloseTunnels { backend, closing, most: None });
     let mut closed = Vec::new();
     for _ in 0..4 {
         closed.push(script.metrics().closed);
@@ -183,7 +183,7 @@ fn one_verdict_closes_a_client_once() {
     backend.set_state(State::Down);
     let (order, rate) = (CloseOrder::Shuffled, 1000);
     let closing = Closing { code: 1012, rate, order, deadline: None, later: false };
-    script.command(Command::CloseTunnels { backend, closing, most: None });
+    script.command(BalanceCommand::CloseTunnels { backend, closing, most: None });
     script.run(secs(1));
     for (client, _) in before {
         assert_eq!(script.receive(client), close_of_balancer(1012));

@@ -10,29 +10,29 @@ use crate::report::Failure;
 
 /// A request, or a connection that is passed through, that is of interest.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(in crate::shard) struct LogEntry {
     /// None of a connection that is passed through.
-    pub(super) request: Option<RequestSummary>,
-    pub(super) server_name: Option<Box<str>>,
+    pub(in crate::shard) request: Option<RequestSummary>,
+    pub(in crate::shard) server_name: Option<Box<str>>,
     /// The id that the balancer gave it.
-    pub(super) request_id: Option<Box<str>>,
-    pub(super) subject: Subject,
-    pub(super) began: Instant,
+    pub(in crate::shard) request_id: Option<Box<str>>,
+    pub(in crate::shard) subject: Subject,
+    pub(in crate::shard) began: Instant,
     /// Also if it succeeds.
-    pub(super) always: bool,
-    pub(super) status: Option<u16>,
-    pub(super) backend: Option<SocketAddr>,
-    pub(super) attempts: usize,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
+    pub(in crate::shard) always: bool,
+    pub(in crate::shard) status: Option<u16>,
+    pub(in crate::shard) backend: Option<SocketAddr>,
+    pub(in crate::shard) attempts: usize,
+    pub(in crate::shard) bytes_in: u64,
+    pub(in crate::shard) bytes_out: u64,
     /// A tunnel's backend ended without a Close frame.
-    pub(super) is_lost: bool,
+    pub(in crate::shard) is_lost: bool,
     /// Why the backend's TLS session failed, if that ended the tunnel.
-    pub(super) tls_failure: Option<SessionFailure>,
+    pub(in crate::shard) tls_failure: Option<SessionFailure>,
 }
 
-impl Entry {
-    pub(super) fn new(subject: Subject, began: Instant, always: bool) -> Self {
+impl LogEntry {
+    pub(in crate::shard) fn new(subject: Subject, began: Instant, always: bool) -> Self {
         Self {
             request: None,
             server_name: None,
@@ -51,23 +51,23 @@ impl Entry {
     }
 
     /// Records the head of the response.
-    pub(super) fn answered(&mut self, status: u16) {
+    pub(in crate::shard) fn answered(&mut self, status: u16) {
         self.status = Some(status);
     }
 
     /// Forgets a response of which nothing was sent.
-    pub(super) fn unanswered(&mut self) {
+    pub(in crate::shard) fn unanswered(&mut self) {
         (self.status, self.bytes_out) = (None, 0);
     }
 
     /// Records that the backend of a tunnel ended without a Close frame, perhaps because its TLS
     /// session failed.
-    pub(super) fn note_loss(&mut self, failure: Option<SessionFailure>) {
+    pub(in crate::shard) fn note_loss(&mut self, failure: Option<SessionFailure>) {
         (self.is_lost, self.tls_failure) = (true, failure);
     }
 
     /// Returns why a tunnel ended that was not closed.
-    pub(super) fn loss(&self) -> String {
+    pub(in crate::shard) fn loss(&self) -> String {
         match (self.is_lost, self.tls_failure) {
             (false, _) => String::new(),
             (true, None) => "the backend ended without a Close frame".to_owned(),
@@ -75,7 +75,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn access(&self, now: Instant) -> Access<'_> {
+    pub(in crate::shard) fn access(&self, now: Instant) -> Access<'_> {
         let request = self.request.as_ref();
         Access {
             subject: self.subject,
@@ -110,7 +110,7 @@ mod tests {
     /// Also before a backend is connected.
     #[test]
     fn a_connection_passed_through_is_never_recorded_as_a_request() {
-        let entry = Entry::new(Subject::default(), Instant::default(), true);
+        let entry = LogEntry::new(Subject::default(), Instant::default(), true);
         assert!(entry.access(Instant::default()).is_tunnel);
     }
 }

@@ -7,8 +7,8 @@ use throng_io::{ConnId, Instant};
 use throng_proto::http1::{BodyLength, Request};
 use throng_proto::ws::handshake::Key;
 
-use super::log_entry::Entry;
-use super::pool::Owner;
+use super::LogEntry;
+use crate::shard::pool::Owner;
 use crate::backend::Wanted;
 use crate::forward::Framing;
 use crate::guards::{HandshakePermit, RequestGuard};
@@ -16,69 +16,69 @@ use crate::report::Failure;
 
 /// A request and the answer to it.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(in crate::shard) struct Exchange {
     /// The bytes for the backend, from the first, for as long as they may be sent again.
-    pub(super) replay: Option<Vec<u8>>,
+    pub(in crate::shard) replay: Option<Vec<u8>>,
     /// Where in them the Host is due that the backend has, as the request has none.
-    pub(super) host_at: Option<usize>,
+    pub(in crate::shard) host_at: Option<usize>,
     /// The key of a WebSocket handshake.
-    pub(super) key: Option<Key>,
-    pub(super) is_head: bool,
+    pub(in crate::shard) key: Option<Key>,
+    pub(in crate::shard) is_head: bool,
     /// RFC 9110 section 9.2.2: sending it twice does no harm.
-    pub(super) is_idempotent: bool,
-    pub(super) is_http11: bool,
-    pub(super) keep_alive: bool,
+    pub(in crate::shard) is_idempotent: bool,
+    pub(in crate::shard) is_http11: bool,
+    pub(in crate::shard) keep_alive: bool,
     /// Its client has announced it as its last (RFC 9112 section 9.6).
-    pub(super) is_last: bool,
+    pub(in crate::shard) is_last: bool,
     /// It has a body.
-    pub(super) has_body: bool,
+    pub(in crate::shard) has_body: bool,
     /// Its body means nothing to its method, so a backend may take it for the next request.
-    pub(super) has_odd_body: bool,
+    pub(in crate::shard) has_odd_body: bool,
     /// Its body is forwarded in chunks.
-    pub(super) chunked: bool,
+    pub(in crate::shard) chunked: bool,
     /// The client's address, past trusted proxies.
-    pub(super) client: IpAddr,
+    pub(in crate::shard) client: IpAddr,
     /// The key for picks by a key.
-    pub(super) sticky_key: Option<u64>,
+    pub(in crate::shard) sticky_key: Option<u64>,
     /// The backend named by its cookie, by its tag.
-    pub(super) bound: Option<u64>,
+    pub(in crate::shard) bound: Option<u64>,
     /// The client uses https: its connection has TLS, or a trusted proxy reports it.
-    pub(super) is_secure: bool,
+    pub(in crate::shard) is_secure: bool,
     /// Backends that were tried, by their keys.
-    pub(super) tried: Vec<u64>,
+    pub(in crate::shard) tried: Vec<u64>,
     /// The last failure.
-    pub(super) failure: Option<Failure>,
+    pub(in crate::shard) failure: Option<Failure>,
     /// Its last byte has been received.
-    pub(super) is_complete: bool,
+    pub(in crate::shard) is_complete: bool,
     /// The progress of its body.
-    pub(super) progress: Progress,
+    pub(in crate::shard) progress: Progress,
     /// Interim responses to it (RFC 9110 section 15.2).
-    pub(super) interim: u8,
+    pub(in crate::shard) interim: u8,
     /// The head of the answer was forwarded.
-    pub(super) is_answered: bool,
+    pub(in crate::shard) is_answered: bool,
     /// The framing of the answer's body for the client.
-    pub(super) framing: Framing,
-    pub(super) upstream: Option<ConnId>,
-    pub(super) count: Option<RequestGuard>,
-    pub(super) permit: Option<HandshakePermit>,
+    pub(in crate::shard) framing: Framing,
+    pub(in crate::shard) upstream: Option<ConnId>,
+    pub(in crate::shard) count: Option<RequestGuard>,
+    pub(in crate::shard) permit: Option<HandshakePermit>,
     /// When the backend was first sent something.
-    pub(super) began: Instant,
+    pub(in crate::shard) began: Instant,
     /// The pattern of a connection that is passed through; its ClientHello is in `replay`.
-    pub(super) route: Option<Box<str>>,
+    pub(in crate::shard) route: Option<Box<str>>,
     /// Its entry for the log.
-    pub(super) access: Option<Box<Entry>>,
+    pub(in crate::shard) access: Option<Box<LogEntry>>,
 }
 
 impl Exchange {
     /// Counts the head of its backend's final response.
-    pub(super) fn note_answer(&self, status: u16, now: Instant) {
+    pub(in crate::shard) fn note_answer(&self, status: u16, now: Instant) {
         let Some(count) = &self.count else { return };
         let took = now.since(self.began).as_micros();
         count.backend().note_answer(status, took.try_into().unwrap_or(u64::MAX));
     }
 
     /// Returns what its client wants.
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(in crate::shard) fn wanted(&self) -> Wanted {
         match self.key.is_some() || self.route.is_some() {
             true => Wanted::Tunnel,
             false => Wanted::Request,
@@ -86,12 +86,12 @@ impl Exchange {
     }
 
     /// Returns who it is of, on the connection `client`.
-    pub(super) fn owner(&self, client: ConnId) -> Owner {
+    pub(in crate::shard) fn owner(&self, client: ConnId) -> Owner {
         Owner { client, address: self.client }
     }
 
     /// Creates the record of a request that has just come, without its text for the backend.
-    pub(super) fn new(request: &Request<'_>, client: IpAddr, now: Instant) -> Self {
+    pub(in crate::shard) fn new(request: &Request<'_>, client: IpAddr, now: Instant) -> Self {
         let method = request.method();
         Self {
             is_head: method == "HEAD",
@@ -111,7 +111,7 @@ impl Exchange {
     }
 
     /// Creates the record of a connection that is passed through, after these bytes.
-    pub(super) fn passed_through(
+    pub(in crate::shard) fn passed_through(
         route: Box<str>,
         received: Vec<u8>,
         client: IpAddr,

@@ -1,5 +1,8 @@
 //! A shard's records of its connections, by the driver's slot.
 
+mod exchange;
+mod log_entry;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +12,8 @@ use throng_io::{Batch, ConnId, Instant, ServerTls};
 use throng_proto::http1;
 use throng_proto::ws::Boundary;
 
-use super::exchange::Exchange;
+pub(super) use self::exchange::Exchange;
+pub(super) use self::log_entry::LogEntry;
 use super::pool::Owner;
 use crate::access::Subject;
 use crate::backend::Backend;
@@ -19,9 +23,9 @@ use crate::settings::Timeouts;
 /// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the
 /// size of an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Tick(pub(super) u32);
+pub(super) struct EighthTick(pub(super) u32);
 
-impl Tick {
+impl EighthTick {
     /// Never: a deadline that is not set.
     pub(super) const NEVER: Self = Self(u32::MAX);
 
@@ -42,7 +46,7 @@ impl Tick {
     }
 }
 
-impl throng_engine::Tick for Tick {
+impl throng_engine::Tick for EighthTick {
     const NEVER: Self = Self::NEVER;
     const PER_SECOND: u32 = 8;
 
@@ -56,13 +60,13 @@ impl throng_engine::Tick for Tick {
 
 /// A connection's record. The boxes are freed when a tunnel is opened: it needs only [`Tunnel`].
 #[derive(Debug)]
-pub(super) enum Conn {
+pub(super) enum BalanceRecord {
     /// The slot is empty, or its connection is being closed and only its end is awaited.
     Vacant,
     /// A client whose connection was closed, and whose last bytes have not left: it still counts.
     Closing,
     /// A client that speaks HTTP.
-    Client(Box<Client>),
+    Client(Box<ClientRecord>),
     /// A connection to a backend that speaks HTTP.
     Upstream(Box<Upstream>),
     /// One side of a tunnel.
@@ -113,7 +117,7 @@ impl HttpSide {
 
 /// A client that speaks HTTP.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ClientRecord {
     pub(super) id: ConnId,
     /// The other end of its socket.
     pub(super) peer: SocketAddr,
@@ -140,14 +144,14 @@ pub(super) struct Client {
     /// Bytes that came early: a pipelined request, or frames before the 101.
     pub(super) held: HeldInput,
     /// Since when it waits for nothing, where it does.
-    pub(super) idle_since: Tick,
+    pub(super) idle_since: EighthTick,
     /// It is listed among those that may make room.
     pub(super) is_listed: bool,
     /// Data dropped in [`Phase::Lingering`].
-    pub(super) dropped: Option<Linger<Tick>>,
+    pub(super) dropped: Option<Linger<EighthTick>>,
 }
 
-impl Client {
+impl ClientRecord {
     /// Returns who it is, before a request names the client of a proxy.
     pub(super) fn subject(&self) -> Subject {
         Subject {
@@ -221,8 +225,8 @@ pub(super) struct Tunnel {
     /// Counts the tunnel; only in the backend's side.
     pub(super) count: Option<TunnelGuard>,
     /// The time of the last bytes.
-    pub(super) seen: Tick,
-    pub(super) opened: Tick,
+    pub(super) seen: EighthTick,
+    pub(super) opened: EighthTick,
     pub(super) flags: u16,
 }
 
@@ -264,51 +268,51 @@ pub(super) mod flag {
 
 /// The records and deadlines, by the driver's slot.
 #[derive(Debug)]
-pub(super) struct Conns {
+pub(super) struct BalanceRecords {
     slots: Vec<Slot>,
-    deadlines: Deadlines<Tick>,
+    deadlines: Deadlines<EighthTick>,
 }
 
 #[derive(Debug)]
 struct Slot {
     id: ConnId,
-    conn: Conn,
+    conn: BalanceRecord,
 }
 
-impl Conns {
+impl BalanceRecords {
     /// Creates an empty table at a shard's first tick.
-    pub(super) fn new(now: Tick) -> Self {
+    pub(super) fn new(now: EighthTick) -> Self {
         Self { slots: Vec::new(), deadlines: Deadlines::new(now) }
     }
 
     /// Enters a new connection, without a deadline, or puts the record of one back that was taken
     /// out.
-    pub(super) fn insert(&mut self, id: ConnId, conn: Conn) {
+    pub(super) fn insert(&mut self, id: ConnId, conn: BalanceRecord) {
         let at = id.slot();
         while self.slots.len() <= at {
-            self.slots.push(Slot { id, conn: Conn::Vacant });
+            self.slots.push(Slot { id, conn: BalanceRecord::Vacant });
         }
         self.deadlines.add_slot(at);
         if self.slots[at].id != id {
-            self.deadlines.set(at, Tick::NEVER);
+            self.deadlines.set(at, EighthTick::NEVER);
         }
         self.slots[at] = Slot { id, conn };
     }
 
     /// Sets the deadline of `id`, unless the slot was reused. Its record may be taken out.
-    pub(super) fn set_deadline(&mut self, id: ConnId, due: Tick) {
+    pub(super) fn set_deadline(&mut self, id: ConnId, due: EighthTick) {
         if self.slots.get(id.slot()).is_some_and(|slot| slot.id == id) {
             self.deadlines.set(id.slot(), due);
         }
     }
 
     /// Returns the deadline of a connection that has a record.
-    pub(super) fn deadline(&self, id: ConnId) -> Tick {
+    pub(super) fn deadline(&self, id: ConnId) -> EighthTick {
         self.deadlines.get(id.slot())
     }
 
     /// Gives a side of a tunnel until `due`, however active it is.
-    pub(super) fn set_end(&mut self, id: ConnId, due: Tick) {
+    pub(super) fn set_end(&mut self, id: ConnId, due: EighthTick) {
         if let Some(tunnel) = self.tunnel(id) {
             tunnel.flags |= flag::TIMED;
             self.deadlines.set(id.slot(), due);
@@ -316,7 +320,7 @@ impl Conns {
     }
 
     /// Gives a side of a tunnel until `due`, or less if it has less already.
-    pub(super) fn limit_end(&mut self, id: ConnId, due: Tick) {
+    pub(super) fn limit_end(&mut self, id: ConnId, due: EighthTick) {
         let is_timed = self.tunnel(id).is_some_and(|tunnel| tunnel.flags & flag::TIMED != 0);
         let due = if is_timed { due.min(self.deadline(id)) } else { due };
         self.set_end(id, due);
@@ -324,13 +328,13 @@ impl Conns {
 
     /// Appends to `due` the slots whose deadlines have come, and clears those. Returns the number
     /// of slots that it looked at.
-    pub(super) fn expire(&mut self, now: Tick, due: &mut Vec<u32>) -> usize {
+    pub(super) fn expire(&mut self, now: EighthTick, due: &mut Vec<u32>) -> usize {
         self.deadlines.expire(now, due)
     }
 
     /// Returns the record of `id`, unless the slot was reused.
     #[inline]
-    pub(super) fn entry(&mut self, id: ConnId) -> Option<&mut Conn> {
+    pub(super) fn entry(&mut self, id: ConnId) -> Option<&mut BalanceRecord> {
         let slot = self.slots.get_mut(id.slot())?;
         (slot.id == id).then_some(&mut slot.conn)
     }
@@ -338,53 +342,53 @@ impl Conns {
     #[inline]
     pub(super) fn tunnel(&mut self, id: ConnId) -> Option<&mut Tunnel> {
         match self.entry(id)? {
-            Conn::Tunnel(tunnel) => Some(tunnel),
+            BalanceRecord::Tunnel(tunnel) => Some(tunnel),
             _ => None,
         }
     }
 
-    pub(super) fn client(&mut self, id: ConnId) -> Option<&mut Client> {
+    pub(super) fn client(&mut self, id: ConnId) -> Option<&mut ClientRecord> {
         match self.entry(id)? {
-            Conn::Client(client) => Some(client),
+            BalanceRecord::Client(client) => Some(client),
             _ => None,
         }
     }
 
     pub(super) fn upstream(&mut self, id: ConnId) -> Option<&mut Upstream> {
         match self.entry(id)? {
-            Conn::Upstream(upstream) => Some(upstream),
+            BalanceRecord::Upstream(upstream) => Some(upstream),
             _ => None,
         }
     }
 
     /// Takes the record out; its slot stays until the driver uses it again. One that is closing
     /// has nothing to be taken.
-    pub(super) fn take(&mut self, id: ConnId) -> Conn {
+    pub(super) fn take(&mut self, id: ConnId) -> BalanceRecord {
         match self.entry(id) {
-            None | Some(Conn::Closing) => Conn::Vacant,
-            Some(conn) => std::mem::replace(conn, Conn::Vacant),
+            None | Some(BalanceRecord::Closing) => BalanceRecord::Vacant,
+            Some(conn) => std::mem::replace(conn, BalanceRecord::Vacant),
         }
     }
 
     /// Removes the record of a client that is closing. Returns false if it is not.
     pub(super) fn end_closing(&mut self, id: ConnId) -> bool {
-        let record = self.entry(id).filter(|conn| matches!(conn, Conn::Closing));
-        record.map(|conn| *conn = Conn::Vacant).is_some()
+        let record = self.entry(id).filter(|conn| matches!(conn, BalanceRecord::Closing));
+        record.map(|conn| *conn = BalanceRecord::Vacant).is_some()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ConnId, &BalanceRecord)> {
         self.slots.iter().map(|slot| (slot.id, &slot.conn))
     }
 
     /// Returns the connection in that slot.
-    pub(super) fn at(&self, slot: usize) -> Option<(ConnId, &Conn)> {
+    pub(super) fn at(&self, slot: usize) -> Option<(ConnId, &BalanceRecord)> {
         self.slots.get(slot).map(|slot| (slot.id, &slot.conn))
     }
 
     /// Returns whether `id` is a client that has not sent a request yet.
     pub(super) fn is_new_client(&self, id: ConnId) -> bool {
         match self.at(id.slot()) {
-            Some((at, Conn::Client(client))) => at == id && client.is_new(),
+            Some((at, BalanceRecord::Client(client))) => at == id && client.is_new(),
             _ => false,
         }
     }
@@ -400,15 +404,15 @@ mod tests {
 
     #[test]
     fn a_side_of_a_tunnel_takes_at_most_60_bytes() {
-        let size = size_of::<Slot>() + size_of::<Tick>();
+        let size = size_of::<Slot>() + size_of::<EighthTick>();
         assert!(size <= 60, "{size}");
     }
 
     #[test]
     fn a_timeout_has_passed_at_its_tick_wherever_in_a_tick_it_began() {
         let began = Instant(124_999_999);
-        let due = Tick::of(began).after(Duration::from_millis(125));
+        let due = EighthTick::of(began).after(Duration::from_millis(125));
         assert!(u64::from(due.0) * 125_000_000 >= began.0 + 125_000_000);
-        assert_eq!(Tick(0).after(Duration::MAX), Tick::NEVER);
+        assert_eq!(EighthTick(0).after(Duration::MAX), EighthTick::NEVER);
     }
 }
