@@ -57,7 +57,7 @@ pub use throng_io::TlsFailure;
 #[doc(hidden)]
 pub mod shard_over_driver {
     pub use crate::command::BalanceCommand;
-    pub use crate::shard::{Admission, Audit, Holdings, Shard, BalanceStart};
+    pub use crate::shard::{Admission, Audit, BalanceStart, Holdings, Shard};
 }
 
 pub use settings::{

@@ -21,7 +21,7 @@ use crate::descriptors::{Division, divide};
 use crate::inherited::InheritedSockets;
 use crate::report::{Metrics, Report};
 use crate::settings::{Closing, Configuration};
-use crate::shard::{RECEIVE_BUFFER, Shard, BalanceStart};
+use crate::shard::{BalanceStart, RECEIVE_BUFFER, Shard};
 
 #[cfg(target_os = "linux")]
 type Sockets = throng_io::Epoll;

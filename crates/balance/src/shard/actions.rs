@@ -1,9 +1,11 @@
 //! Consequences of events, run when their bytes are no longer lent.
 
-use throng_io::{ConnId, Driver};
+use std::collections::VecDeque;
 
-use super::BalanceParts;
-use super::records::BalanceRecord;
+use throng_engine::Spares;
+use throng_io::{Batch, ConnId};
+
+use super::records::{ClientRecord, HIGH_WATER, HttpSide};
 use crate::report::Failure;
 
 /// A consequence of an event, to be run when its bytes are no longer lent.
@@ -33,66 +35,81 @@ pub(super) enum ConnAction {
     Cut(ConnId),
 }
 
-impl BalanceParts {
-    /// Runs the consequences of the last event, and theirs.
-    pub(super) fn perform<D: Driver>(&mut self, driver: &mut D) {
-        while let Some(action) = self.actions.pop_front() {
-            match action {
-                ConnAction::Dispatch(id) => self.dispatch(driver, id),
-                ConnAction::Flush(id) => self.flush(driver, id),
-                ConnAction::Secure(id) => self.begin_tls(driver, id),
-                ConnAction::Proceed(id) => self.proceed(driver, id),
-                ConnAction::Pause(id) => self.pause(driver, id),
-                ConnAction::Fail(id, failure) => {
-                    if let BalanceRecord::Upstream(upstream) = self.records.take(id) {
-                        driver.abort(id);
-                        self.upstream_closed(id, *upstream, failure);
-                    }
-                }
-                ConnAction::Complete(id) => self.complete(driver, id),
-                ConnAction::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
-                ConnAction::Answered(id) => self.close_answered(driver, id),
-                ConnAction::Close(id) => self.close(driver, id),
-                ConnAction::Cut(id) => {
-                    driver.abort(id);
-                    self.close(driver, id);
-                }
-            }
+/// Consequences that are due, and memory for the output that they send.
+pub(super) struct ActionQueue {
+    actions: VecDeque<ConnAction>,
+    spares: Spares,
+}
+
+impl ActionQueue {
+    pub(super) fn new() -> Self {
+        Self { actions: VecDeque::new(), spares: Spares::small(64) }
+    }
+
+    pub(super) fn push(&mut self, action: ConnAction) {
+        self.actions.push_back(action);
+    }
+
+    /// Adds an action that is run before all others.
+    pub(super) fn push_first(&mut self, action: ConnAction) {
+        self.actions.push_front(action);
+    }
+
+    /// Stops reading a client whose requests are far ahead of the answers.
+    pub(super) fn pause_if_far_ahead(&mut self, client: &ClientRecord) {
+        if client.held.len() > HIGH_WATER {
+            self.push(ConnAction::Pause(client.id));
         }
     }
 
-    /// Closes a connection that no other record refers to. Bytes that the kernel took are still
-    /// sent.
-    pub(super) fn close<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        match self.records.take(id) {
-            BalanceRecord::Client(client) => {
-                self.client_closed(id, *client);
-                return self.close_counted(driver, id);
-            }
-            BalanceRecord::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
-            BalanceRecord::Upstream(upstream) if upstream.client.is_none() => {
-                self.pool.remove(upstream.backend.address(), id);
-            }
-            BalanceRecord::Upstream(_) | BalanceRecord::Vacant | BalanceRecord::Closing => {}
-        }
-        driver.close(id);
+    /// Takes the next action.
+    pub(super) fn next(&mut self) -> Option<ConnAction> {
+        self.actions.pop_front()
     }
 
-    /// Closes the connection of a client whose record was taken out. It counts until it is gone.
-    pub(super) fn close_counted<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        driver.close(id);
-        match driver.is_closing(id) {
-            true => self.records.insert(id, BalanceRecord::Closing),
-            false => self.release_admission(id),
-        }
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.actions.is_empty()
     }
 
-    /// Closes a connection at once, so that another one can have its place.
-    pub(super) fn close_for_another<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        self.close(driver, id);
-        driver.close_now(id);
-        if self.records.end_closing(id) {
-            self.release_admission(id);
+    pub(super) fn len(&self) -> usize {
+        self.actions.len()
+    }
+
+    /// Returns an empty batch.
+    #[inline]
+    pub(super) fn batch(&mut self) -> Box<Batch> {
+        self.spares.take()
+    }
+
+    /// Keeps the memory of a batch that was sent.
+    #[inline]
+    pub(super) fn reuse(&mut self, batch: Box<Batch>) {
+        self.spares.give(batch);
+    }
+
+    /// Returns the bytes of memory kept for the next batches.
+    pub(super) fn spare(&self) -> usize {
+        self.spares.capacity()
+    }
+
+    /// Appends to the outbox of `http`.
+    pub(super) fn write<R>(
+        &mut self,
+        http: &mut HttpSide,
+        write: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> R {
+        let out = http.out.get_or_insert_with(|| self.spares.take());
+        out.append(write)
+    }
+
+    /// Drops a client's exchange and closes its backend connection. Returns whether its answer had
+    /// begun.
+    pub(super) fn drop_exchange(&mut self, client: &mut ClientRecord) -> bool {
+        let Some(exchange) = client.exchange.take() else { return false };
+        if let Some(upstream) = exchange.upstream {
+            self.push(ConnAction::Close(upstream));
         }
+        exchange.is_answered
     }
 }

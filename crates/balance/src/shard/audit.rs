@@ -3,8 +3,8 @@
 
 use throng_io::{ConnId, Driver};
 
-use super::records::{ClientRecord, BalanceRecord, Phase, EighthTick, Tunnel, Upstream, flag};
-use super::{Shard, BalanceParts};
+use super::records::{BalanceRecord, ClientRecord, EighthTick, Phase, Tunnel, Upstream};
+use super::{BalanceParts, Shard};
 
 /// Bytes held for a connection, by kind: all buffers that a peer's data could fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,35 +93,41 @@ impl<D: Driver> Shard<D> {
     /// Counts everything. Never called on the path of a byte.
     #[must_use]
     pub fn audit(&self) -> Audit {
-        self.state.audit()
+        Auditor(&self.parts).audit()
     }
 }
 
-impl BalanceParts {
+/// Reads all parts, and changes none.
+struct Auditor<'a>(&'a BalanceParts);
+
+impl Auditor<'_> {
     fn has_deadline(&self, id: ConnId) -> bool {
-        self.records.deadline(id) != EighthTick::NEVER
+        self.0.records.deadline(id) != EighthTick::NEVER
     }
 
     fn audit(&self) -> Audit {
+        let BalanceParts {
+            records, time, clients, dispatch, idle, tunnels, actions, meters, ..
+        } = self.0;
         let mut audit = Audit {
-            idle: self.pool.len(),
-            queued: self.queued.len(),
-            waiting: self.waiting.len(),
-            looked_at: self.waiting.looked_at(),
-            deadlines_looked_at: self.time.looked_at(),
-            listed: self.places.len(),
-            beyond_limits: self.places.beyond_limits(),
-            refused: self.metrics.refused_beyond,
-            could_make_room: self.could_make_room(),
-            addresses: self.admission.addresses(),
-            close_jobs: self.close_jobs.len(),
-            actions: self.actions.len(),
-            spare: self.spares.capacity(),
-            orphans: self.orphans.len(),
+            idle: idle.len(),
+            queued: tunnels.receivers().len(),
+            waiting: dispatch.waiting().len(),
+            looked_at: dispatch.waiting().looked_at(),
+            deadlines_looked_at: time.looked_at(),
+            listed: clients.listed(),
+            beyond_limits: clients.beyond_limits(),
+            refused: meters.metrics().refused_beyond,
+            could_make_room: clients.could_make_room(records, time.tick()),
+            addresses: clients.addresses(),
+            close_jobs: tunnels.jobs(),
+            actions: actions.len(),
+            spare: actions.spare(),
+            orphans: tunnels.orphans(),
             ..Audit::default()
         };
-        for (id, conn) in self.records.iter() {
-            let (held, broken) = match conn {
+        for (id, record) in records.iter() {
+            let (held, broken) = match record {
                 BalanceRecord::Vacant => continue,
                 BalanceRecord::Closing => {
                     audit.ending += 1;
@@ -137,7 +143,7 @@ impl BalanceParts {
                 }
                 BalanceRecord::Tunnel(tunnel) => {
                     audit.sides += 1;
-                    let is_closing = tunnel.count.is_some() && tunnel.flags & flag::CLOSE_DUE != 0;
+                    let is_closing = tunnel.is_backend() && tunnel.is_close_due();
                     audit.closing += usize::from(is_closing);
                     self.audit_side(id, tunnel)
                 }
@@ -166,13 +172,14 @@ impl BalanceParts {
     fn is_deserted(&self, upstream: &Upstream) -> bool {
         let owner = upstream.owner.map(|owner| owner.client);
         owner.is_some_and(|client| {
-            self.records.at(client.slot()).is_none_or(|(other, _)| other != client)
+            self.0.records.at(client.slot()).is_none_or(|(other, _)| other != client)
         })
     }
 
     fn audit_upstream(&self, id: ConnId, upstream: &Upstream) -> Audited {
         let is_wanted = upstream.client.is_none_or(|client_id| {
-            let Some((other, BalanceRecord::Client(client))) = self.records.at(client_id.slot()) else {
+            let Some((other, BalanceRecord::Client(client))) = self.0.records.at(client_id.slot())
+            else {
                 return false;
             };
             let exchange = client.exchange.as_ref();
@@ -200,22 +207,22 @@ impl BalanceParts {
     }
 
     fn audit_side(&self, id: ConnId, tunnel: &Tunnel) -> Audited {
-        let queue = self.queued.get(&id);
-        let held = Holdings { tunnel: queue.map_or(0, |batch| batch.len()), ..Holdings::default() };
-        if queue.is_some() && tunnel.flags & flag::SENDING == 0 {
+        let queue = self.0.tunnels.queued(id);
+        let held = Holdings { tunnel: queue.unwrap_or_default(), ..Holdings::default() };
+        if queue.is_some() && !tunnel.is_sending() {
             return (held, Some("bytes are queued, and nothing is in flight before them"));
         }
-        let is_alone = tunnel.peer == id;
-        let broken = match self.records.at(tunnel.peer.slot()) {
-            Some((other, BalanceRecord::Tunnel(side))) if other == tunnel.peer => {
-                let is_in_flight = side.flags & flag::SENDING != 0;
-                if !is_alone && side.peer != id {
+        let is_alone = tunnel.peer() == id;
+        let broken = match self.0.records.at(tunnel.peer().slot()) {
+            Some((other, BalanceRecord::Tunnel(side))) if other == tunnel.peer() => {
+                let is_in_flight = side.is_sending();
+                if !is_alone && side.peer() != id {
                     Some("a tunnel's other side is another's")
-                } else if tunnel.flags & flag::PAUSED != 0 && !is_in_flight {
+                } else if tunnel.is_paused() && !is_in_flight {
                     Some("paused, and nothing is in flight that would end that")
-                } else if side.flags & flag::FINISH_DUE != 0 && !is_in_flight {
+                } else if side.is_end_due() && !is_in_flight {
                     Some("an end of stream is due, and nothing is in flight before it")
-                } else if tunnel.count.is_none() && !self.has_deadline(id) {
+                } else if !tunnel.is_backend() && !self.has_deadline(id) {
                     Some("a tunnel that may be silent for ever")
                 } else {
                     None
@@ -228,18 +235,22 @@ impl BalanceParts {
 
     /// Returns a metric, or a queue, that does not follow from the records.
     fn broken_count(&self, audit: &Audit) -> Option<&'static str> {
-        let is_client =
-            |conn: &BalanceRecord| matches!(conn, BalanceRecord::Tunnel(tunnel) if tunnel.count.is_none());
-        let tunnels = self.records.iter().filter(|(_, conn)| is_client(conn)).count();
-        let is_tunnel = |id: &ConnId| match self.records.at(id.slot()) {
+        let is_client = |record: &BalanceRecord| match record {
+            BalanceRecord::Tunnel(tunnel) => !tunnel.is_backend(),
+            _ => false,
+        };
+        let tunnels = self.0.records.iter().filter(|(_, record)| is_client(record)).count();
+        let is_tunnel = |id: &ConnId| match self.0.records.at(id.slot()) {
             Some((other, BalanceRecord::Tunnel(_))) => other == *id,
             _ => false,
         };
-        if tunnels as u64 != self.metrics.tunnels {
+        if tunnels as u64 != self.0.meters.metrics().tunnels {
             Some("the metric of tunnels is not their number")
-        } else if (tunnels + audit.clients + audit.ending) as u64 != self.metrics.connections {
+        } else if (tunnels + audit.clients + audit.ending) as u64
+            != self.0.meters.metrics().connections
+        {
             Some("the metric of connections is not their number")
-        } else if !self.queued.keys().all(is_tunnel) {
+        } else if !self.0.tunnels.receivers().all(is_tunnel) {
             Some("bytes are queued without a receiver")
         } else {
             None

@@ -2,138 +2,81 @@
 //!
 //! A turn is short: wait, take each event, run its actions, then commands, timeouts and closings.
 //! Received bytes are lent, and the driver is borrowed while they are, so the consequences of an
-//! event are queued as an [`ConnAction`] and run after it; only the bytes of a tunnel are forwarded at
-//! once, from where they lie.
+//! event are queued as a [`ConnAction`] and run after it; only the bytes of a tunnel are forwarded
+//! at once, from where they lie.
 //!
-//! * `records` of connections; `time` of the turn.
-//! * A client: `accept`, and its `places` at the limits.
-//! * A request: decode its `client` bytes event by event in `request`,
-//!   `dispatch` by `choice`, or keep it `waiting` for a permit; its response in `answer`, the end
-//!   of that in `complete`, or another try after a `failure`.
-//! * A connection that is passed through: `passthrough`, then as a request until it is a tunnel.
-//! * A tunnel: `open`, then `pump`, then `closing` with a Close frame, paced and on time.
-//! * For all: `actions`, `commands`, `output`, `sweep` for timeouts, `memory` for that of TLS.
+//! A part has private fields, and takes at most two other parts as arguments:
+//!
+//! * `records` of connections, `time` of the turn, `rules` of the configuration.
+//! * `clients`: admission at the limits, and who makes room.
+//! * `dispatch`: the choice of a backend, and who waits for one; `upstreams`: idle connections.
+//! * `tunnels`: their bytes, and the order and the rate in which they are closed.
+//! * `request_log`, `actions`, `mail` of other threads, `upkeep` of metrics and memory.
+//!
+//! What needs more of them is a road, in `roads`: a `request` from a client's bytes to a backend,
+//! its `answer`, a `tunnel`, a `failure`, a `sweep`.
 
-mod accept;
-mod access;
 mod actions;
-mod admission;
-mod answer;
 mod audit;
-mod choice;
-mod client;
-mod closing;
-mod commands;
-mod complete;
+mod clients;
 mod dispatch;
-mod failure;
-mod memory;
-mod open;
-mod output;
-mod passthrough;
-mod places;
-mod pool;
-mod pump;
+mod mail;
 mod records;
-mod request;
-mod sweep;
+mod request_log;
+mod roads;
+mod rules;
 mod time;
-mod waiting;
+mod tunnels;
+mod upkeep;
+mod upstreams;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
-use throng_engine::{BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket};
-use throng_http::{LiveDate, RequestIdSource};
-use throng_io::memory::Trim;
-use throng_io::{
-    Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, SessionFailure, TlsFailure, TlsInfo,
-};
-use throng_proto::http1;
+use throng_http::LiveDate;
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsInfo};
 
-use self::actions::ConnAction;
-pub use self::admission::Admission;
+use self::actions::{ActionQueue, ConnAction};
 pub use self::audit::{Audit, Holdings};
-use self::closing::{CloseJob, Orphans};
-use self::commands::{limits_of, most_connections, response_limits_of};
-use self::records::{BalanceRecord, BalanceRecords, EighthTick, LogEntry, Phase, Upstream};
-use self::memory::Measurements;
-use self::places::Places;
-pub(crate) use self::places::RESERVE;
-use self::pool::IdlePool;
+pub use self::clients::Admission;
+use self::clients::ClientGate;
+pub(crate) use self::clients::RESERVE;
+use self::dispatch::Dispatch;
+use self::mail::BalanceMail;
+use self::records::{BalanceRecord, BalanceRecords, EighthTick};
+use self::request_log::RequestLog;
+use self::rules::BalanceRules;
 use self::time::Time;
-use self::waiting::Waiting;
-use crate::access::{AccessLog, EndReason};
+use self::tunnels::{CloseJob, Tunnels, load};
+use self::upkeep::Meters;
+use self::upstreams::IdlePool;
+use crate::access::{AccessLog, EndReason, Subject};
 use crate::command::BalanceCommand;
-use crate::pick::Picker;
-use crate::report::{Failure, Metrics, Report};
+use crate::report::{Metrics, Report};
 use crate::settings::Configuration;
 
 /// One shard. Its thread only calls `turn`.
 pub struct Shard<D: Driver> {
     driver: D,
-    state: BalanceParts,
+    parts: BalanceParts,
 }
 
-/// Everything but the driver.
+/// Everything but the driver. Each part has a state of its own, which only it changes; what needs
+/// several parts is a road.
 struct BalanceParts {
     records: BalanceRecords,
     time: Time,
-    configuration: Arc<Configuration>,
-    /// Limits of requests, and of responses.
-    limits: http1::Limits,
-    response_limits: http1::Limits,
-    picker: Picker,
-    pool: IdlePool,
-    actions: VecDeque<ConnAction>,
-    /// Clients whose requests wait for a permit at a backend.
-    waiting: Waiting,
-    /// Data queued behind the send in flight of a tunnel's side.
-    queued: ConnMap<Box<Batch>>,
-    /// The log of requests and tunnels, and the entries of tunnels, by their clients.
-    access: Option<Arc<dyn AccessLog>>,
-    entries: ConnMap<Box<LogEntry>>,
-    close_jobs: Vec<CloseJob>,
-    orphans: Orphans,
-    spares: Spares,
-    commands: Inbox<BalanceCommand>,
-    reports: Sender<Report>,
-    published: Arc<Mutex<Metrics>>,
-    metrics: Metrics,
-    /// The number of this shard among `shards`: rates for all shards are divided by them.
-    shard: u32,
-    shards: u32,
-    /// The limit of client connections of all shards, as configured...
-    most_connections: usize,
-    /// ...and by the number of descriptors.
-    descriptors_for: usize,
-    admission: Arc<Admission>,
-    counted: KeyBySlot,
-    /// The clients that make room for others.
-    places: Places,
-    /// Ids of requests that come without one, where that is asked for.
-    ids: RequestIdSource,
-    /// The index of the next of `settings.sources`.
-    source: usize,
-    burst: BurstDetector,
-    trim: Trim,
-    /// Memory of handshakes and incomplete records.
-    peak: Peak,
-    accept_stopped: bool,
-    /// TLS of clients, by listener.
-    tls: Vec<Option<ServerTls>>,
-    memory: Measurements,
-    shutdown: Option<ShutdownState>,
-}
-
-/// The state of a shutdown.
-#[derive(Debug)]
-struct ShutdownState {
-    deadline: Instant,
+    rules: BalanceRules,
+    clients: ClientGate,
+    dispatch: Dispatch,
+    idle: IdlePool,
+    tunnels: Tunnels,
+    log: RequestLog,
+    actions: ActionQueue,
+    mail: BalanceMail,
+    meters: Meters,
 }
 
 /// The parameters of a new shard.
@@ -174,9 +117,6 @@ const MAX_CERTIFICATE: usize = 4 << 10;
 /// its header.
 pub(crate) const RECEIVE_BUFFER: usize = 65 << 10;
 
-/// The interval of sweeps while there are requests under way; tunnels alone need one a second.
-const SWEEP: Duration = Duration::from_millis(250);
-
 impl<D: Driver> Shard<D> {
     /// Creates a shard without connections, on a driver that has its listeners.
     #[must_use]
@@ -197,44 +137,21 @@ impl<D: Driver> Shard<D> {
         } = start;
         let now = driver.now();
         let rate = configuration.settings.close_rate;
-        let state = BalanceParts {
+        let meters = Meters::new(published, shard, shards);
+        let parts = BalanceParts {
             records: BalanceRecords::new(EighthTick::of(now)),
             time: Time::new(now, date),
-            limits: limits_of(&configuration),
-            response_limits: response_limits_of(&configuration),
-            picker: Picker::new(seed),
-            pool: IdlePool::default(),
-            actions: VecDeque::new(),
-            waiting: Waiting::default(),
-            queued: ConnMap::default(),
-            access,
-            entries: ConnMap::default(),
-            close_jobs: Vec::new(),
-            orphans: Orphans::new(rate, TokenBucket::share(rate, shard, shards)),
-            spares: Spares::small(64),
-            commands,
-            reports,
-            published,
-            metrics: Metrics::default(),
-            shard,
-            shards,
-            most_connections: most_connections(&configuration, descriptors_for),
-            descriptors_for,
-            admission,
-            counted: KeyBySlot::default(),
-            places: Places::default(),
-            configuration,
-            ids: RequestIdSource::default(),
-            source: 0,
-            burst: BurstDetector::default(),
-            trim: Trim::default(),
-            peak: Peak::default(),
-            accept_stopped: false,
-            tls,
-            memory: Measurements::default(),
-            shutdown: None,
+            rules: BalanceRules::new(configuration),
+            clients: ClientGate::new(admission, descriptors_for, tls),
+            dispatch: Dispatch::new(seed),
+            idle: IdlePool::default(),
+            tunnels: Tunnels::new(rate, meters.bucket(rate)),
+            log: RequestLog::new(access),
+            actions: ActionQueue::new(),
+            mail: BalanceMail::new(commands, reports),
+            meters,
         };
-        Self { driver, state }
+        Self { driver, parts }
     }
 
     /// Runs one turn. Returns false once a shutdown is complete.
@@ -242,59 +159,59 @@ impl<D: Driver> Shard<D> {
     /// # Errors
     /// The poll failed; the shard is of no more use.
     pub fn turn(&mut self) -> io::Result<bool> {
-        let Self { driver, state } = self;
-        driver.wait(state.next_deadline())?;
-        state.time.advance(driver.now());
+        let Self { driver, parts } = self;
+        driver.wait(parts.next_deadline())?;
+        parts.time.advance(driver.now());
         while let Some(event) = driver.next_event() {
             match event {
                 Event::Received(id, bytes) => {
-                    if let Some((to, batch)) = state.on_received(id, bytes) {
-                        state.send_tunnelled(driver, id, to, batch);
+                    if let Some((to, batch)) = parts.on_received(id, bytes) {
+                        parts.send_tunnelled(driver, id, to, batch);
                     }
                 }
-                Event::Sent(id, batch) => state.on_sent(driver, id, batch),
-                Event::Finished(id) => state.on_finished(driver, id),
-                Event::Closed(id, why) => state.on_closed(driver, id, why),
-                Event::Connected(id) => state.on_connected(driver, id),
+                Event::Sent(id, batch) => parts.on_sent(driver, id, batch),
+                Event::Finished(id) => parts.on_finished(driver, id),
+                Event::Closed(id, why) => parts.on_closed(driver, id, why),
+                Event::Connected(id) => parts.on_connected(driver, id),
                 Event::Incoming(socket, address, listener) => {
                     // Its listeners are of TCP, so that each client has an address.
                     if let Some(address) = address {
-                        state.accept(driver, socket, address, listener);
+                        parts.accept(driver, socket, address, listener);
                     }
                 }
-                Event::Secured(id, info) => state.on_secured(id, *info),
+                Event::Secured(id, info) => parts.on_secured(id, *info),
                 Event::PassedThrough(id, passed) => {
-                    state.on_passed_through(id, *passed);
+                    parts.on_passed_through(id, *passed);
                     // A name is in force as soon as its backend is on its way here, and the client
                     // is dispatched next.
-                    state.run_commands(driver);
+                    parts.run_commands(driver);
                 }
-                Event::AcceptStopped(_) => state.accept_stopped = true,
+                Event::AcceptStopped(_) => parts.clients.stop_accepting(),
             }
             // A tunnel's bytes queue none, and the call would be a twentieth of the cost of
             // forwarding them.
-            if !state.actions.is_empty() {
-                state.perform(driver);
+            if !parts.actions.is_empty() {
+                parts.perform(driver);
             }
         }
-        state.run_commands(driver);
-        state.expire(driver);
-        state.close_what_is_due(driver);
-        state.serve_waiting(driver);
-        state.check_memory(driver);
-        state.perform(driver);
-        Ok(state.shutdown.is_none() || state.metrics.connections > 0)
+        parts.run_commands(driver);
+        parts.expire(driver);
+        parts.close_due(driver);
+        parts.serve_waiting(driver);
+        parts.check_memory(driver);
+        parts.perform(driver);
+        Ok(!parts.tunnels.is_ending() || parts.meters.metrics().connections > 0)
     }
 
     /// Publishes the final metrics when a shard ends.
     pub fn publish(&mut self) {
-        self.state.publish();
+        self.parts.publish();
     }
 
     /// Returns when the next turn is due, if no event comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.state.next_deadline()
+        self.parts.next_deadline()
     }
 
     /// Returns its driver for inspection.
@@ -309,20 +226,20 @@ impl<D: Driver> Shard<D> {
     }
 }
 
-/// Returns whether a failure of TLS means that the two do not trust each other. When the handshake
-/// is complete, that is only the backend's refusal of our certificate, on its first use; whatever
-/// else comes then breaks the connection off, as a reset does.
-fn is_untrusted(why: TlsFailure, upstream: &Upstream) -> bool {
-    !upstream.is_connected || !upstream.is_reused && why.refuses_certificate()
-}
-
 impl BalanceParts {
-    /// Handles bytes of any kind of connection. Those of a tunnel are returned, to be sent to its
+    /// Handles bytes of any kind of connection. A tunnel's bytes are returned, to be sent to its
     /// other side at once.
     #[inline]
     fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> Option<(ConnId, Box<Batch>)> {
         match self.records.entry(id)? {
-            BalanceRecord::Tunnel(_) => return self.tunnel_received(id, bytes),
+            BalanceRecord::Tunnel(tunnel) => {
+                self.meters.count_tunnelled(tunnel.is_backend(), bytes.len());
+                if tunnel.is_direct(self.time.tick()) {
+                    tunnel.boundary().advance(bytes);
+                    return Some((tunnel.peer(), load(self.actions.batch(), bytes)));
+                }
+                return self.tunnel_received_slow(id, bytes);
+            }
             BalanceRecord::Client(_) => self.client_received(id, bytes),
             BalanceRecord::Upstream(_) => self.upstream_received(id, bytes),
             BalanceRecord::Vacant | BalanceRecord::Closing => {}
@@ -331,7 +248,7 @@ impl BalanceParts {
     }
 
     fn on_sent<D: Driver>(&mut self, driver: &mut D, id: ConnId, batch: Box<Batch>) {
-        self.spares.give(batch);
+        self.actions.reuse(batch);
         match self.records.entry(id) {
             Some(BalanceRecord::Tunnel(_)) => self.tunnel_sent(driver, id),
             Some(BalanceRecord::Client(client)) => {
@@ -351,23 +268,23 @@ impl BalanceParts {
             client.is_secure = true;
             let certificate = info.peer_certificates.into_iter().next();
             if certificate.as_ref().is_some_and(|it| it.len() > MAX_CERTIFICATE) {
-                return self.answer_error(id, 431, "the client's certificate is too long");
+                return self.refuse(id, 431, "the client's certificate is too long");
             }
             client.certificate = certificate;
-            client.server_name =
-                info.server_name.filter(|_| self.configuration.https.is_host_bound);
+            let is_host_bound = self.rules.configuration().https.is_host_bound;
+            client.server_name = info.server_name.filter(|_| is_host_bound);
         }
     }
 
     fn on_finished<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        if let Some(why) = driver.session_failure(id) {
-            self.report_tls(driver, id, why);
+        let failure = driver.session_failure(id);
+        if let Some(why) = failure {
+            self.report_end(driver, id, EndReason::Tls(why));
         }
         match self.records.entry(id) {
             Some(BalanceRecord::Tunnel(_)) => self.tunnel_finished(driver, id),
             Some(BalanceRecord::Client(_)) => self.client_finished(id),
             Some(BalanceRecord::Upstream(_)) => {
-                let failure = driver.session_failure(id);
                 self.upstream_finished(id, driver.was_truncated(id), failure);
             }
             Some(BalanceRecord::Vacant | BalanceRecord::Closing) | None => {}
@@ -375,90 +292,150 @@ impl BalanceParts {
     }
 
     fn on_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId, why: Closed) {
-        if let Some(why) = why.session_failure() {
-            self.report_tls(driver, id, why);
+        let failure = why.session_failure();
+        if let Some(why) = failure {
+            self.report_end(driver, id, EndReason::Tls(why));
         }
-        match self.records.take(id) {
-            BalanceRecord::Tunnel(tunnel) => {
-                self.tunnel_closed(driver, id, tunnel, why, why.session_failure());
-            }
+        match self.records.remove(id) {
+            BalanceRecord::Tunnel(tunnel) => self.tunnel_closed(driver, id, tunnel, why, failure),
             BalanceRecord::Client(client) => {
                 self.client_closed(id, *client);
-                self.release_admission(id);
+                self.release_client(id);
             }
             BalanceRecord::Upstream(upstream) => {
-                let failure = match why {
-                    Closed::Insecure(why) if is_untrusted(why, &upstream) => Failure::Insecure(why),
-                    _ if upstream.is_connected => Failure::of_closed(why),
-                    _ => Failure::Refused,
-                };
+                let failure = upstream.failure_of_end(why);
                 self.upstream_closed(id, *upstream, failure);
             }
-            BalanceRecord::Vacant | BalanceRecord::Closing if self.records.end_closing(id) => {
-                self.release_admission(id)
+            BalanceRecord::Vacant | BalanceRecord::Closing => {
+                if self.records.end_closing(id) {
+                    self.release_client(id);
+                }
             }
-            BalanceRecord::Vacant | BalanceRecord::Closing => {}
         }
     }
 
-    /// Reports that the TLS session of a client failed. Those of backends are failures of theirs.
+    /// Reports that the TLS session of a client failed. Failures of backends are reported as such.
     #[cold]
-    fn report_tls<D: Driver>(&mut self, driver: &D, id: ConnId, why: SessionFailure) {
-        let subject = match self.records.entry(id) {
-            Some(BalanceRecord::Client(client)) => client.subject(),
-            Some(BalanceRecord::Tunnel(tunnel)) if tunnel.count.is_none() => self.tunnel_subject(driver, id),
-            _ => return,
-        };
-        self.report_end(&subject, None, EndReason::Tls(why));
+    fn report_end<D: Driver>(&mut self, driver: &D, id: ConnId, reason: EndReason) {
+        if let Some(subject) = self.subject(driver, id) {
+            self.log.ended(&subject, None, reason);
+        }
     }
 
-    fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let timeouts = &self.configuration.settings.timeouts;
-        let Some(upstream) = self.records.upstream(id) else { return };
-        let deadline = self.time.after(upstream.answer_timeout(timeouts));
-        upstream.is_connected = true;
-        upstream.backend.note_connection();
-        let client = upstream.client;
-        let passed = client.filter(|_| upstream.is_passthrough);
-        self.records.set_deadline(id, deadline);
-        if let Some(exchange) =
-            client.and_then(|client| self.records.client(client)?.exchange.as_mut())
-        {
-            // A handshake keeps its permit until its 101; other requests need it only for the
-            // connection.
-            if exchange.key.is_none() {
-                exchange.permit = None;
+    /// Returns who a client is, as its record and its socket know; `None` of any other connection.
+    fn subject<D: Driver>(&mut self, driver: &D, id: ConnId) -> Option<Subject> {
+        match self.records.entry(id)? {
+            BalanceRecord::Client(client) => Some(client.subject()),
+            BalanceRecord::Tunnel(tunnel) if !tunnel.is_backend() => {
+                Some(self.log.tunnel_subject(driver, &self.rules, id))
+            }
+            _ => None,
+        }
+    }
+
+    /// Runs the commands of other threads.
+    fn run_commands<D: Driver>(&mut self, driver: &mut D) {
+        for command in self.mail.take() {
+            match command {
+                BalanceCommand::Configure(configuration) => self.configure(configuration),
+                BalanceCommand::CloseTunnels { backend, closing, most } => {
+                    self.tunnels.end_job(&backend);
+                    let bucket = self.meters.bucket(closing.rate);
+                    let job = CloseJob::new(backend, &closing, most, bucket, self.time.now());
+                    let opened = self.meters.metrics().tunnels_opened;
+                    self.tunnels.begin_job(job, &self.records, opened, self.dispatch.random());
+                }
+                BalanceCommand::KeepTunnels(backend) => self.tunnels.end_job(&backend),
+                BalanceCommand::Publish(published) => {
+                    self.publish();
+                    // Who asked may have stopped waiting.
+                    let _ = published.send(());
+                }
+                BalanceCommand::ShutDown { window, deadline } => {
+                    self.begin_shutdown(driver, window, deadline);
+                }
             }
         }
-        self.flush(driver, id);
-        if let Some(client) = passed {
-            self.actions.push_back(ConnAction::Open { client, upstream: id });
+    }
+
+    fn configure(&mut self, configuration: Arc<Configuration>) {
+        let rate = configuration.settings.close_rate;
+        self.tunnels.set_rate(rate, self.meters.bucket(rate));
+        if self.rules.timeouts().tunnel != configuration.settings.timeouts.tunnel {
+            let next = self.time.after(std::time::Duration::ZERO);
+            self.records.look_at_all_tunnels(next);
+        }
+        self.rules = BalanceRules::new(configuration);
+        self.meters.forget_limit();
+        self.dispatch.unbind(&self.records);
+    }
+
+    /// Runs the consequences of the last event, and theirs.
+    fn perform<D: Driver>(&mut self, driver: &mut D) {
+        while let Some(action) = self.actions.next() {
+            match action {
+                ConnAction::Dispatch(id) => self.dispatch(driver, id),
+                ConnAction::Flush(id) => self.flush(driver, id),
+                ConnAction::Secure(id) => self.begin_tls(driver, id),
+                ConnAction::Proceed(id) => self.proceed(driver, id),
+                ConnAction::Pause(id) => self.pause(driver, id),
+                ConnAction::Fail(id, failure) => {
+                    if let Some(upstream) = self.records.remove_upstream(id) {
+                        driver.abort(id);
+                        self.upstream_closed(id, *upstream, failure);
+                    }
+                }
+                ConnAction::Complete(id) => self.complete(driver, id),
+                ConnAction::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
+                ConnAction::Answered(id) => self.close_answered(driver, id),
+                ConnAction::Close(id) => self.close(driver, id),
+                ConnAction::Cut(id) => {
+                    driver.abort(id);
+                    self.close(driver, id);
+                }
+            }
         }
     }
 
-    /// Returns the bytes of a body that must come within `timeouts.body`, at `rate` a second.
-    fn enough(&self, rate: u64) -> u64 {
-        let millis = self.configuration.settings.timeouts.body.as_millis();
-        u64::try_from(u128::from(rate) * millis / 1000).unwrap_or(u64::MAX)
-    }
-
-    /// Returns the token bucket for this shard's part of a rate for all.
-    fn bucket(&self, rate: u32) -> TokenBucket {
-        TokenBucket::share(rate, self.shard, self.shards)
-    }
-
-    fn publish(&mut self) {
-        let records = &self.records;
-        self.waiting.retain(|id| match records.at(id.slot()) {
-            Some((at, BalanceRecord::Client(client))) => at == id && client.phase == Phase::Queued,
-            _ => false,
-        });
-        self.metrics.queued = self.waiting.len() as u64;
-        self.places.retain(records);
-        self.metrics.idle_backends = self.pool.len() as u64;
-        self.metrics.sweeps += 1;
-        if let Ok(mut published) = self.published.lock() {
-            *published = self.metrics;
+    /// Closes a connection that no other record refers to. Bytes that the kernel took are still
+    /// sent.
+    fn close<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        match self.records.remove(id) {
+            BalanceRecord::Client(client) => {
+                self.client_closed(id, *client);
+                return self.close_counted(driver, id);
+            }
+            BalanceRecord::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
+            BalanceRecord::Upstream(upstream) if upstream.client.is_none() => {
+                self.idle.remove(upstream.backend.address(), id);
+            }
+            BalanceRecord::Upstream(_) | BalanceRecord::Vacant | BalanceRecord::Closing => {}
         }
+        driver.close(id);
+    }
+
+    /// Closes the connection of a client whose record was taken out. It counts until it is gone.
+    fn close_counted<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        driver.close(id);
+        if driver.is_closing(id) {
+            self.records.enter(id, BalanceRecord::Closing);
+        } else {
+            self.release_client(id);
+        }
+    }
+
+    /// Closes a connection at once, so that another one can have its place.
+    fn close_for_another<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        self.close(driver, id);
+        driver.close_now(id);
+        if self.records.end_closing(id) {
+            self.release_client(id);
+        }
+    }
+
+    /// Uncounts a client connection that has ended.
+    fn release_client(&mut self, id: ConnId) {
+        self.meters.count(|it| it.connections -= 1);
+        self.clients.release(id);
     }
 }

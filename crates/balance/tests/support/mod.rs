@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use throng_balance::shard_over_driver::{BalanceCommand, Shard, BalanceStart};
+use throng_balance::shard_over_driver::{BalanceCommand, BalanceStart, Shard};
 use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;

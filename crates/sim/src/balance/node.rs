@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
-use throng_balance::shard_over_driver::{Audit, BalanceCommand, Holdings, Shard, BalanceStart};
+use throng_balance::shard_over_driver::{Audit, BalanceCommand, BalanceStart, Holdings, Shard};
 use throng_balance::{Backend, Configuration, Metrics, Report, Settings, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;

@@ -8,11 +8,18 @@ use throng_proto::http1::{BodyLength, Request};
 use throng_proto::ws::handshake::Key;
 
 use super::LogEntry;
-use crate::shard::pool::Owner;
 use crate::backend::Wanted;
 use crate::forward::Framing;
 use crate::guards::{HandshakePermit, RequestGuard};
 use crate::report::Failure;
+
+/// A client on a connection: a trusted proxy's carries the requests of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::shard) struct Owner {
+    pub(in crate::shard) client: ConnId,
+    /// Its address, past trusted proxies.
+    pub(in crate::shard) address: IpAddr,
+}
 
 /// A request and the answer to it.
 #[derive(Debug)]

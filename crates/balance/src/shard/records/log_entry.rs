@@ -50,6 +50,12 @@ impl LogEntry {
         }
     }
 
+    /// Records that the request is sent to a backend.
+    pub(in crate::shard) fn try_backend(&mut self, backend: SocketAddr) {
+        self.backend = Some(backend);
+        self.attempts += 1;
+    }
+
     /// Records the head of the response.
     pub(in crate::shard) fn answered(&mut self, status: u16) {
         self.status = Some(status);

@@ -2,23 +2,24 @@
 
 mod exchange;
 mod log_entry;
+mod tunnel;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::{Deadlines, HeldInput, Linger, Progress};
-use throng_io::{Batch, ConnId, Instant, ServerTls};
+use throng_io::{Batch, Closed, ConnId, Instant, ServerTls};
 use throng_proto::http1;
-use throng_proto::ws::Boundary;
+use throng_proto::ws::{Boundary, CloseCode};
 
-pub(super) use self::exchange::Exchange;
+pub(super) use self::exchange::{Exchange, Owner};
 pub(super) use self::log_entry::LogEntry;
-use super::pool::Owner;
+pub(super) use self::tunnel::Tunnel;
 use crate::access::Subject;
 use crate::backend::Backend;
-use crate::guards::TunnelGuard;
-use crate::settings::Timeouts;
+use crate::report::Failure;
+use crate::settings::{Target, Timeouts};
 
 /// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the
 /// size of an instant.
@@ -57,6 +58,9 @@ impl throng_engine::Tick for EighthTick {
         }
     }
 }
+
+/// The size of an outbox above which its source is not read.
+pub(super) const HIGH_WATER: usize = 64 << 10;
 
 /// A connection's record. The boxes are freed when a tunnel is opened: it needs only [`Tunnel`].
 #[derive(Debug)]
@@ -109,6 +113,11 @@ impl HttpSide {
         self.out.as_ref().map_or(0, |out| out.len())
     }
 
+    /// Takes the rest of an outbox, for a connection that becomes a tunnel.
+    pub(super) fn take_output(&mut self) -> Option<Box<Batch>> {
+        self.out.take_if(|out| !out.is_empty())
+    }
+
     /// Returns whether nothing is to be sent or in flight.
     pub(super) fn is_clear(&self) -> bool {
         !self.sending && self.backlog() == 0
@@ -152,6 +161,38 @@ pub(super) struct ClientRecord {
 }
 
 impl ClientRecord {
+    /// Creates the record of a client that has connected, and sends a PROXY header first if
+    /// `is_proxy`.
+    pub(super) fn new(id: ConnId, peer: SocketAddr, is_proxy: bool, now: EighthTick) -> Self {
+        Self {
+            id,
+            peer,
+            http: HttpSide::default(),
+            decoder: http1::Decoder::new(),
+            address: peer,
+            phase: if is_proxy { Phase::Proxy } else { Phase::Head },
+            exchange: None,
+            is_secure: false,
+            is_due_tls: false,
+            tls: None,
+            certificate: None,
+            server_name: None,
+            has_asked: false,
+            has_sent_last: false,
+            idle_since: now,
+            is_listed: false,
+            held: HeldInput::default(),
+            dropped: None,
+        }
+    }
+
+    /// Begins the exchange of a request, or of a connection that is passed through.
+    pub(super) fn begin(&mut self, exchange: Box<Exchange>) {
+        self.exchange = Some(exchange);
+        self.has_asked = true;
+        self.phase = Phase::Exchange;
+    }
+
     /// Returns who it is, before a request names the client of a proxy.
     pub(super) fn subject(&self) -> Subject {
         Subject {
@@ -209,61 +250,54 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
+    /// Creates the record of a connection that carries this request of `client`.
+    pub(super) fn new(
+        client: ConnId,
+        exchange: &Exchange,
+        target: &Target,
+        is_reused: bool,
+    ) -> Self {
+        let mut decoder = http1::ResponseDecoder::new();
+        if exchange.is_head {
+            decoder.expect_answer_to_head();
+        }
+        Self {
+            http: HttpSide::default(),
+            decoder,
+            backend: Arc::clone(&target.backend),
+            client: Some(client),
+            is_connected: is_reused,
+            is_handshake: exchange.key.is_some(),
+            is_passthrough: exchange.route.is_some(),
+            is_reused,
+            is_last: target.send_proxy || exchange.has_odd_body,
+            generation: 0,
+            owner: None,
+            progress: Progress::default(),
+            boundary: Boundary::new(),
+        }
+    }
+
+    /// Returns the failure that its end means, if it carries a request.
+    pub(super) fn failure_of_end(&self, why: Closed) -> Failure {
+        match why {
+            // When the handshake is complete, the two do not trust each other only if the backend
+            // refuses our certificate, on its first use; any other failure breaks the connection
+            // off, as a reset does.
+            Closed::Insecure(why)
+                if !self.is_connected || !self.is_reused && why.refuses_certificate() =>
+            {
+                Failure::Insecure(why)
+            }
+            _ if self.is_connected => Failure::of_closed(why),
+            _ => Failure::Refused,
+        }
+    }
+
     /// Returns the timeout of its answer.
     pub(super) fn answer_timeout(&self, timeouts: &Timeouts) -> Duration {
         if self.is_handshake { timeouts.upgrade } else { timeouts.response }
     }
-}
-
-/// One side of a tunnel.
-#[derive(Debug)]
-pub(super) struct Tunnel {
-    /// The other side, or this side itself once that is gone.
-    pub(super) peer: ConnId,
-    /// The frame boundaries of data from this side.
-    pub(super) boundary: Boundary,
-    /// Counts the tunnel; only in the backend's side.
-    pub(super) count: Option<TunnelGuard>,
-    /// The time of the last bytes.
-    pub(super) seen: EighthTick,
-    pub(super) opened: EighthTick,
-    pub(super) flags: u16,
-}
-
-/// Bits of [`Tunnel::flags`].
-pub(super) mod flag {
-    /// A send to this side is in flight.
-    pub(in crate::shard) const SENDING: u16 = 1;
-    /// This side is not read, since the other is behind.
-    pub(in crate::shard) const PAUSED: u16 = 1 << 1;
-    /// This side has ended its stream.
-    pub(in crate::shard) const FINISHED: u16 = 1 << 2;
-    /// This side's stream is to be ended after the send in flight.
-    pub(in crate::shard) const FINISH_DUE: u16 = 1 << 3;
-    /// Data from this side is dropped: its receiver has been sent a Close frame, or is gone.
-    pub(in crate::shard) const DROPPED: u16 = 1 << 4;
-    /// A Close frame is to follow the next whole frame from this side.
-    pub(in crate::shard) const CLOSE_DUE: u16 = 1 << 5;
-    /// This side was sent a Close frame by the balancer.
-    pub(in crate::shard) const CLOSED: u16 = 1 << 6;
-    /// The other side has bytes in the shard's queue.
-    pub(in crate::shard) const QUEUED: u16 = 1 << 7;
-    /// The balancer ended the stream to this side.
-    pub(in crate::shard) const ENDED: u16 = 1 << 8;
-    /// The close code is 1001, else 1012.
-    pub(in crate::shard) const GOING_AWAY: u16 = 1 << 9;
-
-    /// Its deadline ends it; without this, only silence does.
-    pub(in crate::shard) const TIMED: u16 = 1 << 10;
-    /// The tunnel passes bytes through that are not frames: each end of a stream is passed on, and
-    /// no Close frame is sent.
-    pub(in crate::shard) const UNFRAMED: u16 = 1 << 11;
-    /// Nothing has come from this side yet, a backend that is passed through to.
-    pub(in crate::shard) const SILENT: u16 = 1 << 12;
-
-    /// With none of these, bytes from this side go straight to the other.
-    pub(in crate::shard) const SLOW_PATH: u16 =
-        PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED | SILENT;
 }
 
 /// The records and deadlines, by the driver's slot.
@@ -276,7 +310,17 @@ pub(super) struct BalanceRecords {
 #[derive(Debug)]
 struct Slot {
     id: ConnId,
-    conn: BalanceRecord,
+    record: BalanceRecord,
+}
+
+/// The deadlines of connections whose records are lent.
+pub(super) struct RecordDeadlines<'a>(&'a mut Deadlines<EighthTick>);
+
+impl RecordDeadlines<'_> {
+    /// Sets the deadline of a connection that has a record.
+    pub(super) fn set(&mut self, id: ConnId, due: EighthTick) {
+        self.0.set(id.slot(), due);
+    }
 }
 
 impl BalanceRecords {
@@ -285,18 +329,17 @@ impl BalanceRecords {
         Self { slots: Vec::new(), deadlines: Deadlines::new(now) }
     }
 
-    /// Enters a new connection, without a deadline, or puts the record of one back that was taken
-    /// out.
-    pub(super) fn insert(&mut self, id: ConnId, conn: BalanceRecord) {
+    /// Enters a connection, without a deadline if it is new; or replaces its record.
+    pub(super) fn enter(&mut self, id: ConnId, record: BalanceRecord) {
         let at = id.slot();
         while self.slots.len() <= at {
-            self.slots.push(Slot { id, conn: BalanceRecord::Vacant });
+            self.slots.push(Slot { id, record: BalanceRecord::Vacant });
         }
         self.deadlines.add_slot(at);
         if self.slots[at].id != id {
             self.deadlines.set(at, EighthTick::NEVER);
         }
-        self.slots[at] = Slot { id, conn };
+        self.slots[at] = Slot { id, record };
     }
 
     /// Sets the deadline of `id`, unless the slot was reused. Its record may be taken out.
@@ -314,14 +357,14 @@ impl BalanceRecords {
     /// Gives a side of a tunnel until `due`, however active it is.
     pub(super) fn set_end(&mut self, id: ConnId, due: EighthTick) {
         if let Some(tunnel) = self.tunnel(id) {
-            tunnel.flags |= flag::TIMED;
+            tunnel.set_timed();
             self.deadlines.set(id.slot(), due);
         }
     }
 
     /// Gives a side of a tunnel until `due`, or less if it has less already.
     pub(super) fn limit_end(&mut self, id: ConnId, due: EighthTick) {
-        let is_timed = self.tunnel(id).is_some_and(|tunnel| tunnel.flags & flag::TIMED != 0);
+        let is_timed = self.tunnel(id).is_some_and(|tunnel| tunnel.is_timed());
         let due = if is_timed { due.min(self.deadline(id)) } else { due };
         self.set_end(id, due);
     }
@@ -336,7 +379,7 @@ impl BalanceRecords {
     #[inline]
     pub(super) fn entry(&mut self, id: ConnId) -> Option<&mut BalanceRecord> {
         let slot = self.slots.get_mut(id.slot())?;
-        (slot.id == id).then_some(&mut slot.conn)
+        (slot.id == id).then_some(&mut slot.record)
     }
 
     #[inline]
@@ -361,28 +404,119 @@ impl BalanceRecords {
         }
     }
 
-    /// Takes the record out; its slot stays until the driver uses it again. One that is closing
-    /// has nothing to be taken.
-    pub(super) fn take(&mut self, id: ConnId) -> BalanceRecord {
+    /// Returns a backend's connection that carries a request, and the client that sent it.
+    pub(super) fn exchange(
+        &mut self,
+        upstream: ConnId,
+    ) -> Option<(&mut Upstream, &mut ClientRecord, RecordDeadlines<'_>)> {
+        let client = self.upstream(upstream)?.client?;
+        let slots = self.slots.get_disjoint_mut([upstream.slot(), client.slot()]).ok()?;
+        let [Slot { record: BalanceRecord::Upstream(upstream), .. }, other] = slots else {
+            return None;
+        };
+        match &mut other.record {
+            BalanceRecord::Client(record) if other.id == client => {
+                Some((upstream, record, RecordDeadlines(&mut self.deadlines)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns a client, and the backend's connection that carries its request, if one does.
+    pub(super) fn request(
+        &mut self,
+        client: ConnId,
+    ) -> Option<(&mut ClientRecord, Option<&mut Upstream>)> {
+        let id = self.client(client)?.exchange.as_ref().and_then(|exchange| exchange.upstream);
+        let Some(id) = id.filter(|id| id.slot() < self.slots.len()) else {
+            return Some((self.client(client)?, None));
+        };
+        let slots = self.slots.get_disjoint_mut([client.slot(), id.slot()]).ok()?;
+        let [Slot { record: BalanceRecord::Client(client), .. }, other] = slots else {
+            return None;
+        };
+        match &mut other.record {
+            BalanceRecord::Upstream(upstream) if other.id == id => Some((client, Some(upstream))),
+            _ => Some((client, None)),
+        }
+    }
+
+    /// Removes a record, except of a client that is closing; its slot stays until the driver uses
+    /// it again.
+    pub(super) fn remove(&mut self, id: ConnId) -> BalanceRecord {
         match self.entry(id) {
             None | Some(BalanceRecord::Closing) => BalanceRecord::Vacant,
-            Some(conn) => std::mem::replace(conn, BalanceRecord::Vacant),
+            Some(record) => std::mem::replace(record, BalanceRecord::Vacant),
+        }
+    }
+
+    /// Removes a connection to a backend that speaks HTTP.
+    pub(super) fn remove_upstream(&mut self, id: ConnId) -> Option<Box<Upstream>> {
+        self.upstream(id)?;
+        match self.remove(id) {
+            BalanceRecord::Upstream(upstream) => Some(upstream),
+            _ => None,
+        }
+    }
+
+    /// Removes the side of a tunnel.
+    pub(super) fn remove_tunnel(&mut self, id: ConnId) -> Option<Tunnel> {
+        self.tunnel(id)?;
+        match self.remove(id) {
+            BalanceRecord::Tunnel(tunnel) => Some(tunnel),
+            _ => None,
+        }
+    }
+
+    /// Replaces the records of a client and a backend's connection by those that `sides` makes of
+    /// them, and returns them. Returns `None` if either is gone.
+    pub(super) fn open_tunnel(
+        &mut self,
+        client: ConnId,
+        upstream: ConnId,
+        sides: impl FnOnce(&ClientRecord, &Upstream) -> [Tunnel; 2],
+    ) -> Option<(Box<ClientRecord>, Box<Upstream>)> {
+        self.client(client)?;
+        self.upstream(upstream)?;
+        match (self.remove(client), self.remove(upstream)) {
+            (BalanceRecord::Client(of_client), BalanceRecord::Upstream(of_upstream)) => {
+                let sides = sides(&of_client, &of_upstream);
+                for (id, side) in [client, upstream].into_iter().zip(sides) {
+                    self.enter(id, BalanceRecord::Tunnel(side));
+                }
+                Some((of_client, of_upstream))
+            }
+            _ => None,
         }
     }
 
     /// Removes the record of a client that is closing. Returns false if it is not.
     pub(super) fn end_closing(&mut self, id: ConnId) -> bool {
-        let record = self.entry(id).filter(|conn| matches!(conn, BalanceRecord::Closing));
-        record.map(|conn| *conn = BalanceRecord::Vacant).is_some()
+        let record = self.entry(id).filter(|record| matches!(record, BalanceRecord::Closing));
+        record.map(|record| *record = BalanceRecord::Vacant).is_some()
+    }
+
+    /// Returns the code of the Close frame that the client of a tunnel was sent by the balancer.
+    /// `tunnel` is the record of `id`, which may be taken out.
+    pub(super) fn close_code_sent(&self, id: ConnId, tunnel: &Tunnel) -> Option<u16> {
+        let peer = self.at(tunnel.peer().slot()).and_then(|(at, record)| match record {
+            BalanceRecord::Tunnel(peer) if at == tunnel.peer() && at != id => Some(peer),
+            _ => None,
+        });
+        let (client, backend) =
+            if tunnel.is_backend() { (peer, Some(tunnel)) } else { (Some(tunnel), peer) };
+        client
+            .is_some_and(Tunnel::is_closed)
+            .then(|| backend.map_or(CloseCode::SERVICE_RESTART.get(), Tunnel::close_code))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ConnId, &BalanceRecord)> {
-        self.slots.iter().map(|slot| (slot.id, &slot.conn))
+        self.slots.iter().map(|slot| (slot.id, &slot.record))
     }
 
     /// Returns the connection in that slot.
     pub(super) fn at(&self, slot: usize) -> Option<(ConnId, &BalanceRecord)> {
-        self.slots.get(slot).map(|slot| (slot.id, &slot.conn))
+        self.slots.get(slot).map(|slot| (slot.id, &slot.record))
     }
 
     /// Returns whether `id` is a client that has not sent a request yet.
@@ -395,6 +529,40 @@ impl BalanceRecords {
 
     pub(super) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Returns when a tunnel will have been silent for too long, over both directions, if it stays
+    /// silent; `id` is one of its sides. A tunnel that is passed through has less time for its
+    /// backend's first bytes: until then a client has shown a ClientHello and no more.
+    pub(super) fn end_of_silence(&self, id: ConnId, timeouts: &Timeouts) -> Option<EighthTick> {
+        let tunnel = |id: ConnId| match self.at(id.slot())? {
+            (_, BalanceRecord::Tunnel(tunnel)) => Some(tunnel),
+            _ => None,
+        };
+        let side = tunnel(id)?;
+        let other = tunnel(side.peer()).unwrap_or(side);
+        if side.is_silent() || other.is_silent() {
+            return Some(side.opened().after(timeouts.upgrade));
+        }
+        let has_finished = side.has_finished() || other.has_finished();
+        let timeout = match side.is_unframed() && has_finished {
+            true => timeouts.half_closed,
+            false => timeouts.tunnel,
+        };
+        Some(side.seen().max(other.seen()).after(timeout))
+    }
+
+    /// Makes the next sweep look at all tunnels, from `due` on: the timeout of silent ones has
+    /// changed.
+    pub(super) fn look_at_all_tunnels(&mut self, due: EighthTick) {
+        for (at, slot) in self.slots.iter().enumerate() {
+            if let BalanceRecord::Tunnel(tunnel) = &slot.record
+                && !tunnel.is_backend()
+                && !tunnel.is_timed()
+            {
+                self.deadlines.set(at, due);
+            }
+        }
     }
 }
 

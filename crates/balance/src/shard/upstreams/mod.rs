@@ -1,17 +1,13 @@
 //! Idle connections to backends.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use throng_io::ConnId;
 
-/// A client on a connection: a trusted proxy's carries the requests of many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) client: ConnId,
-    /// Its address, past trusted proxies.
-    pub(super) address: IpAddr,
-}
+use super::actions::{ActionQueue, ConnAction};
+use super::records::{BalanceRecords, Owner};
+use crate::backend::Backend;
 
 /// An idle connection. One that carried a body serves its client only: servers exist that answer
 /// without having read the body, and take it for the next request. The response to that would reach
@@ -62,8 +58,27 @@ impl IdlePool {
         surplus
     }
 
+    /// Takes a connection that is still idle, and may serve this client. Outdated ones are closed.
+    pub(super) fn take_usable(
+        &mut self,
+        backend: &Backend,
+        client: Owner,
+        records: &mut BalanceRecords,
+        actions: &mut ActionQueue,
+    ) -> Option<ConnId> {
+        while let Some(id) = self.take(backend.address(), client) {
+            let Some(upstream) = records.upstream(id) else { continue };
+            match upstream.client {
+                None if upstream.generation == backend.generation() => return Some(id),
+                None => actions.push(ConnAction::Close(id)),
+                Some(_) => {}
+            }
+        }
+        None
+    }
+
     /// Takes a connection that may serve this client: first one that serves it only.
-    pub(super) fn take(&mut self, backend: SocketAddr, client: Owner) -> Option<ConnId> {
+    fn take(&mut self, backend: SocketAddr, client: Owner) -> Option<ConnId> {
         let idle = self.idle.get_mut(&backend)?;
         let last_of = |owner| idle.iter().rposition(|idle| idle.owner == owner);
         let last = last_of(Some(client)).or_else(|| last_of(None))?;

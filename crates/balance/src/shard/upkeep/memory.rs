@@ -1,11 +1,7 @@
 //! Memory of TLS handshakes in progress and of incomplete records, which is bounded for each shard.
 //! All else that is held of a connection has a bound of its own.
 
-use throng_io::{ConnId, Driver};
-
-use super::BalanceParts;
-use super::records::BalanceRecord;
-use crate::access::{EndReason, Subject};
+use throng_io::ConnId;
 
 /// Least bytes between two measurements.
 const LEAST_STEP: usize = 64 << 10;
@@ -13,10 +9,16 @@ const LEAST_STEP: usize = 64 << 10;
 /// A connection that the driver holds memory for. The greatest is ended first: a handshake before
 /// any other, since no request was served on it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Holder {
+pub(in crate::shard) struct Holder {
     is_handshaking: bool,
     bytes: usize,
     id: ConnId,
+}
+
+impl Holder {
+    pub(in crate::shard) fn new(id: ConnId, is_handshaking: bool, bytes: usize) -> Self {
+        Self { is_handshaking, bytes, id }
+    }
 }
 
 /// When memory is measured, and its limit.
@@ -31,7 +33,7 @@ pub(super) struct Measurements {
 impl Measurements {
     /// Counts `growth` more bytes; returns the limit if a measurement is due. Files are read to
     /// find the limit of the process, so it is asked for once.
-    fn due(&mut self, growth: usize, limit: impl FnOnce() -> usize) -> Option<usize> {
+    pub(super) fn due(&mut self, growth: usize, limit: impl FnOnce() -> usize) -> Option<usize> {
         self.growth = self.growth.saturating_add(growth);
         if self.growth < LEAST_STEP {
             return None;
@@ -52,7 +54,7 @@ impl Measurements {
 
 /// Returns the part of the limit that each of `shards` has; `configured` is 0 for a quarter of what
 /// the process may use.
-fn part_of_limit(configured: usize, shards: u32) -> usize {
+pub(super) fn part_of_limit(configured: usize, shards: u32) -> usize {
     let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
     let limit = match configured {
         0 => quarter().unwrap_or(usize::MAX),
@@ -61,44 +63,8 @@ fn part_of_limit(configured: usize, shards: u32) -> usize {
     limit / shards as usize
 }
 
-impl BalanceParts {
-    /// Ends connections if enough memory was taken since the last time, and too much is held.
-    pub(super) fn check_memory<D: Driver>(&mut self, driver: &mut D) {
-        let (configured, shards) = (self.configuration.settings.max_tls_memory, self.shards);
-        let limit = || part_of_limit(configured, shards);
-        if let Some(limit) = self.memory.due(driver.take_growth(), limit) {
-            self.free_memory(driver, limit);
-        }
-    }
-
-    #[cold]
-    fn free_memory<D: Driver>(&mut self, driver: &mut D, limit: usize) {
-        let holder = |id| Holder {
-            is_handshaking: driver.is_handshaking(id),
-            bytes: driver.output_memory(id),
-            id,
-        };
-        let holders = driver.input_holders().into_iter().map(holder).collect();
-        for id in to_be_ended(holders, limit) {
-            self.metrics.memory_ended += 1;
-            self.report_memory(driver, id);
-            driver.abort(id);
-        }
-    }
-
-    /// Reports a client that is ended, or whose backend's connection is.
-    fn report_memory<D: Driver>(&mut self, driver: &D, id: ConnId) {
-        let subject = match self.records.entry(id) {
-            Some(BalanceRecord::Client(client)) => client.subject(),
-            Some(BalanceRecord::Tunnel(tunnel)) if tunnel.count.is_none() => self.tunnel_subject(driver, id),
-            _ => Subject { peer: driver.peer(id), ..Subject::default() },
-        };
-        self.report_end(&subject, None, EndReason::Memory);
-    }
-}
-
 /// Returns the connections to be ended, so that seven eighths of the limit remain.
-fn to_be_ended(mut holders: Vec<Holder>, limit: usize) -> Vec<ConnId> {
+pub(in crate::shard) fn to_be_ended(mut holders: Vec<Holder>, limit: usize) -> Vec<ConnId> {
     let mut held: usize = holders.iter().map(|holder| holder.bytes).sum();
     if held <= limit {
         return Vec::new();
@@ -142,10 +108,8 @@ mod tests {
         let ended = |handshakes: &[usize], others: &[usize]| -> Vec<usize> {
             let handshakes = handshakes.iter().map(|bytes| (true, *bytes));
             let all = handshakes.chain(others.iter().map(|bytes| (false, *bytes)));
-            let holders = all.enumerate().map(|(at, (is_handshaking, bytes))| Holder {
-                is_handshaking,
-                bytes,
-                id: ConnId::new(0, at as u32, 1),
+            let holders = all.enumerate().map(|(at, (is_handshaking, bytes))| {
+                Holder::new(ConnId::new(0, at as u32, 1), is_handshaking, bytes)
             });
             to_be_ended(holders.collect(), 800).into_iter().map(ConnId::slot).collect()
         };

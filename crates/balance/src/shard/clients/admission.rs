@@ -16,7 +16,7 @@ pub struct Admission {
 
 /// The reason why a client was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
+pub(in crate::shard) enum Full {
     /// The limit of all clients.
     All,
     /// The limit of clients of its address.

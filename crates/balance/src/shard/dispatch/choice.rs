@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use super::BalanceParts;
-use super::records::Exchange;
+use super::Dispatch;
 use crate::backend::Backend;
 use crate::guards::HandshakePermit;
 use crate::pick::{has_candidate, pick_bound, pick_by_key};
-use crate::settings::{Configuration, Pick, Sticky};
+use crate::settings::Pick;
+use crate::shard::mail::BalanceMail;
+use crate::shard::records::Exchange;
+use crate::shard::rules::BalanceRules;
 
 /// The result of a search.
-pub(super) enum Choice {
+pub(in crate::shard) enum Choice {
     /// The index in the configuration's list, with a permit.
     Backend(usize, HandshakePermit),
     /// All permits are taken: of all backends, or of the one that the client is bound to.
@@ -19,9 +21,15 @@ pub(super) enum Choice {
     None,
 }
 
-impl BalanceParts {
+impl Dispatch {
     /// Picks a backend and takes a permit.
-    pub(super) fn choose(&mut self, configuration: &Configuration, exchange: &Exchange) -> Choice {
+    pub(in crate::shard) fn choose(
+        &mut self,
+        exchange: &Exchange,
+        rules: &BalanceRules,
+        mail: &BalanceMail,
+    ) -> Choice {
+        let configuration = &**rules.configuration();
         let settings = &configuration.settings;
         let cap = settings.max_handshakes;
         if exchange.tried.len() > usize::from(settings.retries) {
@@ -63,7 +71,7 @@ impl BalanceParts {
         }
         // Removal of a backend is seen at once; a new one is in a command, possibly one that is not
         // read yet. Commands are read before waiting requests are served.
-        if self.commands.has_commands() {
+        if mail.has_commands() {
             return Choice::Full(None);
         }
         // A verdict of down may be wrong or outdated: a try in vain is better than a refusal
@@ -76,15 +84,5 @@ impl BalanceParts {
             },
             None => Choice::None,
         }
-    }
-
-    /// Returns the cookie that brings a client back to the same backend.
-    pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
-        let settings = &self.configuration.settings;
-        let Sticky::Cookie(name) = &settings.sticky else { return None };
-        let tag = settings.cookie_key.tag(exchange.count.as_ref()?.backend().address());
-        let is_new = exchange.bound != Some(tag);
-        let same_site = settings.cookie_same_site;
-        is_new.then(|| crate::forward::set_cookie(name, tag, exchange.is_secure, same_site))
     }
 }

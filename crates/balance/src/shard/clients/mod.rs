@@ -1,0 +1,200 @@
+//! The gate for clients: how many there may be, who makes room for another, and who is refused.
+
+mod admission;
+mod places;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use throng_engine::{AddressKey, KeyBySlot};
+use throng_io::{ConnId, Instant, ListenerId, ServerTls};
+
+pub use self::admission::Admission;
+pub(super) use self::admission::Full;
+pub(super) use self::places::Evicted;
+use self::places::Places;
+pub(crate) use self::places::RESERVE;
+use super::records::{BalanceRecords, ClientRecord, EighthTick};
+use super::rules::BalanceRules;
+use super::time::Time;
+
+/// The count of clients, the places that they have, and what each listener asks of them.
+pub(super) struct ClientGate {
+    admission: Arc<Admission>,
+    counted: KeyBySlot,
+    /// The clients that make room for others.
+    places: Places,
+    /// The number of client connections of all shards that descriptors allow.
+    descriptors_for: usize,
+    accept_stopped: bool,
+    /// TLS of clients, by listener.
+    tls: Vec<Option<ServerTls>>,
+}
+
+impl ClientGate {
+    pub(super) fn new(
+        admission: Arc<Admission>,
+        descriptors_for: usize,
+        tls: Vec<Option<ServerTls>>,
+    ) -> Self {
+        Self {
+            admission,
+            counted: KeyBySlot::default(),
+            places: Places::default(),
+            descriptors_for,
+            accept_stopped: false,
+            tls,
+        }
+    }
+
+    /// Returns the TLS of a listener's clients.
+    pub(super) fn tls(&self, listener: ListenerId) -> Option<ServerTls> {
+        self.tls.get(usize::from(listener.0)).cloned().flatten()
+    }
+
+    /// Records that the driver has stopped accepting.
+    pub(super) fn stop_accepting(&mut self) {
+        self.accept_stopped = true;
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.accept_stopped
+    }
+
+    /// Returns whether the driver must accept again.
+    pub(super) fn take_stopped(&mut self) -> bool {
+        std::mem::take(&mut self.accept_stopped)
+    }
+
+    /// Returns `max_connections`, limited by the descriptors.
+    fn most_connections(&self, rules: &BalanceRules) -> usize {
+        match rules.settings().max_connections {
+            0 => self.descriptors_for,
+            asked => asked.min(self.descriptors_for),
+        }
+    }
+
+    /// Returns the limit of connections from an address that is not a proxy's, if it has one.
+    fn most_of_address(&self, rules: &BalanceRules, address: IpAddr) -> Option<usize> {
+        match rules.settings().max_connections_per_address {
+            Some(0) => None,
+            Some(most) => Some(most),
+            // Clients of this machine, such as a proxy in front, are trusted.
+            None if address.to_canonical().is_loopback() => None,
+            None => Some((self.most_connections(rules) / 4).max(1)),
+        }
+    }
+
+    /// Counts one more client, unless a limit is reached: of all, or of its address.
+    pub(super) fn enter(
+        &self,
+        rules: &BalanceRules,
+        address: IpAddr,
+        is_proxy: bool,
+    ) -> Result<Option<AddressKey>, Full> {
+        let of_address = if is_proxy { None } else { self.most_of_address(rules, address) };
+        self.admission.enter(self.most_connections(rules), address, of_address)
+    }
+
+    /// Counts a client for the address that its PROXY header names, if that has a limit. Returns
+    /// `None` if it has none.
+    pub(super) fn enter_address(
+        &self,
+        rules: &BalanceRules,
+        address: IpAddr,
+    ) -> Option<Result<Option<AddressKey>, Full>> {
+        let most = self.most_of_address(rules, address)?;
+        Some(self.admission.enter_address(address, most))
+    }
+
+    /// Uncounts a client that was not adopted.
+    pub(super) fn undo(&self, counted: Option<AddressKey>) {
+        self.admission.leave(counted);
+    }
+
+    /// Enters a client that was counted.
+    pub(super) fn admit(&mut self, id: ConnId, counted: Option<AddressKey>, now: Instant) {
+        self.counted.insert(id.slot(), counted);
+        self.places.enter(id, counted, now);
+    }
+
+    /// Enters a client under the address by which it is counted now.
+    pub(super) fn admit_address(&mut self, id: ConnId, counted: Option<AddressKey>, now: Instant) {
+        self.counted.insert(id.slot(), counted);
+        self.places.enter_address(id, counted, now);
+    }
+
+    /// Takes the count of a client that must leave its place to another one.
+    pub(super) fn take_count(&mut self, id: ConnId) -> Option<AddressKey> {
+        self.counted.take(id.slot())
+    }
+
+    /// Gives a client beyond a limit a place of the reserve. Returns the client that has to leave
+    /// it for that.
+    pub(super) fn enter_reserve(&mut self, id: ConnId, full: Full) -> Option<ConnId> {
+        self.places.enter_reserve(id, full)
+    }
+
+    /// Uncounts a client connection that has ended.
+    pub(super) fn release(&mut self, id: ConnId) {
+        if !self.places.leave_reserve(id) {
+            let counted = self.counted.take(id.slot());
+            self.admission.leave(counted);
+        }
+    }
+
+    /// Takes the client that must make room: of all, or of an address.
+    pub(super) fn evict(
+        &mut self,
+        full: Full,
+        address: IpAddr,
+        records: &BalanceRecords,
+        time: &Time,
+    ) -> Option<Evicted> {
+        self.places.evict(full, self.admission.key(address), records, time)
+    }
+
+    /// Returns the limit that a client is beyond.
+    pub(super) fn beyond(&self, id: ConnId) -> Option<Full> {
+        self.places.beyond(id)
+    }
+
+    /// Lists a client that is between two requests, or has had its last answer.
+    pub(super) fn note_idle(&mut self, id: ConnId, client: &mut ClientRecord, now: EighthTick) {
+        if self.places.beyond(id).is_none() {
+            self.places.note_idle(id, client, self.counted.get(id.slot()), now);
+        }
+    }
+
+    /// Lists a client that has ended its stream, and is not closed.
+    pub(super) fn note_gone(&mut self, id: ConnId, now: EighthTick) {
+        if self.places.beyond(id).is_none() {
+            self.places.note_gone(id, self.counted.get(id.slot()), now);
+        }
+    }
+
+    /// Removes clients from the lists that have left.
+    pub(super) fn forget_left(&mut self, records: &BalanceRecords) {
+        self.places.retain(records);
+    }
+
+    /// Returns whether a client of this shard could make room for any other.
+    pub(super) fn could_make_room(&self, records: &BalanceRecords, now: EighthTick) -> bool {
+        self.places.could_make_room(records, now)
+    }
+
+    /// Returns the most clients in any list of those that may make room.
+    pub(super) fn listed(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Returns the number of clients beyond the limits.
+    pub(super) fn beyond_limits(&self) -> usize {
+        self.places.beyond_limits()
+    }
+
+    /// Returns the number of addresses by which clients are counted, of all shards.
+    pub(super) fn addresses(&self) -> usize {
+        self.admission.addresses()
+    }
+}

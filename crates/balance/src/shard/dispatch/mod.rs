@@ -1,0 +1,84 @@
+//! Dispatch: the choice of a backend for each request, and the requests that wait for one.
+
+mod choice;
+mod waiting;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use throng_engine::random::Random;
+use throng_io::ConnId;
+
+pub(super) use self::choice::Choice;
+use self::waiting::Waiting;
+use super::records::{BalanceRecord, BalanceRecords, Phase};
+use super::rules::BalanceRules;
+use crate::backend::Backend;
+use crate::pick::Picker;
+use crate::settings::next_source;
+
+/// The picker of backends, and the clients whose requests wait for a permit.
+pub(super) struct Dispatch {
+    picker: Picker,
+    waiting: Waiting,
+    /// The index of the next of `settings.sources`.
+    source: usize,
+}
+
+impl Dispatch {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { picker: Picker::new(seed), waiting: Waiting::default(), source: 0 }
+    }
+
+    /// Returns the address to connect from to `backend`, if one is configured.
+    pub(super) fn next_source(
+        &mut self,
+        rules: &BalanceRules,
+        backend: SocketAddr,
+    ) -> Option<SocketAddr> {
+        next_source(&rules.settings().sources, &mut self.source, backend)
+    }
+
+    /// Returns its random numbers.
+    pub(super) fn random(&mut self) -> &mut Random {
+        self.picker.random()
+    }
+
+    /// Lets a request wait for a permit: of `backend`, or of any that serves its route.
+    pub(super) fn enqueue(
+        &mut self,
+        id: ConnId,
+        backend: Option<Arc<Backend>>,
+        route: Option<&str>,
+    ) {
+        self.waiting.push(id, backend, route);
+    }
+
+    /// Returns the clients that wait.
+    pub(super) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    /// Returns the clients that wait, to serve them.
+    pub(super) fn waiting_mut(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    /// Unbinds the clients that wait: with another list of backends, each may be bound to another.
+    pub(super) fn unbind(&mut self, records: &BalanceRecords) {
+        self.waiting.unbind(|id| match records.at(id.slot()) {
+            Some((at, BalanceRecord::Client(client))) if at == id => {
+                client.exchange.as_ref().and_then(|exchange| exchange.route.clone())
+            }
+            _ => None,
+        });
+    }
+
+    /// Removes clients that no longer wait.
+    pub(super) fn forget_left(&mut self, records: &BalanceRecords) {
+        self.waiting.retain(|id| match records.at(id.slot()) {
+            Some((at, BalanceRecord::Client(client))) => at == id && client.phase == Phase::Queued,
+            _ => false,
+        });
+    }
+}

@@ -1,0 +1,65 @@
+//! The mail of a shard: commands of other threads, and reports to them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+
+use throng_engine::mailbox::Inbox;
+use throng_io::SessionFailure;
+
+use super::upkeep::Meters;
+use crate::backend::Backend;
+use crate::command::BalanceCommand;
+use crate::report::{Failure, Report};
+
+/// Commands that have come, and reports that leave.
+pub(super) struct BalanceMail {
+    commands: Inbox<BalanceCommand>,
+    reports: Sender<Report>,
+}
+
+impl BalanceMail {
+    pub(super) fn new(commands: Inbox<BalanceCommand>, reports: Sender<Report>) -> Self {
+        Self { commands, reports }
+    }
+
+    /// Takes the commands so far.
+    pub(super) fn take(&mut self) -> Vec<BalanceCommand> {
+        self.commands.drain().collect()
+    }
+
+    /// Returns whether there are commands that were not taken.
+    pub(super) fn has_commands(&self) -> bool {
+        self.commands.has_commands()
+    }
+
+    /// Counts a failure, of the backend or of the balancer, and reports it.
+    pub(super) fn report(
+        &self,
+        meters: &mut Meters,
+        backend: &Arc<Backend>,
+        failure: Failure,
+        is_retry: bool,
+    ) {
+        if failure.is_of_connection() {
+            backend.note_refusal();
+        }
+        if failure.is_ours() {
+            meters.count(|it| it.own_failures += 1);
+        } else {
+            backend.totals().failures.fetch_add(1, Relaxed);
+        }
+        let backend = Arc::clone(backend);
+        self.send(Report::Failed { backend, failure, spares_health: is_retry });
+    }
+
+    /// Reports that the TLS session of a tunnel's backend failed.
+    pub(super) fn report_tunnel(&self, backend: Arc<Backend>, why: SessionFailure) {
+        self.send(Report::of_tunnel(backend, why));
+    }
+
+    fn send(&self, report: Report) {
+        // The receiver is gone only when the whole balancer ends.
+        let _ = self.reports.send(report);
+    }
+}

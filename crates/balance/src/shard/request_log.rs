@@ -1,0 +1,248 @@
+//! The log of requests and tunnels: what is kept of each, and when it is recorded.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use throng_engine::ConnMap;
+use throng_http::{RequestIdSource, RequestSummary};
+use throng_io::{ConnId, Driver, Instant, SessionFailure};
+use throng_proto::http1::Request;
+
+use super::records::{BalanceRecords, ClientRecord, Exchange, LogEntry, Tunnel};
+use super::rules::BalanceRules;
+use crate::access::{Access, AccessDetail, AccessLog, EndReason, Subject};
+
+/// The log, the entries of tunnels, and the ids of requests.
+pub(super) struct RequestLog {
+    access: Option<Arc<dyn AccessLog>>,
+    /// The entries of tunnels, by their clients.
+    tunnels: ConnMap<Box<LogEntry>>,
+    /// Ids of requests that come without one, where that is asked for.
+    ids: RequestIdSource,
+}
+
+impl RequestLog {
+    pub(super) fn new(access: Option<Arc<dyn AccessLog>>) -> Self {
+        Self { access, tunnels: ConnMap::default(), ids: RequestIdSource::default() }
+    }
+
+    /// Returns the id of a request that comes without one.
+    pub(super) fn create_id(&self) -> String {
+        self.ids.create()
+    }
+
+    /// Returns what to keep of a request that begins.
+    pub(super) fn begin(
+        &self,
+        request: &Request<'_>,
+        subject: Subject,
+        now: Instant,
+    ) -> Option<Box<LogEntry>> {
+        let mut entry = self.blank_entry(subject, now)?;
+        entry.request = Some(RequestSummary::new(request));
+        Some(entry)
+    }
+
+    /// Returns what to keep of a connection that is passed through.
+    pub(super) fn begin_passthrough(
+        &self,
+        server_name: Option<Box<str>>,
+        subject: Subject,
+        now: Instant,
+    ) -> Option<Box<LogEntry>> {
+        let mut entry = self.blank_entry(subject, now)?;
+        entry.server_name = server_name;
+        Some(entry)
+    }
+
+    fn blank_entry(&self, subject: Subject, now: Instant) -> Option<Box<LogEntry>> {
+        let always = match self.access.as_ref()?.detail() {
+            AccessDetail::Off => return None,
+            AccessDetail::Errors => false,
+            AccessDetail::All => true,
+        };
+        Some(Box::new(LogEntry::new(subject, now, always)))
+    }
+
+    /// Records a connection that was to be passed through, and that no backend accepted.
+    pub(super) fn unconnected(&self, client: &ClientRecord, reason: &str, now: Instant) {
+        let entry = client.exchange.as_ref().and_then(|exchange| exchange.access.as_deref());
+        let (Some(log), Some(entry)) = (&self.access, entry) else { return };
+        log.record(&Access {
+            is_failure: true,
+            bytes_in: None,
+            bytes_out: None,
+            reason,
+            ..entry.access(now)
+        });
+    }
+
+    /// Records a request that a backend has answered.
+    pub(super) fn answered(&self, exchange: &Exchange, now: Instant) {
+        let (Some(log), Some(entry)) = (&self.access, &exchange.access) else { return };
+        let access = entry.access(now);
+        if entry.always || access.is_failure {
+            log.record(&access);
+        }
+    }
+
+    /// Records a request that the balancer answers itself, or whose response it cuts.
+    pub(super) fn refused(&self, client: &ClientRecord, status: u16, reason: &str, now: Instant) {
+        let Some(log) = &self.access else { return };
+        let entry = match &client.exchange {
+            Some(exchange) => exchange.access.as_deref(),
+            None if log.detail() == AccessDetail::Off => return,
+            None => None,
+        };
+        let access = match entry {
+            Some(entry) => Access {
+                is_failure: status >= 500 || entry.status.is_some(),
+                status: entry.status.or(Some(status)),
+                reason,
+                ..entry.access(now)
+            },
+            None if client.exchange.is_some() => return,
+            None => Access {
+                subject: client.subject(),
+                method: None,
+                path: None,
+                server_name: None,
+                is_tunnel: false,
+                is_failure: status >= 500,
+                status: Some(status),
+                code: None,
+                backend: None,
+                attempts: 0,
+                bytes_in: None,
+                bytes_out: None,
+                duration: None,
+                host: None,
+                user_agent: None,
+                reason,
+                request_id: None,
+                traceparent: None,
+            },
+        };
+        log.record(&access);
+    }
+
+    /// Records a request whose client has left before the end of its response.
+    pub(super) fn left(&self, exchange: &Exchange, now: Instant) {
+        let (Some(log), Some(entry)) = (&self.access, &exchange.access) else { return };
+        if entry.always {
+            log.record(&Access {
+                reason: "the client left, or did not read in time",
+                ..entry.access(now)
+            });
+        }
+    }
+
+    /// Reports a connection that the balancer ends by a rule of its own.
+    #[cold]
+    pub(super) fn ended(&self, subject: &Subject, backend: Option<SocketAddr>, reason: EndReason) {
+        if let Some(log) = &self.access {
+            log.ended(subject, backend, reason);
+        }
+    }
+
+    /// Keeps the entry of a request that became a tunnel.
+    pub(super) fn keep(&mut self, client: ConnId, exchange: &mut Exchange) {
+        if let Some(entry) = exchange.access.take()
+            && entry.always
+        {
+            self.tunnels.insert(client, entry);
+        }
+    }
+
+    /// Returns who the client of a tunnel is, as its socket and its entry know.
+    #[cold]
+    pub(super) fn tunnel_subject<D: Driver>(
+        &self,
+        driver: &D,
+        rules: &BalanceRules,
+        client: ConnId,
+    ) -> Subject {
+        if let Some(entry) = self.tunnels.get(&client) {
+            return entry.subject;
+        }
+        let peer = driver.peer(client);
+        let address = peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !rules.trusts(*ip));
+        Subject { session: Some(client.to_bits()), peer, client: address }
+    }
+
+    /// Records a tunnel whose backend was lost: when it ends, if it has an entry, or else now, of
+    /// `subject`.
+    #[cold]
+    pub(super) fn lost(
+        &mut self,
+        client: ConnId,
+        backend: Option<SocketAddr>,
+        failure: Option<SessionFailure>,
+        now: Instant,
+        subject: impl FnOnce(&Self) -> Subject,
+    ) {
+        if let Some(entry) = self.tunnels.get_mut(&client) {
+            return entry.note_loss(failure);
+        }
+        let Some(log) = self.access.as_ref().filter(|log| log.detail() != AccessDetail::Off) else {
+            return;
+        };
+        let mut entry = LogEntry::new(subject(self), now, false);
+        entry.backend = backend;
+        entry.note_loss(failure);
+        log.record(&Access {
+            is_tunnel: true,
+            is_failure: true,
+            bytes_in: None,
+            bytes_out: None,
+            duration: None,
+            attempts: 0,
+            reason: &entry.loss(),
+            ..entry.access(now)
+        });
+    }
+
+    /// Records a tunnel that ends, if it has an entry; both its connections are still open, unless
+    /// one was reset. `tunnel` is the record of `id`, which may be taken out.
+    #[inline]
+    pub(super) fn tunnel_ended<D: Driver>(
+        &mut self,
+        driver: &D,
+        records: &BalanceRecords,
+        (id, tunnel): (ConnId, &Tunnel),
+        now: Instant,
+    ) {
+        if !self.tunnels.is_empty() {
+            self.record_tunnel(driver, records, (id, tunnel), now);
+        }
+    }
+
+    #[cold]
+    fn record_tunnel<D: Driver>(
+        &mut self,
+        driver: &D,
+        records: &BalanceRecords,
+        (id, tunnel): (ConnId, &Tunnel),
+        now: Instant,
+    ) {
+        let (client, backend) =
+            if tunnel.is_backend() { (tunnel.peer(), id) } else { (id, tunnel.peer()) };
+        let Some(entry) = self.tunnels.remove(&client) else { return };
+        let Some(log) = &self.access else { return };
+        // What one side received, the other was sent.
+        let traffic = driver.traffic(client).map(|it| (it.received, it.sent));
+        let traffic = traffic.or_else(|| match backend {
+            same if same == client => None,
+            backend => driver.traffic(backend).map(|it| (it.sent, it.received)),
+        });
+        log.record(&Access {
+            is_tunnel: true,
+            is_failure: entry.is_lost,
+            code: records.close_code_sent(id, tunnel),
+            bytes_in: traffic.map(|(bytes_in, _)| bytes_in),
+            bytes_out: traffic.map(|(_, bytes_out)| bytes_out),
+            reason: &entry.loss(),
+            ..entry.access(now)
+        });
+    }
+}

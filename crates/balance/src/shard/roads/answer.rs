@@ -1,0 +1,543 @@
+//! The road of an answer: a backend's bytes become the client's output, event by event, and what
+//! becomes of both connections.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use throng_engine::{HeldInput, LINGER_SILENCE, Progress};
+use throng_io::{Batch, ConnId, Driver, SendOutcome};
+use throng_proto::Input;
+use throng_proto::http1::{HeaderLines, Limits, Response, ResponseDecoder, ResponseEvent};
+
+use crate::backend::State;
+use crate::forward::{self, Framing};
+use crate::report::Failure;
+use crate::shard::actions::{ActionQueue, ConnAction};
+use crate::shard::records::{
+    BalanceRecord, EighthTick, Exchange, HIGH_WATER, HttpSide, Phase, RecordDeadlines,
+};
+use crate::shard::rules::BalanceRules;
+use crate::shard::time::Time;
+use crate::shard::{BalanceParts, RECEIVE_BUFFER};
+
+/// The reason why reading a response stopped.
+enum Stop {
+    Failed(Failure),
+    Whole,
+    Switched,
+    Starved,
+}
+
+/// Maximum interim responses to a request. A backend that sends them for ever would keep its
+/// client waiting, and the shard busy.
+const MAX_INTERIM: u8 = 16;
+
+impl BalanceParts {
+    /// Handles lent bytes of a backend that speaks HTTP.
+    pub(in crate::shard) fn upstream_received(&mut self, id: ConnId, bytes: &mut [u8]) {
+        let Some(upstream) = self.records.upstream(id) else { return };
+        let Some(client_id) = upstream.client else {
+            // No request is under way: the next one must not get these bytes for an answer.
+            self.idle.remove(upstream.backend.address(), id);
+            return self.actions.push(ConnAction::Close(id));
+        };
+        let Some((upstream, client, deadlines)) = self.records.exchange(id) else {
+            return self.actions.push(ConnAction::Close(id));
+        };
+        let is_cut = bytes.len() >= RECEIVE_BUFFER;
+        let mut input = Input::new(bytes);
+        let may_follow = client.may_ask_again();
+        let stop = match client.exchange.as_deref_mut() {
+            None => Stop::Starved,
+            Some(exchange) => {
+                let timeouts = self.rules.timeouts();
+                let mut answer = AnswerReader {
+                    rules: &self.rules,
+                    time: &mut self.time,
+                    actions: &mut self.actions,
+                    deadlines,
+                    before: None,
+                    of_answer: upstream.answer_timeout(timeouts),
+                    of_body: timeouts.body,
+                    upstream: id,
+                    client: client_id,
+                    is_sent: upstream.http.is_clear(),
+                    is_last: &mut upstream.is_last,
+                    progress: &mut upstream.progress,
+                    has_tls: client.is_secure,
+                    may_follow: may_follow && !self.tunnels.is_ending(),
+                    to: &mut client.http,
+                    exchange,
+                };
+                let limits = self.rules.response_limits();
+                let stop = answer.read(&mut upstream.decoder, &mut input, &limits);
+                answer.settle(&stop);
+                stop
+            }
+        };
+        match stop {
+            Stop::Failed(failure) => self.actions.push(ConnAction::Fail(id, failure)),
+            Stop::Switched => {
+                let surplus = input.as_slice();
+                upstream.boundary.advance(surplus);
+                self.actions.write(&mut client.http, |out| out.extend_from_slice(surplus));
+                self.actions.push(ConnAction::Open { client: client_id, upstream: id });
+            }
+            Stop::Whole => {
+                // Surplus bytes cannot be distinguished from an answer to the next request; nor can
+                // bytes beyond a read that filled the buffer.
+                if !input.is_empty() || is_cut {
+                    upstream.is_last = true;
+                }
+                self.actions.push(ConnAction::Complete(client_id));
+            }
+            Stop::Starved => self.actions.push(ConnAction::Flush(client_id)),
+        }
+    }
+
+    /// Handles a connection to a backend that is made.
+    pub(in crate::shard) fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Some(upstream) = self.records.upstream(id) else { return };
+        let deadline = self.time.after(upstream.answer_timeout(self.rules.timeouts()));
+        upstream.is_connected = true;
+        upstream.backend.note_connection();
+        let client = upstream.client;
+        let passed = client.filter(|_| upstream.is_passthrough);
+        self.records.set_deadline(id, deadline);
+        if let Some(exchange) =
+            client.and_then(|client| self.records.client(client)?.exchange.as_mut())
+        {
+            // A handshake keeps its permit until its 101; other requests need it only for the
+            // connection.
+            if exchange.key.is_none() {
+                exchange.permit = None;
+            }
+        }
+        self.flush(driver, id);
+        if let Some(client) = passed {
+            self.actions.push(ConnAction::Open { client, upstream: id });
+        }
+    }
+
+    /// Ends an answer whose body ends with its connection.
+    pub(in crate::shard) fn end_answer(&mut self, client_id: ConnId) {
+        let Some(client) = self.records.client(client_id) else { return };
+        if client.exchange.as_ref().is_some_and(|exchange| exchange.framing == Framing::Chunked) {
+            self.actions.write(&mut client.http, |out| {
+                forward::write_last_chunk(out, HeaderLines::default());
+            });
+        }
+        self.actions.push(ConnAction::Complete(client_id));
+    }
+
+    /// Completes an exchange: the backend's connection is free, and the client's continues or ends.
+    pub(in crate::shard) fn complete<D: Driver>(&mut self, driver: &mut D, client_id: ConnId) {
+        let Some(client) = self.records.client(client_id) else { return };
+        let Some(exchange) = client.exchange.take() else { return };
+        if let Some(count) = &exchange.count {
+            let requests = &count.backend().totals().requests;
+            requests.fetch_add(1, Relaxed);
+        }
+        self.log.answered(&exchange, self.time.now());
+        let upstream_id = exchange.upstream;
+        let keeps = exchange.keep_alive && exchange.is_complete && client.may_ask_again();
+        let is_complete = exchange.is_complete;
+        client.has_sent_last = exchange.is_last && is_complete && client.held.is_empty();
+        drop(exchange);
+        if let Some(upstream_id) = upstream_id {
+            self.release(driver, upstream_id, is_complete, keeps);
+        }
+        let Some(client) = self.records.client(client_id) else { return };
+        if keeps && !self.tunnels.is_ending() {
+            // The flush continues with it.
+            client.phase = Phase::Head;
+        } else {
+            client.phase = Phase::Leaving;
+            client.held = HeldInput::default();
+            if client.http.paused {
+                client.http.paused = false;
+                driver.resume(client_id);
+            }
+            self.records.set_deadline(client_id, self.time.after(self.rules.timeouts().body));
+        }
+        self.flush(driver, client_id);
+    }
+
+    /// Keeps a backend's connection for the next request, if it can carry one. `keeps`: the client
+    /// may send another.
+    fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool, keeps: bool) {
+        let settings = self.rules.settings();
+        let deadline = self.time.after(settings.timeouts.keep_alive);
+        let Some(upstream) = self.records.upstream(id) else { return };
+        let is_clean = is_complete
+            && upstream.decoder.is_between_responses()
+            && upstream.http.is_clear()
+            && !upstream.http.finished
+            && !upstream.is_last
+            && upstream.generation == upstream.backend.generation()
+            && (keeps || upstream.owner.is_none());
+        let owner = upstream.owner;
+        upstream.client = None;
+        if upstream.http.paused {
+            upstream.http.paused = false;
+            driver.resume(id);
+        }
+        let address = upstream.backend.address();
+        let is_up = upstream.backend.state() == State::Up;
+        self.records.set_deadline(id, deadline);
+        let surplus = match is_clean && is_up && !self.tunnels.is_ending() {
+            true => self.idle.put(address, id, owner, settings.keep_alive),
+            false => Some(id),
+        };
+        if let Some(surplus) = surplus {
+            self.close(driver, surplus);
+        }
+    }
+
+    /// Sends the outbox of `id`; when all is sent, resumes its source.
+    pub(in crate::shard) fn flush<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let (http, source) = match self.records.entry(id) {
+            Some(BalanceRecord::Client(client)) => {
+                let upstream = client.exchange.as_ref().and_then(|exchange| exchange.upstream);
+                (&mut client.http, upstream)
+            }
+            Some(BalanceRecord::Upstream(upstream)) if upstream.is_connected => {
+                let source = upstream.client;
+                (&mut upstream.http, source)
+            }
+            _ => return,
+        };
+        if http.sending {
+            return self.hold_back(driver, id, source);
+        }
+        if let Some(out) = http.out.take_if(|out| !out.is_empty()) {
+            match driver.send(id, out) {
+                SendOutcome::Done(batch) => self.actions.reuse(batch),
+                SendOutcome::Pending => {
+                    http.sending = true;
+                    self.hold_back(driver, id, source);
+                    return self.record_progress(id);
+                }
+            }
+        }
+        self.record_progress(id);
+        if let Some(source) = source {
+            self.resume(driver, source);
+        }
+        let Some(client) = self.records.client(id) else { return };
+        let is_far_ahead = client.held.len() > HIGH_WATER;
+        if matches!(client.phase, Phase::Head | Phase::Leaving)
+            && client.http.paused
+            && !is_far_ahead
+        {
+            client.http.paused = false;
+            driver.resume(id);
+        }
+        if client.phase == Phase::Head && !client.held.is_empty() {
+            self.actions.push(ConnAction::Proceed(id));
+        }
+        if client.phase == Phase::Leaving {
+            client.phase = Phase::Lingering;
+            // With TLS a client still answers our close_notify, and after a close that would be met
+            // by a reset, which may destroy what it has not read.
+            let sends_no_more = client.http.finished || client.has_sent_last && !client.is_secure;
+            let due = self.time.after(LINGER_SILENCE);
+            self.clients.note_idle(id, client, self.time.tick());
+            self.records.set_deadline(id, due);
+            if sends_no_more {
+                self.actions.push(ConnAction::Close(id));
+            } else {
+                driver.finish(id);
+            }
+        }
+    }
+
+    /// Pauses the source of the outbox of `id`: its `source`, or a client that sends requests and
+    /// reads no answers.
+    fn hold_back<D: Driver>(&mut self, driver: &mut D, id: ConnId, source: Option<ConnId>) {
+        let is_between = self.records.client(id).is_some_and(|client| client.phase == Phase::Head);
+        if let Some(waits) = source.or(is_between.then_some(id)) {
+            self.pause(driver, waits);
+        }
+    }
+
+    /// Extends the deadline of a peer that takes bytes.
+    fn record_progress(&mut self, id: ConnId) {
+        let timeouts = self.rules.timeouts();
+        let body = self.time.after(timeouts.body);
+        let keep_alive = self.time.after(timeouts.keep_alive);
+        let mut is_idle = false;
+        let due = match self.records.entry(id) {
+            Some(BalanceRecord::Client(client)) if client.phase == Phase::Head => {
+                is_idle = client.http.is_clear();
+                if is_idle { keep_alive } else { body }
+            }
+            Some(BalanceRecord::Client(client)) if client.phase == Phase::Exchange => {
+                let is_done = client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
+                match (is_done, client.http.is_clear()) {
+                    (_, false) => body,
+                    (true, true) => EighthTick::NEVER,
+                    // Only its body counts as progress of a request.
+                    (false, true) => return,
+                }
+            }
+            Some(BalanceRecord::Upstream(upstream)) if upstream.client.is_some() => {
+                self.time.after(upstream.answer_timeout(timeouts))
+            }
+            _ => return,
+        };
+        self.records.set_deadline(id, due);
+        if is_idle && let Some(client) = self.records.client(id) {
+            self.clients.note_idle(id, client, self.time.tick());
+        }
+    }
+
+    pub(in crate::shard) fn pause<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let http = match self.records.entry(id) {
+            Some(BalanceRecord::Client(client)) => &mut client.http,
+            Some(BalanceRecord::Upstream(upstream)) => &mut upstream.http,
+            _ => return,
+        };
+        if !http.paused {
+            http.paused = true;
+            driver.pause(id);
+        }
+    }
+
+    pub(in crate::shard) fn resume<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let body = self.time.after(self.rules.timeouts().body);
+        let (http, is_due) = match self.records.entry(id) {
+            Some(BalanceRecord::Client(client)) if client.http.paused => {
+                let is_due = client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete);
+                if !is_due && client.held.len() > HIGH_WATER {
+                    // It waits for the answer: each request that completes must not allow another
+                    // read.
+                    return;
+                }
+                // Held-back bytes come before new ones.
+                if !client.held.is_empty() && is_due {
+                    self.actions.push(ConnAction::Proceed(id));
+                }
+                (&mut client.http, is_due)
+            }
+            Some(BalanceRecord::Upstream(upstream)) if upstream.http.paused => {
+                upstream.progress = Progress::default();
+                (&mut upstream.http, true)
+            }
+            _ => return,
+        };
+        http.paused = false;
+        if is_due {
+            self.records.set_deadline(id, body);
+        }
+        driver.resume(id);
+    }
+}
+
+/// The parts of an answer's two connections, while its decoder lends the events.
+struct AnswerReader<'a> {
+    rules: &'a BalanceRules,
+    time: &'a mut Time,
+    actions: &'a mut ActionQueue,
+    deadlines: RecordDeadlines<'a>,
+    /// The backend's connection, and the client that it answers.
+    upstream: ConnId,
+    client: ConnId,
+    /// The timeouts of the answer's head and of a body.
+    of_answer: Duration,
+    of_body: Duration,
+    /// All that there was of the request has been sent.
+    is_sent: bool,
+    is_last: &'a mut bool,
+    progress: &'a mut Progress,
+    /// The client's connection has TLS.
+    has_tls: bool,
+    /// The client may send another request, or has done so.
+    may_follow: bool,
+    /// The client's side.
+    to: &'a mut HttpSide,
+    exchange: &'a mut Exchange,
+    /// The head came with the bytes that are read, after this output, if there was any.
+    before: Option<Option<Box<Batch>>>,
+}
+
+impl AnswerReader<'_> {
+    fn read(
+        &mut self,
+        decoder: &mut ResponseDecoder,
+        input: &mut Input<'_>,
+        limits: &Limits,
+    ) -> Stop {
+        let mut is_switch = false;
+        loop {
+            let event = match decoder.next_event(input, limits) {
+                Err(error) => return Stop::Failed(Failure::BadResponse(error.reason())),
+                Ok(None) => return Stop::Starved,
+                Ok(Some(event)) => event,
+            };
+            let outcome = match event {
+                ResponseEvent::Head(response) if response.status() == 101 => {
+                    is_switch = true;
+                    self.on_switch(&response)
+                }
+                ResponseEvent::Head(response) if response.is_interim() => {
+                    self.on_interim(&response)
+                }
+                ResponseEvent::Head(response) => {
+                    // Until these bytes are read, it can be taken back.
+                    self.before = Some(self.to.out.take_if(|out| !out.is_empty()));
+                    self.on_head(&response);
+                    Ok(())
+                }
+                ResponseEvent::Body(piece) => {
+                    self.on_body(piece);
+                    Ok(())
+                }
+                ResponseEvent::End if is_switch => return Stop::Switched,
+                ResponseEvent::End => {
+                    self.on_end(decoder.trailers());
+                    return Stop::Whole;
+                }
+            };
+            if let Err(failure) = outcome {
+                return Stop::Failed(failure);
+            }
+        }
+    }
+
+    /// Takes an answer back whose first bytes have a fault: nothing of it has left, so its client
+    /// is answered with 502 instead of a half answer and a reset.
+    fn settle(&mut self, stop: &Stop) {
+        let Some(before) = self.before.take() else { return };
+        if matches!(stop, Stop::Failed(_)) {
+            if let Some(out) = &mut self.to.out {
+                out.clear();
+            }
+            self.exchange.is_answered = false;
+            if let Some(entry) = &mut self.exchange.access {
+                entry.unanswered();
+            }
+        }
+        let Some(mut before) = before else { return };
+        if let Some(mut answer) = self.to.out.take() {
+            before.append(|out| answer.copy_to(&[], out));
+            answer.clear();
+            self.actions.reuse(answer);
+        }
+        self.to.out = Some(before);
+    }
+
+    /// Forwards a 101, if it agrees to what the client asked for.
+    fn on_switch(&mut self, response: &Response<'_>) -> Result<(), Failure> {
+        let exchange = &mut *self.exchange;
+        forward::check_upgrade(response, exchange.key.as_ref()).map_err(Failure::BadUpgrade)?;
+        exchange.is_answered = true;
+        exchange.note_answer(101, self.time.now());
+        if let Some(entry) = &mut exchange.access {
+            entry.answered(101);
+        }
+        let cookie = self.rules.cookie_for(exchange);
+        self.write_head(response, true, true, cookie);
+        Ok(())
+    }
+
+    /// Forwards an interim response to a client that knows of them.
+    fn on_interim(&mut self, response: &Response<'_>) -> Result<(), Failure> {
+        self.exchange.interim += 1;
+        if self.exchange.interim > MAX_INTERIM {
+            return Err(Failure::BadResponse("too many interim responses"));
+        }
+        self.extend(self.of_answer);
+        if !self.exchange.is_http11 {
+            return Ok(());
+        }
+        // A second backend's interim answer would be one too many.
+        self.exchange.replay = None;
+        if response.status() == 100 && !self.exchange.is_complete {
+            // It has waited for this with its body.
+            let due = self.time.after(self.of_body);
+            self.deadlines.set(self.client, due);
+        }
+        self.write_head(response, true, self.keeps_alive(), None);
+        Ok(())
+    }
+
+    /// Forwards the head of the final response.
+    fn on_head(&mut self, response: &Response<'_>) {
+        // A part of a head is no answer, however it trickles.
+        self.extend(self.of_body);
+        let keep_alive = self.keeps_alive();
+        let exchange = &mut *self.exchange;
+        exchange.is_answered = true;
+        exchange.note_answer(response.status(), self.time.now());
+        if let Some(entry) = &mut exchange.access {
+            entry.answered(response.status());
+        }
+        // The handshake is over, and the client may read slowly.
+        exchange.permit = None;
+        let cookie = self.rules.cookie_for(exchange);
+        let framing = self.write_head(response, self.exchange.is_http11, keep_alive, cookie);
+        // A backend that answers before it has the whole request may not read the rest; one that
+        // announces a body that is not due may send it. The server of one that refuses an upgrade
+        // may have left the socket to a handler that reads no further request (Node).
+        *self.is_last |= !self.exchange.is_complete
+            || self.exchange.key.is_some()
+            || !self.is_sent
+            || forward::names_a_body_that_is_not_due(response);
+        self.exchange.framing = framing;
+        self.exchange.keep_alive = keep_alive && framing != Framing::UntilClose;
+    }
+
+    /// Forwards a part of the body.
+    fn on_body(&mut self, piece: &[u8]) {
+        let Self { actions, exchange, to, .. } = self;
+        let enough = self.rules.enough_of_answer(exchange.framing);
+        if self.progress.add(piece.len(), enough) {
+            self.deadlines.set(self.upstream, self.time.after(self.of_body));
+        }
+        if let Some(entry) = &mut exchange.access {
+            entry.bytes_out += piece.len() as u64;
+        }
+        match exchange.framing {
+            Framing::Empty => {}
+            Framing::Chunked => actions.write(to, |out| forward::write_chunk(out, piece)),
+            Framing::Length(_) | Framing::UntilClose => {
+                actions.write(to, |out| out.extend_from_slice(piece));
+            }
+        }
+    }
+
+    /// Forwards the end of the body.
+    fn on_end(&mut self, trailers: HeaderLines<'_>) {
+        if self.exchange.framing == Framing::Chunked {
+            self.actions.write(self.to, |out| forward::write_last_chunk(out, trailers));
+        }
+    }
+
+    /// Returns whether the client's connection can continue after this answer. The rest of an
+    /// incomplete request would be taken for the next one.
+    fn keeps_alive(&self) -> bool {
+        self.exchange.keep_alive && self.exchange.is_complete && self.may_follow
+    }
+
+    /// Gives the backend `timeout` more.
+    fn extend(&mut self, timeout: Duration) {
+        let due = self.time.after(timeout);
+        self.deadlines.set(self.upstream, due);
+    }
+
+    fn write_head(
+        &mut self,
+        response: &Response<'_>,
+        http11: bool,
+        keep_alive: bool,
+        cookie: Option<String>,
+    ) -> Framing {
+        let hsts = self.rules.hsts(self.has_tls);
+        let is_head = self.exchange.is_head;
+        let date = if response.is_interim() { "" } else { self.time.date() };
+        let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref(), date };
+        self.actions
+            .write(self.to, |out| forward::write_response(out, response, &to, cookie.as_deref()))
+    }
+}

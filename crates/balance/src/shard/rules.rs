@@ -1,0 +1,110 @@
+//! The rules of a shard: its configuration, and what follows from it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use throng_proto::http1;
+
+use super::records::Exchange;
+use crate::forward::{self, Framing};
+use crate::settings::{Configuration, Settings, Sticky, Timeouts};
+
+/// The configuration in force.
+pub(super) struct BalanceRules {
+    configuration: Arc<Configuration>,
+    /// Limits of requests, and of responses.
+    request_limits: http1::Limits,
+    response_limits: http1::Limits,
+}
+
+impl BalanceRules {
+    pub(super) fn new(configuration: Arc<Configuration>) -> Self {
+        let settings = &configuration.settings;
+        let request_limits = http1::Limits {
+            max_header_bytes: settings.max_header_bytes,
+            max_headers: settings.max_headers,
+            max_body: settings.max_body,
+        };
+        // Bodies are limited for clients only, not for backends: a body is forwarded as it is
+        // received, however long.
+        let response_limits = http1::Limits {
+            max_header_bytes: settings.max_response_header_bytes,
+            max_headers: settings.max_response_headers,
+            max_body: u64::MAX,
+        };
+        Self { configuration, request_limits, response_limits }
+    }
+
+    pub(super) fn configuration(&self) -> &Arc<Configuration> {
+        &self.configuration
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.configuration.settings
+    }
+
+    pub(super) fn timeouts(&self) -> &Timeouts {
+        &self.configuration.settings.timeouts
+    }
+
+    pub(super) fn request_limits(&self) -> http1::Limits {
+        self.request_limits
+    }
+
+    pub(super) fn response_limits(&self) -> http1::Limits {
+        self.response_limits
+    }
+
+    /// Returns whether an address is that of a trusted proxy.
+    pub(super) fn trusts(&self, ip: IpAddr) -> bool {
+        self.settings().trusted_proxies.iter().any(|network| network.contains(ip))
+    }
+
+    /// Returns the value of Strict-Transport-Security for a client's answers.
+    pub(super) fn hsts(&self, has_tls: bool) -> Option<Arc<str>> {
+        self.configuration.https.hsts.as_ref().filter(|_| has_tls).cloned()
+    }
+
+    /// Returns the bytes of a request's body that must come within `timeouts.body`.
+    pub(super) fn enough_of_request(&self) -> u64 {
+        self.enough(self.settings().min_body_rate)
+    }
+
+    /// Returns the bytes of an answer's body that must come within `timeouts.body`. A body of
+    /// unknown length may be a stream of events, whose pace is no fault.
+    pub(super) fn enough_of_answer(&self, framing: Framing) -> u64 {
+        match framing {
+            Framing::Length(_) => self.enough(self.settings().min_response_rate),
+            Framing::Empty | Framing::Chunked | Framing::UntilClose => 0,
+        }
+    }
+
+    /// Returns the bytes of a body that must come within `timeouts.body`, at `rate` a second.
+    fn enough(&self, rate: u64) -> u64 {
+        let millis = self.timeouts().body.as_millis();
+        u64::try_from(u128::from(rate) * millis / 1000).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the cookie that brings a client back to the same backend.
+    pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
+        let settings = self.settings();
+        let Sticky::Cookie(name) = &settings.sticky else { return None };
+        let tag = settings.cookie_key.tag(exchange.count.as_ref()?.backend().address());
+        let is_new = exchange.bound != Some(tag);
+        let same_site = settings.cookie_same_site;
+        is_new.then(|| forward::set_cookie(name, tag, exchange.is_secure, same_site))
+    }
+
+    /// Returns whether there is a backend for this route that is up, and all of them are full.
+    pub(super) fn is_full(&self, route: Option<&str>) -> bool {
+        let Configuration { settings, backends, .. } = &*self.configuration;
+        let cap = settings.max_handshakes;
+        let mut up = backends
+            .iter()
+            .filter(|target| target.serves(route))
+            .map(|target| &target.backend)
+            .filter(|backend| backend.state() == crate::backend::State::Up)
+            .peekable();
+        cap > 0 && up.peek().is_some() && up.all(|backend| backend.handshakes() >= cap)
+    }
+}

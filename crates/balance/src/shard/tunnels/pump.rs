@@ -1,0 +1,219 @@
+//! Bytes of one side of a tunnel are forwarded to the other from the kernel's buffer.
+
+use throng_io::{Batch, ConnId, Driver, Segment, SendOutcome};
+
+use super::{Tunnels, encode};
+use crate::shard::actions::{ActionQueue, ConnAction};
+use crate::shard::records::BalanceRecords;
+
+/// The size up to which data is copied: cheaper than a send from lent memory.
+const COPIED: usize = 4 << 10;
+
+/// Returns a batch of `bytes`, which are the lent ones from their start.
+#[inline]
+pub(in crate::shard) fn load(mut batch: Box<Batch>, bytes: &[u8]) -> Box<Batch> {
+    if bytes.len() <= COPIED {
+        batch.append(|out| out.extend_from_slice(bytes));
+    } else {
+        batch.push(Segment::Lent(0..bytes.len()));
+    }
+    batch
+}
+
+/// The consequence of a side's bytes.
+pub(in crate::shard) struct Forward {
+    /// The data to send now.
+    pub(in crate::shard) batch: Option<Box<Batch>>,
+    /// The balancer's Close frame follows the data.
+    pub(in crate::shard) is_last: bool,
+}
+
+impl Tunnels {
+    /// Handles bytes of a side with a queue or a Close frame between it and the other.
+    pub(in crate::shard) fn received(
+        &mut self,
+        id: ConnId,
+        mut bytes: &[u8],
+        records: &mut BalanceRecords,
+        actions: &mut ActionQueue,
+    ) -> Option<Forward> {
+        let tunnel = records.tunnel(id)?;
+        tunnel.end_silence();
+        let mut close = None;
+        if tunnel.is_close_due() {
+            let end = tunnel.boundary().advance_to_boundary(bytes);
+            if tunnel.boundary().is_at_boundary() {
+                bytes = &bytes[..end];
+                close = Some(tunnel.close_code());
+            }
+        } else {
+            tunnel.boundary().advance(bytes);
+        }
+        // Only with its last byte: the end of the stream must not overtake the rest.
+        if tunnel.is_closed() && tunnel.has_said_close() {
+            actions.push(ConnAction::Answered(id));
+        }
+        let peer = tunnel.peer();
+        if tunnel.is_dropped() || peer == id {
+            return None;
+        }
+        let close = close.filter(|_| !tunnel.boundary().saw_close());
+        let mut batch = match tunnel.waits() {
+            true => {
+                self.queue(peer, |out| out.extend_from_slice(bytes));
+                None
+            }
+            false => Some(load(actions.batch(), bytes)),
+        };
+        if let Some(code) = close {
+            match &mut batch {
+                Some(batch) => batch.append(|out| encode(code, out)),
+                None => self.queue(peer, |out| encode(code, out)),
+            }
+        }
+        Some(Forward { batch, is_last: close.is_some() })
+    }
+
+    /// Queues bytes for a side behind what is in flight.
+    fn queue(&mut self, to: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        self.queued.entry(to).or_default().append(write);
+    }
+
+    /// Sends bytes of one side to the other; if they are not sent whole, their source is not read
+    /// until they are.
+    #[inline]
+    pub(in crate::shard) fn send<D: Driver>(
+        driver: &mut D,
+        (from, to): (ConnId, ConnId),
+        batch: Box<Batch>,
+        records: &mut BalanceRecords,
+        actions: &mut ActionQueue,
+    ) {
+        match driver.send(to, batch) {
+            SendOutcome::Done(batch) => actions.reuse(batch),
+            SendOutcome::Pending => hold_back(driver, from, to, records),
+        }
+    }
+
+    /// Sends bytes of the balancer to a side: at once, or after the send in flight.
+    pub(in crate::shard) fn send_or_queue<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        to: ConnId,
+        records: &mut BalanceRecords,
+        actions: &mut ActionQueue,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(tunnel) = records.tunnel(to) else { return };
+        let (is_sending, peer) = (tunnel.is_sending(), tunnel.peer());
+        if is_sending || self.queued.contains_key(&to) {
+            self.queue(to, write);
+            if let Some(source) = records.tunnel(peer)
+                && peer != to
+            {
+                source.set_queued(true);
+            }
+            return;
+        }
+        let mut batch = actions.batch();
+        batch.append(write);
+        Self::send(driver, (peer, to), batch, records, actions);
+    }
+
+    /// Sends the first batch of a side, or queues it behind the send in flight.
+    pub(in crate::shard) fn send_first<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        (from, to): (ConnId, ConnId),
+        batch: Box<Batch>,
+        records: &mut BalanceRecords,
+        actions: &mut ActionQueue,
+    ) {
+        if !records.tunnel(to).is_some_and(|to| to.is_sending()) {
+            return Self::send(driver, (from, to), batch, records, actions);
+        }
+        self.queued.insert(to, batch);
+        if let Some(source) = records.tunnel(from) {
+            source.set_queued(true);
+        }
+    }
+
+    /// Handles the end of a send: starts the next one, or resumes the other side. Returns whether
+    /// nothing more is in flight to the side.
+    pub(in crate::shard) fn sent<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnId,
+        records: &mut BalanceRecords,
+        actions: &mut ActionQueue,
+    ) -> bool {
+        let queued = self.queued.remove(&id);
+        let Some(tunnel) = records.tunnel(id) else { return false };
+        if let Some(batch) = queued {
+            match driver.send(id, batch) {
+                SendOutcome::Done(batch) => actions.reuse(batch),
+                SendOutcome::Pending => return false,
+            }
+        }
+        tunnel.set_sending(false);
+        let peer = tunnel.peer();
+        if tunnel.end_if_due() {
+            driver.finish(id);
+        }
+        if peer != id
+            && let Some(source) = records.tunnel(peer)
+        {
+            source.set_queued(false);
+            if source.resume() {
+                driver.resume(peer);
+            }
+        }
+        true
+    }
+
+    /// Ends the stream to a side: at once, or after what is in flight or queued.
+    pub(in crate::shard) fn end_output<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnId,
+        records: &mut BalanceRecords,
+    ) {
+        let has_queue = self.queued.contains_key(&id);
+        if records.tunnel(id).is_some_and(|side| side.end_output(has_queue)) {
+            driver.finish(id);
+        }
+    }
+
+    /// Ends both streams after the client's Close frame has come in answer to the balancer's.
+    pub(in crate::shard) fn close_answered<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnId,
+        records: &mut BalanceRecords,
+    ) {
+        let Some(client) = records.tunnel(id) else { return };
+        // Nothing may follow a Close frame, and its receiver's stream is ended.
+        client.drop_input();
+        for side in [id, client.peer()] {
+            if records.tunnel(side).is_some_and(|side| !side.is_output_ending()) {
+                self.end_output(driver, side, records);
+            }
+        }
+    }
+}
+
+/// Stops reading the source of a send in flight.
+#[cold]
+fn hold_back<D: Driver>(driver: &mut D, from: ConnId, to: ConnId, records: &mut BalanceRecords) {
+    if let Some(tunnel) = records.tunnel(to) {
+        tunnel.set_sending(true);
+    }
+    // A client without its backend is its own other side: its answer to the Close frame must be
+    // read.
+    if from != to
+        && let Some(tunnel) = records.tunnel(from)
+    {
+        tunnel.pause();
+        driver.pause(from);
+    }
+}
