@@ -1,5 +1,5 @@
-//! Facts of a handshake that rustls gives to callbacks only: the traffic secrets, and the name that
-//! a client asked for.
+//! Facts of a handshake that rustls passes only to callbacks: the traffic secrets, and the server
+//! name that the client asked for.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,12 +17,12 @@ thread_local! {
     pub(crate) static CAPTURED: RefCell<Captured> = RefCell::default();
 }
 
-/// Facts of a handshake that rustls gives to callbacks only.
+/// Facts of a handshake that rustls passes only to callbacks.
 #[derive(Default)]
 pub(crate) struct Captured {
     pub(crate) secrets: Secrets,
     pub(crate) server_name: Option<Arc<String>>,
-    /// The name that was captured last: most clients of a server ask for the same.
+    /// The last captured name: nearly all clients of a server ask for the same.
     last_name: Option<Arc<String>>,
     /// No certificate was found for the client.
     pub(crate) lacks_certificate: bool,
@@ -43,8 +43,8 @@ impl Captured {
     }
 }
 
-/// The traffic secrets of a handshake, as far as they are known; wiped when dropped. They are bytes
-/// alone, so that they fit where the session's keys will be.
+/// The traffic secrets of a handshake, as far as they are known; wiped when dropped. The type has
+/// only byte fields, so that it fits in the space of the session's keys.
 #[derive(Default)]
 pub struct Secrets {
     pub(crate) client: Secret,
@@ -52,7 +52,8 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Takes over what `more` has, and wipes it. Moved, secrets would stay behind on the stack.
+    /// Moves the secrets of `more` into this value, and wipes `more`. A plain move would leave them
+    /// on the stack.
     pub(crate) fn add(&mut self, more: &mut Self) {
         for (secret, more) in [(&mut self.client, &more.client), (&mut self.server, &more.server)] {
             if let Some(bytes) = more.bytes() {
@@ -175,7 +176,7 @@ mod tests {
         for secret in [&from.client, &from.server] {
             assert_eq!((secret.bytes(), secret.bytes), (None, [0; MAX_SECRET]));
         }
-        // What comes in a later step does not replace what is known.
+        // A later step does not replace known secrets.
         to.add(&mut from);
         assert_eq!(to.server.bytes(), Some(&[2; 48][..]));
     }

@@ -1,11 +1,11 @@
-//! The contents of a peer's certificate, for people and for decisions.
+//! The contents of a peer's certificate, for display and for decisions.
 
 use std::net::IpAddr;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use x509_parser::extensions::GeneralName;
 
-/// The owner of a certificate, which is to be verified already.
+/// The owner of a certificate that was verified before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// The subject, such as `CN=client.example, O=Example`.
@@ -34,7 +34,7 @@ impl Certificate {
     }
 }
 
-/// Returns a name as text, if it is of a common kind.
+/// Returns a name as text, if its type is a common one.
 fn text(name: &GeneralName<'_>) -> Option<String> {
     match name {
         GeneralName::DNSName(name) | GeneralName::RFC822Name(name) | GeneralName::URI(name) => {

@@ -1,7 +1,8 @@
-//! A bound for the certificates that a peer sends to be verified.
+//! A limit on the number of certificates that a peer may send.
 //!
-//! The search for a path to an authority tries all orders of certificates with one name: nine of
-//! them among hundreds of others took 1.5 seconds, in which a shard does nothing else.
+//! The search for a path to an authority tries all orders of certificates that have the same name:
+//! nine such certificates among hundreds of others took 1.5 seconds, during which the shard did
+//! nothing else.
 
 use std::sync::Arc;
 
@@ -13,10 +14,10 @@ use rustls::{
 };
 
 /// Maximum certificates of authorities that a peer may send with its own. Public authorities send
-/// one to three; five that all fit cost less than a millisecond.
+/// one to three; five that all match cost less than a millisecond.
 pub const MAX_INTERMEDIATES: usize = 5;
 
-/// A verifier that refuses long chains before it looks at them.
+/// A verifier that refuses long chains before it looks at their certificates.
 #[derive(Debug)]
 pub(crate) struct ChainLimit<V: ?Sized>(pub(crate) Arc<V>);
 

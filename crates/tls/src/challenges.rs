@@ -1,4 +1,4 @@
-//! Answers to an authority that validates a domain.
+//! Answers to the challenges of an authority that validates a domain.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::server::ClientHello;
 use rustls::sign::CertifiedKey;
 
-/// The protocol of validations by TLS (ALPN), RFC 8737 section 6.2.
+/// The protocol for validations over TLS (ALPN), RFC 8737 section 6.2.
 pub(crate) const ACME_TLS_1: &[u8] = b"acme-tls/1";
 
-/// Returns whether the client is an authority that validates a name: RFC 8737 section 3 has it
-/// offer one protocol.
+/// Returns whether the client is an authority that validates a name: by RFC 8737 section 3 such a
+/// client offers only this protocol.
 pub(crate) fn is_validation(hello: &ClientHello<'_>) -> bool {
     let mut offered = hello.alpn().into_iter().flatten();
     offered.next() == Some(ACME_TLS_1) && offered.next().is_none()
@@ -20,21 +20,21 @@ pub(crate) fn is_validation(hello: &ClientHello<'_>) -> bool {
 /// The path before a token, RFC 8555 section 8.3.
 const WELL_KNOWN: &str = "/.well-known/acme-challenge/";
 
-/// The answers to challenges that wait for their validation. Event loops read them, the client of
-/// the authority writes them.
+/// The answers to pending challenges. Event loops read them; the client of the authority writes
+/// them.
 #[derive(Default)]
 pub struct Challenges(RwLock<Answers>);
 
 #[derive(Default)]
 struct Answers {
-    /// By the name that is validated: TLS-ALPN-01.
+    /// By the validated name: TLS-ALPN-01.
     certificates: HashMap<Box<str>, Arc<CertifiedKey>>,
     /// By token: HTTP-01.
     key_authorizations: HashMap<Box<str>, Box<str>>,
 }
 
 impl Challenges {
-    /// Returns the key authorization that a request for `path` asks for (HTTP-01).
+    /// Returns the key authorization for a request with this `path` (HTTP-01).
     #[must_use]
     pub fn http_01(&self, path: &str) -> Option<Box<str>> {
         let token = path.strip_prefix(WELL_KNOWN)?;

@@ -19,7 +19,7 @@ pub enum Version {
     Tls13,
 }
 
-/// The AEAD of a session, with the hash that TLS 1.3 pairs it with.
+/// The AEAD of a session, with the hash that TLS 1.3 pairs with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     /// AES-128-GCM with SHA-256.
@@ -37,7 +37,7 @@ impl Suite {
         self.aead().key_len()
     }
 
-    /// Length of a traffic secret in bytes: that of the hash.
+    /// Length of a traffic secret in bytes: the length of the hash.
     #[must_use]
     pub fn secret_len(self) -> usize {
         KeyType::len(&self.hkdf())
@@ -58,9 +58,9 @@ impl Suite {
         }
     }
 
-    /// Maximum blocks of 16 bytes, counted whole, that one key protects. For AES-GCM it keeps the
-    /// advantage of an attacker below 2^-57: RFC 8446 section 5.5 says 2^24.5 records, for full
-    /// ones. ChaCha20-Poly1305 has no limit that can be reached.
+    /// Maximum blocks of 16 bytes, counted whole, that one key protects. For AES-GCM the limit
+    /// keeps an attacker's advantage below 2^-57: RFC 8446 section 5.5 allows 2^24.5 full records.
+    /// The limit of ChaCha20-Poly1305 cannot be reached.
     #[must_use]
     pub fn max_blocks(self) -> u64 {
         match self {
@@ -70,26 +70,26 @@ impl Suite {
     }
 }
 
-/// Longest secret: the length of SHA-384.
+/// Maximum length of a secret: the length of SHA-384.
 pub(crate) const MAX_SECRET: usize = 48;
 const MAX_KEY: usize = 32;
 
-/// Returns the cipher blocks that a record of `len` bytes needs: those of its content, one that
-/// masks the tag, and one for the inner type.
+/// Returns the cipher blocks of a record of `len` bytes: its content, one block that masks the tag,
+/// and one for the inner type.
 pub(crate) fn blocks(len: usize) -> u64 {
     (len / 16) as u64 + 3
 }
 
-/// Maximum records of one key: its sequence number has 48 bits, which last for nine years at a
-/// million records a second.
+/// Maximum records of one key: its sequence number has 48 bits, enough for nine years at a million
+/// records a second.
 const MAX_RECORDS: u64 = (1 << 48) - 1;
 
 /// The traffic keys of one direction, and the number of its next record.
 ///
-/// Neither `Clone` nor `Copy`, so that no sequence number exists twice; wiped when dropped. All
-/// parts are bytes, so that two directions and the state of a session fit in 200.
+/// Neither `Clone` nor `Copy`, so that no sequence number exists twice; wiped when dropped. The
+/// type has only byte fields, so that a session with two directions fits in 200 bytes.
 pub(crate) struct TrafficKeys {
-    /// Or, for keys without a secret, the number of blocks that they have protected.
+    /// For keys without a secret, the number of blocks that they have protected.
     secret: [u8; MAX_SECRET],
     key: [u8; MAX_KEY],
     iv: [u8; NONCE_LEN],
@@ -106,7 +106,7 @@ fn sequence(number: u64) -> [u8; SEQUENCE_LEN] {
 }
 
 impl TrafficKeys {
-    /// Takes over the keys of a direction whose next record has the number `sequence`. Without a
+    /// Creates the keys of a direction whose next record has the number `sequence`. Without a
     /// secret they cannot be updated.
     pub(crate) fn new(
         suite: Suite,
@@ -125,7 +125,7 @@ impl TrafficKeys {
         keys
     }
 
-    /// Derives the keys of a traffic secret (RFC 8446 section 7.3).
+    /// Derives the keys from a traffic secret (RFC 8446 section 7.3).
     pub(crate) fn from_secret(suite: Suite, secret: &[u8]) -> Result<Self, Unspecified> {
         let prk = Prk::new_less_safe(suite.hkdf(), secret);
         let mut keys = Self::zero();
@@ -144,7 +144,7 @@ impl TrafficKeys {
         }
     }
 
-    /// Replaces the keys by those of the next generation (RFC 8446 section 7.2).
+    /// Replaces the keys by the next generation (RFC 8446 section 7.2).
     pub(crate) fn update(&mut self, suite: Suite) -> Result<(), Unspecified> {
         let prk = Prk::new_less_safe(suite.hkdf(), &self.secret[..suite.secret_len()]);
         let mut next = Zeroizing::new([0; MAX_SECRET]);
@@ -154,17 +154,17 @@ impl TrafficKeys {
         Ok(())
     }
 
-    /// Returns whether key and IV are those of `other`.
+    /// Returns whether `other` has the same key and IV.
     pub(crate) fn has_keys_of(&self, other: &Self) -> bool {
         self.key == other.key && self.iv == other.iv
     }
 
-    /// Prepares the key for use: the key schedule of the cipher.
+    /// Expands the key: computes the key schedule of the cipher.
     pub(crate) fn expand(&self, suite: Suite) -> Result<LessSafeKey, Unspecified> {
         UnboundKey::new(suite.aead(), &self.key[..suite.key_len()]).map(LessSafeKey::new)
     }
 
-    /// Counts blocks of keys that have no secret and so cannot be updated; returns their number.
+    /// Counts the blocks of keys that have no secret and so cannot be updated; returns the total.
     pub(crate) fn count_blocks(&mut self, more: u64) -> u64 {
         let Some(count) = self.secret.first_chunk_mut::<8>() else { return u64::MAX };
         let blocks = u64::from_be_bytes(*count).saturating_add(more);
@@ -184,15 +184,15 @@ impl TrafficKeys {
         self.records() >= MAX_RECORDS
     }
 
-    /// Uses up the next sequence number: returns it, and the nonce made of it (RFC 8446 section
-    /// 5.3). The only place that does either.
+    /// Uses up the next sequence number: returns it with the nonce made from it (RFC 8446 section
+    /// 5.3). No other function does either.
     pub(crate) fn take_nonce(&mut self) -> ([u8; 8], [u8; NONCE_LEN]) {
         let number = self.records();
         let mut nonce = self.iv;
         if let Some(numbered) = nonce.last_chunk_mut::<8>() {
             *numbered = (u64::from_be_bytes(*numbered) ^ number).to_be_bytes();
         }
-        // It does not wrap: no record is sealed or opened with keys that are used up.
+        // The number does not wrap: keys without a sequence number left seal and open no record.
         self.sequence = sequence(number + 1);
         (number.to_be_bytes(), nonce)
     }
@@ -222,7 +222,7 @@ impl Drop for TrafficKeys {
 
 #[cfg(test)]
 thread_local! {
-    /// The addresses of the keys that were wiped.
+    /// The addresses of the wiped keys.
     pub(crate) static WIPED: std::cell::RefCell<Vec<usize>> = const {
         std::cell::RefCell::new(Vec::new())
     };
@@ -234,10 +234,10 @@ impl fmt::Debug for TrafficKeys {
     }
 }
 
-/// The expanded key of one direction, which later records can share.
+/// The expanded key of one direction, shared by later records.
 ///
-/// It carries the IV that its key was derived with: after an update of the keys, or for another
-/// session, it is expanded again.
+/// It carries the IV that was derived with its key: after an update of the keys, or for another
+/// session, the key is expanded again.
 #[derive(Default)]
 pub(crate) struct ExpandedKey(Option<([u8; NONCE_LEN], LessSafeKey)>);
 
@@ -263,7 +263,7 @@ impl ExpandedKey {
     }
 }
 
-/// The length of what is derived.
+/// The length of the derived value.
 struct Length(usize);
 
 impl KeyType for Length {

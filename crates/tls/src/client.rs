@@ -36,7 +36,7 @@ pub enum Trust {
     System,
     /// The authorities in a file, in PEM.
     File(PathBuf),
-    /// Any certificate is accepted: for tests.
+    /// Accepts any certificate: for tests.
     Anyone,
 }
 
@@ -45,25 +45,26 @@ pub enum Trust {
 pub struct ClientSettings {
     /// Whose certificates are accepted.
     pub trust: Trust,
-    /// Our own certificate, for servers that ask for one.
+    /// The client's own certificate, for servers that ask for one.
     pub certificate: Option<CertificateFiles>,
-    /// Whether TLS 1.3 is not offered.
+    /// Whether TLS 1.3 is disabled.
     pub only_tls12: bool,
-    /// Whether sessions are resumed. A server's certificate is not verified again then.
+    /// Whether sessions are resumed. The server's certificate is not verified again when a session
+    /// is resumed.
     pub resumes: bool,
-    /// Whether no protocol is offered (ALPN), for servers of another one than HTTP.
+    /// Whether ALPN is omitted, for servers that do not speak HTTP.
     pub without_alpn: bool,
 }
 
-/// A configuration that connections to several servers share. It can be replaced at any time, for
-/// handshakes that begin from then on.
+/// A configuration that connections to several servers share. It can be replaced at any time;
+/// handshakes that begin later use the new one.
 pub struct ClientConfigs {
     settings: ClientSettings,
     current: RwLock<Current>,
     watch: Watch,
 }
 
-/// A configuration, once for connections of a driver and once for blocking ones of rustls.
+/// A configuration in two forms: for connections of a driver, and for blocking ones of rustls.
 struct Current {
     driver: Arc<ClientConfig>,
     blocking: Arc<ClientConfig>,
@@ -73,7 +74,7 @@ impl ClientConfigs {
     /// Reads the files of the settings.
     ///
     /// # Errors
-    /// A file cannot be read, does not have what it should have, or does not fit the other one.
+    /// A file cannot be read, has other contents than expected, or does not match the other file.
     pub fn load(settings: ClientSettings) -> Result<Arc<Self>, ConfigError> {
         let watch = Watch::new(settings.stamps());
         let current = RwLock::new(settings.load()?);
@@ -95,9 +96,9 @@ impl ClientConfigs {
         Ok(())
     }
 
-    /// [Reloads](Self::reload) if a file has changed since it was last read. Returns whether new
-    /// files are in use. To be called every second or so: a mistake is reported by the second call
-    /// that finds it, since files are replaced one after the other.
+    /// [Reloads](Self::reload) if a file has changed since the last read. Returns whether new files
+    /// are in use. Call it about once a second. The second call that finds a mistake reports it,
+    /// because files are replaced one after the other.
     ///
     /// # Errors
     /// As for [`ClientConfigs::load`]; the configuration stays as it is until a file changes again.
@@ -112,7 +113,7 @@ impl ClientSettings {
         Arc::unwrap_or_clone(self.load().unwrap().blocking)
     }
 
-    /// Returns the stamps of its files.
+    /// Returns the stamps of the configuration's files.
     fn stamps(&self) -> Stamps {
         let authorities = match &self.trust {
             Trust::File(file) => Some(file),
@@ -166,7 +167,7 @@ impl ClientSettings {
     }
 }
 
-/// Verifies the certificates of servers by these authorities.
+/// Verifies the certificates of servers against these authorities.
 fn trusting(
     builder: ConfigBuilder<ClientConfig, WantsVerifier>,
     roots: RootCertStore,
@@ -210,11 +211,11 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Returns the configuration for the server with that host name or address, which its
-    /// certificate has to have.
+    /// Returns the configuration for the server with that host name or address, which must be in
+    /// its certificate.
     ///
     /// # Errors
-    /// It is neither.
+    /// `name` is neither a host name nor an address.
     pub fn new(configs: &Arc<ClientConfigs>, name: &str) -> Result<Arc<Self>, ConfigError> {
         let name = server_name(name)?;
         Ok(Arc::new(Self { configs: Arc::clone(configs), name }))
@@ -223,12 +224,12 @@ impl TlsClient {
     /// Checks a name for [`TlsClient::new`].
     ///
     /// # Errors
-    /// It is neither a host name nor an address.
+    /// `name` is neither a host name nor an address.
     pub fn check_name(name: &str) -> Result<(), ConfigError> {
         server_name(name).map(drop)
     }
 
-    /// Returns the configuration for the server at that address, which its certificate has to have.
+    /// Returns the configuration for the server at that address, which must be in its certificate.
     #[must_use]
     pub fn of_address(configs: &Arc<ClientConfigs>, address: IpAddr) -> Arc<Self> {
         let name = ServerName::IpAddress(address.to_canonical().into());
@@ -257,10 +258,12 @@ impl TlsClient {
     }
 
     /// Secures a connected blocking socket. Its timeouts limit the handshake as a whole, and then
-    /// each read and write of the stream, however many of the socket these take.
+    /// each read and write of the stream as a whole, even if one needs many operations of the
+    /// socket.
     ///
     /// # Errors
-    /// The socket's, or of kind `InvalidData` and with [`Failed`] inside: the handshake's.
+    /// An error of the socket, or of kind `InvalidData` with [`Failed`] inside if the handshake
+    /// failed.
     pub fn handshake_on(&self, socket: TcpStream) -> io::Result<TlsStream> {
         let config = self.blocking_config();
         let failed = |error| io::Error::new(io::ErrorKind::InvalidData, Failed(error));
@@ -288,7 +291,7 @@ impl TlsClient {
 
 #[cfg(feature = "tokio")]
 impl TlsClient {
-    /// Secures a connected socket of tokio's.
+    /// Secures a connected socket of tokio.
     ///
     /// # Errors
     /// As for [`TlsClient::handshake_on`].
@@ -305,35 +308,35 @@ impl TlsClient {
 }
 
 /// Returns whether a stream failed because the server has refused the client's certificate, or a
-/// client without one: in TLS 1.3 it says so when the client's handshake is complete.
+/// client without one. In TLS 1.3 the server reports it after the client's handshake is complete.
 #[must_use]
 pub fn is_certificate_refused(error: &io::Error) -> bool {
     failure_of(error).is_some_and(TlsFailure::refuses_certificate)
 }
 
-/// Returns why the handshake or the session of a stream failed, if TLS is the reason.
+/// Returns why the handshake or the session of a stream failed, if TLS is the cause.
 #[must_use]
 pub fn failure_of(error: &io::Error) -> Option<TlsFailure> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
     Some(Failed(inner.clone()).kind())
 }
 
-/// A blocking socket that is secured by rustls alone: for few connections, such as checks.
+/// A blocking socket that only rustls secures: for few connections, such as health checks.
 pub struct TlsStream(StreamOwned<ClientConnection, TimedSocket>);
 
 impl TlsStream {
-    /// Sets the time limit of each read; `None` is no limit.
+    /// Sets the time limit of each read; `None` sets no limit.
     ///
     /// # Errors
-    /// Those of the socket, and a limit of 0.
+    /// An error of the socket, or a limit of 0.
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.0.sock.limit_reads(timeout)
     }
 
-    /// Sets the time limit of each write; `None` is no limit.
+    /// Sets the time limit of each write; `None` sets no limit.
     ///
     /// # Errors
-    /// Those of the socket, and a limit of 0.
+    /// An error of the socket, or a limit of 0.
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.0.sock.limit_writes(timeout)
     }
@@ -376,7 +379,8 @@ impl fmt::Debug for TlsClient {
     }
 }
 
-/// Accepts every certificate. Signatures are verified all the same: the server has its key.
+/// Accepts every certificate. Signatures are still verified: they prove that the server has the
+/// key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

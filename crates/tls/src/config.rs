@@ -32,47 +32,46 @@ use crate::passthrough::{Passthrough, canonical};
 use crate::tickets::{BoundTicketer, SharedTicketer};
 use crate::unwritten::Unwritten;
 
-/// The application protocol that servers agree to (ALPN).
+/// The application protocol that servers accept (ALPN).
 pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// The settings of a TLS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// Certificates, each with its key. The first serves clients that ask for a name that no
-    /// certificate has, or for none.
+    /// Certificates, each with its key. The first is the default: for clients that ask for a name
+    /// without a certificate, or for no name.
     pub certificates: Vec<CertificateFiles>,
-    /// One more certificate, which a client of an authority renews. Default: none.
+    /// A further certificate, which a client of an authority renews. Default: none.
     pub managed: Option<Managed>,
-    /// Server names whose connections are not ended here but passed through as they come, with the
-    /// certificates of others: a name, `*.` and a domain for its subdomains of one label more, or
-    /// `*` for what nothing else is for. Of two that match, the more specific one holds, and so
-    /// does the name of a certificate before a wildcard. Default: none.
+    /// Server names whose connections are passed through without ending their TLS; other servers
+    /// have the certificates. Each is a name, `*.` and a domain for subdomains of one more label,
+    /// or `*` for all names that match nothing else. The most specific match wins, and the name of
+    /// a certificate wins over a wildcard. Default: none.
     pub passthrough: Vec<Box<str>>,
-    /// The lowest version that is agreed to. Default TLS 1.2.
+    /// The lowest accepted version. Default TLS 1.2.
     pub min_version: Version,
     /// The side that chooses the cipher suite. Default: the client.
     pub preference: SuitePreference,
-    /// The certificates that clients have to show. Default: none are asked for.
+    /// The certificates required of clients. Default: clients are not asked for any.
     pub client_auth: Option<ClientAuth>,
     /// A file of keys for session tickets, 80 bytes each, the newest first. Servers with the same
-    /// file resume each other's sessions. Default: keys of this process, which change every six
-    /// hours.
+    /// file resume each other's sessions. Default: keys of this process, replaced every six hours.
     pub ticket_keys: Option<PathBuf>,
 }
 
 /// A certificate that a client of an authority renews (ACME).
 #[derive(Clone, Debug)]
 pub struct Managed {
-    /// A file with the certificate, those that lead to a root, and the private key. As long as it
-    /// is missing, handshakes with clients that no other certificate is for are refused.
+    /// A file with the certificate, its chain up to a root, and the private key. While the file is
+    /// missing, handshakes are refused for clients that no other certificate matches.
     pub file: PathBuf,
-    /// The names that it has, or will have once it is issued. As those of any certificate they go
-    /// before a wildcard of [`TlsConfig::passthrough`].
+    /// The names of the certificate, issued or still to come. Like the names of any certificate
+    /// they win over a wildcard of [`TlsConfig::passthrough`].
     pub domains: Vec<String>,
-    /// The answers to challenges of the authority. A client that validates a name of theirs is
+    /// The answers to the authority's challenges. A client that validates one of these names is
     /// never passed through.
     pub challenges: Arc<Challenges>,
-    /// The certificate while `file` cannot be written: it is served instead.
+    /// The certificate to serve while `file` cannot be written.
     pub unwritten: Arc<Unwritten>,
 }
 
@@ -93,40 +92,40 @@ impl Managed {
     }
 }
 
-/// The order by which a server chooses among the cipher suites that a client offers.
+/// The order by which a server chooses a cipher suite from a client's offer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SuitePreference {
     /// The client's order.
     #[default]
     Client,
-    /// AES-128-GCM with SHA-256 before all others. A handshake takes a fifth less time than one
-    /// with SHA-384, for which processors have no instructions.
+    /// AES-128-GCM with SHA-256 before all others. A handshake takes a fifth less time than with
+    /// SHA-384, for which processors have no instructions.
     Aes128,
 }
 
 /// Authentication of clients by certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// A file with the authorities whose certificates are accepted, in PEM. If it has changed when
-    /// it is read again, sessions from before are not resumed. While it stays, a session can be
-    /// resumed until the first certificate of the client's chain expires.
+    /// A file with the accepted authorities, in PEM. If it has changed when it is read again,
+    /// earlier sessions are not resumed. While it is unchanged, a session can be resumed until the
+    /// first certificate of the client's chain expires.
     pub authorities: PathBuf,
     /// A file with lists of revoked certificates (CRLs), in PEM. Each authority of a client's chain
-    /// needs its list, and one whose time is over accepts no certificate. If the file has changed
-    /// when it is read again, sessions from before are not resumed; while it stays, they can be,
-    /// although the time of a list is over.
+    /// needs a list, and no certificate is accepted under an expired list. If the file has changed
+    /// when it is read again, earlier sessions are not resumed; while it is unchanged, they can be,
+    /// even after a list has expired.
     pub revoked: Option<PathBuf>,
-    /// Whether a client without a certificate is refused. One whose certificate is not accepted
-    /// always is.
+    /// Whether a client without a certificate is refused. A client whose certificate is not
+    /// accepted is always refused.
     pub is_required: bool,
 }
 
-/// A certificate of a server, as it was read last.
+/// A server's certificate as last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedCertificate {
-    /// Its file.
+    /// The certificate's file.
     pub file: PathBuf,
-    /// Its first name, or its file if it has none.
+    /// The certificate's first name, or its file if it has none.
     pub name: String,
     /// When it becomes valid, in seconds since 1970.
     pub begins: i64,
@@ -143,14 +142,14 @@ impl ServedCertificate {
 /// The files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, followed by those that lead to a root.
+    /// The certificate, followed by its chain up to a root.
     pub chain: PathBuf,
     /// Its private key, not encrypted.
     pub key: PathBuf,
 }
 
 impl ConfigError {
-    /// Adds how to make the certificate that is missing.
+    /// Adds a command that makes the missing certificate.
     fn with_recipe(mut self, CertificateFiles { chain, key }: &CertificateFiles) -> Self {
         let (chain, key) = (chain.display(), key.display());
         self.what += &format!(
@@ -178,13 +177,13 @@ impl TlsConfig {
         }
     }
 
-    /// Reads the files and checks that they fit together. `earlier` encrypts session tickets if
-    /// there is no file of keys, and sessions from before may be resumed: if it was made for the
-    /// same authentication of clients. `in_use` are the certificates that are served until now.
+    /// Reads the files and checks that they match. `earlier`, if it was made for the same
+    /// authentication of clients, allows its sessions to be resumed, and encrypts session tickets
+    /// if there is no file of keys. `in_use` are the certificates served so far.
     ///
     /// # Errors
-    /// A file cannot be read, does not have what it should have, or does not fit the other one; or
-    /// a certificate has expired or is not valid yet, and would replace one that is valid.
+    /// A file cannot be read, has other contents than expected, or does not match another file; or
+    /// a certificate that would replace a valid one has expired or is not valid yet.
     pub(crate) fn load(
         &self,
         earlier: Option<&Tickets>,
@@ -228,7 +227,7 @@ impl TlsConfig {
             config.alpn_protocols.push(ACME_TLS_1.to_vec());
         }
         config.ignore_client_order = self.preference == SuitePreference::Aes128;
-        // Tickets need no memory here, and no lock that all shards share.
+        // Tickets need no server memory, and no lock that all shards share.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = tickets.ticketer();
         // A WebSocket client reconnects once.
@@ -252,7 +251,7 @@ pub(crate) fn preferring_aes128() -> CryptoProvider {
     provider
 }
 
-/// A configuration of rustls that was made of files.
+/// A configuration of rustls, made from files.
 pub(crate) struct Loaded {
     pub(crate) server: ServerConfig,
     pub(crate) served: Vec<ServedCertificate>,
@@ -271,11 +270,11 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    /// Returns the tickets of a configuration that was read. Keys of this process alone are those
-    /// of `earlier` while the same certificates are asked for.
+    /// Returns the tickets of a new configuration. It takes the process's own keys from `earlier`
+    /// as long as the same client certificates are required.
     ///
     /// # Errors
-    /// The file cannot be read, or is no file of keys.
+    /// The file cannot be read, or its contents are not keys.
     fn new(
         file: Option<&Path>,
         clients: Option<Clients>,
@@ -300,7 +299,8 @@ impl Tickets {
 }
 
 impl Tickets {
-    /// Returns what seals the tickets: those of clients that show certificates end with these.
+    /// Returns the encrypter of the tickets. If clients show certificates, their tickets end when
+    /// these expire.
     fn ticketer(&self) -> Arc<dyn ProducesTickets> {
         let ticketer = Arc::clone(&self.ticketer);
         match self.clients {
@@ -327,10 +327,10 @@ impl Clients {
         })
     }
 
-    /// Returns a digest that differs for each policy.
+    /// Returns a digest that is different for each policy.
     fn digest(&self) -> Digest {
         let mut context = digest::Context::new(&SHA256);
-        // Of the form of tickets, too: 1 has the end of the client's certificate.
+        // Also covers the form of tickets: form 1 contains the end of the client's certificate.
         context.update(&[u8::from(self.is_required), 1]);
         let authorities = self.authorities.iter().map(AsRef::as_ref);
         let lists = self.revoked.iter().map(AsRef::as_ref);
@@ -342,7 +342,7 @@ impl Clients {
         context.finish()
     }
 
-    /// Returns what verifies the certificates of clients.
+    /// Returns the verifier of client certificates.
     fn verifier(
         &self,
         auth: &ClientAuth,
@@ -371,7 +371,7 @@ impl Clients {
 /// Certificates by the names in them.
 #[derive(Debug)]
 struct Certificates {
-    /// Certificates of a name, EC keys before RSA keys: a signature of RSA takes five times as
+    /// Certificates of a name, EC keys before RSA keys: a signature with RSA takes five times as
     /// long.
     of_name: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
     /// For all other names.
@@ -391,15 +391,14 @@ impl Certificates {
         let mut default = Vec::new();
         let mut first_names = Vec::new();
         let unwritten = managed.and_then(|managed| managed.unwritten.certificate());
-        // One that is out of reach is an error: it must not be taken for missing, and ordered
-        // again.
+        // An inaccessible file is an error: taken for missing, it would be ordered again.
         let issued = match managed {
             Some(managed) if unwritten.is_none() && exists(&managed.file)? => Some(managed.files()),
             _ => None,
         };
         let mut keys = Vec::new();
         for files in files.iter().chain(&issued) {
-            // The command would overwrite a key, also one that is out of reach.
+            // The command would overwrite a key that exists, even an inaccessible one.
             let is_missing = |file| matches!(exists(file), Ok(false));
             let may_be_made = is_missing(&files.chain) && is_missing(&files.key);
             let certified = certified_key(files).map_err(|error| match may_be_made {
@@ -414,7 +413,7 @@ impl Certificates {
             let names = names(&file, line, &key)?;
             let name = names.first().map(AsRef::as_ref);
             served.push(served_certificate(&file, line, &key, name, in_use)?);
-            // A second certificate with the names of the first is of another kind of key.
+            // A second certificate with the names of the first has another kind of key.
             if number == 0 || names == first_names {
                 default.push(Arc::clone(&key));
             }
@@ -459,18 +458,18 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// A certificate with its key, and the line of its file at which it begins.
+/// A certificate with its key, and the line at which it begins in its file.
 pub(crate) struct Certified {
     pub(crate) key: CertifiedKey,
     line: usize,
 }
 
-/// Reads a certificate and its key, and checks that they fit together.
+/// Reads a certificate and its key, and checks that they match.
 pub(crate) fn certified_key(files: &CertificateFiles) -> Result<Certified, ConfigError> {
     let CertificateFiles { chain: chain_file, key: key_file } = files;
     let text = files::read(chain_file)?;
     let chain = files::chain(chain_file, &text, Wanted::Chain)?;
-    // Once, if both are in one file: they fit together, whenever it is replaced.
+    // If both are in one file, it is read once: then they match even while it is being replaced.
     let key = match chain_file == key_file {
         true => files::key(key_file, &text)?,
         false => files::key(key_file, &files::read(key_file)?)?,
@@ -482,7 +481,7 @@ pub(crate) fn certified_key(files: &CertificateFiles) -> Result<Certified, Confi
     let line = chain.lines[0];
     let certified = CertifiedKey::new(chain.certificates.clone(), key);
     match certified.keys_match() {
-        // A key that does not show its public half cannot be compared.
+        // A key that does not reveal its public half cannot be compared.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
             check_order(chain_file, &chain)?;
             Ok(Certified { key: certified, line })
@@ -517,8 +516,8 @@ fn check_strength(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
     }
 }
 
-/// Checks that certificates of a chain are in the order of RFC 8446 section 4.4.2: each before that
-/// of its issuer. Authorities that lead nowhere in the file, or to another root by a second
+/// Checks that certificates of a chain are in the order of RFC 8446 section 4.4.2: each certificate
+/// before its issuer's. Authorities that lead nowhere in the file, or to another root by a second
 /// certificate of the same authority, are left to the client.
 fn check_order(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
     let all = chain.certificates.iter().zip(&chain.lines);
@@ -545,11 +544,11 @@ fn check_order(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns what is to be known of a certificate that is served from now on.
+/// Returns the details of a certificate that is served from now on.
 ///
 /// # Errors
-/// It has expired or is not valid yet, and would replace one that is valid: of `in_use`, from the
-/// same file or with the same name.
+/// The certificate has expired or is not valid yet, and would replace a valid one: a certificate
+/// `in_use` from the same file or with the same name.
 fn served_certificate(
     file: &Path,
     line: usize,
@@ -583,7 +582,7 @@ fn served_certificate(
     Err(ConfigError { until, ..ConfigError::new(file, what) })
 }
 
-/// Parses the certificate that begins at this line of a file.
+/// Parses the certificate that begins at this line of its file.
 fn parse<'a>(
     file: &Path,
     line: usize,

@@ -7,13 +7,13 @@ use std::time::SystemTime;
 /// The reason why a configuration cannot be used. Its text names the file and the remedy.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// The file at fault, if one is.
+    /// The file at fault, if there is one.
     pub file: Option<PathBuf>,
     pub(crate) what: String,
-    /// The time from which on the same files may do.
+    /// The time from which the same files may be valid.
     pub(crate) until: Option<SystemTime>,
-    /// Whether another attempt may work although no setting is changed, for example because a file
-    /// is there by then.
+    /// Whether another attempt may succeed without a change of settings, for example because a file
+    /// appears.
     pub may_pass: bool,
 }
 

@@ -10,14 +10,14 @@ use zeroize::Zeroizing;
 
 use crate::error::ConfigError;
 
-/// The text of a file that may have a private key: it is wiped when dropped.
+/// The text of a file that may contain a private key: it is wiped when dropped.
 pub(crate) type Text = Zeroizing<Vec<u8>>;
 
-/// Certificates of a file, in its order.
+/// The certificates of a file, in its order.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Chain {
     pub(crate) certificates: Vec<CertificateDer<'static>>,
-    /// The line of the file at which each begins.
+    /// The line at which each begins in the file.
     pub(crate) lines: Vec<usize>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn read(file: &Path) -> Result<Text, ConfigError> {
 /// Returns whether there is a file.
 ///
 /// # Errors
-/// It is out of reach.
+/// The file is inaccessible.
 pub(crate) fn exists(file: &Path) -> Result<bool, ConfigError> {
     file::exists(file).map_err(|error| out_of_reach(file, &error))
 }

@@ -1,10 +1,10 @@
-//! Handshakes, which are rustls's: the only file that knows rustls's connections.
+//! Handshakes, which rustls does: the only file that uses rustls's connections.
 //!
-//! rustls is given one record at a time until the handshake is complete, so that no record of the
-//! session is opened by it. Then its keys are taken over ([`Session`]) and it is dropped. It hands
-//! out keys and sequence numbers, but not the traffic secrets that updates are derived from. Those
-//! are [captured](Secrets); `Session::new` checks at every handshake that the keys are derived from
-//! them.
+//! rustls gets one record at a time until the handshake is complete, so that it never opens a
+//! record of the session. Then [`Session`] takes over its keys and the connection of rustls is
+//! dropped. rustls exports keys and sequence numbers, but not the traffic secrets from which
+//! updates are derived. Those are [captured](Secrets); `Session::new` checks at every handshake
+//! that the keys are derived from them.
 
 use std::fmt;
 use std::mem;
@@ -32,26 +32,27 @@ use crate::fragments::may_have;
 use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{Direction, Session};
 
-/// Maximum input that waits for the rest of a message. A client's certificates may be long.
+/// Maximum input that waits for the rest of a message. A client's certificate chain may be long.
 pub const MAX_INPUT: usize = 64 * 1024;
 
 /// A handshake in progress, without its [`Secrets`].
 pub struct Handshake {
     connection: Connection,
-    /// Bytes received and not used by rustls; of them, the first `visible` were given to it.
+    /// Received bytes that rustls has not used; the first `visible` were shown to it.
     input: Vec<u8>,
     visible: u32,
-    /// Bytes that rustls has used, which may have kept them: certificates, for example.
+    /// Bytes that rustls has used and may still store: certificates, for example.
     used: u16,
-    /// Records that rustls was shown.
+    /// Records that were shown to rustls.
     shown: u16,
-    /// The name that a client asked for. A thin pointer: there may be thousands of these.
+    /// The name that a client asked for. A thin pointer: there may be thousands of handshakes.
     server_name: Option<Arc<String>>,
-    /// Output was made. Until then nothing is encrypted.
+    /// Whether output was made. Nothing is encrypted before that.
     has_sent: bool,
 }
 
-/// Takes the tickets that a client gets after its handshake, for later ones to resume the session.
+/// Takes the tickets that a client gets after its handshake, so that later handshakes can resume
+/// the session.
 pub struct Resumption(Box<KernelConnection<ClientConnectionData>>);
 
 impl Resumption {
@@ -64,14 +65,14 @@ impl Resumption {
     }
 }
 
-/// Memory that rustls allocates for a handshake besides what it keeps of the peer's messages.
+/// Memory that rustls allocates for a handshake, without the peer's messages that it stores.
 const RUSTLS_MEMORY: usize = 3_300;
 
-/// rustls's connection, at either side.
+/// rustls's connection, on either side.
 enum Connection {
     Server(UnbufferedServerConnection),
     Client(UnbufferedClientConnection),
-    /// The session was taken over; of a client's, tickets may come.
+    /// The session was taken over; a client may still get tickets.
     Taken(Option<Resumption>),
 }
 
@@ -118,7 +119,7 @@ impl fmt::Display for LacksCertificate {
 impl std::error::Error for LacksCertificate {}
 
 impl Failed {
-    /// The failure of a peer whose messages are longer than any need be.
+    /// The failure of a peer whose messages are longer than any valid ones.
     pub(crate) fn too_long() -> Self {
         Self(Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge))
     }
@@ -134,7 +135,7 @@ impl Failed {
                 CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                     TlsFailure::NotYetValid
                 }
-                // A certificate made again has the name of the old one, but not its key.
+                // A certificate that was made again has the old name, but not the old key.
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                     TlsFailure::UnknownIssuer
                 }
@@ -190,13 +191,13 @@ impl Handshake {
         MAX_INPUT - self.input.len()
     }
 
-    /// Returns whether a record is complete that was not given to rustls.
+    /// Returns whether a record is complete that was not shown to rustls.
     #[must_use]
     pub fn has_record(&self) -> bool {
         whole_record(&self.input[self.visible as usize..]).is_some()
     }
 
-    /// Returns the memory of the handshake and of the input that it keeps: at least what it is.
+    /// Returns the memory of the handshake and of its kept input: a lower bound.
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>() + RUSTLS_MEMORY + usize::from(self.used) + self.input.capacity()
@@ -205,7 +206,7 @@ impl Handshake {
     /// Appends input.
     ///
     /// # Errors
-    /// More waits than any message needs.
+    /// More input waits than any message needs.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Failed> {
         if bytes.len() > self.room() {
             return Err(Failed::too_long());
@@ -214,11 +215,11 @@ impl Handshake {
         Ok(())
     }
 
-    /// Continues as far as the input allows, appends what is to be sent to `out`, and adds to
-    /// `secrets` what has become known of them.
+    /// Continues as far as the input allows, appends its output to `out`, and adds newly known
+    /// secrets to `secrets`.
     ///
     /// # Errors
-    /// The handshake failed; `out` ends with the alert that says so, if one is to be sent.
+    /// The handshake failed; `out` ends with the alert that reports it, if there is one.
     pub fn advance(
         &mut self,
         secrets: &mut Secrets,
@@ -231,7 +232,7 @@ impl Handshake {
             self.server_name = captured.server_name.take().or(self.server_name.take());
             mem::take(&mut captured.lacks_certificate)
         });
-        // rustls has only a text for it.
+        // rustls reports this failure only as a text.
         progress.map_err(|failed| match lacks_certificate {
             true => Failed(Error::Other(OtherError(Arc::new(LacksCertificate)))),
             false => failed,
@@ -280,8 +281,8 @@ impl Handshake {
         }
     }
 
-    /// Appends the alert of a handshake that failed. rustls is asked only while it has output: it
-    /// must not look at input again that it has refused.
+    /// Appends the alert of a handshake that failed. rustls is called only while it has output: it
+    /// must not process input again that it has refused.
     fn take_alert(&mut self, out: &mut Vec<u8>) {
         let input = &mut self.input[..self.visible as usize];
         while self.connection.wants_write() {
@@ -300,7 +301,7 @@ impl Handshake {
     /// Removes input that rustls has used.
     fn take(&mut self, used: usize) {
         self.input.drain(..used);
-        // The length of input, which is short.
+        // Covers short input.
         self.visible -= used as u32;
         self.used = self.used.saturating_add(used.try_into().unwrap_or(u16::MAX));
         if self.input.is_empty() {
@@ -308,7 +309,7 @@ impl Handshake {
         }
     }
 
-    /// Shows rustls one record more, if it is complete.
+    /// Shows one more record to rustls, if it is complete.
     fn show_next_record(&mut self) -> bool {
         let Some(len) = whole_record(&self.input[self.visible as usize..]) else { return false };
         self.visible += len as u32;
@@ -316,7 +317,7 @@ impl Handshake {
         true
     }
 
-    /// Returns whether the records of the peer are no more than its messages need.
+    /// Returns whether the peer has sent no more records than its messages need.
     fn may_go_on(&self) -> bool {
         may_have(self.shown.into(), self.used.into())
     }
@@ -325,7 +326,7 @@ impl Handshake {
     /// after it. The secrets stay in place, where they are wiped when dropped.
     ///
     /// # Errors
-    /// rustls did not give out the keys; the configuration was not [prepared](prepare).
+    /// rustls did not export the keys; the configuration was not [prepared](prepare).
     pub fn take_session(
         &mut self,
         secrets: &Secrets,
@@ -353,8 +354,8 @@ impl Handshake {
         }
     }
 
-    /// Returns what takes the tickets of a client's session, after that was taken over. TLS 1.2 has
-    /// its ticket within the handshake.
+    /// Returns the receiver of tickets for a client's session that was taken over. In TLS 1.2 the
+    /// ticket comes within the handshake.
     pub fn take_resumption(&mut self) -> Option<Resumption> {
         match &mut self.connection {
             Connection::Taken(resumption) => resumption.take(),
@@ -373,8 +374,8 @@ impl Connection {
     }
 }
 
-/// Does one step of a connection, whose output is appended to `out`. Returns the number of bytes of
-/// input that were used as well.
+/// Does one step of a connection, and appends its output to `out`. Also returns the number of used
+/// input bytes.
 fn perform<Data>(
     UnbufferedStatus { discard, state }: UnbufferedStatus<'_, '_, Data>,
     out: &mut Vec<u8>,
@@ -389,14 +390,14 @@ fn perform<Data>(
         }
         Ok(ConnectionState::BlockedHandshake) => Ok(Step::Blocked),
         Ok(ConnectionState::WriteTraffic(_)) => Ok(Step::Complete),
-        // Early data is not accepted, and no record of the session is shown to rustls.
+        // Early data is not accepted, and rustls is not shown any record of the session.
         Ok(_) => Err(internal("data in a handshake")),
         Err(error) => Err(Failed(error)),
     };
     (discard, step)
 }
 
-/// Returns the alert that the standards name where rustls has another one, or none.
+/// Returns the alert that the standards require where rustls has another one, or none.
 fn better_alert(failed: &Error, is_silent: bool) -> Option<Alert> {
     let lacks = |captured: &Captured| {
         // RFC 8446 section 9.2, RFC 6066 section 3.
@@ -406,7 +407,7 @@ fn better_alert(failed: &Error, is_silent: bool) -> Option<Alert> {
         })
     };
     match failed {
-        // RFC 8446 section 5: a record of a type that is not expected.
+        // RFC 8446 section 5: a record of an unexpected type.
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             Some(Alert::UNEXPECTED_MESSAGE)
         }
@@ -415,7 +416,7 @@ fn better_alert(failed: &Error, is_silent: bool) -> Option<Alert> {
     }
 }
 
-/// Returns what `read` finds in a ClientHello, if it has come whole and rustls can read it.
+/// Returns the result of `read` for a complete ClientHello that rustls can read.
 pub(crate) fn read_hello<T>(
     mut hello: &[u8],
     read: impl FnOnce(&ClientHello<'_>) -> T,
@@ -436,8 +437,8 @@ pub(crate) fn plain_alert(alert: Alert, out: &mut Vec<u8>) {
     out.extend_from_slice(&[ContentType::Alert as u8, 3, 3, 0, 2, level, description]);
 }
 
-/// Returns the length of the record at the start of `bytes`, header included, if all of it is
-/// there. One that is too long counts as complete: rustls refuses it by its header.
+/// Returns the length of the record at the start of `bytes`, header included, if it is complete. A
+/// record that is too long counts as complete: rustls refuses it by its header.
 pub(crate) fn whole_record(bytes: &[u8]) -> Option<usize> {
     let &[_, _, _, high, low] = bytes.first_chunk()?;
     let len = HEADER_LEN + usize::from(u16::from_be_bytes([high, low]));
@@ -447,7 +448,7 @@ pub(crate) fn whole_record(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= len).then_some(len)
 }
 
-/// Appends what `encode` writes, which says how much space it needs.
+/// Appends the output of `encode`, which returns how much space it needs.
 fn encode(
     out: &mut Vec<u8>,
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
@@ -545,7 +546,7 @@ pub fn prepare_client(config: &mut ClientConfig) {
 mod tests {
     use super::*;
 
-    /// There may be thousands that do not go on.
+    /// There may be thousands of connections that never continue.
     #[test]
     fn a_handshake_is_little_more_than_that_of_rustls() {
         let ours = size_of::<Handshake>() - size_of::<UnbufferedServerConnection>();

@@ -1,4 +1,4 @@
-//! The arrival of a ClientHello, whatever its pieces.
+//! The arrival of a ClientHello, in pieces of any size.
 
 use crate::alert::Alert;
 use crate::fragments::may_have;
@@ -11,32 +11,33 @@ const CLIENT_HELLO: u8 = 1;
 /// The progress of receiving a ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// More is to come.
+    /// The ClientHello is not complete.
     Partial,
-    /// All of it, or something that no ClientHello begins with, which rustls refuses.
+    /// The ClientHello is complete, or the input cannot begin one and rustls refuses it.
     Whole,
-    /// Its header, or that of one of its records, announces more than is taken.
+    /// Its header, or the header of one of its records, announces more than is accepted.
     TooLong(Alert),
 }
 
 /// Follows a ClientHello, which may be cut into records anywhere (RFC 8446 section 5.1). Each
-/// record is looked at once, however its bytes come.
+/// record is processed once, even if it arrives in many pieces.
 #[derive(Debug, Default)]
 pub(crate) struct HelloReader {
-    /// Where the first record begins that has not come whole.
+    /// Where the first incomplete record begins.
     at: usize,
-    /// The header of the message, and the bytes of the message in the records before.
+    /// The header of the message, and the bytes of the message in the earlier records.
     head: [u8; 4],
     come: usize,
-    /// The records that have come whole.
+    /// The complete records.
     records: usize,
-    /// The records that were looked at, ever.
+    /// The number of times that a record was examined.
     #[cfg(test)]
     steps: usize,
 }
 
 impl HelloReader {
-    /// Goes on with `input`: that of the call before, and what has come since then.
+    /// Continues with `input`: the input of the previous call, and the bytes that have arrived
+    /// since.
     pub(crate) fn advance(&mut self, input: &[u8]) -> Arrival {
         loop {
             #[cfg(test)]
@@ -108,7 +109,7 @@ mod tests {
                     assert_eq!(reader.advance(&hello[..come]), Arrival::Partial, "{come}");
                 }
                 assert_eq!(reader.advance(&hello), Arrival::Whole);
-                // Each arrival looks at the record that is under way, and at those it completes.
+                // Each arrival examines the incomplete record, and each record that it completes.
                 assert!(reader.steps <= hello.len().div_ceil(step) + records, "{}", reader.steps);
             }
         }

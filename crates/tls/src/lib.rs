@@ -1,9 +1,9 @@
 //! TLS below the engine, as a driver over another driver.
 //!
-//! * Duty: protect the records of established sessions, each of which rests in 200 bytes; answer
+//! * Duty: protect the records of established sessions, at 200 bytes for an idle session; answer
 //!   handshakes with rustls; report the outcome.
-//! * Not its duty: any cipher, any message of a handshake, any certificate. rustls and its provider
-//!   aws-lc-rs do all of that; here is record framing alone, as a kernel does it under kTLS.
+//! * Not its duty: ciphers, handshake messages, certificates. rustls and its provider aws-lc-rs do
+//!   all of that; this crate has only the record framing, as a kernel has for kTLS.
 //! * Depends on: `throng-io`, `throng-proto` for PEM, rustls, aws-lc-rs.
 //! * Start reading at: [`driver`], then [`session::Session`] and [`record`].
 #![forbid(unsafe_code)]

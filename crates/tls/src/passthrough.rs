@@ -8,15 +8,15 @@ use rustls::pki_types::DnsName;
 use crate::challenges::{Challenges, is_validation};
 use crate::handshake::read_hello;
 
-/// The pattern for all names that nothing else is for, and for clients that send none.
+/// The pattern for all names that match no other, and for clients that send no name.
 const ANY: &str = "*";
 
-/// Patterns of server names whose connections are passed on as they come.
+/// Patterns of server names whose connections are passed through.
 #[derive(Debug, Default)]
 pub(crate) struct Passthrough {
     patterns: HashSet<Box<str>>,
-    /// Names and wildcards of certificates, also of one that is still to be issued: a name in a
-    /// certificate goes before a wildcard here.
+    /// Names and wildcards of certificates, including a certificate that is not issued yet: a name
+    /// of a certificate wins over a wildcard here.
     certified: Arc<HashSet<Box<str>>>,
     /// Challenges of the authority that issues a certificate.
     challenges: Option<Arc<Challenges>>,
@@ -34,7 +34,8 @@ impl Passthrough {
         Self { patterns, certified: Arc::new(certified), challenges }
     }
 
-    /// Returns it with these patterns, beside the same certificates; `None` if it has them already.
+    /// Returns a copy with these patterns and the same certificates; `None` if the patterns are the
+    /// same.
     pub(crate) fn with_patterns(&self, patterns: HashSet<Box<str>>) -> Option<Self> {
         if self.patterns == patterns {
             return None;
@@ -43,13 +44,13 @@ impl Passthrough {
         Some(Self { patterns, certified, challenges })
     }
 
-    /// Takes over the patterns of another one, beside its own certificates.
+    /// Takes the patterns from `other`, and keeps its own certificates.
     pub(crate) fn keep_patterns(&mut self, of: &Self) {
         self.patterns.clone_from(&of.patterns);
     }
 
-    /// Returns the pattern of a whole ClientHello and the name in it; `None` if its TLS is ended
-    /// here, or rustls cannot read it.
+    /// Returns the matching pattern for a complete ClientHello, and the name in it; `None` if its
+    /// TLS is ended here, or rustls cannot read it.
     pub(crate) fn route(&self, hello: &[u8]) -> Option<(Box<str>, Option<Box<str>>)> {
         if self.patterns.is_empty() {
             return None;
@@ -70,8 +71,8 @@ impl Passthrough {
         challenges.is_some_and(|challenges| challenges.tls_alpn_01(name).is_some())
     }
 
-    /// Returns the pattern for a name: the name itself, then with a wildcard for its first label,
-    /// then any.
+    /// Returns the pattern for a name: the name itself, then a wildcard for its first label, then
+    /// `*`.
     fn find(&self, name: Option<&str>) -> Option<&str> {
         if let Some(name) = name {
             let name = canonical(name);
@@ -89,8 +90,7 @@ impl Passthrough {
     }
 }
 
-/// Returns a server name in the form in which names are compared: in lower case, and without the
-/// dot that may end it.
+/// Returns a server name in the form used for comparison: in lower case, without a final dot.
 pub(crate) fn canonical(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }

@@ -12,7 +12,7 @@ use crate::cipher::{Suite, TrafficKeys, Version};
 pub const HEADER_LEN: usize = 5;
 /// Maximum plaintext of one record.
 pub const MAX_PLAINTEXT: usize = 1 << 14;
-/// Maximum bytes that a record is longer than its plaintext, header included, in what we send.
+/// Maximum bytes that a record we send is longer than its plaintext, header included.
 pub const MAX_OVERHEAD: usize = HEADER_LEN + EXPLICIT_NONCE_LEN + TAG_LEN;
 
 const TAG_LEN: usize = 16;
@@ -46,21 +46,21 @@ impl ContentType {
     }
 }
 
-/// The header of a record: its outer type, and the length of what follows.
+/// The header of a record: its outer type, and the length of the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The type, which TLS 1.3 hides.
     pub content_type: ContentType,
-    /// Bytes of the record behind its header.
+    /// Bytes of the record after its header.
     pub len: usize,
 }
 
 impl Header {
     /// Decodes the header at the start of `bytes`; `None`: it is not complete. The version in it is
-    /// ignored, as RFC 8446 section 5.1 says; with TLS 1.2 the record's tag covers it.
+    /// ignored, as RFC 8446 section 5.1 requires; with TLS 1.2 the record's tag covers it.
     ///
     /// # Errors
-    /// The type is unknown, or the record is longer than any may be.
+    /// The type is unknown, or the record exceeds the maximum length.
     pub fn decode(bytes: &[u8], version: Version) -> Result<Option<Self>, Alert> {
         let Some(&[content_type, _, _, high, low]) = bytes.first_chunk() else { return Ok(None) };
         let content_type = ContentType::decode(content_type).ok_or(Alert::UNEXPECTED_MESSAGE)?;
@@ -84,8 +84,8 @@ pub(crate) struct Protection {
 }
 
 impl Protection {
-    /// Appends one record to `out`, whose plaintext is that of `pieces`, at most [`MAX_PLAINTEXT`]
-    /// bytes in all.
+    /// Appends one record to `out` with `pieces` as its plaintext, at most [`MAX_PLAINTEXT`] bytes
+    /// in all.
     ///
     /// # Errors
     /// No sequence number is left, or the cipher failed.
@@ -107,7 +107,7 @@ impl Protection {
         }
     }
 
-    // The road of TLS 1.2 is on its own, so that it takes no registers from that of TLS 1.3.
+    // Out of line, so that TLS 1.2 adds no register pressure to TLS 1.3.
     #[inline(never)]
     fn seal_tls12(
         self,
@@ -132,11 +132,11 @@ impl Protection {
         seal_in_place(key, nonce, &aad, sealed)
     }
 
-    /// Opens one record in place: `record` is all of it, header included. Returns its type and the
-    /// place of its plaintext.
+    /// Opens one record in place: `record` is the whole record, header included. Returns its type
+    /// and the place of its plaintext.
     ///
     /// # Errors
-    /// The alert that answers a record which is not one of this session.
+    /// The alert for a record that does not belong to this session.
     #[inline(always)]
     pub(crate) fn open(
         self,
@@ -189,7 +189,7 @@ impl Protection {
 
 #[cfg(test)]
 thread_local! {
-    /// The key and the nonce of each record that was sealed.
+    /// The key and the nonce of each sealed record.
     pub(crate) static SEALED: std::cell::RefCell<Vec<(Vec<u8>, [u8; 12])>> = const {
         std::cell::RefCell::new(Vec::new())
     };
@@ -234,7 +234,7 @@ fn open_tls13(
     Ok((content_type, HEADER_LEN..HEADER_LEN + len))
 }
 
-/// Uses up the next sequence number of keys that records are sealed with.
+/// Uses up the next sequence number of keys that seal records.
 #[inline(always)]
 fn take_nonce(keys: &mut TrafficKeys) -> ([u8; 8], [u8; NONCE_LEN]) {
     let taken = keys.take_nonce();
@@ -258,7 +258,7 @@ fn append(pieces: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// Finds the type behind the plaintext of TLS 1.3: the last byte that is not padding. Returns it,
+/// Finds the type after the plaintext of TLS 1.3: the last byte that is not padding. Returns it,
 /// and the length of the content (RFC 8446 section 5.4).
 fn inner_type(plain: &[u8]) -> Result<(ContentType, usize), Alert> {
     if plain.len() > MAX_PLAINTEXT + 1 {
@@ -267,7 +267,7 @@ fn inner_type(plain: &[u8]) -> Result<(ContentType, usize), Alert> {
     let end = plain.iter().rposition(|byte| *byte != 0).ok_or(Alert::UNEXPECTED_MESSAGE)?;
     match ContentType::decode(plain[end]) {
         Some(ContentType::ChangeCipherSpec) | None => Err(Alert::UNEXPECTED_MESSAGE),
-        // Only data may be empty.
+        // Only application data may be empty.
         Some(ContentType::Alert | ContentType::Handshake) if end == 0 => {
             Err(Alert::UNEXPECTED_MESSAGE)
         }

@@ -17,8 +17,8 @@ use crate::passthrough::Passthrough;
 use crate::stats::{Counters, HandshakeStats, OrderStats, SessionStats};
 use crate::watch::{self, Stamps, Watch};
 
-/// The configuration that handshakes of listeners begin with. It can be replaced at any time;
-/// sessions and handshakes in progress keep theirs.
+/// The configuration for new handshakes of listeners. It can be replaced at any time; sessions and
+/// handshakes in progress keep theirs.
 pub struct TlsServer {
     current: RwLock<Arc<ServerConfig>>,
     pub(crate) counters: Counters,
@@ -40,7 +40,7 @@ struct Files {
 }
 
 impl TlsServer {
-    /// Takes over a configuration of rustls.
+    /// Uses a configuration of rustls.
     #[must_use]
     pub fn new(config: ServerConfig) -> Arc<Self> {
         Arc::new(Self {
@@ -57,7 +57,7 @@ impl TlsServer {
     /// Reads the files of a configuration.
     ///
     /// # Errors
-    /// A file cannot be read, does not have what it should have, or does not fit the other one.
+    /// A file cannot be read, has other contents than expected, or does not match the other file.
     pub fn load(config: TlsConfig) -> Result<Arc<Self>, ConfigError> {
         let watch = Watch::new(stamps(&config));
         let Loaded { server, served, tickets, passthrough } = config.load(None, &[])?;
@@ -79,8 +79,8 @@ impl TlsServer {
     /// tickets were removed.
     ///
     /// # Errors
-    /// As for [`TlsServer::load`], or a certificate has expired or is not valid yet, and would
-    /// replace one that is valid. The configuration stays as it is.
+    /// As for [`TlsServer::load`], or a certificate that would replace a valid one has expired or
+    /// is not valid yet. The configuration stays as it is.
     pub fn reload(&self) -> Result<(), ConfigError> {
         let Some(files) = &self.files else { return Ok(()) };
         let stamps = stamps(&files.config());
@@ -88,8 +88,8 @@ impl TlsServer {
         self.read(files).inspect_err(|error| files.watch.note_until(stamps, error.until))
     }
 
-    /// Reads the files again for a certificate that was issued. Returns false if they cannot be
-    /// used: the mistake is left for [`TlsServer::reload_if_changed`] to report.
+    /// Reads the files again after a certificate was issued. Returns false if they cannot be used;
+    /// [`TlsServer::reload_if_changed`] reports the mistake later.
     #[cfg(feature = "acme")]
     pub(crate) fn reload_issued(&self) -> bool {
         let Some(files) = &self.files else { return true };
@@ -109,7 +109,7 @@ impl TlsServer {
             config.load(Some(&earlier), &self.certificates())?;
         *lock(&files.tickets) = tickets;
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
-        // They may have been replaced since the files' settings were looked at.
+        // They may have been replaced since the files' settings were read.
         let mut current = self.passthrough();
         passthrough.keep_patterns(&current);
         *current = Arc::new(passthrough);
@@ -118,7 +118,7 @@ impl TlsServer {
         Ok(())
     }
 
-    /// Checks that the managed certificate was not lost, if it is served.
+    /// Checks that the managed certificate still exists, if it is served.
     fn check_managed(&self, config: &TlsConfig) -> Result<(), ConfigError> {
         let Some(managed) = &config.managed else { return Ok(()) };
         let is_served = self.certificates().iter().any(|served| served.file == managed.file);
@@ -155,11 +155,11 @@ impl TlsServer {
         self.replace(prepared.server);
     }
 
-    /// [Reloads](Self::reload) if a file has changed since it was last read, or if a certificate
-    /// that was refused because it was not valid yet is valid now. Returns whether new files are in
-    /// use. To be called every second or so: a mistake is reported by the second call that finds
-    /// it. The files of a certificate are replaced one after the other, so for a moment one is
-    /// missing, or the key is that of another certificate.
+    /// [Reloads](Self::reload) if a file has changed since the last read, or if a certificate that
+    /// was refused because it was not valid yet is valid now. Returns whether new files are in use.
+    /// Call it about once a second. The second call that finds a mistake reports it: the files of a
+    /// certificate are replaced one after the other, so for a moment one is missing, or the key
+    /// belongs to another certificate.
     ///
     /// # Errors
     /// As for [`TlsServer::reload`]; the configuration stays as it is until then.
@@ -181,7 +181,7 @@ impl TlsServer {
     /// Replaces [`TlsConfig::passthrough`], for connections whose ClientHello is not complete yet.
     /// Certificates stay as they are, and no file is read.
     pub fn pass_through(&self, patterns: &[Box<str>]) {
-        // Before the lock, which all ClientHellos wait for.
+        // Done before taking the lock, which all ClientHellos wait for.
         let next = patterns.iter().cloned().collect();
         let mut current = self.passthrough();
         let Some(next) = current.with_patterns(next) else { return };
@@ -204,8 +204,8 @@ impl TlsServer {
         passthrough.route(hello)
     }
 
-    /// Sets whether connections that begin with something else than TLS are served without it. If
-    /// not, which is the default, they are ended, with the reason if they begin like HTTP.
+    /// Sets whether a connection that does not begin with TLS is served without it. If not, which
+    /// is the default, it is ended, with the reason if it begins like HTTP.
     pub fn accept_plain(&self, accepts: bool) {
         self.accepts_plain.store(accepts, Relaxed);
     }
@@ -214,9 +214,8 @@ impl TlsServer {
         self.accepts_plain.load(Relaxed)
     }
 
-    /// Calls `callback` for each handshake that fails, unless it was given one before: with the
-    /// client's address, or the first one of its IPv6 network (64 bits), and `None` for a Unix
-    /// socket.
+    /// Sets the callback for handshakes that fail, unless it was set before. It gets the client's
+    /// address, or the first one of its IPv6 network (64 bits), and `None` for a Unix socket.
     pub fn on_failure(
         &self,
         callback: impl Fn(Option<IpAddr>, TlsFailure) + Send + Sync + 'static,
@@ -372,7 +371,7 @@ pub(crate) mod tests {
             for _ in 0..3 {
                 assert!(!server.reload_if_changed_by(before).unwrap(), "it is said once");
             }
-            // Read again, it is refused by the clock of this machine.
+            // If read again, it is refused because of this machine's clock.
             assert!(!server.reload_if_changed_by(begins).unwrap());
             server.reload_if_changed_by(begins).unwrap_err();
         }

@@ -1,4 +1,4 @@
-//! An established session at rest, and the records that reach it.
+//! An established session, and the records that it receives.
 
 mod messages;
 
@@ -14,18 +14,18 @@ use crate::alert::Alert;
 use crate::cipher::{ExpandedKey, Suite, TrafficKeys, Version, blocks};
 use crate::record::{ContentType, HEADER_LEN, Header, MAX_PLAINTEXT, Protection};
 
-/// Maximum records in a row without data: empty ones, key updates, alerts that are ignored. A peer
-/// that sends more of them keeps us busy for nothing.
+/// Maximum consecutive records without data: empty ones, key updates, ignored alerts. A peer that
+/// sends more of them keeps us busy for nothing.
 const MAX_IDLE_RECORDS: u8 = 32;
 
-/// Maximum updates of the peer's keys that come earlier than after [`RECORDS_PER_UPDATE`] records:
-/// each costs two generations of keys. Peers update after millions of records.
+/// Maximum updates of the peer's keys that come before [`RECORDS_PER_UPDATE`] records: each costs
+/// two generations of keys. Peers normally update after millions of records.
 const MAX_EARLY_UPDATES: u8 = 64;
 
-/// Records of one key that make up for an early update.
+/// Records with one key that compensate for one early update.
 const RECORDS_PER_UPDATE: u64 = 64;
 
-/// Records of one key after which we update it ourselves: half of what AES-GCM allows if all are
+/// Records with one key after which we update it ourselves: half of what AES-GCM allows if all are
 /// full.
 const UPDATE_AFTER: u64 = 1 << 23;
 
@@ -35,30 +35,31 @@ pub struct Direction<'a> {
     pub key: &'a [u8],
     /// The IV of the AEAD.
     pub iv: [u8; NONCE_LEN],
-    /// The traffic secret that both were derived from. Without it the keys cannot be updated.
+    /// The traffic secret from which key and IV were derived. Without it the keys cannot be
+    /// updated.
     pub secret: Option<&'a [u8]>,
     /// The number of the next record.
     pub sequence: u64,
 }
 
-/// Expanded keys of a session, which its records share. Empty ones do for any session; those of one
-/// do not harm another.
+/// Expanded keys of a session, shared by its records. Empty ones serve any session; the keys of
+/// another session are ignored.
 #[derive(Default)]
 pub struct WarmKeys {
     tx: ExpandedKey,
     rx: ExpandedKey,
 }
 
-/// All that an established session needs between two events: keys, secrets and sequence numbers of
+/// All state of an established session between two events: keys, secrets and sequence numbers of
 /// both directions, and a few flags, in at most 200 bytes.
 pub struct Session {
     tx: TrafficKeys,
     rx: TrafficKeys,
     suite: Suite,
     flags: u8,
-    /// Records in a row that carried no data.
+    /// Consecutive records that carried no data.
     idle_records: u8,
-    /// Updates of the peer's keys that came early and were not made up for.
+    /// Early updates of the peer's keys that were not compensated for.
     early_updates: u8,
 }
 
@@ -66,8 +67,8 @@ pub struct Session {
 mod flag {
     /// The keys can be updated.
     pub(super) const HAS_SECRETS: u8 = 1;
-    /// The peer is owed an update of our keys (TLS 1.3), or the refusal of a renegotiation
-    /// (TLS 1.2).
+    /// We owe the peer an update of our keys (TLS 1.3), or the refusal of a renegotiation (TLS
+    /// 1.2).
     pub(super) const OWES_REPLY: u8 = 1 << 1;
     /// A renegotiation was requested before.
     pub(super) const HAS_REFUSED: u8 = 1 << 2;
@@ -82,17 +83,17 @@ mod flag {
 pub struct Opened {
     /// The place of the data, moved together.
     pub data: Range<usize>,
-    /// Bytes of the input that were used; what follows is the start of an incomplete record.
+    /// Bytes of the input that were used; the rest is the start of an incomplete record.
     pub consumed: usize,
-    /// Why no further record is to be opened, if that is so.
+    /// Why no further record may be opened, if so.
     pub end: Option<End>,
-    /// Whether [`Session::seal_reply`] has something to say.
+    /// Whether [`Session::seal_reply`] has something to send.
     pub has_reply: bool,
 }
 
 impl Opened {
-    /// Returns whether nothing is to be done but to use the data: all `len` bytes of the input were
-    /// whole records that neither end it nor ask for an answer.
+    /// Returns whether only data came: all `len` bytes of the input were whole records that neither
+    /// end it nor require an answer.
     #[inline]
     pub(crate) fn is_data_only(&self, len: usize) -> bool {
         self.consumed == len && self.end.is_none() && !self.has_reply
@@ -102,11 +103,11 @@ impl Opened {
 /// The end of a session's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The peer has said that it will send no more.
+    /// The peer will send nothing more, as it has announced.
     CloseNotify,
     /// The peer has ended the session with a fatal alert.
     PeerAlert(Alert),
-    /// The input is not that of this session: this alert is to be sent.
+    /// The input does not belong to this session; send this alert.
     Fatal(Alert),
 }
 
@@ -118,11 +119,11 @@ enum Content {
 }
 
 impl Session {
-    /// Takes over the keys of a handshake. If both directions have a secret, it is checked that the
-    /// keys are those derived from it; if they are not, the session does without updates.
+    /// Takes over the keys of a handshake. If both directions have a secret, it checks that the
+    /// keys are derived from it; if not, the session has no updates.
     ///
     /// # Errors
-    /// The cipher library refused, which it never does for keys of the right length.
+    /// The cipher library refused the keys, which cannot happen for keys of the right length.
     pub fn new(
         version: Version,
         suite: Suite,
@@ -156,14 +157,14 @@ impl Session {
         })
     }
 
-    /// Returns whether it sends with the keys of this secret.
+    /// Returns whether the session sends with the keys of this secret.
     #[cfg(test)]
     pub(crate) fn sends_with_keys_of(&self, suite: Suite, secret: &[u8]) -> bool {
         let keys = TrafficKeys::from_secret(suite, secret);
         keys.is_ok_and(|keys| self.tx.has_keys_of(&keys))
     }
 
-    /// A session without keys, to put in the place of one that is moved.
+    /// A session without keys, a placeholder for a session that is moved.
     pub(crate) fn blank() -> Self {
         Self {
             tx: TrafficKeys::zero(),
@@ -193,7 +194,7 @@ impl Session {
         })
     }
 
-    /// Makes the session a client's, which gets tickets.
+    /// Makes the session a client's, which receives tickets.
     #[must_use]
     pub fn of_client(mut self) -> Self {
         self.flags |= flag::IS_CLIENT;
@@ -234,14 +235,14 @@ impl Session {
     /// complete.
     ///
     /// # Errors
-    /// The header is not one of this session.
+    /// The header does not belong to this session.
     pub fn record_len(&self, input: &[u8]) -> Result<Option<usize>, Alert> {
         let header = Header::decode(input, self.version())?;
         Ok(header.map(|header| HEADER_LEN + header.len))
     }
 
     /// Opens all whole records in `input`, in place, and moves their data together. Messages are
-    /// kept in `messages`, which is the same for all records of the session.
+    /// kept in `messages`, which must be the same for all records of the session.
     pub fn open(
         &mut self,
         input: &mut [u8],
@@ -365,15 +366,15 @@ impl Session {
             return Err(Alert::UNEXPECTED_MESSAGE);
         }
         self.rx.update(self.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
-        // At most one is owed, however often it was asked for (RFC 8446 section 4.6.3).
+        // At most one answer is owed, even for several requests (RFC 8446 section 4.6.3).
         if requested == 1 {
             self.flags |= flag::OWES_REPLY;
         }
         Ok(Content::Idle)
     }
 
-    /// Appends the answer to what was opened, if one is due: an update of our keys, or the refusal
-    /// of a renegotiation. To be sent before any data that is sealed later.
+    /// Appends the answer to opened records, if one is due: an update of our keys, or the refusal
+    /// of a renegotiation. Send it before any data that is sealed later.
     ///
     /// # Errors
     /// As for [`Session::seal`].
@@ -387,8 +388,8 @@ impl Session {
         }
     }
 
-    /// Appends an update of our keys, and uses the new ones from here on. `request`: the peer is to
-    /// do so as well. Only if [`Session::can_update`].
+    /// Appends an update of our keys, and uses the new ones from here on. `request`: the peer must
+    /// update its keys also. Only if [`Session::can_update`].
     ///
     /// # Errors
     /// As for [`Session::seal`].
@@ -402,8 +403,7 @@ impl Session {
     /// time.
     ///
     /// # Errors
-    /// The keys have protected as much as they may, and cannot be updated: the session is at its
-    /// end.
+    /// The keys have reached their limit and cannot be updated: the session must end.
     pub fn seal<'a>(
         &mut self,
         pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -431,8 +431,8 @@ impl Session {
         Ok(())
     }
 
-    /// Appends data that lies in one piece as [`Session::seal`] does, but without the list of
-    /// pieces, whose initialisation costs some 380 instructions.
+    /// Appends contiguous data as [`Session::seal`] does, but without the list of pieces, whose
+    /// initialisation costs some 380 instructions.
     ///
     /// # Errors
     /// As for [`Session::seal`].
@@ -449,7 +449,7 @@ impl Session {
         Ok(())
     }
 
-    /// Updates our keys before they have protected as much as they may.
+    /// Updates our keys before they reach their limit.
     #[inline(always)]
     fn update_in_time(&mut self, out: &mut Vec<u8>) -> Result<(), Alert> {
         if self.tx.records() >= UPDATE_AFTER && self.can_update() {
@@ -484,7 +484,7 @@ impl Session {
         self.protection().seal(&mut self.tx, key, content_type, pieces, out)
     }
 
-    /// Counts what is sealed with keys that cannot be updated.
+    /// Counts blocks sealed with keys that cannot be updated.
     fn count_blocks(&mut self, pieces: &[&[u8]]) -> Result<(), Alert> {
         let more = blocks(pieces.iter().map(|piece| piece.len()).sum());
         match self.tx.count_blocks(more) > self.suite.max_blocks() {

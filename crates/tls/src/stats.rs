@@ -1,4 +1,4 @@
-//! Counts of handshakes and of sessions that fail.
+//! Counts of handshakes, and of failed sessions.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,7 +6,7 @@ use throng_io::{SessionFailure, TlsFailure};
 
 use crate::alert::Alert;
 
-/// The causes that failures are counted by.
+/// The causes by which failures are counted.
 const CAUSES: usize = TlsFailure::LABELS.len();
 
 /// The handshakes of a server, counted by all its shards.
@@ -60,9 +60,9 @@ impl Counters {
 /// Handshakes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandshakeStats {
-    /// Complete ones with a key exchange and a certificate.
+    /// Complete handshakes with a key exchange and a certificate.
     pub full: u64,
-    /// Complete ones that resumed an earlier session.
+    /// Complete handshakes that resumed an earlier session.
     pub resumed: u64,
     /// Handshakes that failed, by the causes of [`TlsFailure::LABELS`].
     pub failed: [u64; CAUSES],
@@ -75,7 +75,7 @@ pub struct SessionStats {
     pub failed: [u64; SESSION_CAUSES],
 }
 
-/// The causes that failures of sessions are counted by.
+/// The causes by which failures of sessions are counted.
 const SESSION_CAUSES: usize = SessionFailure::LABELS.len();
 
 /// Returns the failure for which we send an alert.
@@ -93,7 +93,7 @@ pub(crate) fn answered_with(alert: Alert) -> SessionFailure {
 /// Certificates that were ordered from an authority (ACME) since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderStats {
-    /// Certificates that it issued.
+    /// Certificates that the authority issued.
     pub issued: u64,
     /// Attempts that failed.
     pub failed: u64,

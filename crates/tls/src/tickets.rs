@@ -3,8 +3,8 @@
 //! A client that resumes a session is not asked for its certificate again. So tickets of sessions
 //! under one policy for client certificates must not be accepted under another: keys of this
 //! process are replaced when the policy changes, and keys of a file are derived from the file and
-//! the policy. Sealing is the provider's: AES-256-GCM-SIV (RFC 8452), for which random nonces that
-//! servers draw independently are no danger.
+//! the policy. The provider seals tickets: with AES-256-GCM-SIV (RFC 8452), servers can safely draw
+//! random nonces independently.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,20 +23,20 @@ use zeroize::Zeroizing;
 
 use crate::error::ConfigError;
 
-/// Bytes of a key in a file, as nginx has them.
+/// Bytes of a key in a file, the same as in nginx.
 const KEY_LEN: usize = 80;
-/// Maximum keys of a file: each ticket of a stranger is compared with the names of all.
+/// Maximum keys of a file: each ticket of an unknown client is compared with the names of all.
 const MAX_KEYS: usize = 32;
-/// Bytes at the start of a ticket that say which key has sealed it.
+/// Bytes at the start of a ticket that identify the key that sealed it.
 const NAME_LEN: usize = 16;
-/// Bytes of the key that is derived for the AEAD.
+/// Bytes of the key derived for the AEAD.
 const SEALING_KEY_LEN: usize = 32;
-/// Bytes of the time at which a ticket was sealed, which come before its content.
+/// Bytes of the time at which a ticket was sealed, before its content.
 const TIME_LEN: usize = 8;
-/// Seconds in which a ticket can be used, as with keys of this process.
+/// Seconds for which a ticket can be used, the same as with keys of this process.
 const LIFETIME: u32 = 12 * 60 * 60;
 
-/// Seals tickets with the first key of a file, and opens those of all its keys.
+/// Seals tickets with the first key of a file, and opens tickets of all its keys.
 pub(crate) struct SharedTicketer {
     keys: Vec<TicketKey>,
 }
@@ -51,7 +51,7 @@ impl SharedTicketer {
     /// Reads the keys of a file, for a policy.
     ///
     /// # Errors
-    /// The file cannot be read, or is no file of keys.
+    /// The file cannot be read, or its contents are not keys.
     pub(crate) fn load(file: &Path, policy: &[u8]) -> Result<Self, ConfigError> {
         let keys = read_keys(file)?;
         let keys: Result<_, _> =
@@ -75,7 +75,7 @@ impl SharedTicketer {
         let (name, rest) = ticket.split_first_chunk::<NAME_LEN>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         let TicketKey { key, .. } = self.keys.iter().find(|key| key.name == *name)?;
-        // It becomes the secret that the session is resumed with.
+        // The text becomes the secret with which the session is resumed.
         let mut sealed = Zeroizing::new(sealed.to_vec());
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let content = key.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?;
@@ -111,7 +111,7 @@ impl fmt::Debug for SharedTicketer {
 }
 
 impl TicketKey {
-    /// Derives a key from one of a file and from a policy.
+    /// Derives a key from a file's key and a policy.
     fn new(key: &[u8], policy: &[u8]) -> Result<Self, Unspecified> {
         let parts = [b"throng session tickets".as_slice(), policy];
         let mut derived = Zeroizing::new([0; NAME_LEN + SEALING_KEY_LEN]);
@@ -121,7 +121,7 @@ impl TicketKey {
     }
 }
 
-/// The length of what is derived.
+/// The length of the derived value.
 struct Derived;
 
 impl KeyType for Derived {
@@ -130,15 +130,15 @@ impl KeyType for Derived {
     }
 }
 
-/// Ends tickets with the certificate of their client: by a session that is resumed, no client is
-/// asked for a certificate again (RFC 8446 section 4.6.1).
+/// Limits tickets to the validity of the client's certificate: a client that resumes a session is
+/// not asked for its certificate again (RFC 8446 section 4.6.1).
 #[derive(Debug)]
 pub(crate) struct BoundTicketer {
     inner: Arc<dyn ProducesTickets>,
 }
 
 thread_local! {
-    /// The lifetime of the ticket that was sealed last: rustls asks for it next, on this thread.
+    /// The lifetime of the last sealed ticket: rustls asks for it next, on this thread.
     static LIFETIME_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
@@ -147,8 +147,8 @@ impl BoundTicketer {
         Self { inner }
     }
 
-    /// Seals a session, after the time at which it ends. One of a certificate that has ended, or
-    /// that cannot be read, gets no ticket.
+    /// Seals a session, preceded by the time at which it ends. A session whose certificate has
+    /// expired or cannot be read gets no ticket.
     fn seal(&self, session: &[u8], now: u64) -> Option<Vec<u8>> {
         let end = end_of_certificates(session)?;
         let left = end.checked_sub(now).filter(|left| *left > 0)?;
@@ -186,9 +186,9 @@ impl ProducesTickets for BoundTicketer {
     }
 }
 
-/// Returns when the first of the certificates ends that the client of a session has shown, in
-/// seconds since 1970; the end of time without any. `None`: the session has another form than that
-/// which rustls gives it, which a test compares.
+/// Returns when the first certificate of the session's client expires, in seconds since 1970; the
+/// end of time if there is none. `None`: the session does not have the form that rustls gives it,
+/// which a test compares.
 fn end_of_certificates(session: &[u8]) -> Option<u64> {
     let mut rest = session;
     let mut take = |len: usize| {
@@ -197,7 +197,7 @@ fn end_of_certificates(session: &[u8]) -> Option<u64> {
         Some(taken)
     };
     let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-    // The server name, if there is one; version and cipher suite; the secret.
+    // Skips the server name, if there is one; version and cipher suite; the secret.
     if take(1)? == [1] {
         let len = number(take(1)?);
         take(len)?;
@@ -205,7 +205,7 @@ fn end_of_certificates(session: &[u8]) -> Option<u64> {
     take(4)?;
     let len = number(take(1)?);
     take(len)?;
-    // Whether that is an extended one; and whether there are certificates.
+    // Whether it is an extended master secret; and whether there are certificates.
     take(1)?;
     if take(1)? == [0] {
         return Some(u64::MAX);
@@ -218,7 +218,7 @@ fn end_of_certificates(session: &[u8]) -> Option<u64> {
     while let Some((len, after)) = chain.split_first_chunk::<3>() {
         let (certificate, after) = after.split_at_checked(number(len))?;
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-        // To its last second (RFC 5280 section 4.1.2.5).
+        // Includes the last second (RFC 5280 section 4.1.2.5).
         let last = parsed.validity().not_after.timestamp();
         end = end.min(u64::try_from(last).unwrap_or(0).saturating_add(1));
         chain = after;
@@ -234,7 +234,7 @@ fn now() -> Option<u64> {
 /// Reads the keys of a file, one after the other.
 fn read_keys(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
     let wrong = |what: String| ConfigError::new(file, what);
-    // Never the name of a file that is there: its keys may only have another form.
+    // The command never names an existing file: its keys may only have another form.
     let recipe = |new: &dyn fmt::Display| {
         format!(
             "make a key with `openssl rand -out {new} {KEY_LEN} && chmod 600 {new}`, and copy the \
@@ -284,7 +284,7 @@ fn read_keys(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
     Ok(keys)
 }
 
-/// Returns whether a file can be read or written by others than its owner and group.
+/// Returns whether users other than the file's owner and group can read or write it.
 #[cfg(unix)]
 fn is_open_to_all(metadata: &Metadata) -> bool {
     use std::os::unix::fs::PermissionsExt;
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Keeps what it is given.
+    /// Keeps the sealed sessions.
     #[derive(Debug, Default)]
     struct Spy(std::sync::Mutex<Vec<u8>>);
 
@@ -376,8 +376,8 @@ mod tests {
         }
     }
 
-    /// A session as rustls has it sealed, of a client with a certificate that ends with that year
-    /// or without one.
+    /// A session in rustls's form, of a client with a certificate that ends in that year or without
+    /// one.
     fn session(version: &'static rustls::SupportedProtocolVersion, year: Option<i32>) -> Vec<u8> {
         use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
         use rustls::{

@@ -1,11 +1,11 @@
-//! A blocking socket whose time limits hold for operations of many reads and writes.
+//! A blocking socket with time limits for operations that consist of many reads or writes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A socket below TLS. One read of TLS may need many of the socket: with the socket's own timeouts
-/// a peer that sends a byte before each of them ends would stretch it as it likes.
+/// A socket below TLS. One read of TLS may need many reads of the socket: with the socket's own
+/// timeouts a peer that sends a byte before each of them ends could prolong the read without limit.
 #[derive(Debug)]
 pub(crate) struct TimedSocket {
     tcp: TcpStream,
@@ -17,14 +17,14 @@ pub(crate) struct TimedSocket {
 #[derive(Debug)]
 struct Limit {
     most: Option<Duration>,
-    /// The timeout that the socket has.
+    /// The current timeout of the socket.
     armed: Option<Duration>,
-    /// The start of the operation, once it has used the socket.
+    /// The start of the operation, set at its first use of the socket.
     began: Option<Instant>,
 }
 
 impl Limit {
-    /// Returns the timeout that the socket needs, if it has another one.
+    /// Returns the timeout to set on the socket, if it has another one.
     fn next(&mut self) -> io::Result<Option<Option<Duration>>> {
         let timeout = match (self.most, self.began) {
             (Some(most), Some(began)) => {
@@ -44,7 +44,7 @@ impl Limit {
 }
 
 impl TimedSocket {
-    /// Takes the socket's timeouts for limits.
+    /// Uses the socket's timeouts as limits.
     pub(crate) fn new(tcp: TcpStream) -> io::Result<Self> {
         let limit = |most| Limit { most, armed: most, began: None };
         let (read, write) = (limit(tcp.read_timeout()?), limit(tcp.write_timeout()?));

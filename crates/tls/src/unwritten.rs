@@ -1,4 +1,4 @@
-//! A certificate that an authority has issued, as long as its file cannot be written.
+//! An issued certificate whose file cannot be written yet.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::sign::CertifiedKey;
 
 /// A certificate that is served from memory instead of its file, if there is one. The client of the
-/// authority sets it, and those who read the files look here first.
+/// authority sets it, and readers of the files look here first.
 #[derive(Default)]
 pub struct Unwritten(RwLock<Option<Arc<CertifiedKey>>>);
 

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 
 use crate::error::ConfigError;
 
-/// The stamps of files, `None` for one that is missing.
+/// The stamps of files, `None` for a missing file.
 pub(crate) type Stamps = Vec<Option<Stamp>>;
 
-/// A stamp that shows that a file was written or replaced. The time alone would not: a symbolic
-/// link can be changed to a file of any time.
+/// A stamp that shows whether a file was written or replaced. The time alone does not: a symbolic
+/// link can be changed to a file with any time.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Stamp {
     modified: Option<SystemTime>,
@@ -33,21 +33,22 @@ impl Stamp {
     }
 }
 
-/// Returns the stamps of files: those that symbolic links lead to.
+/// Returns the stamps of files. Symbolic links are followed.
 pub(crate) fn stamps<'a>(files: impl Iterator<Item = &'a Path>) -> Stamps {
     files.map(|file| std::fs::metadata(file).ok().as_ref().map(Stamp::of)).collect()
 }
 
-/// Files of which it is known how they were when they were read last.
+/// Files whose state at their last read is known.
 pub(crate) struct Watch(Mutex<State>);
 
 /// The state of the files.
 struct State {
-    /// They were read so, or their mistake was reported.
+    /// These stamps were read, or their mistake was reported.
     known: Stamps,
-    /// They were found so, with a mistake that was not reported yet.
+    /// These stamps were found with a mistake that was not reported yet.
     doubted: Option<Stamps>,
-    /// When they are to be read again although they have not changed: one of them is not valid yet.
+    /// When the files must be read again although they have not changed: one of them is not valid
+    /// yet.
     due: Option<SystemTime>,
 }
 
@@ -56,19 +57,19 @@ impl Watch {
         Self(Mutex::new(State { known, doubted: None, due: None }))
     }
 
-    /// Records that the files are read as they are with these stamps.
+    /// Records that the files with these stamps were read.
     pub(crate) fn note(&self, known: Stamps) {
         self.note_until(known, None);
     }
 
-    /// Notes the files likewise, with a time at which they may do that do not yet.
+    /// Does the same, with a time from which files that are not valid yet may be.
     pub(crate) fn note_until(&self, known: Stamps, due: Option<SystemTime>) {
         *self.state() = State { known, doubted: None, due };
     }
 
-    /// Reads the files, whose stamps are `now`, if they have changed, or if one of them is valid
-    /// only by this `time`. Returns whether they were read. A mistake is reported by the second
-    /// call that finds it: the files of a certificate are replaced one after the other.
+    /// Reads the files, whose current stamps are `now`, if they have changed, or if one of them
+    /// becomes valid only at this `time`. Returns whether they were read. The second call that
+    /// finds a mistake reports it: the files of a certificate are replaced one after the other.
     pub(crate) fn read_if_changed(
         &self,
         now: Stamps,

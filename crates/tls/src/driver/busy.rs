@@ -6,33 +6,33 @@ use crate::handshake::Resumption;
 use crate::hello::HelloReader;
 use crate::session::Messages;
 
-/// The state of a connection whose input or output is not complete. An idle one has none, and
-/// neither has a client whose next message of the handshake has not begun to come.
+/// The state of a connection whose input or output is not complete. An idle connection has no such
+/// state, nor does a client whose next handshake message has not begun to arrive.
 pub(super) struct Busy {
     pub(super) id: ConnId,
-    /// When the TCP connection of a handshake that we began was established.
+    /// The time at which TCP connected, for a handshake that we began.
     pub(super) connected: Option<Instant>,
-    /// Takes tickets until the first data comes, on a connection that we started.
+    /// On a connection that we started: takes tickets until the first data.
     pub(super) resumption: Option<Resumption>,
     /// Messages after the handshake.
     pub(super) messages: Messages,
-    /// Input that is not opened: the start of a record, or what came before a pause.
+    /// Unopened input: the start of a record, or input from before a pause.
     pub(super) input: Vec<u8>,
     /// The progress of reading `input` before the handshake.
     pub(super) hello: HelloReader,
-    /// The batch in flight, in plaintext.
+    /// The plaintext of the batch in flight.
     pub(super) batch: Option<Box<Batch>>,
-    /// Bytes of `batch` that were sealed and given to the driver below.
+    /// Bytes of `batch` that were sealed and passed to the driver below.
     pub(super) sealed: usize,
     /// Whether the driver below has a send in flight.
     pub(super) in_flight: bool,
-    /// Records of our own that wait for its end.
+    /// Records of the driver itself (not the engine's) that wait for the end of that send.
     pub(super) control: Vec<u8>,
-    /// Whether our side of the stream is to end after that.
+    /// Whether our side of the stream must end after that.
     pub(super) finish: bool,
-    /// Whether the connection was closed, and is to be closed below after that.
+    /// Whether the connection was closed, and must be closed below after that.
     pub(super) close: bool,
-    /// Whether the end of the peer's stream is to be reported when reading is resumed.
+    /// Whether the end of the peer's stream must be reported when reading is resumed.
     pub(super) finished: bool,
 }
 
@@ -55,7 +55,7 @@ impl Busy {
         }
     }
 
-    /// Returns the memory of input that is not complete, or not handled yet.
+    /// Returns the memory of input that is incomplete or not handled yet.
     pub(super) fn output_memory(&self) -> usize {
         self.batch.as_ref().map_or(0, |batch| batch.memory()) + self.control.capacity()
     }
@@ -64,7 +64,7 @@ impl Busy {
         self.input.capacity() + self.messages.memory()
     }
 
-    /// Returns whether nothing waits for the connection's output, its tickets or its end.
+    /// Returns whether no output, ticket or end of the connection is pending.
     pub(super) fn is_at_rest(&self) -> bool {
         let has_output = self.batch.is_some() || self.in_flight || !self.control.is_empty();
         self.resumption.is_none() && !has_output && !self.finish && !self.finished

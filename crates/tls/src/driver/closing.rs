@@ -1,9 +1,10 @@
-//! Ends of secured connections by our side.
+//! Closing secured connections from our side.
 //!
-//! TCP leaves the rest of a close to the kernel, which delivers what it has taken, and then the end
-//! of the stream. What ends a session, a close_notify or another alert (RFC 8446 section 6), is not
-//! with the kernel yet if the socket is full, and without it the peer would have to take all that
-//! it got for cut. So the close below waits until it has left, for a limited time.
+//! With plain TCP, the kernel completes a close: it delivers the data that it has taken, and then
+//! the end of the stream. The alert that ends a session, such as close_notify (RFC 8446 section 6),
+//! has not reached the kernel if the socket is full, and without it the peer must treat all
+//! received data as truncated. So the close below waits, for a limited time, until the alert has
+//! left.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use super::Tls;
 use super::table::flag;
 use crate::alert::Alert;
 
-/// The time for it: as long as a peer that still sends is listened to after the end of our stream.
+/// Maximum wait: as long as we still read from a peer after the end of our stream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connections that were closed and wait, each with the end of its time: the first is due first.
-/// Some have closed since.
+/// Closed connections that still wait, with their deadlines, the earliest first. Some may have
+/// closed since.
 #[derive(Default)]
 pub(super) struct Closing(VecDeque<(Instant, ConnId)>);
 
@@ -34,15 +35,15 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Closes a connection, behind a close_notify if its session is complete.
+    /// Closes a connection, after a close_notify if its session is complete.
     pub(super) fn close_secured(&mut self, id: ConnId) {
         self.count_failure(id, TlsFailure::GivenUp);
         let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
         if conn.has(flag::CLOSING) {
             return;
         }
-        // What has not left of a batch is lost, which must not look like an end in order. Before
-        // the end of the handshake there is nothing that could look complete.
+        // The rest of a batch that has not left is lost, which must not look like an orderly end.
+        // Before the end of the handshake nothing could look complete.
         let batch = busy.and_then(|busy| Some((busy.batch.as_ref()?, busy.sealed)));
         let is_cut =
             batch.is_some_and(|(it, sealed)| sealed < it.len() || self.inner.unsent(id) > 0);
@@ -63,7 +64,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Resets a connection, unless it was closed and waits for nothing.
+    /// Resets a connection, unless it was closed and nothing is pending.
     pub(super) fn abort_secured(&mut self, id: ConnId) {
         self.count_failure(id, TlsFailure::GivenUp);
         let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
@@ -76,20 +77,20 @@ impl<D: Driver> Tls<D> {
         self.inner.abort(id);
     }
 
-    /// Returns whether a connection was closed and waits for its last records to leave.
+    /// Returns whether a closed connection still waits for its last records to leave.
     pub(super) fn is_closing_secured(&self, id: ConnId) -> bool {
         self.table.busy_ref(id).is_some_and(|busy| busy.close)
     }
 
-    /// Continues a connection that was closed when a send has ended: with the records that are
-    /// left, then the close below.
+    /// Continues to close a connection after a send has ended: sends the remaining records, then
+    /// closes it below.
     pub(super) fn continue_closing(&mut self, id: ConnId, records: &[u8]) {
         if records.is_empty() || self.send_records(id, records) {
             self.close_below(id);
         }
     }
 
-    /// Closes a connection that waits, without waiting any longer.
+    /// Closes a waiting connection at once.
     pub(super) fn close_below(&mut self, id: ConnId) {
         let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return };
         if std::mem::take(&mut busy.close) {
@@ -98,7 +99,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Closes those that have waited for too long; returns when the next one will have.
+    /// Closes connections that have waited too long; returns the next deadline.
     pub(super) fn expire_closing(&mut self, now: Instant) -> Option<Instant> {
         while let Some((due, id)) = self.closing.0.front().copied() {
             if due > now && self.is_closing_secured(id) {

@@ -27,15 +27,15 @@ This port expects TLS: the URL begins with https or wss.\n";
 
 /// Input of a handshake.
 enum Input {
-    /// The lent bytes from there on.
+    /// The lent bytes from this offset on.
     Lent(usize),
-    /// Bytes that were kept of the connection.
+    /// Bytes that were kept for the connection.
     Kept,
 }
 
 impl<D: Driver> Tls<D> {
     /// Handles the lent bytes of a connection from `at` on. Returns whether there is something to
-    /// report: `lending` says where.
+    /// report; `lending` then locates it.
     pub(super) fn read(&mut self, id: ConnId, at: usize) -> bool {
         const HINDERED: u8 = flag::NO_INPUT_MASK | flag::PAUSED | flag::BUSY;
         let Some(conn) = self.table.conn(id) else { return false };
@@ -56,7 +56,7 @@ impl<D: Driver> Tls<D> {
         true
     }
 
-    /// Does what follows from records that were opened of a connection that was not busy.
+    /// Acts on opened records of a connection that was not busy.
     #[inline(never)]
     fn follow_up(&mut self, id: ConnId, at: usize, opened: &Opened) -> bool {
         let messages = mem::take(&mut self.messages);
@@ -92,8 +92,8 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Handles lent bytes of a connection that may have the start of a record in its state: the
-    /// record is completed in memory of our own, and the rest is the next event.
+    /// Handles lent bytes of a connection that may have the start of a record in its state:
+    /// completes the record in the driver's own memory; the rest is the next event.
     fn read_cut(&mut self, id: ConnId, at: usize) -> bool {
         let Some((conn, busy)) = self.table.make_busy(id) else { return false };
         let Stage::Established(session) = &mut conn.stage else { return false };
@@ -105,7 +105,7 @@ impl<D: Driver> Tls<D> {
             return self.deliver(id, &opened, Lending::Part(data));
         }
         let lent = &self.inner.lent()[at..];
-        // The header first, which says how much follows.
+        // First the header, which gives the length of the rest.
         let missing = HEADER_LEN.saturating_sub(busy.input.len()).min(lent.len());
         busy.input.extend_from_slice(&lent[..missing]);
         let len = match session.record_len(&busy.input) {
@@ -125,7 +125,7 @@ impl<D: Driver> Tls<D> {
         busy.input.len() >= len && self.read_kept(id)
     }
 
-    /// Handles input of a connection that was kept. Returns as [`Self::read`] does.
+    /// Handles kept input of a connection. Returns the same as [`Self::read`].
     pub(super) fn read_kept(&mut self, id: ConnId) -> bool {
         let Some((conn, busy)) = self.table.make_busy(id) else { return false };
         if conn.flags & (flag::NO_INPUT_MASK | flag::PAUSED) != 0 {
@@ -148,8 +148,8 @@ impl<D: Driver> Tls<D> {
         false
     }
 
-    /// Keeps the lent bytes from `at` on: they are the start of a record, or the connection does
-    /// not take more in this turn.
+    /// Keeps the lent bytes from `at` on: the start of a record, or more than the connection takes
+    /// in this turn.
     pub(super) fn keep_rest(&mut self, id: ConnId, at: usize) {
         let rest = &self.inner.lent()[at..];
         if rest.is_empty() {
@@ -166,7 +166,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Does what follows from opened records. Returns whether they have data, which is then lent.
+    /// Acts on opened records. Returns whether they have data, which is then lent.
     fn deliver(&mut self, id: ConnId, opened: &Opened, lending: Lending) -> bool {
         if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
             && busy.resumption.is_some()
@@ -188,7 +188,7 @@ impl<D: Driver> Tls<D> {
         true
     }
 
-    /// Keeps the tickets that came for a client. Servers send them before any data.
+    /// Keeps the tickets sent to a client. Servers send them before any data.
     #[cold]
     fn keep_tickets(&mut self, id: ConnId, has_data: bool) {
         let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return };
@@ -205,15 +205,15 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Ends the input of a session. `has_data`: data that came before are delivered first.
+    /// Ends the input of a session. `has_data`: the data that came before are delivered first.
     fn end_session(&mut self, id: ConnId, end: End, has_data: bool) {
         match end {
             End::CloseNotify => self.finish_input(id, 0),
             End::PeerAlert(alert) => {
                 let why = SessionFailure::PeerAlert(alert.0);
                 self.count_session_failure(id, why);
-                // A server that does not accept our certificate says so after our handshake, in
-                // TLS 1.3, and sends no data before. A close would drop data that were not handled.
+                // In TLS 1.3, a server that does not accept our certificate reports it after our
+                // handshake, and sends no data before. A close would drop unhandled data.
                 if !has_data && self.is_client(id) {
                     return self.refuse(id, TlsFailure::Alert(alert.0));
                 }
@@ -230,7 +230,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Returns whether it is an established connection that we started.
+    /// Returns whether we started this connection and it is established.
     fn is_client(&self, id: ConnId) -> bool {
         self.table.conn_ref(id).is_some_and(|conn| match &conn.stage {
             Stage::Established(session) => session.is_client(),
@@ -238,7 +238,7 @@ impl<D: Driver> Tls<D> {
         })
     }
 
-    /// Counts a session that failed, if it is one of a client.
+    /// Counts a session that failed, if the peer is a client.
     #[cold]
     pub(super) fn count_session_failure(&self, id: ConnId, why: SessionFailure) {
         if let Some(server) = self.table.server(id) {
@@ -246,7 +246,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Reports the end of the peer's stream with the next event, and drops what follows it.
+    /// Reports the end of the peer's stream with the next event, and drops all later input.
     pub(super) fn finish_input(&mut self, id: ConnId, truncated: u8) {
         let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
         if conn.flags & flag::NO_INPUT_MASK != 0 {
@@ -265,7 +265,7 @@ impl<D: Driver> Tls<D> {
         self.end_stage_with(id, None);
     }
 
-    /// Drops the keys of a session that may have failed.
+    /// Drops the keys of a session, which may have failed.
     pub(super) fn end_stage_with(&mut self, id: ConnId, why: Option<SessionFailure>) {
         if let Some(conn) = self.table.conn(id) {
             conn.flags |= flag::CLOSE_SENT;
@@ -291,7 +291,7 @@ impl<D: Driver> Tls<D> {
         false
     }
 
-    /// Handles input that was kept before a handshake.
+    /// Handles input that was kept from before a handshake.
     fn read_kept_hello(&mut self, id: ConnId) -> bool {
         let first = self.table.busy_ref(id).and_then(|busy| busy.input.first().copied());
         let Some(first) = first else { return false };
@@ -306,7 +306,7 @@ impl<D: Driver> Tls<D> {
         false
     }
 
-    /// Returns whether a client that begins so is served without TLS.
+    /// Returns whether a client that begins with these bytes is served without TLS.
     fn is_served_without_tls(&self, id: ConnId, first: u8) -> bool {
         let is_accepted = |endpoint: &Endpoint| match endpoint {
             Endpoint::Server(server) => server.accepts_plain(),
@@ -315,8 +315,8 @@ impl<D: Driver> Tls<D> {
         first != HANDSHAKE_RECORD && self.table.endpoint(id).is_some_and(is_accepted)
     }
 
-    /// Checks what is kept of a client, and lets it wait for its handshake if its ClientHello has
-    /// come whole. Early data may follow that: no answer has refused it yet.
+    /// Checks a client's kept input, and queues its handshake once the ClientHello is complete.
+    /// Early data may follow: no answer has refused it yet.
     fn check_hello(&mut self, id: ConnId) {
         let server = match self.table.endpoint(id) {
             Some(Endpoint::Server(server)) => Arc::clone(server),
@@ -324,7 +324,7 @@ impl<D: Driver> Tls<D> {
         };
         self.table.count_later(id);
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
-        // RFC 8446 section 5: a record of a type that is not expected.
+        // RFC 8446 section 5: a record of an unexpected type.
         if busy.input[0] != HANDSHAKE_RECORD {
             return self.refuse_hello(id, Alert::UNEXPECTED_MESSAGE);
         }
@@ -357,8 +357,8 @@ impl<D: Driver> Tls<D> {
         self.end_stage(id);
     }
 
-    /// Passes a connection through if its server name says so. Returns false if its TLS is ended
-    /// here.
+    /// Passes a connection through if its server name requires it. Returns false if its TLS is
+    /// ended here.
     fn pass_through(&mut self, id: ConnId, server: &TlsServer) -> bool {
         let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return false };
         let Some((route, server_name)) = server.route(&busy.input) else { return false };
@@ -369,7 +369,7 @@ impl<D: Driver> Tls<D> {
         true
     }
 
-    /// Lets a client wait for its handshake.
+    /// Queues the handshake of a client.
     fn queue_hello(&mut self, id: ConnId) {
         let Some(conn) = self.table.conn(id) else { return };
         let Some(address) = conn.stage.handshake_peer().map(|peer| peer.address) else { return };
@@ -381,7 +381,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Lets a connection that we started wait for its handshake to begin.
+    /// Queues the handshake of a connection that we started.
     pub(super) fn queue_client(&mut self, id: ConnId) {
         let now = self.inner.now();
         if let Some((conn, busy)) = self.table.make_busy(id) {
@@ -391,12 +391,12 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Keeps lent input of a handshake under way. Once a record is complete the handshake waits for
-    /// its turn, and no more is read until then.
+    /// Keeps lent input of a handshake under way. Once a record is complete the handshake is
+    /// queued, and reading stops until its turn.
     fn read_handshake(&mut self, id: ConnId, at: usize) {
         let Some((_, handshake)) = self.table.handshake(id) else { return };
         let lent = &self.inner.lent()[at..];
-        // So much comes behind the last message only, and cannot all be kept.
+        // So much input can follow only the last message, and cannot all be kept.
         if lent.len() > handshake.room() {
             return self.continue_handshake(id, Input::Lent(at));
         }
@@ -416,7 +416,8 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Continues the handshake of a server that has closed the connection: an alert may say why.
+    /// Continues the handshake after the server has closed the connection: an alert may give the
+    /// reason.
     pub(super) fn hear_last_words(&mut self, id: ConnId) {
         let Some(conn) = self.table.conn(id) else { return };
         let is_waiting = conn.has(flag::QUEUED) && matches!(conn.stage, Stage::Handshake(..));
@@ -434,15 +435,15 @@ impl<D: Driver> Tls<D> {
         self.table.settle(id);
     }
 
-    /// Counts a handshake that failed, once for each connection.
+    /// Counts a failed handshake, once for each connection.
     pub(super) fn count_failure(&mut self, id: ConnId, why: TlsFailure) {
         if let Some((server, client)) = self.table.count(id) {
             server.report_failure(client.shown(), why);
         }
     }
 
-    /// Does a step of the handshake that is next, if one waits and there is time for it. Returns
-    /// whether there may be more to do in this turn.
+    /// Does a step of the next queued handshake, if there is time. Returns whether there may be
+    /// more to do in this turn.
     pub(super) fn do_handshake_step(&mut self) -> bool {
         let Self { inner, table, handshakes, .. } = self;
         let clock = inner.clock();
@@ -486,7 +487,7 @@ impl<D: Driver> Tls<D> {
         self.begin(id);
     }
 
-    /// Begins a handshake with the input that was kept, which a client does not have.
+    /// Begins a handshake with the kept input, which is empty if we are the client.
     fn begin(&mut self, id: ConnId) {
         let begun = match self.table.endpoint(id) {
             Some(Endpoint::Server(server)) => server.handshake(),
@@ -503,8 +504,8 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Continues a handshake with more input, of which it is given as much as it may keep. What is
-    /// beyond that can only follow a handshake that completes with it.
+    /// Continues a handshake with more input, as much as it may keep. The rest can only follow a
+    /// handshake that completes with this input.
     fn continue_handshake(&mut self, id: ConnId, input: Input) {
         let Some((_, handshake)) = self.table.handshake(id) else { return };
         let room = handshake.room();
@@ -572,7 +573,7 @@ impl<D: Driver> Tls<D> {
         if is_connecting {
             self.queued.push_back(Queued::Connected(id));
         }
-        // If our last message is still in flight, its end brings the batch along.
+        // If our last message is still in flight, its end starts the batch.
         if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
             && !busy.in_flight
             && let Some(batch) = busy.batch.take()
@@ -590,7 +591,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Ends a connection whose handshake failed; `alert` says why, if it can be said.
+    /// Ends a connection whose handshake failed; `alert` gives the reason, if it can be sent.
     fn fail(&mut self, id: ConnId, alert: &[u8], failed: &Failed) {
         self.count_failure(id, failed.kind());
         let Some(conn) = self.table.conn(id) else { return };

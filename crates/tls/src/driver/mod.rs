@@ -1,10 +1,10 @@
 //! A driver that secures the connections of another driver.
 //!
-//! As long as no listener has TLS, each call costs one branch more. Then connections without TLS
-//! pass through after a look at their slot. Of the others, records are opened in place in the lent
-//! memory of the driver below, and sealed from where the engine's segments lie. Handshakes wait
-//! until the events of a turn are handled, and the newest is served first: in a storm, clients that
-//! have waited long have often given up.
+//! As long as no listener has TLS, each call costs one additional branch. Otherwise connections
+//! without TLS pass through after a look at their slot. On secured connections, records are opened
+//! in place in the lent memory of the driver below, and sealed from the engine's segments without a
+//! copy. Handshakes wait until the events of a turn are handled, and the newest is served first: in
+//! a storm, clients that have waited long have often disconnected.
 
 mod busy;
 mod closing;
@@ -37,7 +37,7 @@ use crate::session::Messages;
 /// A driver whose listeners may have TLS; see the [module documentation](self).
 pub struct Tls<D: Driver> {
     inner: D,
-    /// Whether a connection may be secured.
+    /// Whether any connection may be secured.
     is_on: bool,
     /// By [`ListenerId`].
     listeners: Vec<Option<Arc<TlsServer>>>,
@@ -46,11 +46,11 @@ pub struct Tls<D: Driver> {
     table: Table,
     warm: Warm,
     lending: Lending,
-    /// Messages after the handshake, of a connection that is not busy: empty between two reads.
+    /// Messages after the handshake, for a connection that is not busy: empty between two reads.
     messages: Messages,
-    /// Plaintext of records that were cut, and input of earlier turns.
+    /// Plaintext of records that were cut, and kept input of earlier turns.
     scratch: Vec<u8>,
-    /// Input in the lent memory that was not looked at yet: from this offset on.
+    /// Lent input that was not examined yet: from this offset on.
     rest: Option<(ConnId, usize)>,
     /// Connections with whole records in their `Busy::input`.
     ready: VecDeque<ConnId>,
@@ -58,26 +58,26 @@ pub struct Tls<D: Driver> {
     handshakes: Queue,
     /// Bytes of input and of handshakes that were kept since [`Driver::take_growth`].
     growth: usize,
-    /// Connections that we started and whose handshake or session failed, until they are closed.
+    /// Failed connections that we started, until they are closed.
     refused: Vec<(ConnId, TlsFailure)>,
     closing: Closing,
-    /// A batch for ciphertext.
+    /// A spare batch for ciphertext.
     spare: Option<Box<Batch>>,
 }
 
-/// The memory that is lent to the engine.
+/// The place of the memory that is lent to the engine.
 #[derive(Clone, Debug)]
 enum Lending {
     Nothing,
-    /// All that the driver below lends.
+    /// All the memory that the driver below lends.
     Inner,
-    /// A part of what the driver below lends.
+    /// A part of the memory that the driver below lends.
     Part(Range<usize>),
     /// A part of `scratch`.
     Scratch(Range<usize>),
 }
 
-/// An event that was found together with another one.
+/// A second event that was found together with the reported one.
 enum Queued {
     Secured(ConnId, Box<TlsInfo>),
     PassedThrough(ConnId, Box<PassedThrough>),
@@ -100,7 +100,7 @@ enum Step<S> {
     Closed(ConnId, Closed),
 }
 
-/// Converts an event of a driver none of whose listeners has TLS.
+/// Converts an event of a driver without any TLS listener.
 #[inline(never)]
 fn plain<S>(event: Event<'_, S>) -> Event<'_, Socket<S>> {
     match event {
@@ -139,9 +139,9 @@ impl<S> From<Event<'_, S>> for Step<S> {
 pub struct Socket<S> {
     socket: S,
     tls: Option<Arc<TlsServer>>,
-    /// That of the peer.
+    /// The peer's address.
     address: Address,
-    /// That of a connection which another driver has released.
+    /// The session of a connection that another driver has released.
     established: Option<Box<Established>>,
 }
 
@@ -186,7 +186,7 @@ impl<D: Driver> Tls<D> {
         &self.inner
     }
 
-    /// Returns whether a wait would return at once because of what came in earlier turns.
+    /// Returns whether a wait would return at once because of input from earlier turns.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let has_events = !self.ready.is_empty() || !self.queued.is_empty();
@@ -217,7 +217,7 @@ impl<D: Driver> Tls<D> {
     fn turn_on(&mut self) {
         if !self.is_on {
             self.is_on = true;
-            // Until here only the driver below knew what is lent.
+            // Until here only the driver below knew the place of the lent bytes.
             self.lending = Lending::Inner;
         }
     }
@@ -228,7 +228,7 @@ impl<D: Driver> Tls<D> {
         self.table.connections()
     }
 
-    /// Returns the slice that the engine was lent.
+    /// Returns the bytes that were lent to the engine.
     #[inline(always)]
     fn lent_now<'a>(inner: &'a mut D, scratch: &'a mut [u8], lending: &Lending) -> &'a mut [u8] {
         match lending {
@@ -239,7 +239,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Returns the event of the next step, which may come of `first`, an event of the driver below.
+    /// Returns the next event, which may result from `first`, an event of the driver below.
     #[inline(never)]
     fn next_step(
         &mut self,
@@ -261,8 +261,8 @@ impl<D: Driver> Tls<D> {
         })
     }
 
-    /// Returns the next event, which may come of `first`, an event of the driver below. What it
-    /// lends is in `lending`.
+    /// Returns the next event, which may result from `first`, an event of the driver below.
+    /// `lending` locates the bytes that it lends.
     fn step(&mut self, mut first: Option<Step<D::Socket>>) -> Option<Step<Socket<D::Socket>>> {
         loop {
             if let Some(step) = first.take() {
@@ -290,7 +290,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Handles an event of the driver below; returns what the engine is to know of it.
+    /// Handles an event of the driver below; returns the event for the engine, if any.
     fn pass_on(&mut self, step: Step<D::Socket>) -> Option<Step<Socket<D::Socket>>> {
         Some(match step {
             Step::Received(id) if self.table.is_secured(id) => {
@@ -322,14 +322,14 @@ impl<D: Driver> Tls<D> {
         })
     }
 
-    /// Returns an event that was found earlier, unless it has become void.
+    /// Returns an event that was found earlier, unless it no longer applies.
     fn take_queued(&mut self, queued: Queued) -> Option<Step<Socket<D::Socket>>> {
         match queued {
             Queued::Secured(id, info) => {
                 let conn = self.table.conn(id)?;
                 (!conn.has(flag::CLOSING)).then_some(Step::Secured(id, info))
             }
-            // Since then it is a connection without TLS.
+            // Since then the connection has lost its TLS: it is passed through.
             Queued::PassedThrough(id, passed) => Some(Step::PassedThrough(id, passed)),
             Queued::Connected(id) => {
                 let conn = self.table.conn(id)?;
@@ -348,14 +348,14 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Handles the end of a connection. Returns it, or first the batch that waited for its
+    /// Handles the end of a connection. Returns the end, or first the batch that waited for its
     /// handshake.
     fn on_closed(&mut self, id: ConnId, why: Closed) -> Step<Socket<D::Socket>> {
         // No record is sealed after this point, even if the handshake completes.
         let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
         let (batch, was_closing) =
             busy.map_or((None, false), |busy| (busy.batch.take(), busy.close));
-        // A close of ours came first, whatever has ended its wait.
+        // We closed the connection first; the event that ended its wait does not matter.
         let why = if was_closing { Closed::Local } else { why };
         self.hear_last_words(id);
         let refusal = self.refused.iter().position(|(of, _)| *of == id);
@@ -375,7 +375,7 @@ impl<D: Driver> Tls<D> {
         Step::Sent(id, batch)
     }
 
-    /// Ends a connection that we started and whose handshake or session failed.
+    /// Ends a connection that we started after its handshake or session failed.
     fn refuse(&mut self, id: ConnId, why: TlsFailure) {
         if !self.refused.iter().any(|(of, _)| *of == id) {
             self.refused.push((id, why));
@@ -387,7 +387,7 @@ impl<D: Driver> Tls<D> {
         self.inner.close(id);
     }
 
-    /// Handles the end of the stream below. Returns whether it is to be reported.
+    /// Handles the end of the stream below. Returns whether to report it.
     fn on_finished(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.table.conn(id) else { return true };
         if conn.flags & flag::NO_INPUT_MASK != 0 {
@@ -396,7 +396,7 @@ impl<D: Driver> Tls<D> {
         conn.flags |= flag::FINISHED | flag::TRUNCATED;
         self.count_failure(id, TlsFailure::Ended);
         let Some(conn) = self.table.conn(id) else { return true };
-        // After our own end, many peers say nothing more.
+        // After our own end, many peers send nothing more, not even a close_notify.
         if matches!(conn.stage, Stage::Established(_)) && !conn.has(flag::CLOSE_SENT) {
             self.count_session_failure(id, SessionFailure::Truncated);
         }
@@ -455,7 +455,7 @@ impl<D: Driver> Driver for Tls<D> {
             return self.next_step(None);
         }
         match self.inner.next_event() {
-            // All of the event is moved out of it, so that nothing is left to be dropped.
+            // Moves out all of the event, so that nothing is left to drop.
             Some(Event::Received(id, _bytes)) => {
                 if !self.table.is_secured(id) {
                     self.lending = Lending::Inner;

@@ -1,4 +1,5 @@
-//! Output of secured connections: sealed when the driver below can take it, and records of our own.
+//! Output of secured connections: the engine's data, sealed when the driver below can take it, and
+//! the driver's own records.
 
 use std::io::IoSlice;
 
@@ -10,10 +11,10 @@ use crate::alert::Alert;
 use crate::record::{MAX_OVERHEAD, MAX_PLAINTEXT};
 use crate::session::{Session, WarmKeys};
 
-/// Plaintext sealed for one send of the driver below. A slow reader has at most this much sealed.
+/// Plaintext sealed for one send of the driver below: the maximum that a slow reader has sealed.
 const SEALED_AHEAD: usize = 4 * MAX_PLAINTEXT;
 
-/// Plaintext that [`Driver::try_send`] takes at most, since it may have to be kept sealed.
+/// Maximum plaintext for [`Driver::try_send`], since it may have to be kept sealed.
 const SEALED_AT_ONCE: usize = MAX_PLAINTEXT;
 
 /// Segments that are gathered at a time.
@@ -22,7 +23,7 @@ const GATHERED: usize = 64;
 impl<D: Driver> Tls<D> {
     /// Sends the engine's batch.
     pub(super) fn send_secured(&mut self, id: ConnId, batch: Box<Batch>) -> SendOutcome {
-        // A batch of a connection that is gone is returned as it is.
+        // Returns the batch unchanged if the connection is gone.
         let Some(conn) = self.table.conn(id) else { return SendOutcome::Done(batch) };
         if conn.flags & (flag::BUSY | flag::CLOSING | flag::CONNECTING) != 0 {
             return self.send_busy(id, batch);
@@ -33,7 +34,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Sends the engine's batch on a connection that may have to send something else first.
+    /// Sends the engine's batch on a connection that may have other output to send first.
     #[inline(never)]
     fn send_busy(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
         let Some((conn, busy)) = self.table.conn_and_busy(id) else {
@@ -47,7 +48,7 @@ impl<D: Driver> Tls<D> {
         if conn.has(flag::CLOSING) || !has_keys && !waits_for_them {
             return SendOutcome::Done(batch);
         }
-        // A record of our own may have to leave first.
+        // A record of the driver's own may have to leave first.
         if waits_for_them || busy.is_some_and(|busy| busy.in_flight) {
             let Self { inner, scratch, lending, .. } = self;
             batch.own(Self::lent_now(inner, scratch, lending));
@@ -63,8 +64,8 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Seals and sends bytes at once. Records that the driver below does not take are in flight
-    /// there, as records of our own are, and the engine's next batch waits for them.
+    /// Seals and sends bytes at once. Records that the driver below does not take stay in flight
+    /// there, like the driver's own records, and the engine's next batch waits for them.
     pub(super) fn try_send_secured(&mut self, id: ConnId, bytes: &[u8]) -> usize {
         let Some((conn, busy)) = self.table.conn_and_busy(id) else { return 0 };
         let in_flight = busy.is_some_and(|busy| busy.in_flight);
@@ -84,7 +85,7 @@ impl<D: Driver> Tls<D> {
     }
 
     /// Seals and sends a batch until the driver below takes no more; returns the batch if all of it
-    /// has left, or if the rest never will.
+    /// has left, or if the rest cannot.
     #[inline(always)]
     fn seal_and_send(
         &mut self,
@@ -97,7 +98,7 @@ impl<D: Driver> Tls<D> {
         let keys = self.warm.keys(id);
         while !batch.is_empty() {
             let mut cipher = self.spare.take().unwrap_or_default();
-            // Nearly every batch lies in one piece, in memory of its own.
+            // Nearly every batch lies in one piece, in its own memory.
             let sealed = if let Some(bytes) = batch.plain() {
                 seal_piece(session, bytes, most, keys, &mut cipher)
             } else {
@@ -124,7 +125,7 @@ impl<D: Driver> Tls<D> {
         Some(batch)
     }
 
-    /// Does what [`Self::seal_and_send`] does with a batch that had to wait.
+    /// Does the same as [`Self::seal_and_send`] with a batch that had to wait.
     #[inline(never)]
     pub(super) fn seal_and_send_rest(
         &mut self,
@@ -135,7 +136,7 @@ impl<D: Driver> Tls<D> {
         self.seal_and_send(id, batch, most)
     }
 
-    /// Keeps a batch of which `sealed` bytes are in flight below.
+    /// Keeps a batch with `sealed` bytes in flight below.
     #[inline(never)]
     fn keep_sealed(&mut self, id: ConnId, mut batch: Box<Batch>, sealed: usize) {
         batch.own(Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending));
@@ -144,7 +145,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Handles the end of a send below. Returns the engine's batch if that is complete, or if the
+    /// Handles the end of a send below. Returns the engine's batch once it is complete, or if the
     /// connection has closed.
     pub(super) fn on_sent(&mut self, id: ConnId, cipher: Box<Batch>) -> Option<Box<Batch>> {
         let (_, busy) = self.table.make_busy(id)?;
@@ -163,12 +164,13 @@ impl<D: Driver> Tls<D> {
         self.send_due(id, batch)
     }
 
-    /// Sends what waits for the end of a send: records of our own first, then the engine's batch.
+    /// Sends what waits for the end of a send: first the driver's own records, then the engine's
+    /// batch.
     fn send_due(&mut self, id: ConnId, batch: Option<Box<Batch>>) -> Option<Box<Batch>> {
         let (conn, busy) = self.table.make_busy(id)?;
         let mut control = std::mem::take(&mut busy.control);
         if conn.has(flag::CLOSING) {
-            // Nothing more leaves, but for what a close waits for.
+            // Nothing more leaves, except what a close waits for.
             if busy.close {
                 self.continue_closing(id, &control);
             }
@@ -180,7 +182,7 @@ impl<D: Driver> Tls<D> {
             && is_open
             && session.seal_reply(&mut control).is_err()
         {
-            // The start of a record may be there.
+            // The start of a record may be in the kept input.
             control.truncate(before);
             self.fail_to_seal(id);
         }
@@ -197,8 +199,8 @@ impl<D: Driver> Tls<D> {
         let (conn, busy) = self.table.make_busy(id)?;
         let sent = match batch {
             Some(batch) if batch.is_empty() => Some(batch),
-            // A message of the handshake has left: there are no keys yet, and their coming sends
-            // the batch.
+            // A message of the handshake has left: there are no keys yet, and the batch is sent
+            // when they are there.
             Some(batch) if conn.stage.handshake_peer().is_some() => {
                 busy.batch = Some(batch);
                 None
@@ -223,7 +225,7 @@ impl<D: Driver> Tls<D> {
 
     /// Sends sealed records. Returns whether all of them have left.
     pub(super) fn send_records(&mut self, id: ConnId, records: &[u8]) -> bool {
-        // Not in the memory for data, which is large: these may wait for long.
+        // Not in the memory for data, which is large: these records may wait for long.
         let mut cipher = Box::<Batch>::default();
         cipher.append(|out| out.extend_from_slice(records));
         self.send_cipher(id, cipher)
@@ -246,7 +248,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Sends records of our own, after the send in flight if there is one.
+    /// Sends the driver's own records, after the send in flight if there is one.
     pub(super) fn send_control(&mut self, id: ConnId, records: &[u8]) {
         if records.is_empty() {
             return;
@@ -260,8 +262,8 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Answers an opened record, unless a send is in flight: then the answer waits for its end, so
-    /// that never more than one is owed.
+    /// Answers an opened record. If a send is in flight, the answer waits for its end, so that at
+    /// most one answer is owed.
     pub(super) fn send_reply(&mut self, id: ConnId) {
         let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
         if busy.is_some_and(|busy| busy.in_flight) || conn.has(flag::CLOSE_SENT | flag::CLOSING) {
@@ -275,7 +277,7 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Ends a session whose keys have protected as much as they may.
+    /// Ends a session whose keys have reached their limit.
     #[cold]
     fn fail_to_seal(&mut self, id: ConnId) {
         self.count_session_failure(id, SessionFailure::Internal);
@@ -297,8 +299,7 @@ impl<D: Driver> Tls<D> {
     }
 }
 
-/// Returns how many of the `sealed` bytes of plaintext are in records of which `unsent` bytes are
-/// not sent.
+/// Returns how many of the `sealed` bytes of plaintext are in records with `unsent` unsent bytes.
 pub(super) fn plain_unsent(sealed: usize, unsent: usize) -> usize {
     // All records are full except possibly the last.
     let last = match sealed % MAX_PLAINTEXT {
@@ -325,8 +326,8 @@ fn seal_piece(
     Ok(bytes.len())
 }
 
-/// Seals up to `most` bytes from the front of a batch; returns how many. On its own, since its list
-/// of segments is long.
+/// Seals up to `most` bytes from the front of a batch; returns how many. A function of its own,
+/// since its list of segments is long.
 #[inline(never)]
 fn seal(
     session: &mut Session,

@@ -1,11 +1,11 @@
-//! Handshakes that wait for their turn, and the limits of those under way.
+//! Queued handshakes, and the limits of those under way.
 //!
-//! A handshake costs as much time as hundreds of messages. So each of its steps is done when the
-//! events of a turn are handled, for a bounded time. Addresses take turns, and of the connections
-//! of one the newest is served first: in a storm, clients that have waited long have often given
-//! up. So a storm from one address delays the handshakes of others by one step each, and clients
-//! that share an address with it no more than they must. Whatever exceeds a limit, the oldest of
-//! the address with the most is given up first.
+//! A handshake costs as much time as hundreds of messages. So its steps run when the events of a
+//! turn are handled, for a bounded time. Addresses take turns, and among the connections of one
+//! address the newest is served first: in a storm, clients that have waited long have often
+//! disconnected. So a storm from one address delays the handshakes of other addresses by one step
+//! each, and handshakes from the same address as little as possible. When any limit is exceeded,
+//! the oldest connections of the address with the most are ended first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use throng_io::{ConnId, Instant};
 
-/// Handshakes of one turn take at most this long, but at least one step is done.
+/// Maximum time for handshakes in one turn; at least one step is done.
 const TIME_PER_TURN: Duration = Duration::from_millis(1);
-/// Maximum steps of one turn, for clocks that stand still within it.
+/// Maximum steps of one turn, in case the clock does not advance within it.
 const MOST_PER_TURN: usize = 16;
 
 /// The limits of handshakes of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandshakeLimits {
-    /// Handshakes under way, and likewise clients that wait for theirs to begin. Above it the
-    /// oldest are ended. One under way needs 4.3 KB. Default 10,000.
+    /// Maximum handshakes under way, and maximum clients that wait for theirs to begin. Above it
+    /// the oldest are ended. A handshake under way needs 4.3 KB. Default 10,000.
     pub pending: usize,
-    /// Handshakes that begin in a second. 0, the default: no limit.
+    /// Handshakes that may begin in a second. 0, the default, sets no limit.
     pub per_second: u32,
 }
 
@@ -35,18 +35,18 @@ impl Default for HandshakeLimits {
 }
 
 /// An address that takes turns with others: an IPv4 address, or the first 64 bits of an IPv6
-/// address. In bytes, so that a connection loses none to alignment.
+/// address. Stored in bytes, so that a connection loses no memory to alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Address([u8; 8]);
 
 impl Address {
-    /// All connections that we start; of these the oldest is served first.
+    /// The key of all connections that we start; among these the oldest is served first.
     pub(super) const OWN: Self = Self([0xff; 8]);
 
-    /// The key that all clients on Unix sockets share; it is no network's.
+    /// The key that all clients on Unix sockets share; no network has it.
     const UNIX: Self = Self([0xff, 0, 0, 0, 0, 0, 0, 0]);
 
-    /// Returns the address, the first one of an IPv6 network; `None` for a Unix socket.
+    /// Returns the key of an address: its network for IPv6; `None` for a Unix socket.
     pub(super) fn shown(self) -> Option<IpAddr> {
         let Self(bytes) = self;
         match bytes {
@@ -69,7 +69,7 @@ impl Address {
     }
 }
 
-/// Connections that wait, by address.
+/// Waiting connections, by address.
 #[derive(Debug, Default)]
 struct Waiting {
     /// The newest last.
@@ -101,8 +101,8 @@ impl Waiting {
         id
     }
 
-    /// Removes connections that no longer wait from where the next one is, without a turn of
-    /// their addresses.
+    /// Removes connections that no longer wait from the front of the queue, without using the turn
+    /// of their addresses.
     fn skip(&mut self, is_waiting: impl Fn(ConnId) -> bool) {
         while let Some(address) = self.order.back().copied()
             && let Some(waiting) = self.of.get_mut(&address)
@@ -120,8 +120,8 @@ impl Waiting {
     }
 
     /// Removes the older half of the connections of the address with the most. If each has only
-    /// one, removes those of a part of the addresses whose turn is last. So many at once, because
-    /// every address is looked at.
+    /// one, removes the connections of the addresses whose turn comes last. It removes so many at
+    /// once because it looks at every address.
     fn give_up(&mut self) -> Vec<ConnId> {
         let most = self.of.iter().max_by_key(|(_, waiting)| waiting.len());
         let given_up: Vec<ConnId> = match most.map(|(address, waiting)| (*address, waiting.len())) {
@@ -139,7 +139,7 @@ impl Waiting {
     }
 }
 
-/// The handshakes of a shard that wait, or are under way.
+/// The handshakes of a shard, queued or under way.
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) limits: HandshakeLimits,
@@ -147,14 +147,14 @@ pub(super) struct Queue {
     hellos: Waiting,
     /// Connections with input for a handshake under way, and those that we start.
     steps: Waiting,
-    /// Clients whose handshakes have begun, the oldest first; some have completed theirs.
+    /// Clients whose handshakes have begun, the oldest first; some may be complete.
     begun: VecDeque<ConnId>,
-    /// Steps that may still be done in this turn, and until when.
+    /// Steps that may still be done in this turn, and their deadline.
     left: usize,
     until: Option<Instant>,
-    /// Whether the last step was the beginning of a handshake.
+    /// Whether the last step began a handshake.
     has_begun: bool,
-    /// When the next handshake may begin by the rate. A rate not used is kept for a second.
+    /// When the rate allows the next handshake to begin. An unused rate is kept for a second.
     next: Instant,
 }
 
@@ -163,11 +163,11 @@ impl Queue {
         self.hellos.len + self.steps.len == 0
     }
 
-    /// Begins a turn. Returns when handshakes that wait can go on, if any waits.
+    /// Begins a turn. Returns when queued handshakes can go on, if there are any.
     pub(super) fn begin_turn(&mut self, now: Instant) -> Option<Instant> {
         (self.left, self.until) = (MOST_PER_TURN, None);
         for waiting in [&mut self.hellos, &mut self.steps] {
-            // The memory of a storm is not kept.
+            // Releases the memory that a storm needed.
             if waiting.len == 0 && waiting.order.capacity() > 1024 {
                 *waiting = Waiting::default();
             }
@@ -179,8 +179,8 @@ impl Queue {
         }
     }
 
-    /// Adds a client whose ClientHello is complete. Returns those to be ended for it, if there are
-    /// too many.
+    /// Adds a client whose ClientHello is complete. Returns connections to end in exchange, if
+    /// there are too many.
     pub(super) fn push_hello(&mut self, address: Address, id: ConnId) -> Vec<ConnId> {
         let too_many = self.hellos.len >= self.limits.pending.max(1);
         let given_up = if too_many { self.hellos.give_up() } else { Vec::new() };
@@ -194,8 +194,8 @@ impl Queue {
     }
 
     /// Returns the connection whose handshake is next, if it may go on now. Handshakes that begin
-    /// and those that go on take turns, also where one step takes longer than a turn has for them.
-    /// A client that no longer waits for its handshake to begin takes no part of the rate.
+    /// and those under way take turns, even if one step takes longer than the time of a turn. A
+    /// client that no longer waits does not count against the rate.
     pub(super) fn pop(
         &mut self,
         is_waiting: impl Fn(ConnId) -> bool,
@@ -216,7 +216,7 @@ impl Queue {
         if self.has_begun { self.hellos.pop() } else { self.steps.pop() }
     }
 
-    /// Counts a handshake against the rate; returns false if it has to wait.
+    /// Counts a handshake against the rate; returns false if it must wait.
     fn may_begin(&mut self, now: Instant) -> bool {
         let Some(each) = 1_000_000_000_u64.checked_div(u64::from(self.limits.per_second)) else {
             return true;
@@ -229,15 +229,16 @@ impl Queue {
         true
     }
 
-    /// Records that the handshake of a client has begun; `under_way` are, this one included.
-    /// Returns those to be ended for it, of which some may have ended by themselves.
+    /// Records that the handshake of a client has begun; `under_way` counts it. Returns connections
+    /// to end in exchange; some may have ended by themselves.
     pub(super) fn begin(
         &mut self,
         id: ConnId,
         under_way: usize,
         is_under_way: impl Fn(ConnId) -> bool,
     ) -> Option<ConnId> {
-        // Each is looked at once for each that has begun: that costs nothing beside a handshake.
+        // For each handshake that begins, each connection is looked at once: negligible beside a
+        // handshake.
         if self.begun.len() > 64 + 2 * under_way {
             self.begun.retain(|id| is_under_way(*id));
             self.begun.shrink_to(4 * self.begun.len() + 64);
@@ -268,7 +269,7 @@ mod tests {
         Queue { limits, ..Queue::default() }
     }
 
-    /// Addresses of one block of documentation.
+    /// Addresses of one block reserved for documentation.
     fn address(last: u8) -> Address {
         Address::of(Some(SocketAddr::from(([192, 0, 2, last], 7))))
     }
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(served, MOST_PER_TURN);
     }
 
-    /// With a long RSA key a handshake begins in three times what a turn has for all steps.
+    /// With a long RSA key, beginning a handshake takes three times the time of a turn.
     #[test]
     fn an_overload_completes_the_handshakes_of_clients_that_have_just_come() {
         let (mut queue, mut now) = (queue(10_000, 0), Instant(0));
@@ -425,7 +426,7 @@ mod tests {
             queue.begin_turn(now);
             served += std::iter::from_fn(|| queue.pop(|_| true, || now)).count();
         }
-        // Those of the second before, and five seconds at ten.
+        // One second that was kept, and five seconds at ten each.
         assert!((59..=61).contains(&served), "{served}");
         let now = Instant(105 * second);
         queue.begin_turn(now);

@@ -16,28 +16,28 @@ use crate::session::{Messages, Session};
 
 /// The stage of a secured connection.
 pub(super) enum Stage {
-    /// No handshake has begun: the ClientHello is not complete, or waits for its turn; or we have
-    /// not connected yet.
+    /// No handshake has begun: the ClientHello is not complete or waits for its turn, or our
+    /// connection is not established yet.
     Begin(HandshakePeer),
-    /// The handshake has begun; it is in [`Table::handshakes`], but for its secrets, which have
-    /// the place of the session's keys.
+    /// The handshake has begun. It is in [`Table::handshakes`], except its secrets, which take the
+    /// place of the session's keys.
     Handshake(HandshakePeer, Secrets),
     /// The handshake is complete.
     Established(Session),
-    /// Nothing more is opened or sealed; the session's failure, if that is why.
+    /// Nothing more is opened or sealed; holds the session's failure, if that is the reason.
     Ended(Option<SessionFailure>),
 }
 
-/// The client that the handshake of a connection concerns.
+/// The client of a connection's handshake.
 pub(super) struct HandshakePeer {
-    /// The address that the handshake is counted for.
+    /// The address that the handshake counts for.
     pub(super) address: Address,
-    /// Whether the outcome is to be counted: a client has sent something.
+    /// Whether to count the outcome: the client has sent something.
     pub(super) is_counted: bool,
 }
 
 impl Stage {
-    /// Returns the client that the handshake concerns, until it is complete.
+    /// Returns the client of the handshake, until it is complete.
     pub(super) fn handshake_peer(&self) -> Option<&HandshakePeer> {
         match self {
             Self::Begin(peer) | Self::Handshake(peer, _) => Some(peer),
@@ -57,9 +57,9 @@ impl Stage {
 pub(super) mod flag {
     /// Reading is paused.
     pub(crate) const PAUSED: u8 = 1;
-    /// The end of the peer's stream was found; nothing is received after it.
+    /// The peer's stream has ended; later input is not delivered.
     pub(crate) const FINISHED: u8 = 1 << 1;
-    /// The peer did not say that its stream was complete.
+    /// The peer did not confirm that its stream was complete.
     pub(crate) const TRUNCATED: u8 = 1 << 2;
     /// The engine has closed the connection.
     pub(crate) const CLOSING: u8 = 1 << 3;
@@ -70,7 +70,7 @@ pub(super) mod flag {
     /// The connection is in the queue of handshakes. While one is under way, reading is paused
     /// below.
     pub(crate) const QUEUED: u8 = 1 << 6;
-    /// We started the connection, and it is not reported as connected yet.
+    /// We started the connection, and it was not reported as connected yet.
     pub(crate) const CONNECTING: u8 = 1 << 7;
 
     /// Input is dropped.
@@ -80,10 +80,10 @@ pub(super) mod flag {
     pub(crate) const NO_HANDSHAKE_MASK: u8 = NO_INPUT_MASK | CLOSE_SENT;
 }
 
-/// A secured connection. All parts are bytes, so that none is lost to alignment.
+/// A secured connection. All fields are bytes, so that none is lost to alignment.
 pub(super) struct Conn {
     generation: [u8; 4],
-    /// The configuration of its TLS: its server, or until it is established, its client.
+    /// The TLS configuration: the server's, or until the session is established, the client's.
     endpoint: EndpointId,
     pub(super) stage: Stage,
     pub(super) flags: u8,
@@ -100,7 +100,7 @@ impl Conn {
     }
 }
 
-/// An established connection on its way to another driver.
+/// An established connection that moves to another driver.
 pub(super) struct Established {
     stage: Stage,
     endpoint: Option<Endpoint>,
@@ -114,7 +114,7 @@ impl fmt::Debug for Established {
     }
 }
 
-/// One side of handshakes: what they are configured by.
+/// One side of handshakes: its configuration.
 #[derive(Clone)]
 pub(super) enum Endpoint {
     Server(Arc<TlsServer>),
@@ -177,15 +177,15 @@ impl Endpoints {
 #[allow(clippy::large_enum_variant, reason = "most entries are used")]
 enum Entry {
     Used(Conn),
-    /// With one more than the index of the next free entry; 0: it is the last.
+    /// A free entry: one more than the index of the next; 0: it is the last.
     Free([u8; 4]),
 }
 
-/// Connections in chunks that never move: keys would leave copies behind in memory that is given
-/// back, and the copying of a large table would hold up its shard.
+/// Connections in chunks that never move: moved keys would leave copies in freed memory, and
+/// copying a large table would stop its shard for that time.
 #[derive(Default)]
 struct Chunks {
-    /// Each with a capacity that is never exceeded.
+    /// Each has a capacity that is never exceeded.
     chunks: Vec<Vec<Entry>>,
     /// Entries that were ever used.
     len: usize,
@@ -194,11 +194,11 @@ struct Chunks {
     free: u32,
 }
 
-/// Connections of a chunk: 420 KB, of which those pages are resident that were ever used.
+/// Connections of a chunk: 420 KB, where only pages that were ever used are resident.
 const CHUNK: usize = 2048;
 
-// It has to be memory of its own for the allocator: between chunks in its heap, what handshakes
-// have used and given back would never return to the system.
+// A chunk must be a separate mapping of the allocator: between chunks in its heap, the freed memory
+// of handshakes would never return to the system.
 const _: () = assert!(CHUNK * size_of::<Entry>() >= MAP_FROM);
 
 impl Chunks {
@@ -253,10 +253,10 @@ impl Chunks {
     }
 }
 
-/// Entries for which a map keeps its memory when they are gone.
+/// Entries for which an empty map keeps its memory.
 const FEW: usize = 256;
 
-/// Removes an entry of a map, and most of its memory with the last entries of a storm.
+/// Removes an entry of a map, and releases most of its memory with the last entries of a storm.
 fn remove_from<T>(map: &mut HashMap<u32, T>, key: u32) {
     map.remove(&key);
     if map.capacity() > FEW.max(8 * map.len()) {
@@ -270,7 +270,7 @@ pub(super) struct Table {
     /// One more than the index into `conns`; 0: not secured.
     of_slot: Vec<u32>,
     conns: Chunks,
-    /// That of all its connections.
+    /// The shard of all these connections.
     shard: usize,
     busy: HashMap<u32, Box<Busy>>,
     endpoints: Endpoints,
@@ -290,7 +290,7 @@ impl Table {
         self.conns.connections
     }
 
-    /// Adds a connection whose handshake is to begin.
+    /// Adds a connection whose handshake has not begun.
     pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, address: Address, flags: u8) {
         let peer = HandshakePeer { address, is_counted: false };
         self.add(id, Some(endpoint), Stage::Begin(peer), flags);
@@ -307,7 +307,7 @@ impl Table {
         self.of_slot[id.slot()] = index + 1;
     }
 
-    /// Returns whether the connection is established, and nothing of it is under way but input.
+    /// Returns whether the connection is established, and has nothing in progress except input.
     pub(super) fn is_at_rest(&self, id: ConnId) -> bool {
         const ENDING: u8 = flag::NO_INPUT_MASK | flag::CLOSE_SENT | flag::CONNECTING;
         let is_open =
@@ -324,7 +324,7 @@ impl Table {
             messages: Messages::default(),
             input: Vec::new(),
         });
-        // Moved out, the keys would stay behind in this place.
+        // A move would leave the keys behind in this place.
         std::mem::swap(&mut self.conns.at_mut(index)?.stage, &mut taken.stage);
         if let Some(busy) = self.busy.get_mut(&index) {
             taken.messages = std::mem::take(&mut busy.messages);
@@ -334,7 +334,7 @@ impl Table {
         Some(taken)
     }
 
-    /// Adds a connection that another driver has released. Returns how much input it has.
+    /// Adds a connection that another driver has released. Returns how much input it brings.
     pub(super) fn insert_established(&mut self, id: ConnId, mut from: Box<Established>) -> usize {
         self.add(id, from.endpoint.take(), Stage::Established(Session::blank()), 0);
         if let Some(conn) = self.conn(id) {
@@ -362,12 +362,12 @@ impl Table {
         self.of_slot[id.slot()] = 0;
     }
 
-    /// Returns the endpoint of a connection, unless it is an established one that we started.
+    /// Returns the endpoint of a connection, unless we started it and it is established.
     pub(super) fn endpoint(&self, id: ConnId) -> Option<&Endpoint> {
         self.endpoints.get(&self.conn_ref(id)?.endpoint)
     }
 
-    /// Returns the server whose client has that connection.
+    /// Returns the server that accepted this connection.
     pub(super) fn server(&self, id: ConnId) -> Option<&TlsServer> {
         match self.endpoint(id)? {
             Endpoint::Server(server) => Some(server),
@@ -389,7 +389,7 @@ impl Table {
         }
     }
 
-    /// Lets the outcome of a connection's handshake be counted.
+    /// Marks the outcome of a connection's handshake as not counted yet.
     pub(super) fn count_later(&mut self, id: ConnId) {
         if let Some(peer) = self.conn(id).and_then(|conn| conn.stage.handshake_peer_mut()) {
             peer.is_counted = true;
@@ -398,7 +398,7 @@ impl Table {
 
     /// Begins the handshake of a connection.
     pub(super) fn begin_handshake(&mut self, id: ConnId, handshake: Handshake) {
-        // Of a session, keys would stay behind.
+        // Not for a session: its keys would stay behind.
         let is_first = |conn: &&mut Conn| matches!(conn.stage, Stage::Begin(_));
         let Some(conn) = self.conn(id).filter(is_first) else { return };
         if let Stage::Begin(peer) = std::mem::replace(&mut conn.stage, Stage::Ended(None)) {
@@ -416,7 +416,7 @@ impl Table {
         Some((secrets, self.handshakes.get_mut(&(id.slot() as u32))?))
     }
 
-    /// Returns the connections that hold input, or a handshake under way.
+    /// Returns the connections that hold input or a handshake under way.
     pub(super) fn holders(&self) -> impl Iterator<Item = ConnId> {
         let busy = self.busy.values().filter(|busy| busy.input_memory() > 0).map(|busy| busy.id);
         let id = |slot: &u32| {
@@ -426,13 +426,13 @@ impl Table {
         busy.chain(self.handshakes.keys().filter_map(id))
     }
 
-    /// Returns the memory of output that waits here, of all connections.
+    /// Returns the memory of pending output, of all connections.
     pub(super) fn held_output(&self) -> usize {
         self.busy.values().map(|busy| busy.output_memory()).sum()
     }
 
-    /// Returns the memory of a connection's input that is not complete, or not handled yet, and of
-    /// its handshake.
+    /// Returns the memory of a connection's handshake, and of its input that is incomplete or not
+    /// handled yet.
     pub(super) fn input_memory(&self, id: ConnId) -> usize {
         let Some(conn) = self.conn_ref(id) else { return 0 };
         let handshake = match conn.stage {
@@ -456,11 +456,11 @@ impl Table {
         matches!(stage, Some(Stage::Begin(_) | Stage::Handshake(..)))
     }
 
-    /// Sets the stage of a connection. The keys of the stage before are wiped where they are.
+    /// Sets the stage of a connection. The keys of the previous stage are wiped in place.
     pub(super) fn set_stage(&mut self, id: ConnId, stage: Stage) {
         let Some(index) = self.index(id) else { return };
         let Some(conn) = self.conns.at_mut(index) else { return };
-        // The configuration of a client, which may have been replaced, lasts no longer.
+        // Releases the client's configuration, which may have been replaced.
         if let Stage::Established(_) = stage
             && let Some(Endpoint::Client(_)) = self.endpoints.get(&conn.endpoint)
         {
@@ -469,7 +469,7 @@ impl Table {
         if let Stage::Handshake(..) = conn.stage {
             remove_from(&mut self.handshakes, id.slot() as u32);
         }
-        // Moved out, the keys would stay behind in this place.
+        // A move would leave the keys behind in this place.
         conn.stage = stage;
     }
 
@@ -515,7 +515,7 @@ impl Table {
         Some((conn, busy))
     }
 
-    /// Returns the connection and its state, which begins if there is none.
+    /// Returns the connection and its state, which is created if there is none.
     pub(super) fn make_busy(&mut self, id: ConnId) -> Option<(&mut Conn, &mut Busy)> {
         let index = self.index(id)?;
         let conn = self.conns.at_mut(index)?;
@@ -524,7 +524,7 @@ impl Table {
         Some((conn, busy))
     }
 
-    /// Takes up to `most` bytes of the input that was kept of a connection.
+    /// Takes up to `most` bytes of a connection's kept input.
     pub(super) fn take_input(&mut self, id: ConnId, most: usize) -> Vec<u8> {
         let Some((_, Some(busy))) = self.conn_and_busy(id) else { return Vec::new() };
         let mut taken = std::mem::take(&mut busy.input);
@@ -537,7 +537,7 @@ impl Table {
         self.busy.get(&self.index(id)?).map(Box::as_ref)
     }
 
-    /// Gives the state back if nothing is in it.
+    /// Releases the state if it is empty.
     pub(super) fn settle(&mut self, id: ConnId) {
         if let Some((conn, Some(busy))) = self.conn_and_busy(id)
             && busy.is_idle()

@@ -1,8 +1,8 @@
-//! Expanded keys of the connections in use.
+//! Expanded keys of recently used connections.
 //!
-//! To expand a key costs two allocations and as much time as to seal a short record, and it needs
-//! 0.6 KB a direction, twice what an idle connection needs in all. So the keys of connections that
-//! were used lately are kept, at most [`ENTRIES`] of them, and given back when they rest.
+//! To expand a key costs two allocations and the time of sealing a short record. An expanded key
+//! needs 0.6 KB a direction, twice the memory of an idle connection. So the keys of recently used
+//! connections are kept, at most [`ENTRIES`] of them, and released after a time without use.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::session::WarmKeys;
 /// Maximum connections whose keys are kept.
 const ENTRIES: usize = 1024;
 
-/// Time without use after which keys are given back, at least.
+/// Minimum time without use after which keys are released.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 struct Entry {
@@ -29,14 +29,14 @@ impl Entry {
     }
 }
 
-/// Gives a place to another connection. Returns whether it was free.
+/// Assigns a place to another connection. Returns whether it was free.
 #[cold]
 #[inline(never)]
 fn begin(place: &mut Option<Box<Entry>>, id: ConnId) -> bool {
     place.replace(Entry::new(id)).is_none()
 }
 
-/// The keys, each in a place that its slot gives.
+/// The keys; the slot determines the place.
 #[derive(Default)]
 pub(super) struct Warm {
     /// Empty, or of length [`ENTRIES`].
@@ -46,7 +46,7 @@ pub(super) struct Warm {
 }
 
 impl Warm {
-    /// Returns the keys of a connection, which are not expanded yet if it was not used lately.
+    /// Returns the keys of a connection; they are not expanded yet if it was not used lately.
     #[inline]
     pub(super) fn keys(&mut self, id: ConnId) -> &mut WarmKeys {
         if self.entries.is_empty() {
@@ -67,7 +67,7 @@ impl Warm {
         self.entries.resize_with(ENTRIES, || None);
     }
 
-    /// Gives back the keys of a connection that has ended.
+    /// Releases the keys of a connection that has ended.
     pub(super) fn forget(&mut self, id: ConnId) {
         let Some(place) = self.entries.get_mut(id.slot() % ENTRIES) else { return };
         if place.as_ref().is_some_and(|entry| entry.id == id) {
@@ -76,7 +76,7 @@ impl Warm {
         }
     }
 
-    /// Gives back the keys that were not used since the last sweep, if one is due. Returns when the
+    /// Releases the keys that were not used since the last sweep, if one is due. Returns when the
     /// next one is.
     #[inline]
     pub(super) fn sweep(&mut self, now: Instant) -> Option<Instant> {

@@ -1,8 +1,8 @@
-//! Messages of the handshake protocol that come after the handshake.
+//! Handshake messages that come after the handshake.
 
 use crate::alert::Alert;
 
-/// Maximum bytes of a ticket, and of messages that are kept for it. Common ones have 200 bytes.
+/// Maximum bytes of a ticket, and of kept messages for it. Typical tickets have 200 bytes.
 const MAX_TICKET: usize = 16 * 1024;
 
 pub(super) const HELLO_REQUEST: u8 = 0;
@@ -14,7 +14,7 @@ pub(super) const KEY_UPDATE: u8 = 24;
 /// clients get, and updates of keys.
 #[derive(Debug, Default)]
 pub struct Messages {
-    /// The start of a message whose rest comes with later records.
+    /// The start of a message that later records continue.
     partial: Vec<u8>,
     /// Whole tickets, without their headers, if they are wanted.
     tickets: Vec<Vec<u8>>,
@@ -27,18 +27,18 @@ impl Messages {
         self.wants_tickets = wants;
     }
 
-    /// Returns the tickets that came, which [`Handshake`](crate::handshake::Handshake) can use.
+    /// Returns the received tickets, which [`Handshake`](crate::handshake::Handshake) can use.
     pub fn take_tickets(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.tickets)
     }
 
-    /// Returns whether no message is incomplete.
+    /// Returns whether there is no incomplete message.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.partial.is_empty()
     }
 
-    /// Returns the memory of a message that is incomplete.
+    /// Returns the memory of an incomplete message.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.partial.capacity()
@@ -50,7 +50,7 @@ impl Messages {
     }
 
     /// Takes the content of a record with an update of the peer's keys, which may span records (RFC
-    /// 8446 section 5.1). Returns whether it asks for one of ours, once it is complete.
+    /// 8446 section 5.1). Once it is complete, returns whether it requests an update of our keys.
     pub(super) fn add_update(&mut self, content: &[u8]) -> Result<Option<u8>, Alert> {
         let mut all = std::mem::take(&mut self.partial);
         let whole = match all.is_empty() {
@@ -73,7 +73,7 @@ impl Messages {
         }
     }
 
-    /// Takes the content of a record, which has tickets only. One may span records (RFC 8446
+    /// Takes the content of a record that has only tickets. A ticket may span records (RFC 8446
     /// section 5.1).
     pub(super) fn add_tickets(&mut self, content: &[u8]) -> Result<(), Alert> {
         let mut all = std::mem::take(&mut self.partial);

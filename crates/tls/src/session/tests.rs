@@ -1,4 +1,4 @@
-//! Tests of sessions at rest: records, alerts, tickets and updates of keys.
+//! Tests of established sessions: records, alerts, tickets and updates of keys.
 
 use std::collections::HashSet;
 
@@ -47,7 +47,7 @@ fn opened(
     (opened, data, session)
 }
 
-/// Seals and opens without a session, so that a mistake of one is not made by the other as well.
+/// Seals and opens without a session, so that the two sides cannot share a mistake.
 #[test]
 fn each_direction_has_its_own_key_iv_and_number() {
     let direction = |key, iv, sequence| Direction { key, iv, secret: None, sequence };
@@ -152,7 +152,7 @@ fn rfc8446_5_1_a_key_update_may_span_records() {
         assert_eq!((opened.end, opened.has_reply), (None, true), "{at}");
         assert!(messages.is_empty());
 
-        // Nothing may come between its records.
+        // Nothing may come between the records of one message.
         let (mut peer, mut session) = pair();
         let mut input = Vec::new();
         peer.seal_one(ContentType::Handshake, &update[..at], &mut input).unwrap();
@@ -169,7 +169,7 @@ fn rfc8446_4_6_1_a_client_takes_whole_tickets_and_a_server_none() {
     for (message, expected) in [
         (ticket.to_vec(), None),
         ([ticket, ticket].concat(), None),
-        // The rest does not follow.
+        // The rest of the message does not follow.
         (ticket[..5].to_vec(), fatal(Alert::UNEXPECTED_MESSAGE)),
         ([ticket, &[4, 0]].concat(), fatal(Alert::UNEXPECTED_MESSAGE)),
         (vec![4, 0, 0x40, 1], fatal(Alert::DECODE_ERROR)),
@@ -236,7 +236,7 @@ fn records_without_data_are_not_endless() {
     }
 }
 
-/// Sends `rounds` updates, each behind `records` records of data; returns those that are taken.
+/// Sends `rounds` updates, each after `records` records of data; returns how many are accepted.
 fn updates_taken(rounds: usize, records: usize) -> usize {
     let (mut peer, mut session) = pair();
     let (mut peer_warm, mut warm) = (WarmKeys::default(), WarmKeys::default());
@@ -309,8 +309,8 @@ fn rfc8446_5_5_our_keys_are_updated_before_their_limit() {
     assert_eq!(&out[opened.data], b"data");
 }
 
-/// Everything that a session seals, over the lives of several keys: their last records before an
-/// update included, since the first key begins shortly before its end.
+/// Everything that a session seals over the lives of several keys, including the last records
+/// before an update: the first key begins shortly before its end.
 #[test]
 fn rfc8446_5_3_no_nonce_is_used_twice_with_a_key() {
     let suites = [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305];
@@ -323,7 +323,7 @@ fn rfc8446_5_3_no_nonce_is_used_twice_with_a_key() {
             TrafficKeys::from_secret(suite, &secret).unwrap().at(UPDATE_AFTER - 300)
         };
         let (mut peer, mut session) = pair(suite);
-        // One that ends nothing.
+        // An alert that does not end the session.
         let alert = if session.can_update() { Alert(90) } else { Alert::NO_RENEGOTIATION };
         if session.can_update() {
             (session.tx, peer.rx) = (near_the_end(2), near_the_end(2));
@@ -361,7 +361,7 @@ fn rfc8446_5_3_no_nonce_is_used_twice_with_a_key() {
         let distinct: HashSet<_> = sealed.iter().collect();
         assert_eq!(distinct.len(), sealed.len());
         let keys: HashSet<_> = sealed.iter().map(|(key, _)| key).collect();
-        // One for the limit, one for each request, and those of the peer that asks.
+        // One key for the limit, one for each request, and more for the peer's requests.
         assert!(keys.len() >= lives, "{} keys", keys.len());
     }
 }

@@ -70,20 +70,20 @@ fn an_alert_within_a_handshake_fails_it_and_is_not_answered() {
     }
 }
 
-/// The end of a session.
+/// How the session ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ending {
-    /// It goes on.
+    /// The session goes on.
     None,
-    /// The client has ended its stream, ours is open.
+    /// The client has ended its stream; our stream is open.
     Closed,
-    /// The client has ended it.
+    /// The client has ended the session.
     Aborted,
-    /// We end it, with an alert.
+    /// We end the session, with an alert.
     Refused,
 }
 
-/// The records that a client sends at once, the data in them, and how that ends the session.
+/// The records that a client sends together, the data in them, and how they end the session.
 struct Row {
     records: &'static [(u8, &'static [u8])],
     data: &'static [u8],
@@ -106,17 +106,17 @@ static BOTH: &[Row] = &[
     row(&[(ALERT, CLOSE_NOTIFY), (ALERT, INTERNAL_ERROR)], b"", Ending::Closed),
     row(&[(ALERT, CLOSE_NOTIFY), (ALERT, CLOSE_NOTIFY)], b"", Ending::Closed),
     row(&[(ALERT, CLOSE_NOTIFY), (DATA, b"data")], b"", Ending::Closed),
-    // Alerts are neither empty, nor cut, nor several in a record.
+    // An alert may not be empty, cut, or together with others in a record.
     row(&[(DATA, b"data"), (ALERT, b"")], b"data", Ending::Refused),
     row(&[(ALERT, &[2]), (ALERT, &[80])], b"", Ending::Refused),
     row(&[(ALERT, &[1, 90, 1, 90]), (DATA, b"data")], b"", Ending::Refused),
 ];
 
 static TLS13: &[Row] = &[
-    // A KeyUpdate begins, and its second half would have to be next.
+    // A KeyUpdate begins, and the next record would have to be its second half.
     row(&[(HANDSHAKE, &[24, 0]), (ALERT, INTERNAL_ERROR)], b"", Ending::Refused),
     row(&[(HANDSHAKE, &[24, 0]), (ALERT, CLOSE_NOTIFY)], b"", Ending::Refused),
-    // All but these two are fatal, whatever their level.
+    // All alerts but these two are fatal, at any level.
     row(&[(ALERT, &[1, 100]), (DATA, b"data")], b"", Ending::Aborted),
 ];
 
@@ -154,7 +154,7 @@ fn rfc8446_6_alerts_end_established_sessions_as_they_say() {
             let is_truncated = matches!(ending, Ending::Aborted | Ending::Refused);
             assert_eq!(rig.driver.was_truncated(id), is_truncated, "{name}");
 
-            // An answer leaves only where the session lives, and an alert only if it is ours.
+            // An answer leaves only if the session goes on, and an alert only if we send it.
             assert!(rig.send(id, b"answer"), "{name}");
             let (answer, alert) = (5 + b"answer".len() + overhead, 5 + 2 + overhead);
             let expected = match ending {

@@ -1,4 +1,4 @@
-//! Memory that messages of an established session need: none beyond what is kept.
+//! Messages of an established session need no memory beyond the kept buffers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,11 +11,11 @@ use throng_tls::{Tls, TlsServer};
 
 use crate::support::{client, client_config, hear, raw_server_config, said};
 
-/// A driver that echoes what it receives.
+/// A driver that echoes all received data.
 struct Echo {
     driver: Tls<Portable>,
     spare: Option<Box<Batch>>,
-    /// The connection that data came from last.
+    /// The connection of the last data.
     last: Option<ConnId>,
 }
 
@@ -70,7 +70,8 @@ fn secured() -> (Tls<Portable>, SocketAddr) {
     (driver, address)
 }
 
-/// Handshakes of clients that have an answer and do not go on. Memory of aws-lc is not counted.
+/// Handshakes of clients that have received the answer and send nothing more. The memory of aws-lc
+/// is not counted.
 #[test]
 fn a_pending_handshake_takes_little_more_than_what_rustls_needs() {
     const COUNT: usize = 50;

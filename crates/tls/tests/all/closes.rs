@@ -1,4 +1,4 @@
-//! Ends of sessions by our side on sockets that are full, as a peer that reads late sees them.
+//! Ends of sessions by our side on full sockets, seen by a peer that reads late.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use throng_tls::{Tls, TlsServer};
 
 use crate::support::{VERSIONS, client, client_config_of, raw_server_config, said};
 
-/// Bytes that the link holds.
+/// Bytes in flight that the link holds.
 const CAPACITY: usize = 5_000;
 
 /// A client of one version on the simulated network, whose handshake is complete, and our side.
@@ -26,7 +26,7 @@ struct Scene {
     data: Vec<u8>,
     /// A close_notify has come.
     is_complete: bool,
-    /// The end that came after all that was read.
+    /// The end that came after all data.
     end: Option<Readable>,
     has_finished: bool,
     sent: usize,
@@ -92,7 +92,7 @@ impl Scene {
         }
     }
 
-    /// The client sends what it has to say.
+    /// The client sends its pending output.
     fn say(&mut self) {
         let bytes = said(&mut self.tls);
         self.net.borrow_mut().write(self.link, Side::Dialer, &bytes);
@@ -133,7 +133,7 @@ impl Scene {
         matches!(self.driver.send(self.id, batch), SendOutcome::Done(_))
     }
 
-    /// Sends as much data as leaves so many bytes of the link; returns how much.
+    /// Sends data until only so many bytes of the link are free; returns how much.
     fn fill_but(&mut self, left: usize) -> usize {
         let len = CAPACITY - left - self.record_len(0);
         assert!(self.send(len));
@@ -176,8 +176,8 @@ fn each(run: impl Fn(&dyn Fn() -> Scene)) {
     }
 }
 
-/// RFC 8446 section 6.1: each side sends a close_notify before it ends its stream. Where a body has
-/// no length, it is all that says that it is whole.
+/// RFC 8446 section 6.1: each side sends a close_notify before it ends its stream. For a body
+/// without a length, only the close_notify confirms that it is complete.
 #[test]
 fn rfc8446_6_1_a_close_says_so_however_full_the_socket_is() {
     each(|scene| {
@@ -227,7 +227,7 @@ fn a_close_waits_half_a_minute_for_a_peer_that_does_not_read() {
         }
         assert_eq!(scene.closed, [Closed::Local]);
         assert!((30..=32).contains(&scene.driver.now().since(began).as_secs()));
-        // With the part of the record that the socket took.
+        // Includes the part of the record that the socket took.
         scene.read_to_the_end();
         assert_eq!((scene.data.len(), scene.is_complete), (len, false));
         assert_eq!(scene.end, Some(Readable::Finished));
@@ -277,7 +277,7 @@ fn a_close_that_waits_for_a_peer_that_resets_is_one_end() {
     });
 }
 
-/// Input that comes while a close waits is dropped, and does not turn it into a reset.
+/// Input that arrives while a close waits is dropped, and does not turn it into a reset.
 #[test]
 fn a_close_that_waits_drops_what_comes() {
     for version in VERSIONS {
@@ -300,7 +300,7 @@ fn a_close_that_waits_drops_what_comes() {
     }
 }
 
-/// A driver may tell of the end of a send later.
+/// A driver may report the end of a send later.
 #[test]
 fn a_close_waits_for_a_batch_that_has_left_and_was_not_returned() {
     for version in VERSIONS {
@@ -316,7 +316,8 @@ fn a_close_waits_for_a_batch_that_has_left_and_was_not_returned() {
     }
 }
 
-/// Bytes of a batch that have not left are lost with a close, and must not look complete.
+/// The bytes of a batch that have not left are lost with a close, and the stream must not look
+/// complete.
 #[test]
 fn a_close_that_loses_data_does_not_say_that_the_stream_is_complete() {
     each(|scene| {

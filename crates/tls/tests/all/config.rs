@@ -1,4 +1,4 @@
-//! Certificates and keys from files: errors that help, names, and reloading.
+//! Certificates and keys from files: errors with remedies, names, and reloading.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -87,14 +87,14 @@ fn each_mistake_names_the_file_and_the_remedy() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// The command in the error for a missing certificate makes one.
+/// The command in the error for a missing certificate makes a valid one.
 #[test]
 fn the_remedy_for_a_missing_certificate_is_one() {
     let dir = temporary("recipe");
     let pair = CertificateFiles { chain: dir.join("it.pem"), key: dir.join("it.key") };
     let error = load(vec![pair.clone()]).unwrap_err();
     let (_, command) = error.split_once("for tests: ").unwrap();
-    // It would overwrite a key.
+    // The command would overwrite a key.
     let key = write(&dir, "a.key", "");
     let chain = dir.join("it.pem");
     assert!(!load(vec![CertificateFiles { chain, key }]).unwrap_err().contains("openssl"));
@@ -157,7 +157,7 @@ fn a_name_may_have_an_rsa_key_beside_an_ec_key() {
     let der =
         |files: &CertificateFiles| crate::support::first_der(&std::fs::read(&files.chain).unwrap());
     let presented = |server: &TlsServer, suite| crate::support::presented_for(server, suite);
-    // The EC key is preferred whatever their order: it costs a tenth of the time.
+    // The EC key is preferred in either order: it costs a tenth of the time.
     for both in [vec![rsa.clone(), ec.clone()], vec![ec.clone(), rsa.clone()]] {
         let server = load(both).unwrap();
         assert_eq!(crate::support::presented(&server, Some("localhost")), der(&ec));
@@ -182,7 +182,8 @@ fn changed_files_are_read_again_and_a_bad_pair_leaves_all_as_it_is() {
     let first = presented();
     assert_eq!(first, read());
 
-    // A certificate without its key: the old one stays, and that is said once, if it stays so.
+    // A new certificate without its key: the old one stays, and the mistake is reported once, if it
+    // stays.
     std::fs::write(&pair.chain, identity(&["localhost"]).cert.pem()).unwrap();
     later(&pair.chain, 1);
     assert!(!server.reload_if_changed().unwrap());
@@ -198,9 +199,9 @@ fn changed_files_are_read_again_and_a_bad_pair_leaves_all_as_it_is() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// The files of certbot: links in `live/` to those in `archive/`, which have numbers. A renewal
-/// removes each link and makes it again, one after the other, so that for a moment a link is
-/// missing, and then only the key is new.
+/// The files of certbot: links in `live/` to numbered files in `archive/`. A renewal removes and
+/// recreates each link, one after the other, so that for a moment a link is missing, and then only
+/// the key is new.
 #[cfg(unix)]
 struct Certbot {
     live: PathBuf,
@@ -209,7 +210,7 @@ struct Certbot {
 
 #[cfg(unix)]
 impl Certbot {
-    /// In its order.
+    /// In the order of certbot.
     const FILES: [&str; 4] = ["cert", "privkey", "chain", "fullchain"];
 
     fn new(dir: &Path) -> Self {
@@ -225,7 +226,7 @@ impl Certbot {
         this
     }
 
-    /// Makes the files of a renewal, all of the same time and the same length if they can be.
+    /// Makes the files of a renewal, all with the same time and if possible the same length.
     fn certify(&self, number: u32) {
         let made = identity(&["localhost"]);
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
@@ -264,7 +265,7 @@ fn a_renewal_by_certbot_is_followed_from_link_to_link() {
     let certbot = Certbot::new(&dir);
     let server = load(vec![certbot.pair()]).unwrap();
     let presented = || crate::support::presented(&server, Some("localhost"));
-    // Without a mistake while it lasts, with a look at every moment at which our files change.
+    // A renewal causes no mistake, checked at every moment at which our files change.
     for renewal in 2..5 {
         certbot.certify(renewal);
         for file in Certbot::FILES {
@@ -284,7 +285,7 @@ fn a_renewal_by_certbot_is_followed_from_link_to_link() {
         assert!(!server.reload_if_changed().unwrap());
     }
 
-    // One that stops in the middle is a mistake, which is reported once, and is completed later.
+    // A renewal that stops in the middle is a mistake: it is reported once, and completed later.
     certbot.certify(5);
     certbot.unlink("privkey");
     certbot.link("privkey", 5);
@@ -301,7 +302,7 @@ fn a_renewal_by_certbot_is_followed_from_link_to_link() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Sets a file's time, since two writes may be within the resolution of the file system.
+/// Sets a file's time, since two writes may fall within the resolution of the file system.
 pub(crate) fn later(file: &Path, minutes: u64) {
     let time = std::time::SystemTime::now() + std::time::Duration::from_secs(60 * minutes);
     std::fs::File::options().write(true).open(file).unwrap().set_modified(time).unwrap();
@@ -375,7 +376,7 @@ fn sessions_are_not_resumed_when_the_authorities_of_clients_have_changed() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// An authority of clients that gives out certificates and lists of revoked ones.
+/// An authority of clients that issues certificates and lists of revoked ones.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -443,7 +444,7 @@ fn revoked_certificates_of_clients_are_refused_as_soon_as_the_list_is_read() {
     );
     assert_eq!(crate::support::resumes(&server, &clients[1]), Ok(true));
 
-    // One that cannot be used changes nothing.
+    // A list that cannot be used changes nothing.
     let garbage = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
     for (text, what) in [
         ("", "there is no list of revoked certificates"),
@@ -456,7 +457,7 @@ fn revoked_certificates_of_clients_are_refused_as_soon_as_the_list_is_read() {
         assert_eq!(crate::support::resumes(&server, &clients[1]), Ok(true));
     }
 
-    // Nothing is known of any certificate by an expired list, or by one of another authority.
+    // An expired list, or a list of another authority, gives no information on any certificate.
     for text in [authority.revoke(&[], 2021), Authority::new().revoke(&[], 2100)] {
         renew(&text).unwrap();
         assert!(crate::support::resumes(&server, &clients[1]).is_err());
@@ -547,7 +548,7 @@ fn long_chains_of_servers_are_refused() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Each reader of PEM has all blocks of its file, or an error with the line.
+/// Each reader of PEM returns all blocks of its file, or an error with the line.
 #[test]
 fn no_file_loses_a_block_in_silence() {
     let dir = temporary("blocks");
@@ -593,7 +594,7 @@ fn no_file_loses_a_block_in_silence() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A pipe has its content once, and servers read their files again.
+/// A pipe can be read only once, and servers read their files again.
 #[cfg(unix)]
 #[test]
 fn a_pipe_is_refused_and_does_not_block() {

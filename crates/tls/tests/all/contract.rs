@@ -1,5 +1,5 @@
-//! The driver contract on secured connections, and on plain ones beside them: over drivers of
-//! sockets, and over the simulated one.
+//! The driver contract on secured connections, and on plain connections beside them: over drivers
+//! of sockets, and over the simulated driver.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -33,10 +33,10 @@ trait Below: Rig {
     /// Returns a driver that its peers can connect to.
     fn another_driver(&self) -> Self::Driver;
 
-    /// Makes that driver listen on one address more.
+    /// Makes that driver listen on one more address.
     fn listen_on(&mut self, driver: &mut Self::Driver) -> (ListenerId, SocketAddr);
 
-    /// Advances the environment of that driver, where it does not advance by itself.
+    /// Advances the environment of that driver, if it does not advance by itself.
     fn progress(_: &mut Self::Driver) {}
 
     /// Makes accepting fail for lack of descriptors, or work again; false if that is not possible.
@@ -94,9 +94,9 @@ struct SecuredRig<R: Below, const TLS: u8> {
 struct Far<R: Rig> {
     raw: Option<R::Peer>,
     tls: Option<ClientConnection>,
-    /// Ciphertext that did not fit yet.
+    /// Ciphertext that has not left yet.
     out: Vec<u8>,
-    /// Data that came before it was asked for.
+    /// Data that came before the test asked for it.
     input: Vec<u8>,
     end: PeerRead,
     finish: bool,
@@ -108,7 +108,7 @@ impl<R: Rig> Far<R> {
         Self { raw: Some(raw), tls, out, input, end: PeerRead::Nothing, finish: false }
     }
 
-    /// Sends what there is, if it fits.
+    /// Sends all output that fits.
     fn flush(&mut self, below: &mut R) {
         let (Some(raw), Some(tls)) = (&mut self.raw, &mut self.tls) else { return };
         self.out.extend(said(tls));

@@ -1,4 +1,4 @@
-//! Input that is cut at every byte on its way to the driver.
+//! Input that is cut at every byte before it reaches the driver.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -9,7 +9,7 @@ use crate::rig::{Peer, Rig, Seen, finished, received};
 use crate::support::{VERSIONS, client, client_config_of, hear, said};
 
 /// Writes bytes up to `cut`, has the driver read them, and writes the others. Returns the data that
-/// came meanwhile.
+/// arrived until then.
 fn write_cut(rig: &mut Rig, socket: &mut TcpStream, bytes: &[u8], cut: usize) -> Vec<u8> {
     socket.write_all(&bytes[..cut]).unwrap();
     let data = rig.turn().iter().filter_map(received).flatten().collect();
@@ -23,7 +23,8 @@ fn records_that_are_cut_at_any_byte_carry_their_data() {
     for version in VERSIONS {
         let mut rig = Rig::new();
         let has_update = version.version == rustls::ProtocolVersion::TLSv1_3;
-        // Each client is a new one: updates with so little data between them are not endless.
+        // Each client is a new one: the number of updates with so little data between them is
+        // limited.
         let connect = |rig: &mut Rig| {
             let mut peer = rig.pair_with(client_config_of(&[version]));
             let mut wire = Vec::new();
@@ -52,7 +53,7 @@ fn records_that_are_cut_at_any_byte_carry_their_data() {
             cut += 1;
         }
         assert!(cut > 80, "{version:?}: {cut}");
-        // In single bytes, so at each place at once.
+        // Sent in single bytes: cut at every place.
         let (mut peer, wire) = connect(&mut rig);
         let mut data = Vec::new();
         for byte in wire {
@@ -80,7 +81,7 @@ fn the_last_flight_of_a_client_may_be_cut_at_any_byte() {
                 hear(&mut tls, &bytes).unwrap();
                 flight.extend(said(&mut tls));
             }
-            // In TLS 1.3 data comes right behind it.
+            // In TLS 1.3 data comes right after it.
             if is_last {
                 tls.writer().write_all(b"data").unwrap();
                 flight.extend(said(&mut tls));

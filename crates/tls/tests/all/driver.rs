@@ -1,4 +1,5 @@
-//! Secured connections over real sockets: ends, faults of the peer, and connections beside them.
+//! Secured connections over real sockets: ends, faults of the peer, and plain connections beside
+//! them.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -130,7 +131,7 @@ fn sessions_that_fail_are_counted_by_cause() {
     peer.tls.send_close_notify();
     peer.say(b"");
     rig.until(finished);
-    // Ours comes first, and the peer has nothing to add to it.
+    // Our end comes first, and the peer does not answer it.
     let mut peer = rig.pair();
     rig.driver.finish(peer.id);
     assert_eq!(rig.until_heard(&mut peer), Ok(Vec::new()));
@@ -248,7 +249,7 @@ fn rfc8446_6_1_input_that_comes_later_than_a_close_notify_is_ignored() {
     assert_eq!(rig.until(finished), id);
     for _ in 0..2 {
         socket.write_all(&sealer.seal(DATA, b"too late")).unwrap();
-        // It comes after that, so it is read with it or later.
+        // It comes after that, so it is read together with it or later.
         other.say(b"of another");
         let mut seen = Vec::new();
         while !seen.iter().any(|seen| received(seen).is_some_and(|it| it == b"of another")) {
@@ -283,6 +284,6 @@ fn bytes_sent_at_once_that_the_kernel_leaves_come_before_later_ones() {
         heard.extend(rig.until_heard(&mut peer).unwrap());
     }
     assert!(heard == expected);
-    // A frame that is too long to be kept sealed is the engine's to queue.
+    // A frame that is too long to be kept sealed is left to the engine to queue.
     assert_eq!(rig.driver.try_send(peer.id, &[0; 20_000]), 0);
 }

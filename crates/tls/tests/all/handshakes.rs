@@ -1,4 +1,4 @@
-//! Handshakes over real sockets: their order, their number, their memory and what follows them.
+//! Handshakes over real sockets: their order, number and memory, and the data after them.
 
 use std::io::Write;
 
@@ -73,7 +73,7 @@ fn the_oldest_handshakes_are_given_up_when_there_are_too_many() {
         let (id, mut socket) = rig.dial(rig.secured);
         let mut tls = client(client_config());
         socket.write_all(&said(&mut tls)).unwrap();
-        // It has its answer, and does not say more.
+        // The client has its answer, and sends nothing more.
         rig.until_read(&mut socket);
         pending.push((id, socket));
     }
@@ -84,7 +84,8 @@ fn the_oldest_handshakes_are_given_up_when_there_are_too_many() {
     assert_eq!(given_up(&rig), 3, "an honest client has one of the places");
 }
 
-/// RFC 8737 section 3: the client must close the connection, whatever it sends instead.
+/// RFC 8737 section 3: the client must close the connection; the server ends it for any other
+/// input.
 #[test]
 fn rfc8737_3_a_validation_ends_with_its_handshake() {
     let mut rig = Rig::new();

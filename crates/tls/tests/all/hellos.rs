@@ -1,4 +1,4 @@
-//! The beginning of connections: ClientHellos, and bytes that are none.
+//! The beginning of connections: ClientHellos, and bytes that are not a ClientHello.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ fn bytes_that_are_no_handshake_end_the_connection() {
         let (id, mut peer) = rig.dial(rig.secured);
         peer.write_all(bytes).unwrap();
         assert_eq!(rig.until(finished), id, "{bytes:?}");
-        // RFC 8446 section 5: unexpected_message, for all that begins like no record of a
-        // handshake.
+        // RFC 8446 section 5: unexpected_message, for all input that does not begin like a
+        // handshake record.
         if bytes[0] != 22 {
             assert_eq!(rig.until_read(&mut peer), [21, 3, 3, 0, 2, 2, 10], "{bytes:?}");
         }
@@ -142,7 +142,7 @@ fn rfc8446_5_a_record_of_no_type_within_a_hello_is_an_unexpected_message() {
     assert_eq!(rig.until_read(&mut socket), [21, 3, 3, 0, 2, 2, 10]);
 }
 
-/// A client whose session is of a server that takes early data, as ours never does.
+/// A client whose session is from a server that takes early data, which our servers never do.
 fn with_early_data() -> Arc<ClientConfig> {
     let mut server = raw_server_config(None);
     let config =

@@ -1,4 +1,4 @@
-//! Memory of handshakes in progress and of incomplete records is part of the engine's account.
+//! The engine's memory account includes handshakes in progress and incomplete records.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ struct World {
     plain: usize,
     secured: usize,
     links: u16,
-    /// The most memory that connections held between two turns.
+    /// The maximum memory of connections between two turns.
     most: usize,
 }
 

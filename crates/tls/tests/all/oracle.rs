@@ -1,4 +1,4 @@
-//! Sessions of ours against rustls: every byte that either side says passes through both record
+//! Our sessions against rustls: every byte that either side sends passes through both record
 //! layers.
 
 use std::sync::Arc;
@@ -176,7 +176,7 @@ fn rfc8446_6_1_both_sides_can_say_that_they_close() {
         let end = std::io::Read::read(&mut pair.client.reader(), &mut rest);
         assert_eq!(end.unwrap(), 0, "not an end without close_notify");
 
-        // Its side is still open, and what follows the end of it is not looked at.
+        // The peer's side is still open, and input after its end is not examined.
         std::io::Write::write_all(&mut pair.client.writer(), b"data").unwrap();
         pair.client.send_close_notify();
         let mut input = said(&mut pair.client);
@@ -216,7 +216,7 @@ fn rfc8446_6_2_our_fatal_alert_is_understood_and_the_peers_is_reported() {
     }
 }
 
-/// One thing that happens to a session.
+/// One event of a session.
 #[derive(Clone, Debug)]
 enum Step {
     ClientData(usize),
@@ -253,7 +253,7 @@ proptest! {
             match step {
                 Step::ClientData(len) => {
                     let data = text(len);
-                    // No more than rustls buffers.
+                    // At most as much as rustls buffers.
                     let n = std::io::Write::write(&mut pair.client.writer(), &data).unwrap();
                     sent.extend_from_slice(&data[..n]);
                     wire.extend(said(&mut pair.client));
@@ -291,7 +291,7 @@ proptest! {
         prop_assert_eq!(received, sent);
     }
 
-    /// Arbitrary bytes end the session, and nothing else.
+    /// Arbitrary bytes end the session and have no other effect.
     #[test]
     fn no_input_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..2000), at in 0usize..300,
@@ -315,7 +315,7 @@ proptest! {
     }
 }
 
-/// Inputs that once made rustls look at what it had refused before.
+/// Inputs that once made rustls process again input that it had refused before.
 #[test]
 fn records_that_are_no_handshake_fail_without_a_panic() {
     for bytes in [&b"\x16\x03\x01\x00\x05hello"[..], b"\x16\x03\x01\xff\xff", &[0; 100]] {
@@ -349,7 +349,7 @@ fn a_client_of_ours_talks_to_a_server_of_rustls() {
             session.seal([&data[..]], &mut warm, &mut wire).unwrap();
             assert!(server_hears(&mut server, &wire) == data, "{suite:?}, {len} out");
             std::io::Write::write_all(&mut server.writer(), &data).unwrap();
-            // With the first data come the tickets.
+            // The tickets come with the first data.
             let mut wire = server_said(&mut server);
             let opened = session.open(&mut wire, &mut warm, &mut Messages::default());
             assert_eq!((opened.end, opened.consumed), (None, wire.len()), "{suite:?}");

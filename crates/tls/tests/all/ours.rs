@@ -15,7 +15,7 @@ use throng_tls::{
 use crate::rig::{Rig, Sealer, Seen, finished};
 use crate::support::{first_der, raw_server_config, temporary};
 
-/// A connection of ours to the rig's own secured listener.
+/// A connection that we start to the rig's own secured listener.
 pub(crate) fn connected(
     rig: &mut Rig,
     trust: Trust,

@@ -1,4 +1,4 @@
-//! Certificates that may not replace the ones in use, the order of chains, and the lines in errors.
+//! Certificates that may not replace those in use, the order of chains, and the lines in errors.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ fn a_certificate_in_use_is_not_replaced_by_one_that_is_not_valid() {
         assert_eq!(presented(), good);
     }
 
-    // One of another name, beside the good one, replaces nothing.
+    // A certificate with another name, beside the good one, replaces nothing.
     let beside = of_years(&dir, "beside", &["other.example"], EXPIRED);
     files(&dir, "it", &["localhost"]);
     let config = TlsConfig::new(vec![pair.clone(), beside]);
@@ -83,7 +83,7 @@ fn a_certificate_that_is_not_valid_is_replaced_by_any() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Returns a root, an authority below it, and a server's certificate of that.
+/// Returns a root, an authority below it, and a server's certificate from that.
 fn chain() -> ([Certificate; 3], KeyPair) {
     let authority = |name: &str| {
         let mut params = CertificateParams::default();
@@ -113,7 +113,7 @@ fn rfc8446_4_4_2_each_certificate_of_a_chain_is_that_of_the_issuer_before_it() {
         let text: String = places.iter().map(|place| texts[*place].as_str()).collect();
         CertificateFiles { chain: write(&dir, "it.pem", &text), key: key.clone() }
     };
-    // Also with a superfluous one, and an authority with two certificates.
+    // Also valid: a superfluous certificate, and an authority with two certificates.
     for right in [&[0][..], &[0, 1], &[0, 1, 2], &[0, 1, 0], &[0, 1, 1, 2]] {
         load(vec![pair(right)]).unwrap();
     }
@@ -136,7 +136,7 @@ fn rfc8446_4_4_2_each_certificate_of_a_chain_is_that_of_the_issuer_before_it() {
             }
         }
     }
-    // The server's own is not the first.
+    // The server's own certificate is not the first.
     assert!(load(vec![pair(&[1, 0])]).unwrap_err().contains("is not the key of the first"));
     std::fs::remove_dir_all(dir).unwrap();
 }

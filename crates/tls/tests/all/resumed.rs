@@ -1,4 +1,4 @@
-//! Resumed sessions at the shards of a server.
+//! Sessions that are resumed at any shard of a server.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::support::{
     VERSIONS, client_config_of, raw_server_config, temporary, with_certificate_for,
 };
 
-/// Connects to one shard after the other, so that each ticket is of another shard than the one that
-/// it comes to; returns what each learns.
+/// Connects to the shards in turn, so that each ticket is used at another shard than its issuer;
+/// returns the handshake's facts of each connection.
 fn connect_to_each(server: &Arc<TlsServer>, client: &ClientConfig) -> Vec<TlsInfo> {
     let mut shards = [(); 2].map(|()| Rig::of(Options::default(), Arc::clone(server)));
     let mut learned = Vec::new();
     for shard in [0, 1, 0, 1] {
         let rig = &mut shards[shard];
         let mut peer = rig.pair_with(client.clone());
-        // Tickets come before it.
+        // Tickets come before this data.
         assert!(rig.send(peer.id, b"data"));
         assert_eq!(rig.until_heard(&mut peer).unwrap(), b"data");
         learned.push(peer.info);

@@ -1,4 +1,4 @@
-//! A driver with a secured listener and a plain one, turned by hand, and its peers.
+//! A driver with a secured listener and a plain one, turned explicitly, and its peers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -80,7 +80,7 @@ impl Rig {
         seen
     }
 
-    /// Runs turns until one event is found; those before it are dropped.
+    /// Runs turns until `find` accepts an event; events before it are dropped.
     pub(crate) fn until<T>(&mut self, mut wanted: impl FnMut(&Seen) -> Option<T>) -> T {
         let end = self.driver.now().after(Duration::from_secs(20));
         while self.driver.now() < end {
@@ -91,7 +91,7 @@ impl Rig {
         panic!("the event never came");
     }
 
-    /// Runs turns until so much data has been received, `data` included; returns all of it.
+    /// Runs turns until so much data has been received, including `data`; returns all of it.
     pub(crate) fn until_data(&mut self, mut data: Vec<u8>, len: usize) -> Vec<u8> {
         let end = self.driver.now().after(Duration::from_secs(20));
         while data.len() < len {
@@ -156,7 +156,7 @@ impl Rig {
             Seen::Secured(of, info) if *of == id => Some(info.clone()),
             _ => None,
         };
-        // With the last message of TLS 1.2, which is the server's, it is secured already.
+        // In TLS 1.2 the server sends the last message: with it the connection is secured.
         let info = seen.iter().find_map(secured).unwrap_or_else(|| self.until(secured));
         Peer { id, socket, tls, info }
     }
@@ -167,7 +167,7 @@ impl Rig {
         matches!(self.driver.send(id, batch), SendOutcome::Done(_))
     }
 
-    /// Runs turns until the peer has heard data, or an error.
+    /// Runs turns until the peer has received data or an error.
     pub(crate) fn until_heard(&mut self, peer: &mut Peer) -> Result<Vec<u8>, Error> {
         loop {
             let bytes = self.until_read(&mut peer.socket);
@@ -194,7 +194,7 @@ impl Peer {
     }
 }
 
-/// Seals records of any content, as no library would.
+/// Seals records with any content, which no library would make.
 pub(crate) struct Sealer {
     version: ProtocolVersion,
     key: LessSafeKey,
@@ -203,13 +203,13 @@ pub(crate) struct Sealer {
 }
 
 impl Sealer {
-    /// Goes on where the client is.
+    /// Continues from the client's state.
     pub(crate) fn of(client: ClientConnection) -> Self {
         let version = client.protocol_version().unwrap();
         Self::with(version, client.dangerous_extract_secrets().unwrap().tx)
     }
 
-    /// Goes on with these secrets.
+    /// Continues with these secrets.
     pub(crate) fn with(
         version: ProtocolVersion,
         (sequence, secrets): (u64, ConnectionTrafficSecrets),
@@ -230,7 +230,7 @@ impl Sealer {
         }
     }
 
-    /// Seals as RFC 5288 section 3 says: a part of the nonce comes with the record.
+    /// Seals as RFC 5288 section 3 requires: a part of the nonce comes with the record.
     fn seal_as_tls12(&mut self, content_type: u8, content: &[u8]) -> Vec<u8> {
         let explicit = self.sequence.to_be_bytes();
         let nonce: [u8; NONCE_LEN] = [&self.iv[..4], &explicit].concat().try_into().unwrap();

@@ -1,5 +1,5 @@
-//! Secured connections on the simulated network, accepted and of ours: rustls is the far end, and
-//! the faults of the seed cut, delay and refuse what passes between it and the driver.
+//! Secured connections on the simulated network, accepted or started by us: rustls is the far end,
+//! and the faults of the seed cut, delay and refuse the bytes between it and the driver.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -35,14 +35,14 @@ fn a_thousand_seeds_lose_no_byte_of_a_server() {
     seeds(|seed| run(seed, Role::Client)).check_many();
 }
 
-/// Our part in the handshakes of a run.
+/// Our role in the handshakes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Client,
     Server,
 }
 
-/// The way in which a far end ends its stream.
+/// How a far end ends its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     CloseNotify,
@@ -56,10 +56,10 @@ enum Ending {
 struct Far {
     /// `None` until it has accepted the connection.
     end: Option<(LinkId, Side)>,
-    /// Where it accepts, if it does.
+    /// The port on which it accepts, if it does.
     listener: usize,
     tls: Connection,
-    /// Data that our side sends first, before it is connected.
+    /// Data that our side sends before it is connected.
     greeting: Vec<u8>,
     /// Ciphertext that has not left yet.
     out: Vec<u8>,
@@ -68,17 +68,17 @@ struct Far {
     read: Vec<u8>,
     ending: Ending,
     ended: bool,
-    /// An alert, or the end of the stream.
+    /// The peer has received an alert, or the end of the stream.
     over: Option<String>,
     has_finished: bool,
 }
 
-/// A connection at the driver's side, which echoes.
+/// A connection of the driver, which echoes.
 #[derive(Default)]
 struct Conn {
-    /// We started it, and it is not connected yet.
+    /// We started the connection, and it is not connected yet.
     connecting: bool,
-    /// It ended before it was connected.
+    /// The connection ended before it was connected.
     refused: bool,
     received: Vec<u8>,
     waiting: Vec<u8>,
@@ -119,7 +119,7 @@ fn run(seed: u64, role: Role) -> Result<(), String> {
         })
         .collect();
     let mut conns: HashMap<ConnId, Conn> = HashMap::new();
-    // By the port, which is the order of the far ends.
+    // By the port, which gives the order of the far ends.
     let mut ids: HashMap<u16, ConnId> = HashMap::new();
     if role == Role::Client {
         connect(&mut driver, &fars, &mut conns, &mut ids, &mut rng)?;
@@ -184,7 +184,7 @@ fn dial(net: &SharedNet, rng: &mut Rng, listener: usize, at: usize, most: usize)
     Far { end: Some((link, Side::Dialer)), ..Far::new(tls.into(), rng, most) }
 }
 
-/// A server, which our side is to connect to.
+/// A server, which our side connects to.
 fn listen(net: &SharedNet, rng: &mut Rng, at: usize, most: usize) -> Far {
     let address = SocketAddr::from(([127, 0, 0, 1], port(at)));
     let options = options(rng);
@@ -199,7 +199,7 @@ fn listen(net: &SharedNet, rng: &mut Rng, at: usize, most: usize) -> Far {
     far
 }
 
-/// Connects to the far ends; some are sent something at once.
+/// Connects to the far ends; sends data to some at once.
 fn connect(
     driver: &mut Tls<SimDriver>,
     fars: &[Far],
@@ -253,19 +253,19 @@ impl Far {
         }
     }
 
-    /// Takes what is to be sent from rustls.
+    /// Takes the pending output of rustls.
     fn seal(&mut self) {
         while self.tls.wants_write() {
             self.tls.write_tls(&mut self.out).expect("memory");
         }
     }
 
-    /// The bytes that our side has sent once it has echoed all that it received.
+    /// The number of bytes that our side has sent once it has echoed all received data.
     fn expected(&self, received: &[u8]) -> Vec<u8> {
         [&self.greeting, received].concat()
     }
 
-    /// Writes, updates its keys, ends, and reads what there is.
+    /// Writes, updates its keys, ends, and reads available data.
     fn act(&mut self, net: &SharedNet, rng: &mut Rng) -> Result<bool, String> {
         let mut net = net.borrow_mut();
         let mut moved = false;
@@ -454,7 +454,7 @@ fn serve(
 }
 
 impl Conn {
-    /// Sends what waits, resumes, and ends its side when the client has.
+    /// Sends pending data, resumes, and ends its side when the client has.
     fn act(&mut self, driver: &mut Tls<SimDriver>, id: ConnId, rng: &mut Rng) -> bool {
         if self.closed {
             return false;
@@ -498,7 +498,7 @@ fn check(far: &Far, conn: &Conn) -> Result<(), String> {
         Ending::CloseNotify => is_whole && conn.finished == Some(false) && saw("close_notify"),
         Ending::Fin => is_whole && conn.finished == Some(true) && saw("close_notify"),
         Ending::Corrupt => is_whole && conn.finished == Some(true) && saw("BadRecordMac"),
-        // It may come before the last message of the handshake.
+        // The alert may come before the last message of the handshake.
         Ending::Reset => true,
     };
     if conn.refused && far.ending != Ending::Reset {
@@ -521,7 +521,7 @@ fn check(far: &Far, conn: &Conn) -> Result<(), String> {
     ))
 }
 
-/// A client on the simulated network whose input reaches the driver at once, however long it is.
+/// A client on the simulated network whose input of any length reaches the driver at once.
 struct Direct {
     net: SharedNet,
     driver: Tls<SimDriver>,
@@ -559,7 +559,7 @@ impl Direct {
         bytes
     }
 
-    /// Runs turns until nothing more comes; returns the names of its events and the data.
+    /// Runs turns until there are no more events; returns their names and the data.
     fn run(&mut self) -> (Vec<String>, Vec<u8>) {
         let (mut names, mut data) = (Vec::new(), Vec::new());
         for _ in 0..50 {
@@ -580,7 +580,7 @@ impl Direct {
         (names, data)
     }
 
-    /// Begins a handshake; returns the client when it has the server's first flight.
+    /// Begins a handshake; returns the client when it has received the server's first flight.
     fn hello(&mut self, link: LinkId) -> ClientConnection {
         let mut tls = client(client_config());
         let hello = said(&mut tls);

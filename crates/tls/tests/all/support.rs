@@ -38,7 +38,7 @@ pub(crate) fn certificate_file() -> PathBuf {
     FILE.clone()
 }
 
-/// A file with a certificate of the same names that no server has.
+/// A file with a certificate of the same names that no server uses.
 pub(crate) fn other_certificate_file() -> PathBuf {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     file("other", &made.cert.pem())
@@ -69,17 +69,17 @@ fn provider(suite: Option<SupportedCipherSuite>) -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// A configuration that is prepared for handshakes of ours.
+/// A configuration that is prepared for our handshakes.
 pub(crate) fn server_config(suite: Option<SupportedCipherSuite>) -> ServerConfig {
     let mut config = raw_server_config(suite);
     prepare(&mut config);
     config
 }
 
-/// A configuration as a user makes it: with one suite, or with all.
+/// A configuration as a user would make it: with one suite, or with all.
 pub(crate) fn raw_server_config(suite: Option<SupportedCipherSuite>) -> ServerConfig {
     let key = PrivateKeyDer::try_from(IDENTITY.key.clone()).unwrap();
-    // A version without a suite would be agreed on all the same.
+    // A version without a suite would be agreed on nevertheless.
     let versions = match suite {
         None => rustls::ALL_VERSIONS,
         Some(SupportedCipherSuite::Tls12(_)) => &[&rustls::version::TLS12],
@@ -96,12 +96,12 @@ pub(crate) fn raw_server_config(suite: Option<SupportedCipherSuite>) -> ServerCo
     config
 }
 
-/// Returns the authorities that the server's certificate is of.
+/// Returns the authorities that issued the server's certificate.
 pub(crate) fn roots() -> RootCertStore {
     IDENTITY.roots.clone()
 }
 
-/// The versions of TLS, for clients that offer one only.
+/// The versions of TLS, for clients that offer only one.
 pub(crate) const VERSIONS: [&SupportedProtocolVersion; 2] =
     [&rustls::version::TLS13, &rustls::version::TLS12];
 
@@ -124,7 +124,7 @@ pub(crate) fn client(config: ClientConfig) -> ClientConnection {
     ClientConnection::new(Arc::new(config), name).unwrap()
 }
 
-/// Returns what the client has to send.
+/// Returns the client's pending output.
 pub(crate) fn said(client: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while client.wants_write() {
@@ -133,7 +133,7 @@ pub(crate) fn said(client: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// Gives bytes to the client; returns the data in them, or the error that ends the session.
+/// Passes bytes to the client; returns the data in them, or the error that ends the session.
 pub(crate) fn hear(
     client: &mut ClientConnection,
     mut bytes: &[u8],
@@ -148,12 +148,12 @@ pub(crate) fn hear(
     Ok(data)
 }
 
-/// A session of ours, and the rustls client at its other end.
+/// Our session, and the rustls client at its other end.
 pub(crate) struct Pair {
     pub(crate) client: ClientConnection,
     pub(crate) session: Session,
     pub(crate) info: TlsInfo,
-    /// Input that came with the end of the handshake.
+    /// Input that came together with the end of the handshake.
     pub(crate) early: Vec<u8>,
 }
 
@@ -162,7 +162,7 @@ impl Pair {
         Self::new(client(client_config()), &Arc::new(server_config(Some(suite))), b"")
     }
 
-    /// Does the handshake; the client sends `first` right behind it.
+    /// Does the handshake; the client sends `first` right after it.
     pub(crate) fn new(
         mut client: ClientConnection,
         config: &Arc<ServerConfig>,
@@ -182,13 +182,13 @@ impl Pair {
         Self { client, session, info, early }
     }
 
-    /// Sends data from the client; returns what our side makes of it.
+    /// Sends data from the client; returns what our side receives.
     pub(crate) fn client_sends(&mut self, data: &[u8]) -> Vec<u8> {
         self.client.writer().write_all(data).unwrap();
         self.deliver()
     }
 
-    /// Delivers all that the client has to say, and our replies; returns the data.
+    /// Delivers all output of the client, and our replies; returns the data.
     pub(crate) fn deliver(&mut self) -> Vec<u8> {
         let mut input = std::mem::take(&mut self.early);
         input.extend(said(&mut self.client));
@@ -202,7 +202,7 @@ impl Pair {
         input[opened.data].to_vec()
     }
 
-    /// Sends pieces of data from our side; returns what the client makes of them.
+    /// Sends pieces of data from our side; returns what the client receives.
     pub(crate) fn server_sends(&mut self, pieces: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         self.session.seal(pieces.iter().copied(), &mut WarmKeys::default(), &mut out).unwrap();
@@ -223,7 +223,7 @@ pub(crate) fn first_der(pem: &[u8]) -> Vec<u8> {
     rustls::pki_types::CertificateDer::from_pem_slice(pem).unwrap().to_vec()
 }
 
-/// Accepts whatever certificate is presented.
+/// Accepts any presented certificate.
 #[derive(Debug)]
 struct AcceptAll;
 
@@ -297,13 +297,13 @@ fn handshake_with(
     Ok(client)
 }
 
-/// Returns the certificate that a client which asks for `name` is presented.
+/// Returns the certificate that is presented to a client which asks for `name`.
 pub(crate) fn presented(server: &throng_tls::TlsServer, name: Option<&str>) -> Vec<u8> {
     let client = handshake(server, name, rustls::ALL_VERSIONS).unwrap();
     client.peer_certificates().unwrap()[0].to_vec()
 }
 
-/// Returns the certificate that a client with only that suite, of TLS 1.2, is presented.
+/// Returns the certificate that is presented to a TLS 1.2 client with only that suite.
 pub(crate) fn presented_for(
     server: &throng_tls::TlsServer,
     suite: SupportedCipherSuite,
@@ -313,7 +313,7 @@ pub(crate) fn presented_for(
     Ok(client.peer_certificates().unwrap()[0].to_vec())
 }
 
-/// Returns whether a client gets in that has no later version than TLS 1.2.
+/// Returns whether a client is accepted that has no version after TLS 1.2.
 pub(crate) fn accepts_tls12(server: &throng_tls::TlsServer) -> bool {
     handshake(server, None, &[&rustls::version::TLS12]).is_ok()
 }
@@ -327,7 +327,7 @@ pub(crate) fn agreed_suite(
     client.negotiated_cipher_suite().unwrap().suite()
 }
 
-/// A client's configuration that shows a certificate, and accepts any of a server.
+/// A client's configuration that shows a certificate, and accepts any certificate of a server.
 pub(crate) fn with_certificate(identity: &rcgen::CertifiedKey<rcgen::KeyPair>) -> ClientConfig {
     with_chain(identity, &[])
 }
@@ -364,7 +364,7 @@ fn of_versions(
         .unwrap()
 }
 
-/// Connects a client; returns whether it has resumed a session, if it gets in.
+/// Connects a client; returns whether it has resumed a session, if it is accepted.
 pub(crate) fn resumes(
     server: &throng_tls::TlsServer,
     config: &ClientConfig,
@@ -376,7 +376,7 @@ pub(crate) fn resumes(
     while progress == Progress::NeedsInput {
         handshake.receive(&said(&mut client)).unwrap();
         progress = handshake.advance(&mut secrets, &mut out).map_err(|error| error.to_string())?;
-        // With the last of it come the tickets.
+        // The tickets come with the last data.
         hear(&mut client, &std::mem::take(&mut out)).map_err(|error| error.to_string())?;
     }
     let (_, info, _) = handshake.take_session(&secrets).unwrap();

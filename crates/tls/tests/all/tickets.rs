@@ -37,7 +37,7 @@ impl Folder {
         file
     }
 
-    /// Settings with a file of keys, and with clients that need a certificate of a file.
+    /// Settings with a file of keys, and with clients that need a certificate of an authority.
     fn config(&self, ticket_keys: &Path, clients: Option<(&Path, bool)>) -> TlsConfig {
         let (chain, key) = (self.0.join("it.pem"), self.0.join("it.key"));
         let client_auth = clients.map(|(authorities, is_required)| ClientAuth {
@@ -63,7 +63,7 @@ impl Drop for Folder {
     }
 }
 
-/// Keys of 80 bytes, each of which is made of a number.
+/// Keys of 80 bytes, each filled with a number.
 fn keys(numbers: &[u8]) -> Vec<u8> {
     let key = |number: &u8| (0..80).map(|at: u8| at.wrapping_mul(*number)).collect::<Vec<_>>();
     numbers.iter().flat_map(key).collect()
@@ -93,7 +93,8 @@ fn a_session_of_one_server_is_resumed_by_another() {
     }
 }
 
-/// A client of a server without authentication must not get past it at another server.
+/// A client of a server without authentication must not be accepted by another server because of
+/// its session.
 #[test]
 fn a_session_under_one_policy_is_not_resumed_under_another() {
     let folder = Folder::new("policies");
@@ -112,7 +113,7 @@ fn a_session_under_one_policy_is_not_resumed_under_another() {
                 assert_eq!(resumes(other, &client), Ok(from == to), "{version:?}: {from} {to}");
             }
         }
-        // Without a certificate that the second accepts, the first one's session is of no use.
+        // A session of the first server is useless without a certificate that the second accepts.
         let stranger = client(&identity("stranger"), version);
         assert_eq!(resumes(&servers[0], &stranger), Ok(false));
         assert!(resumes(&servers[2], &stranger).is_err());
@@ -140,7 +141,7 @@ fn keys_are_replaced_without_the_loss_of_a_session() {
         }
     };
     each(&a, false);
-    // First all servers can decrypt with the new key, then they encrypt with it.
+    // Key rotation: first all servers can decrypt with the new key, then they encrypt with it.
     renew(&a, "a", &[1, 2]);
     each(&a, true);
     renew(&b, "b", &[1, 2]);
@@ -152,11 +153,11 @@ fn keys_are_replaced_without_the_loss_of_a_session() {
     each(&b, true);
     renew(&a, "a", &[2]);
     each(&a, true);
-    // A key that was removed decrypts nothing.
+    // A removed key decrypts nothing.
     renew(&a, "a", &[3]);
     each(&a, false);
 
-    // A file that is wrong changes nothing, and so does one that is missing.
+    // An invalid file changes nothing, and neither does a missing one.
     each(&a, true);
     folder.write("a", b"short");
     assert!(a.reload().unwrap_err().to_string().contains("has text"));
@@ -208,13 +209,13 @@ fn each_mistake_names_the_file_and_the_remedy() {
         assert!(error.starts_with(&file.display().to_string()), "{error}");
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
-    // Keys of the most, for a group.
+    // The maximum number of keys, for a file that the group can read.
     let most = folder.write("most", &keys(&[1; 32]));
     std::fs::set_permissions(&most, Permissions::from_mode(0o640)).unwrap();
     folder.serve(&most, None);
 }
 
-/// The command in the error makes a file that works.
+/// The command in the error makes a valid file.
 #[test]
 fn the_remedy_for_missing_keys_is_one() {
     let folder = Folder::new("recipe");
