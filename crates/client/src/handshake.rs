@@ -140,7 +140,7 @@ impl Opening {
         self.finish_with(false)
     }
 
-    /// As [`Opening::finish`]; with `by_chunks` the session receives messages in chunks.
+    /// Ends as [`Opening::finish`] does; with `by_chunks` the session receives messages in chunks.
     pub(crate) fn finish_with(self, by_chunks: bool) -> Result<Opened, ClientError> {
         match self.outcome {
             Some(Ok(Terms { subprotocol, deflate })) => {

@@ -1,4 +1,4 @@
-//! Changes of limits and rules while shards run.
+//! Changes of limits and rules while shards run: each shard gets them as a `Command::Configure`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

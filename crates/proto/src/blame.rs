@@ -1,4 +1,4 @@
-//! Who has to act on an error.
+//! The party that must act on an error.
 
 /// The party that has to act on an error of a server or of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

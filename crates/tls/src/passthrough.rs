@@ -1,4 +1,5 @@
-//! Server names whose TLS is not ended here.
+//! Server names whose TLS is not ended here. `hello.rs` follows a ClientHello until it is whole,
+//! rustls reads it in `handshake.rs`, and `Event::PassedThrough` reports the connection.
 
 use std::collections::HashSet;
 use std::sync::Arc;

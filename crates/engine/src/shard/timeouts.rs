@@ -1,4 +1,5 @@
-//! Per-connection timeouts.
+//! Timeouts of connections: the consequence of each deadline. `Shard::sweep` finds those that are
+//! due once a second; `shutdown.rs` has the drain.
 
 use throng_io::{ConnId, Driver};
 use throng_proto::ws::Close;

@@ -36,7 +36,7 @@ impl Inbound {
 mod tests {
     use super::*;
 
-    /// The budget of ARCHITECTURE.md: 128 bytes a connection, all tables of the process together.
+    /// The budget of docs/design/memory.md: 128 bytes a connection, all tables together.
     #[test]
     fn a_decoder_is_small() {
         assert!(size_of::<Inbound>() <= 40, "Inbound is {} bytes", size_of::<Inbound>());

@@ -70,7 +70,7 @@ fn an_alert_within_a_handshake_fails_it_and_is_not_answered() {
     }
 }
 
-/// How the session ends.
+/// The end of the session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ending {
     /// The session goes on.

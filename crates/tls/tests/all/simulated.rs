@@ -42,7 +42,7 @@ enum Role {
     Server,
 }
 
-/// How a far end ends its stream.
+/// The end of a far end's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     CloseNotify,
