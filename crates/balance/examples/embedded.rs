@@ -10,7 +10,6 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng::Running;
 use throng::prelude::*;
 use throng_balance::{BackendConfig, Balancer, Config};
 

@@ -14,7 +14,8 @@ use std::io::stdout;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use throng::{Running, ShardLoad, Stats, process};
+use throng::metrics::process;
+use throng::server::{Running, ShardLoad, Stats};
 use throng_config::Sources;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::demo::{ClientPlan, ClientStats, ClientsHandle, spawn_clients};

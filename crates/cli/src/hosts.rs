@@ -7,7 +7,8 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use throng::{Next, Request, Response, Status};
+use throng::http::{Next, Status};
+use throng::{Request, Response};
 use throng_config::Listen;
 use throng_http::HostPattern;
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use throng::openmetrics::{Family, Format, Type, Writer, families};
-use throng::{Observer, process};
+use throng::metrics::openmetrics::{Family, Format, Type, Writer, families};
+use throng::metrics::{Observer, process};
 
 use crate::log;
 

@@ -1,7 +1,8 @@
 //! Values of `--listen` that are no addresses: Unix sockets, and sockets that the service manager
 //! opened before it started this process.
 
-use throng::{Error, Listener, SettingError};
+use throng::Error;
+use throng::server::{Listener, SettingError};
 use throng_config::Listen;
 
 /// Opens the Unix sockets that `listen` names, with `mode` as permissions.
@@ -12,7 +13,7 @@ use throng_config::Listen;
 pub(crate) fn open(listen: &[Listen<'_>], mode: u32) -> throng::Result<Vec<Listener>> {
     let open = |path: &str| {
         let failed = |source| Error::Bind { address: format!("unix:{path}"), source };
-        throng::UnixSocket::bind(path, mode).map(Listener::from).map_err(failed)
+        throng::server::UnixSocket::bind(path, mode).map(Listener::from).map_err(failed)
     };
     let path = |listen: &Listen<'_>| match *listen {
         Listen::Unix(path) => Some(open(path)),
@@ -41,7 +42,7 @@ pub(crate) fn take(listen: &[Listen<'_>]) -> throng::Result<Vec<Listener>> {
         return Ok(Vec::new());
     }
     let failed = |source| Error::Bind { address: "inherited sockets".to_owned(), source };
-    let all = throng::inherited_listeners().map_err(failed)?;
+    let all = throng::server::inherited_listeners().map_err(failed)?;
     for wanted in listen {
         if let Listen::Descriptor(number) = wanted
             && all.iter().all(|socket| socket.descriptor != *number)

@@ -74,7 +74,7 @@ pub use pubsub::relay::{
 };
 pub use remote::adoption::Adoption;
 pub use remote::{
-    Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,
+    Command, MAILBOX_CAPACITY, MAILBOX_MARK, QueueFull, Remote, RemoteCounts, mailbox,
 };
 pub use route_options::RouteOptions;
 pub use samples::Durations;

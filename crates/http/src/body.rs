@@ -9,18 +9,18 @@ use std::{fmt, io};
 /// It is asked for more when its earlier bytes have been sent, so a peer that reads slowly holds at
 /// most one chunk in memory. It is called on the thread that serves the connection and must not
 /// block for long.
-pub trait Source: Send {
+pub trait StreamSource: Send {
     /// Appends about `room` bytes to `out`, which is empty, or fewer.
     ///
     /// # Errors
     /// The body cannot be completed. Its head is already sent, so the connection is closed before
     /// the end of the body: the peer must not mistake the part for the whole.
-    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull>;
+    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<SourcePull>;
 
     /// Receives the waker of the connection, before the first [`pull`](Self::pull).
     ///
-    /// A source that returns [`Pull::Wait`] keeps it, and calls [`Waker::wake_by_ref`], from any
-    /// thread, when there is more to pull, or the end. If nothing holds the waker when the
+    /// A source that returns [`SourcePull::Wait`] keeps it, and calls [`Waker::wake_by_ref`], from
+    /// any thread, when there is more to pull, or the end. If nothing holds the waker when the
     /// source waits, the connection is closed before the end of the body.
     fn set_waker(&mut self, waker: Waker) {
         drop(waker);
@@ -28,9 +28,9 @@ pub trait Source: Send {
 
     /// Returns the trailers of a body sent in chunks (RFC 9112 section 7.1.2).
     ///
-    /// Called after [`Pull::End`]. The trailers are dropped if the body is not sent in chunks or
-    /// the request did not contain `TE: trailers`. A field that is not a valid header, or
-    /// [must not trail](may_trail), is omitted.
+    /// Called after [`SourcePull::End`]. The trailers are dropped if the body is not sent in chunks
+    /// or the request did not contain `TE: trailers`. A field that is not a valid header, or [must
+    /// not trail](may_trail), is omitted.
     fn trailers(&mut self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -62,20 +62,20 @@ pub fn may_trail(name: &str) -> bool {
     !NEVER.iter().any(|never| name.eq_ignore_ascii_case(never))
 }
 
-/// The result of [`Source::pull`].
+/// The result of [`StreamSource::pull`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pull {
+pub enum SourcePull {
     /// There is more to come: pull again.
     More,
     /// There is nothing to add now. The source is pulled again when it has woken the connection:
-    /// see [`Source::set_waker`]. A closure has no waker, so it cannot wait.
+    /// see [`StreamSource::set_waker`]. A closure has no waker, so it cannot wait.
     Wait,
     /// The body is complete.
     End,
 }
 
-impl<F: FnMut(usize, &mut Vec<u8>) -> io::Result<Pull> + Send> Source for F {
-    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
+impl<F: FnMut(usize, &mut Vec<u8>) -> io::Result<SourcePull> + Send> StreamSource for F {
+    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<SourcePull> {
         self(room, out)
     }
 }
@@ -91,7 +91,7 @@ pub enum Body {
 /// A body that is produced while it is sent.
 pub struct Stream {
     /// The producer.
-    pub source: Box<dyn Source>,
+    pub source: Box<dyn StreamSource>,
     /// The length in bytes, if known; it becomes the Content-Length, and the source must produce
     /// exactly that many. Otherwise the body is sent in chunks, and to an HTTP/1.0 client until the
     /// end of the connection.

@@ -133,7 +133,7 @@ fn is_compressible_type(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::Pull;
+    use crate::body::SourcePull;
 
     fn of_type(content_type: &'static str) -> Response {
         Response::new(Status::OK).with_body(content_type, "x".repeat(1024))
@@ -182,7 +182,7 @@ mod tests {
         let endless = Response::new(Status::OK)
             .header("Content-Type", "text/plain")
             .unwrap()
-            .with_stream(None, |_, _: &mut Vec<u8>| Ok(Pull::End));
+            .with_stream(None, |_, _: &mut Vec<u8>| Ok(SourcePull::End));
         assert!(endless.is_compressible(u64::MAX));
     }
 

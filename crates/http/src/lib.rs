@@ -39,7 +39,7 @@ mod status;
 mod summary;
 
 pub use basic::BasicCredentials;
-pub use body::{Body, Pull, Source, Stream, may_trail};
+pub use body::{Body, SourcePull, Stream, StreamSource, may_trail};
 pub use client::{client_address, client_on_unix_socket};
 pub use coding::accepts_gzip;
 pub use date::{DateCache, LiveDate, imf_fixdate};

@@ -49,7 +49,7 @@ impl Format {
 ///
 /// ```
 /// # use throng_http as throng;
-/// use throng::openmetrics::{Type, Writer};
+/// use throng::metrics::openmetrics::{Type, Writer};
 ///
 /// let mut metrics = Writer::new("shop");
 /// let mut orders = metrics.metric("orders", "Orders taken", Type::Counter);

@@ -1,6 +1,6 @@
 //! Responses and their encoding.
 
-use crate::body::{Body, Source, Stream};
+use crate::body::{Body, Stream, StreamSource};
 use crate::method::Allow;
 use crate::status::Status;
 use std::borrow::Cow;
@@ -12,7 +12,8 @@ use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, Response
 ///
 /// ```
 /// # use throng_http as throng;
-/// use throng::{Response, Status};
+/// use throng::Response;
+/// use throng::http::Status;
 ///
 /// let response = Response::new(Status::OK)
 ///     .header("Cache-Control", "no-store")?
@@ -298,18 +299,19 @@ impl Response {
     ///
     /// ```
     /// # use throng_http as throng;
-    /// use throng::{Pull, Response, Status};
+    /// use throng::Response;
+    /// use throng::http::{SourcePull, Status};
     ///
     /// let mut lines = 1..=1_000_000;
     /// let numbers = Response::new(Status::OK).with_stream(None, move |room, out: &mut Vec<u8>| {
     ///     while out.len() < room {
-    ///         let Some(line) = lines.next() else { return Ok(Pull::End) };
+    ///         let Some(line) = lines.next() else { return Ok(SourcePull::End) };
     ///         out.extend_from_slice(format!("{line}\n").as_bytes());
     ///     }
-    ///     Ok(Pull::More)
+    ///     Ok(SourcePull::More)
     /// });
     /// ```
-    pub fn with_stream(mut self, length: Option<u64>, source: impl Source + 'static) -> Self {
+    pub fn with_stream(mut self, length: Option<u64>, source: impl StreamSource + 'static) -> Self {
         self.body = Body::Stream(Stream { source: Box::new(source), length });
         self
     }
@@ -517,10 +519,11 @@ mod tests {
     #[test]
     fn rfc9112_6_3_a_stream_has_a_length_or_chunks_or_the_connections_end() {
         let endless = || {
-            Response::new(Status::OK).with_stream(None, |_, _: &mut Vec<u8>| Ok(crate::Pull::End))
+            Response::new(Status::OK)
+                .with_stream(None, |_, _: &mut Vec<u8>| Ok(crate::SourcePull::End))
         };
         let known = Response::new(Status::OK)
-            .with_stream(Some(7), |_, _: &mut Vec<u8>| Ok(crate::Pull::End));
+            .with_stream(Some(7), |_, _: &mut Vec<u8>| Ok(crate::SourcePull::End));
         assert!(known.keeps_alive(&TO) && !known.is_chunked(&TO));
         assert!(text(known, &TO).ends_with("Content-Length: 7\r\n\r\n"));
         assert!(endless().keeps_alive(&TO) && endless().is_chunked(&TO));

@@ -13,7 +13,7 @@ use std::{error, fmt};
 ///
 /// ```
 /// # use throng_http as throng;
-/// use throng::Status;
+/// use throng::http::Status;
 ///
 /// const TEAPOT: Status = Status::new(418);
 /// assert_eq!(TEAPOT.code(), 418);

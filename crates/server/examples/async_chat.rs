@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use throng::Closed;
+use throng::asynchronous::{AsyncSocket, SessionClosed};
 use throng::prelude::*;
 
 #[derive(Clone)]
@@ -12,9 +12,9 @@ struct User {
     room: String,
 }
 
-async fn chat(mut socket: AsyncSocket<User>) -> Result<(), Closed> {
+async fn chat(mut socket: AsyncSocket<User>) -> Result<(), SessionClosed> {
     let User { name, room } = socket.data().clone();
-    socket.session().subscribe(&room)?;
+    socket.sender().subscribe(&room)?;
     let mut silence = tokio::time::interval(Duration::from_secs(60));
     silence.reset();
     loop {
@@ -24,7 +24,7 @@ async fn chat(mut socket: AsyncSocket<User>) -> Result<(), Closed> {
                 let text = String::from_utf8_lossy(message.as_bytes());
                 let line = Frame::text(format!("{name}: {text}"));
                 // Everyone in the room, in the same order for all.
-                socket.session().publish(&room, &line).await?;
+                socket.sender().publish(&room, &line).await?;
                 silence.reset();
             }
             _ = silence.tick() => socket.send("is anybody there?").await?,

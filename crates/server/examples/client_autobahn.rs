@@ -8,8 +8,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use throng::OwnedMessage;
 use throng::client::{Client, ClientBuilder, ClientError};
-use throng::{Deflate, DeflateMode, OwnedMessage};
+use throng::ws::{Deflate, DeflateMode};
 
 /// The name in Autobahn's report.
 const AGENT: &str = "throng";

@@ -7,9 +7,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use throng::channel::Position;
 use throng::client::{Backoff, Client, ClientError, ReconnectingClient};
 use throng::prelude::*;
-use throng::{History, Position};
 
 const CHANNEL: &str = "chat.lobby";
 

@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use throng::BodyReader;
+use throng::http::{BodyReader, Cors, Next};
 use throng::prelude::*;
 
 const PAGE: &str = "<!doctype html><title>hello</title><ul id=new></ul><script>\

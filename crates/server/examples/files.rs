@@ -15,7 +15,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::{env, fs, thread};
 
-use throng::BodyReader;
+use throng::http::BodyReader;
 use throng::prelude::*;
 
 /// Files of up to a tebibyte.

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use throng::Shard;
 use throng::prelude::*;
+use throng::server::Shard;
 
 pub(crate) const TICK: Duration = Duration::from_nanos(1_000_000_000 / 30);
 /// Ticks for which the place of a player who has gone is kept.

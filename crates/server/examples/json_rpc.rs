@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng::Closed;
+use throng::asynchronous::{AsyncSocket, SessionClosed};
 use throng::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -40,12 +40,16 @@ async fn answer(service: SocketAddr, limit: Duration, call: Value) -> Value {
     }
 }
 
-async fn serve(mut socket: AsyncSocket, to: SocketAddr, limit: Duration) -> Result<(), Closed> {
+async fn serve(
+    mut socket: AsyncSocket,
+    to: SocketAddr,
+    limit: Duration,
+) -> Result<(), SessionClosed> {
     // Dropped with this future: the calls of a client that has gone are aborted.
     let mut calls = JoinSet::new();
     let mut running: HashMap<String, AbortHandle> = HashMap::new();
     let mut end = socket.closed();
-    let mut shutdown = socket.session().shutting_down();
+    let mut shutdown = socket.sender().shutting_down();
     let mut is_ending = false;
     loop {
         if is_ending && calls.is_empty() {

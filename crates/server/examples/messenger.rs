@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
+use throng::channel::{PresenceChange, Since, is_token};
 use throng::prelude::*;
-use throng::{History, Presence, PresenceChange, Since, is_channel_token};
 
 const SECRET: &[u8] = b"a real program reads it from a file";
 const SHARE: (u32, Duration) = (20, Duration::from_secs(10));
@@ -31,7 +31,7 @@ fn user_of(token: &str) -> Option<&str> {
     let (name, tag) = token.split_once('.')?;
     let tag = BASE64.decode(tag).ok()?;
     hmac::verify(&Key::new(HMAC_SHA256, SECRET), name.as_bytes(), &tag).ok()?;
-    is_channel_token(name).then_some(name)
+    is_token(name).then_some(name)
 }
 
 /// Lines that each user has sent in the present ten seconds, on all devices.
@@ -78,7 +78,7 @@ pub(crate) fn server() -> Server {
         let token = request.bearer().or_else(|| request.cookie("token"));
         let token = token.or_else(|| request.query("token")).ok_or(Reject::unauthorized())?;
         let name = user_of(token).ok_or(Reject::unauthorized())?.to_owned();
-        let room = request.param("room").filter(|room| is_channel_token(room));
+        let room = request.param("room").filter(|room| is_token(room));
         let room = room.ok_or(Reject::bad_request("a room has no . * or >"))?;
         Ok(User { name, room: format!("room.{room}") })
     })

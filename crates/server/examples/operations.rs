@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use throng::Event;
 use throng::prelude::*;
+use throng::server::ServerEvent;
 
 fn main() -> throng::Result<()> {
     let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
@@ -18,7 +18,7 @@ fn main() -> throng::Result<()> {
         .limits(limits)
         .on_event(|event| match event {
             // The access log of the proxy in front has them.
-            Event::Refused { .. } => {}
+            ServerEvent::Refused { .. } => {}
             event => eprintln!("{event}"),
         })
         .bind("127.0.0.1:9001")?;

@@ -3,8 +3,8 @@
 //! `cargo run -p throng --example presence`, then connect with any WebSocket client to
 //! `ws://127.0.0.1:9001/chat?name=ann`.
 
+use throng::channel::PresenceChange;
 use throng::prelude::*;
-use throng::{Presence, PresenceChange};
 
 const CHANNEL: &str = "chat.lobby";
 

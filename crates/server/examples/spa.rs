@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use throng::http::Files;
 use throng::prelude::*;
 
 const INDEX: &str = "<!doctype html><title>hello</title><script src=/app.js></script>\n";

@@ -6,8 +6,8 @@
 use std::fs;
 use std::time::Duration;
 
-use throng::Tls;
 use throng::prelude::*;
+use throng::tls::Tls;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::temp_dir().join("throng-example-tls");
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let redirect = App::new().get("/{*path}", |request| {
         let target = format!("https://127.0.0.1:9443{}", request.path());
         let moved = Response::new(Status::new(308)).header("Location", target.clone())?;
-        Ok::<_, throng::HeaderError>(moved.with_text(format!("moved to {target}\n")))
+        Ok::<_, throng::http::HeaderError>(moved.with_text(format!("moved to {target}\n")))
     });
     let _plain = Server::new(redirect).bind("127.0.0.1:9001")?.spawn()?;
     loop {

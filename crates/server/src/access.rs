@@ -18,7 +18,7 @@ use crate::tls::TlsConnection;
 /// Receives a record of each request and session, for [`Server::access_log`].
 ///
 /// It is called on the shard's thread, so it must not take long. If it panics, the record is lost,
-/// and [`Event::CallbackPanicked`](crate::Event::CallbackPanicked) follows.
+/// and [`ServerEvent::CallbackPanicked`](crate::server::ServerEvent::CallbackPanicked) follows.
 ///
 /// [`Server::access_log`]: crate::Server::access_log
 pub trait AccessLog: Send + Sync + 'static {
@@ -29,13 +29,13 @@ pub trait AccessLog: Send + Sync + 'static {
     }
 
     /// Takes the record of a request or session that has ended.
-    fn record(&self, access: &Access<'_>);
+    fn record(&self, access: &AccessEntry<'_>);
 }
 
 /// A request or a session that has ended; or a stream of events that began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Access<'a> {
+pub struct AccessEntry<'a> {
     /// The sender: events of the same connection have the same handle.
     pub subject: Subject,
     /// The method.
@@ -64,8 +64,8 @@ pub struct Access<'a> {
     pub host: Option<&'a str>,
     /// The header User-Agent, of 256 bytes at most.
     pub user_agent: Option<&'a str>,
-    /// The id that [`RequestIds`](crate::RequestIds) has given the request, or else its header
-    /// X-Request-ID; of 128 bytes at most.
+    /// The id that [`RequestIds`](crate::http::RequestIds) has given the request, or else its
+    /// header X-Request-ID; of 128 bytes at most.
     pub request_id: Option<&'a str>,
     /// The header traceparent (W3C Trace Context), of 128 bytes at most.
     pub traceparent: Option<&'a str>,
@@ -94,7 +94,7 @@ impl Log {
         is_on.then(|| Box::new(Entry::new(cx, head, trusted_proxies)))
     }
 
-    pub(crate) fn record(&self, access: &Access<'_>, events: &Events) {
+    pub(crate) fn record(&self, access: &AccessEntry<'_>, events: &Events) {
         if let Some(log) = &self.0 {
             // The request has its answer: a panic ends nothing.
             events.guard(Callback::AccessLog, || log.record(access));
@@ -169,8 +169,8 @@ impl Entry {
     }
 
     /// Returns the record of a request that ends now.
-    pub(crate) fn access(&self, now: Instant) -> Access<'_> {
-        Access {
+    pub(crate) fn access(&self, now: Instant) -> AccessEntry<'_> {
+        AccessEntry {
             subject: self.subject,
             method: self.request.method(),
             path: self.request.path(),
@@ -191,9 +191,9 @@ impl Entry {
     }
 
     /// Returns the record of a session that has ended.
-    pub(crate) fn session_access(&self, traffic: Option<Traffic>) -> Option<Access<'_>> {
+    pub(crate) fn session_access(&self, traffic: Option<Traffic>) -> Option<AccessEntry<'_>> {
         let (code, ended) = self.closed?;
-        Some(Access {
+        Some(AccessEntry {
             code: Some(code),
             bytes_in: traffic.map(|traffic| traffic.received),
             bytes_out: traffic.map(|traffic| traffic.sent),

@@ -75,7 +75,8 @@ mod upgraded {
     ///
     /// ```no_run
     /// use std::net::TcpStream;
-    /// use throng::{Hub, Upgrade};
+    /// use throng::Hub;
+    /// use throng::embed::Upgrade;
     ///
     /// // With hyper, the stream is what `Upgraded::downcast` returns, in std's form, and
     /// // `received` its `read_buf`.

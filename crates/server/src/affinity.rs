@@ -31,7 +31,7 @@ pub enum CpuAffinity {
     /// Worker threads are not pinned. A thread that a handler starts inherits the CPU of its shard.
     ///
     /// If the kernel refuses a CPU, its shard runs unpinned, and
-    /// [`Running::placement`](crate::Running::placement) reports it.
+    /// [`Running::placement`](crate::server::Running::placement) reports it.
     Cores,
 }
 
@@ -51,7 +51,7 @@ impl std::str::FromStr for CpuAffinity {
 /// The CPU of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place {
+pub struct CpuPlace {
     /// The number of the CPU, as the system numbers them.
     pub cpu: usize,
     /// The CPU's NUMA node; 0 where the system reports none.
@@ -61,7 +61,7 @@ pub struct Place {
 /// The CPUs of all shards with [`CpuAffinity::Cores`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    places: Vec<Place>,
+    places: Vec<CpuPlace>,
     nodes: usize,
     refusals: Vec<(usize, String)>,
 }
@@ -69,7 +69,7 @@ pub struct Placement {
 impl Placement {
     /// Returns the CPU of each shard, by the number of the shard.
     #[must_use]
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[CpuPlace] {
         &self.places
     }
 
@@ -107,7 +107,7 @@ impl fmt::Display for Placement {
         } else {
             "not every event loop has a CPU of its own: "
         })?;
-        for (shard, Place { cpu, node }) in self.places.iter().enumerate() {
+        for (shard, CpuPlace { cpu, node }) in self.places.iter().enumerate() {
             let between = if shard == 0 { "" } else { ", " };
             write!(f, "{between}shard {shard} ")?;
             match refused(shard) {
@@ -212,14 +212,14 @@ pub(crate) fn place(
         ));
     }
     let node_of = |cpu: usize| nodes.iter().find(|(_, of)| of.contains(&cpu)).map_or(0, |of| of.0);
-    let all: Vec<Place> = cpus.iter().map(|&cpu| Place { cpu, node: node_of(cpu) }).collect();
+    let all: Vec<CpuPlace> = cpus.iter().map(|&cpu| CpuPlace { cpu, node: node_of(cpu) }).collect();
     let cores: Vec<usize> = cpus.iter().map(|&cpu| core_of(cpu)).collect();
     // The number of earlier threads of the same core: 0 for all but second threads.
     let before = |index: usize| cores[..index].iter().filter(|&&core| core == cores[index]).count();
     let size = |node: usize| all.iter().filter(|place| place.node == node).count();
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by_cached_key(|&index| {
-        let Place { cpu, node } = all[index];
+        let CpuPlace { cpu, node } = all[index];
         (Reverse(size(node)), node, before(index), cpu)
     });
     let numbers: BTreeSet<usize> = all.iter().map(|place| place.node).collect();

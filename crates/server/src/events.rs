@@ -21,8 +21,8 @@ use crate::panics::{Callback, Panics, guarded};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Subject {
-    /// The connection, as other events and the [`AccessLog`](crate::AccessLog) name it; `None` of
-    /// one that was closed before it was served.
+    /// The connection, as other events and the [`AccessLog`](crate::server::AccessLog) name it;
+    /// `None` of one that was closed before it was served.
     pub handle: Option<Handle>,
     /// The address of the other end of the socket, which may be a proxy's; `None` of a Unix socket,
     /// and of a connection that its client has reset.
@@ -30,7 +30,7 @@ pub struct Subject {
     /// The address of the client: the peer's, or the one that a
     /// [trusted proxy](crate::Server::trusted_proxies) named. A session does not keep that name:
     /// behind such a proxy it is known in events of requests, and of a session where there is an
-    /// [`AccessLog`](crate::AccessLog).
+    /// [`AccessLog`](crate::server::AccessLog).
     pub client: Option<IpAddr>,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Subject {
 /// Its text names the cause and, where there is one, the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event<'a> {
+pub enum ServerEvent<'a> {
     /// A connection, a request or an upgrade was refused by the server or by a handler's
     /// [`Reject`](crate::Reject), or a request broke HTTP or missed a deadline.
     #[non_exhaustive]
@@ -184,7 +184,7 @@ pub enum Event<'a> {
 }
 
 /// The text has the cause and the remedy on one line.
-impl fmt::Display for Event<'_> {
+impl fmt::Display for ServerEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused { subject, route, status, reason } => {
@@ -353,18 +353,18 @@ impl fmt::Display for Stall<'_> {
 /// The callback for events.
 #[derive(Clone)]
 pub(crate) struct Events {
-    callback: Arc<dyn Fn(&Event<'_>) + Send + Sync>,
+    callback: Arc<dyn Fn(&ServerEvent<'_>) + Send + Sync>,
     panics: Arc<Panics>,
 }
 
 impl Events {
-    pub(crate) fn new(callback: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(callback: impl Fn(&ServerEvent<'_>) + Send + Sync + 'static) -> Self {
         Self { callback: Arc::new(callback), panics: Arc::default() }
     }
 
     /// Reports an event. Many callers have nothing above them that would survive a panic of the
     /// callback: it is only counted.
-    pub(crate) fn report(&self, event: Event<'_>) {
+    pub(crate) fn report(&self, event: ServerEvent<'_>) {
         if guarded(|| (self.callback)(&event)).is_none() {
             self.panics.count(Callback::Event);
         }
@@ -375,7 +375,7 @@ impl Events {
         let returned = guarded(call);
         if returned.is_none() {
             self.panics.count(callback);
-            self.report(Event::CallbackPanicked { callback: callback.name() });
+            self.report(ServerEvent::CallbackPanicked { callback: callback.name() });
         }
         returned
     }
@@ -406,62 +406,62 @@ impl Default for Events {
 
 /// Logs an event with the target `throng`.
 #[cfg(feature = "tracing")]
-fn trace(event: &Event<'_>) {
+fn trace(event: &ServerEvent<'_>) {
     match event {
-        Event::Refused { subject, route, status, reason } => {
+        ServerEvent::Refused { subject, route, status, reason } => {
             let (session, client, peer) = shown(subject);
             let status = status.code();
             tracing::info!(
                 target: "throng", session, client, peer, route, status, reason, "refused"
             );
         }
-        Event::ProxyRefused { subject, reason } => {
+        ServerEvent::ProxyRefused { subject, reason } => {
             let (_, client, peer) = shown(subject);
             tracing::warn!(target: "throng", client, peer, reason, "PROXY header refused");
         }
-        Event::TlsRefused { subject, reason } => {
+        ServerEvent::TlsRefused { subject, reason } => {
             let (_, client, peer) = shown(subject);
             tracing::info!(target: "throng", client, peer, reason, "TLS handshake failed");
         }
-        Event::TlsSessionFailed { subject, reason } => {
+        ServerEvent::TlsSessionFailed { subject, reason } => {
             let (session, client, peer) = shown(subject);
             tracing::info!(target: "throng", session, client, peer, reason, "TLS session failed");
         }
-        Event::CertificateIssued { .. } => tracing::info!(target: "throng", "{event}"),
-        Event::CertificateFailed { reason, retry_in } => {
+        ServerEvent::CertificateIssued { .. } => tracing::info!(target: "throng", "{event}"),
+        ServerEvent::CertificateFailed { reason, retry_in } => {
             let retry_in_s = retry_in.as_secs();
             tracing::error!(target: "throng", reason, retry_in_s, "no certificate was issued");
         }
-        Event::CertificateUnwritten { reason, retry_in } => {
+        ServerEvent::CertificateUnwritten { reason, retry_in } => {
             let retry_in_s = retry_in.as_secs();
             tracing::error!(target: "throng", reason, retry_in_s, "a certificate is not written");
         }
-        Event::ProtocolError { subject, route, code, reason } => {
+        ServerEvent::ProtocolError { subject, route, code, reason } => {
             let ((session, client, peer), code) = (shown(subject), code.get());
             tracing::info!(
                 target: "throng", session, client, peer, route, code, reason, "protocol error"
             );
         }
-        Event::SlowConsumer { subject, route } => {
+        ServerEvent::SlowConsumer { subject, route } => {
             let (session, client, peer) = shown(subject);
             tracing::warn!(target: "throng", session, client, peer, route, "slow consumer");
         }
-        Event::Ended { subject, route, reason } => {
+        ServerEvent::Ended { subject, route, reason } => {
             let ((session, client, peer), reason) = (shown(subject), reason.text());
             tracing::info!(target: "throng", session, client, peer, route, reason, "session ended");
         }
-        Event::Panicked { subject, route } => {
+        ServerEvent::Panicked { subject, route } => {
             let (session, client, peer) = shown(subject);
             tracing::error!(target: "throng", session, client, peer, route, "handler panicked");
         }
-        Event::TickPanicked { period, shard } => {
+        ServerEvent::TickPanicked { period, shard } => {
             let period_ms = period.as_millis() as u64;
             tracing::error!(target: "throng", period_ms, shard, "tick panicked");
         }
-        Event::CallbackPanicked { callback } => {
+        ServerEvent::CallbackPanicked { callback } => {
             tracing::error!(target: "throng", callback, "callback panicked");
         }
-        Event::Stalled(stall) => {
+        ServerEvent::Stalled(stall) => {
             let length_ms = stall.length.as_millis() as u64;
             let Stall { route, shard, .. } = stall;
             tracing::warn!(target: "throng", route, shard, length_ms, "{stall}");
@@ -496,7 +496,7 @@ struct Lines {
 impl Lines {
     /// Returns a callback that writes the lines. Each server has its own: one for the whole process
     /// would need a static.
-    fn into_hook(self) -> impl Fn(&Event<'_>) + Send + Sync {
+    fn into_hook(self) -> impl Fn(&ServerEvent<'_>) + Send + Sync {
         move |event| {
             if let Some(skipped) = self.admit(Instant::now()) {
                 let more = match skipped {
@@ -551,19 +551,19 @@ mod tests {
         let unknown = Subject::default();
         for (event, text) in [
             (
-                Event::Refused { subject, route: Some(route), status, reason: "why" },
+                ServerEvent::Refused { subject, route: Some(route), status, reason: "why" },
                 "refused 127.0.0.1:5 at /chat with 403 Forbidden: why",
             ),
             (
-                Event::Refused { subject: proxied, route: None, status, reason: "why" },
+                ServerEvent::Refused { subject: proxied, route: None, status, reason: "why" },
                 "refused 198.51.100.7 (through 127.0.0.1:5) with 403 Forbidden: why",
             ),
             (
-                Event::Refused { subject: unknown, route: None, status, reason: "" },
+                ServerEvent::Refused { subject: unknown, route: None, status, reason: "" },
                 "refused with 403 Forbidden",
             ),
             (
-                Event::ProtocolError {
+                ServerEvent::ProtocolError {
                     subject,
                     route,
                     code: CloseCode::PROTOCOL_ERROR,
@@ -573,42 +573,46 @@ mod tests {
                  x",
             ),
             (
-                Event::ProxyRefused { subject, reason: "why" },
+                ServerEvent::ProxyRefused { subject, reason: "why" },
                 "closed a connection of 127.0.0.1:5: why",
             ),
             (
-                Event::TlsRefused { subject: address, reason: "it does not speak TLS" },
+                ServerEvent::TlsRefused { subject: address, reason: "it does not speak TLS" },
                 "no TLS with 127.0.0.1: it does not speak TLS",
             ),
             (
-                Event::TlsSessionFailed { subject: unknown, reason: "why" },
+                ServerEvent::TlsSessionFailed { subject: unknown, reason: "why" },
                 "the TLS session with a client of a Unix socket failed: why",
             ),
             (
-                Event::Ended { subject: proxied, route: Some(route), reason: EndReason::Rate },
+                ServerEvent::Ended {
+                    subject: proxied,
+                    route: Some(route),
+                    reason: EndReason::Rate,
+                },
                 "ended connection 0000000000000001 198.51.100.7 (through 127.0.0.1:5) of /chat: \
                  too much in one second; max_messages_per_second, max_bytes_per_second",
             ),
             (
-                Event::Panicked { subject, route: None },
+                ServerEvent::Panicked { subject, route: None },
                 "a handler of (none) panicked; connection 0000000000000001 127.0.0.1:5 was closed",
             ),
             (
-                Event::TickPanicked { period: Duration::from_millis(1500), shard: None },
+                ServerEvent::TickPanicked { period: Duration::from_millis(1500), shard: None },
                 "the function that is called every 1.5s panicked; it goes on",
             ),
             (
-                Event::TickPanicked { period: Duration::from_millis(33), shard: Some(2) },
+                ServerEvent::TickPanicked { period: Duration::from_millis(33), shard: Some(2) },
                 "the function that is called every 33ms on shard 2 panicked; it goes on",
             ),
             (
-                Event::CallbackPanicked { callback: "access_log" },
+                ServerEvent::CallbackPanicked { callback: "access_log" },
                 "the function that was given to access_log panicked; the server goes on",
             ),
         ] {
             assert_eq!(event.to_string(), text);
         }
-        let slow = Event::SlowConsumer { subject, route }.to_string();
+        let slow = ServerEvent::SlowConsumer { subject, route }.to_string();
         assert!(slow.contains("/chat") && slow.contains("raise max_backlog"), "{slow}");
     }
 }

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use throng_engine::{
-    CloseCode, Frame, MailboxFull, Notice, Position, Publication, Receipt, Remote,
-};
+use throng_engine::{CloseCode, Frame, Notice, Position, Publication, QueueFull, Receipt, Remote};
 
 use crate::filter::Filter;
 use crate::handle::Handle;
@@ -49,12 +47,12 @@ pub enum RefreshError {
     /// The data has more than 65,535 bytes: no session is called.
     TooLong,
     /// The queue of a shard is full: sessions on the others are called.
-    MailboxFull(MailboxFull),
+    QueueFull(QueueFull),
 }
 
-impl From<MailboxFull> for RefreshError {
-    fn from(full: MailboxFull) -> Self {
-        Self::MailboxFull(full)
+impl From<QueueFull> for RefreshError {
+    fn from(full: QueueFull) -> Self {
+        Self::QueueFull(full)
     }
 }
 
@@ -62,7 +60,7 @@ impl fmt::Display for RefreshError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "the data of a refresh has {MAX_REFRESH} bytes at most"),
-            Self::MailboxFull(full) => full.fmt(f),
+            Self::QueueFull(full) => full.fmt(f),
         }
     }
 }
@@ -95,8 +93,28 @@ pub struct Present {
     pub handle: Handle,
     /// The information that it was given when it joined, by
     /// [`Socket::subscribe_as`](crate::Socket::subscribe_as) or
-    /// [`EventStream::info`](crate::EventStream::info); empty without any.
+    /// [`EventStream::info`](crate::http::EventStream::info); empty without any.
     pub info: Arc<str>,
+}
+
+/// A channel, or pattern, that has subscribers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChannelSize {
+    /// The name of the channel, or the pattern.
+    pub name: Arc<str>,
+    /// The number of subscriptions on all shards, as [`Hub::subscribers`] counts them.
+    pub members: usize,
+}
+
+/// The last publications of a channel with history.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HistoryPage {
+    /// The position after the newest publication.
+    pub position: Position,
+    /// The publications, oldest first.
+    pub publications: Vec<Publication>,
 }
 
 impl Hub {
@@ -154,11 +172,7 @@ impl Hub {
     /// # Errors
     /// A shard's queue is full. Members on the other shards get the message, and the error has the
     /// receipt.
-    pub fn publish(
-        &self,
-        channel: &str,
-        message: impl Into<Frame>,
-    ) -> Result<Receipt, MailboxFull> {
+    pub fn publish(&self, channel: &str, message: impl Into<Frame>) -> Result<Receipt, QueueFull> {
         self.remote().publish(channel, &message.into(), None)
     }
 
@@ -182,7 +196,7 @@ impl Hub {
         &self,
         channel: &str,
         messages: impl IntoIterator<Item = M>,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         self.remote().publish_all(channel, messages.into_iter().map(Into::into).collect())
     }
 
@@ -197,7 +211,7 @@ impl Hub {
         channel: &str,
         message: impl Into<Frame>,
         timeout: Duration,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         let deadline = Instant::now().checked_add(timeout);
         self.remote().publish_by(channel, &message.into(), None, deadline)
     }
@@ -207,7 +221,7 @@ impl Hub {
     ///
     /// # Errors
     /// A shard's queue is full. Receivers on the other shards get the message.
-    pub fn broadcast(&self, message: impl Into<Frame>) -> Result<Receipt, MailboxFull> {
+    pub fn broadcast(&self, message: impl Into<Frame>) -> Result<Receipt, QueueFull> {
         self.broadcast_to(&Filter::new(), message)
     }
 
@@ -219,7 +233,7 @@ impl Hub {
         &self,
         filter: &Filter,
         message: impl Into<Frame>,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         self.remote().broadcast(filter.inner(), &message.into())
     }
 
@@ -233,8 +247,9 @@ impl Hub {
 
     /// Returns the channels and patterns that have subscribers, with their numbers, in no order.
     #[must_use]
-    pub fn channels(&self) -> Vec<(Arc<str>, usize)> {
-        self.remote().totals().list()
+    pub fn channels(&self) -> Vec<ChannelSize> {
+        let channels = self.remote().totals().list().into_iter();
+        channels.map(|(name, members)| ChannelSize { name, members }).collect()
     }
 
     /// Returns whether a channel has a history
@@ -244,12 +259,13 @@ impl Hub {
         self.remote().history_of(channel).is_some()
     }
 
-    /// Returns the last `most` publications of a channel that its history keeps, oldest first, and
-    /// the position behind the newest; `None` if the channel has no history, or is one of a cluster
-    /// that this server does not follow, since it has no member of it.
+    /// Returns the last `most` publications of a channel that its history keeps; `None` if the
+    /// channel has no history, or is a cluster's channel that this server does not follow, since it
+    /// has no member of it.
     #[must_use]
-    pub fn history(&self, channel: &str, most: usize) -> Option<(Position, Vec<Publication>)> {
-        self.remote().history(channel, most)
+    pub fn history(&self, channel: &str, most: usize) -> Option<HistoryPage> {
+        let (position, publications) = self.remote().history(channel, most)?;
+        Some(HistoryPage { position, publications })
     }
 
     /// Returns up to `most` members of a channel with presence on this server, in the order of
@@ -273,8 +289,8 @@ impl Hub {
     /// ([`Server::cluster`](crate::Server::cluster)).
     #[cfg(feature = "redis")]
     #[must_use]
-    pub fn cluster(&self) -> Option<crate::ClusterHub> {
-        crate::ClusterHub::of(self)
+    pub fn cluster(&self) -> Option<crate::cluster::ClusterHub> {
+        crate::cluster::ClusterHub::of(self)
     }
 
     /// Sends a message to one connection. The receipt says what became of it, when the connection's
@@ -282,7 +298,7 @@ impl Hub {
     ///
     /// # Errors
     /// Its shard's queue is full.
-    pub fn send(&self, to: Handle, message: impl Into<Frame>) -> Result<Receipt, MailboxFull> {
+    pub fn send(&self, to: Handle, message: impl Into<Frame>) -> Result<Receipt, QueueFull> {
         self.remote().send(to.id(), &message.into())
     }
 
@@ -296,7 +312,7 @@ impl Hub {
         to: Handle,
         code: impl Into<CloseCode>,
         reason: &str,
-    ) -> Result<(), MailboxFull> {
+    ) -> Result<(), QueueFull> {
         self.remote().close(to.id(), code.into().get(), reason)
     }
 
@@ -307,7 +323,7 @@ impl Hub {
     ///
     /// # Errors
     /// A shard's queue is full. Sessions on the other shards are removed.
-    pub fn unsubscribe(&self, filter: &Filter, channel: &str) -> Result<Receipt, MailboxFull> {
+    pub fn unsubscribe(&self, filter: &Filter, channel: &str) -> Result<Receipt, QueueFull> {
         self.notify(filter, SessionNotice::Unsubscribe(channel.into()))
     }
 
@@ -347,7 +363,7 @@ impl Hub {
         Ok(self.notify(filter, SessionNotice::Refresh(data.into()))?)
     }
 
-    fn notify(&self, filter: &Filter, notice: SessionNotice) -> Result<Receipt, MailboxFull> {
+    fn notify(&self, filter: &Filter, notice: SessionNotice) -> Result<Receipt, QueueFull> {
         self.remote().notify_all(filter.inner(), &notice.into())
     }
 
@@ -362,7 +378,7 @@ impl Hub {
         filter: &Filter,
         code: impl Into<CloseCode>,
         reason: &str,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         self.remote().close_all(filter.inner(), code.into().get(), reason)
     }
 }

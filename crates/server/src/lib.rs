@@ -189,153 +189,91 @@ mod access;
 mod adopt;
 mod affinity;
 mod app;
-#[cfg(feature = "tokio")]
-mod asynchronous;
-#[cfg(feature = "client")]
-pub mod client;
-#[cfg(feature = "redis")]
-mod cluster;
-#[cfg(not(feature = "redis"))]
-#[path = "cluster/none.rs"]
-mod cluster;
+mod builder;
 #[cfg(feature = "deflate")]
 mod compression;
-
 mod error;
 mod events;
+mod exchanges;
 mod filter;
 #[cfg(feature = "gzip")]
 mod gzip;
 mod handle;
 mod health;
-mod http;
 mod hub;
 mod io_backend;
 mod live;
 mod middleware;
 #[cfg(feature = "metrics")]
 mod observe;
-
 mod panic_notice;
 mod panics;
-pub mod process;
+#[cfg(feature = "metrics")]
+mod process;
 mod readiness;
 mod running;
-mod server;
 mod service;
 mod shard;
 mod shutdown;
 mod stalls;
-#[cfg(feature = "test")]
-pub mod test;
 #[cfg(unix)]
 mod threads;
 mod ticks;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "tls/none.rs"]
-mod tls;
 mod topic;
 #[cfg(feature = "tower")]
 mod tower;
-pub mod workers;
-mod ws;
 
-pub use accept::AcceptHeaders;
-pub use access::{Access, AccessLog};
-#[cfg(feature = "http")]
-pub use adopt::Upgrade;
-pub use affinity::{CpuAffinity, Place, Placement};
-pub use app::{App, BasicAuth, BasicUser, Cors, RequestId, RequestIds};
 #[cfg(feature = "tokio")]
-pub use asynchronous::{
-    AsyncOutcome, AsyncSession, AsyncSocket, CloseReason, Closed, Ended, ShuttingDown,
-};
+pub mod asynchronous;
+pub mod channel;
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "redis")]
-pub use cluster::{
-    Cluster, ClusterCount, ClusterError, ClusterHandle, ClusterHandleError, ClusterHub,
-    ClusterPresence, ClusterPresent, ClusterReply, ClusterSurvey, WhileDown,
-};
-#[cfg(feature = "deflate")]
-pub use compression::Compression;
-pub use error::{Error, Result};
-pub use events::{Event, Stall, Subject};
-pub use filter::Filter;
-#[cfg(feature = "gzip")]
-pub use gzip::Gzip;
-pub use handle::Handle;
-#[cfg(feature = "tokio")]
-pub use http::OwnedRequest;
-pub use http::{BodyReader, BodyWriter, Responder};
-pub use hub::{Hub, Present, RefreshError};
-pub use io_backend::IoBackend;
-pub use middleware::{Middleware, Next, ThenFn};
-#[cfg(feature = "metrics")]
-pub use observe::Observer;
-pub use readiness::Readiness;
-pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};
-pub use server::Server;
-pub use shard::Shard;
-pub use throng_engine::{
-    Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, EndReason, Frame, History,
-    HistoryCounts, HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position,
-    PositionError, Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch,
-    Publication, Receipt, Recovery, Sent, SettingError, Since, SlowPolicy, Stats, UnknownName,
-    is_channel_token,
-};
-#[cfg(feature = "files")]
-pub use throng_http::Files;
+pub mod cluster;
+#[cfg(not(feature = "redis"))]
+#[path = "cluster/none.rs"]
+mod cluster;
 #[cfg(feature = "http")]
-pub use throng_http::InvalidResponse;
-#[cfg(feature = "tls")]
-pub use throng_http::PlainHttp;
+pub mod embed;
+pub mod http;
 #[cfg(feature = "metrics")]
-pub use throng_http::openmetrics;
-pub use throng_http::{
-    BasicCredentials, HeaderError, IntoResponse, InvalidStatus, Method, Origins, Pull, Reject,
-    Request, Response, Source, Status,
-};
-#[cfg(unix)]
-pub use throng_io::UnixSocket;
-pub use throng_io::{
-    Inherited, InheritedAddress, Listener, inherited_addresses, inherited_listeners,
-};
-pub use throng_proto::Blame;
-pub use throng_proto::http1::{Header, InvalidHeader};
-pub use throng_proto::ws::OwnedMessage;
-#[cfg(feature = "deflate")]
-pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
-#[cfg(feature = "acme")]
-pub use tls::{Acme, AcmeChallenge};
+pub mod metrics;
+pub mod server;
+#[cfg(feature = "test")]
+pub mod test;
 #[cfg(feature = "tls")]
-pub use tls::{ClientCertificate, RequestTls, Tls, TlsConnection, TlsVersion};
-pub use topic::{EventStream, Topic};
-#[cfg(feature = "tower")]
-pub use tower::ServiceBody;
-#[cfg(feature = "tokio")]
-pub use ws::AsyncOptions;
-pub use ws::{
-    Handler, Incompressible, IntoWs, Outcome, Sendable, SessionEvent, Socket, Timer, Unpublished,
-    Ws,
-};
+pub mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls/none.rs"]
+mod tls;
+pub mod workers;
+pub mod ws;
+
+pub use app::App;
+pub use builder::Server;
+pub use error::{Error, Result};
+pub use handle::Handle;
+pub use hub::Hub;
+pub use throng_engine::{Close, CloseCode, Frame, Limits, Message, Sent};
+pub use throng_http::{Reject, Request, Response};
+pub use throng_proto::ws::OwnedMessage;
+pub use ws::closures::Ws;
+pub use ws::event::SessionEvent;
+pub use ws::handler::Handler;
+pub use ws::socket::Socket;
 
 /// The items that most programs need: `use throng::prelude::*;`
+///
+/// It has the items of the crate's root, except `Error` and `Result`, which would take the place of
+/// the standard library's, and a few of [`channel`], [`http`] and [`server`].
 pub mod prelude {
-    #[cfg(feature = "deflate")]
-    pub use crate::Compression;
-    #[cfg(feature = "files")]
-    pub use crate::Files;
-    #[cfg(feature = "tls")]
-    pub use crate::RequestTls;
+    pub use crate::channel::{Backpressure, Filter, History, Presence, SlowPolicy};
+    pub use crate::http::{Method, Status};
+    pub use crate::server::{Bound, DrainPlan, Running};
     pub use crate::{
-        App, Backpressure, CloseCode, Cors, Delivery, DrainPlan, Filter, Frame, Handle, Handler,
-        Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request,
-        Responder, Response, Sent, Server, SessionEvent, SlowPolicy, Socket, Ws,
+        App, Close, CloseCode, Frame, Handle, Handler, Hub, Limits, Message, OwnedMessage, Reject,
+        Request, Response, Sent, Server, SessionEvent, Socket, Ws,
     };
-    #[cfg(feature = "tokio")]
-    pub use crate::{AsyncOptions, AsyncSession, AsyncSocket};
-    pub use crate::{Close, Method, Status};
 }
 
 /// Runs the examples of the manual's pages as tests.

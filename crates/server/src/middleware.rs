@@ -14,8 +14,8 @@ use throng_http::{IntoResponse, Request, Response};
 /// read, and must not block. Closures implement it:
 ///
 /// ```
+/// use throng::http::{IntoResponse, Next};
 /// use throng::prelude::*;
-/// use throng::{IntoResponse, Next};
 ///
 /// #[derive(Clone)]
 /// struct User(String);

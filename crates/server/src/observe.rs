@@ -29,7 +29,7 @@ mod presence;
 mod workers;
 
 /// The metrics of a server, for routes of its own or of another server, such as one for operators
-/// alone; from [`Bound::observer`](crate::Bound::observer).
+/// alone; from [`Bound::observer`](crate::server::Bound::observer).
 #[derive(Clone)]
 pub struct Observer {
     pub(crate) snapshots: Arc<[Arc<Snapshot>]>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use crate::events::{Event, Events, Subject};
+use crate::events::{Events, ServerEvent, Subject};
 use crate::handle::Handle;
 use crate::panics::Callback;
 
@@ -41,7 +41,7 @@ impl Drop for PanicNotice {
             let Reporter { path, events } = &*self.reporter;
             events.panics().count(Callback::Late);
             let subject = Subject { handle: Some(Handle::of(self.id)), ..Subject::default() };
-            events.report(Event::Panicked { subject, route: Some(path) });
+            events.report(ServerEvent::Panicked { subject, route: Some(path) });
         }
     }
 }

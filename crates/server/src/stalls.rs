@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_engine::{Culprit, Watching};
 
-use crate::events::{Event, Events, NONE, SEVERAL, Stall};
+use crate::events::{Events, NONE, SEVERAL, ServerEvent, Stall};
 #[cfg(feature = "metrics")]
 use crate::panics::Panics;
 
@@ -89,7 +89,7 @@ impl Stalls {
         count.stalls.fetch_add(1, Ordering::Relaxed);
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         count.longest_nanos.fetch_max(nanos, Ordering::Relaxed);
-        self.events.report(Event::Stalled(Stall { route: &count.route, shard, length }));
+        self.events.report(ServerEvent::Stalled(Stall { route: &count.route, shard, length }));
     }
 
     /// Returns the counts of panics that no connection answered for.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng_engine::Core;
 use throng_io::Instant;
 
-use crate::events::{Event, Events};
+use crate::events::{Events, ServerEvent};
 use crate::hub::Hub;
 use crate::panics::{Callback, guarded};
 use crate::shard::Shard;
@@ -57,7 +57,7 @@ impl Tick {
         if fails {
             events.panics().count(Callback::Tick);
             let shard = self.of_shard.then(|| core.shard());
-            events.report(Event::TickPanicked { period: self.period, shard });
+            events.report(ServerEvent::TickPanicked { period: self.period, shard });
         }
     }
 }

@@ -42,8 +42,8 @@ impl From<&str> for Topic {
 ///
 /// ```
 /// use std::time::Duration;
+/// use throng::http::EventStream;
 /// use throng::prelude::*;
-/// use throng::EventStream;
 ///
 /// App::new().sse("/prices", |request| {
 ///     let seen = request.last_event_id().and_then(|id| id.parse().ok()).unwrap_or(0);

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tower_service::Service;
 
 use crate::app::{Action, App, RequestId};
-use crate::http::Responder;
+use crate::exchanges::Responder;
 
 /// Name of the parameter with the path that a service sees.
 const REST: &str = "path";
@@ -81,8 +81,8 @@ impl App {
     ///
     /// What middleware has attached to the request
     /// ([`Request::insert_extension`](crate::Request::insert_extension)) is among the extensions
-    /// that the service gets, and the id of [`RequestIds`](crate::RequestIds) is in its header
-    /// `X-Request-ID`.
+    /// that the service gets, and the id of [`RequestIds`](crate::http::RequestIds) is in its
+    /// header `X-Request-ID`.
     ///
     /// `Connection`, the fields that it names, `Keep-Alive` and `Transfer-Encoding` are removed
     /// from requests and responses, as are `TE`, `Upgrade` and `Expect` from requests, and `Date`

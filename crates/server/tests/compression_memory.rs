@@ -10,7 +10,7 @@ use support::deflating::Peer;
 use support::served::{self, start, stop, total};
 use support::wire::{Terms, Writer};
 use throng::prelude::*;
-use throng::{Filter, Running};
+use throng::ws::Compression;
 use throng_testkit::eventually;
 
 #[global_allocator]

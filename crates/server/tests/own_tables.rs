@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use support::{Client, Got, dial, eventually};
 use throng::prelude::*;
-use throng::{Bound, Running};
 use throng_io::tables::DescriptorTables;
 use throng_proto::ws::Opcode;
 
@@ -41,8 +40,9 @@ fn bind(shards: usize) -> Bound {
     let app = App::new().ws("/echo", Ws::new().on_message(echo_or_fill));
     let server = Server::new(app).shards(shards).descriptor_tables(DescriptorTables::PerShard);
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    assert_eq!(bound.tables_refused(), None);
-    assert!(bound.capacity().unwrap().contains(&format!("{shards} descriptor tables")));
+    let capacity = bound.capacity();
+    assert_eq!(capacity.tables_refused, None);
+    assert!(capacity.reason.as_ref().unwrap().contains(&format!("{shards} descriptor tables")));
     bound
 }
 

@@ -5,8 +5,8 @@ mod support;
 
 use support::served::{self, get, start, stop};
 use support::{Client, Got, eventually};
-use throng::CpuAffinity;
 use throng::prelude::*;
+use throng::server::CpuAffinity;
 use throng::workers::WorkerSettings;
 
 fn value(status: &str, key: &str) -> Option<String> {

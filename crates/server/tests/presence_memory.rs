@@ -6,7 +6,6 @@ mod support;
 
 use support::served::{self, start, stop};
 use support::{Client, eventually};
-use throng::Presence;
 use throng::prelude::*;
 
 const MIB: usize = 1 << 20;
@@ -14,7 +13,7 @@ const CLIENTS: usize = 150;
 const CHANNELS: usize = 500;
 
 fn resident() -> usize {
-    usize::try_from(throng::process::resident_bytes()).unwrap()
+    usize::try_from(throng::metrics::process::resident_bytes()).unwrap()
 }
 
 /// A client that stays joins a channel now and then, so that its memory lies between that of the

@@ -5,8 +5,8 @@ mod support;
 
 use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::{Client, eventually};
+use throng::metrics::process::resident_bytes;
 use throng::prelude::*;
-use throng::process::resident_bytes;
 
 const CLIENTS: usize = 1000;
 /// A thousand for each client.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use support::{Client, Got};
 use throng::prelude::*;
+use throng::ws::Compression;
 use throng_proto::ws::{Fragment, Opcode};
 
 #[global_allocator]

@@ -5,8 +5,17 @@ use std::collections::BTreeSet;
 
 use super::Source;
 
-/// The library's own list of what it re-exports, and those of its modules.
-const LISTS: [&str; 2] = ["crates/server/src/lib.rs", "crates/server/src/workers/mod.rs"];
+/// The library's own list of what it re-exports, and the lists of its modules.
+const LISTS: [&str; 8] = [
+    "crates/server/src/lib.rs",
+    "crates/server/src/channel.rs",
+    "crates/server/src/http.rs",
+    "crates/server/src/metrics.rs",
+    "crates/server/src/server.rs",
+    "crates/server/src/tls/mod.rs",
+    "crates/server/src/workers/mod.rs",
+    "crates/server/src/ws/mod.rs",
+];
 
 /// Returns every visible line of an example that imports re-exported names, and nothing else, from
 /// another crate of this repository.

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use throng::{Request, Response, Status};
+use throng::http::Status;
+use throng::{Request, Response};
 
 use super::guard::refuse;
 

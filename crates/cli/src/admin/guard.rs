@@ -13,7 +13,8 @@
 //! * and must be declared as JSON, which a page can send to another origin only with permission
 //!   (CORS), which is never given.
 
-use throng::{Origins, Request, Response, Status};
+use throng::http::{Origins, Status};
+use throng::{Request, Response};
 use throng_config::Token;
 
 use crate::hosts::is_address;

@@ -6,7 +6,8 @@ pub(crate) mod guard;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng::{App, Bound, Limits, Server};
+use throng::server::Bound;
+use throng::{App, Limits, Server};
 
 use crate::log::{Log, log_event};
 

@@ -8,8 +8,11 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
-use throng::openmetrics::{Format, Writer};
-use throng::{App, Bound, Request, Response, Status, process};
+use throng::http::Status;
+use throng::metrics::openmetrics::{Format, Writer};
+use throng::metrics::process;
+use throng::server::Bound;
+use throng::{App, Request, Response};
 use throng_balance::{Balancer, Error};
 use throng_config::units::parse_duration;
 

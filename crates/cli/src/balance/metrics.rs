@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng::openmetrics::{self, Type, Writer};
+use throng::metrics::openmetrics::{self, Type, Writer};
 use throng_balance::{Metrics, NameRow, Row, Status, TlsStatus};
 
 use crate::build_labels::BUILD_LABELS;

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use throng::{DrainPlan, Running, process};
+use throng::metrics::process;
+use throng::server::{DrainPlan, Running};
 use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
 use throng_io::may_pass;
 

@@ -8,7 +8,6 @@
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use throng::Status;
 use throng::prelude::*;
 use throng_load::find_max::Load;
 use throng_load::{Error, MAX_SHARDS, Target};

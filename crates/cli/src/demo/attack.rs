@@ -12,7 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use throng::Status;
 use throng::prelude::*;
 use throng_config::Sources;
 use throng_load::units::{grouped, show_bytes};

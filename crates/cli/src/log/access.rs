@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 #[cfg(feature = "balance")]
 use throng::Handle;
-use throng::Subject;
+use throng::server::Subject;
 
 #[cfg(feature = "tls")]
-use throng::{ClientCertificate, TlsConnection};
+use throng::tls::{ClientCertificate, TlsConnection};
 #[cfg(feature = "balance")]
 use throng_balance::{Access, AccessLog, EndReason, TlsFailure};
 use throng_config::AccessDetail;
@@ -139,13 +139,13 @@ pub(super) fn of_subject(subject: &Subject) -> [(&'static str, Value); 3] {
     [("session", session.into()), ("client", subject.client.into()), ("peer", subject.peer.into())]
 }
 
-impl throng::AccessLog for Log {
+impl throng::server::AccessLog for Log {
     fn is_on(&self) -> bool {
         self.access_detail() != AccessDetail::Off
     }
 
-    fn record(&self, access: &throng::Access<'_>) {
-        let throng::Access { method, path, status, code, duration, .. } = *access;
+    fn record(&self, access: &throng::server::AccessEntry<'_>) {
+        let throng::server::AccessEntry { method, path, status, code, duration, .. } = *access;
         let has_failed = status.is_some_and(|status| status >= 500);
         if !has_failed && self.detail() != AccessDetail::All {
             return;

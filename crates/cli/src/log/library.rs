@@ -2,64 +2,64 @@
 
 use std::time::{Duration, SystemTime};
 
-use throng::{Event, Stall, Subject};
+use throng::server::{ServerEvent, Stall, Subject};
 
 use super::access::of_subject;
 use super::{Log, Value, events};
 
 /// Logs an event of the library.
-pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
+pub(crate) fn log_event(log: &Log, event: &ServerEvent<'_>) {
     let client = |event, subject: &Subject, rest: &[(&'static str, Value)]| {
         log.access(event, || [&of_subject(subject)[..], rest].concat());
     };
     match event {
-        Event::Refused { subject, route, status, reason, .. } => {
+        ServerEvent::Refused { subject, route, status, reason, .. } => {
             let status = ("status", status.code().into());
             let rest = [("route", (*route).into()), status, ("reason", (*reason).into())];
             client(&events::REFUSED, subject, &rest);
         }
-        Event::ProxyRefused { subject, reason, .. } => {
+        ServerEvent::ProxyRefused { subject, reason, .. } => {
             client(&events::PROXY_REFUSED, subject, &[("reason", (*reason).into())]);
         }
-        Event::TlsRefused { subject, reason, .. } => {
+        ServerEvent::TlsRefused { subject, reason, .. } => {
             client(&events::TLS_REFUSED, subject, &[("reason", (*reason).into())]);
         }
-        Event::TlsSessionFailed { subject, reason, .. } => {
+        ServerEvent::TlsSessionFailed { subject, reason, .. } => {
             client(&events::TLS_SESSION_FAILED, subject, &[("reason", (*reason).into())]);
         }
-        Event::CertificateIssued { names, expires, renewal, .. } => {
+        ServerEvent::CertificateIssued { names, expires, renewal, .. } => {
             log_issued(log, names, *expires, *renewal);
         }
-        Event::CertificateFailed { reason, retry_in, .. } => {
+        ServerEvent::CertificateFailed { reason, retry_in, .. } => {
             log_retried(log, &events::CERTIFICATE_NOT_ISSUED, reason, *retry_in);
         }
-        Event::CertificateUnwritten { reason, retry_in, .. } => {
+        ServerEvent::CertificateUnwritten { reason, retry_in, .. } => {
             log_retried(log, &events::CERTIFICATE_UNWRITTEN, reason, *retry_in);
         }
-        Event::ProtocolError { subject, route, code, reason, .. } => {
+        ServerEvent::ProtocolError { subject, route, code, reason, .. } => {
             let code = ("code", code.get().into());
             let rest = [("route", (*route).into()), code, ("reason", (*reason).into())];
             client(&events::PROTOCOL_ERROR, subject, &rest);
         }
-        Event::SlowConsumer { subject, route, .. } => {
+        ServerEvent::SlowConsumer { subject, route, .. } => {
             client(&events::SLOW_CONSUMER, subject, &[("route", (*route).into())]);
         }
-        Event::Ended { subject, route, reason, .. } => {
+        ServerEvent::Ended { subject, route, reason, .. } => {
             let code = route.map(|_| reason.code().get());
             let reason = ("reason", reason.text().into());
             let rest = [("route", (*route).into()), ("code", code.into()), reason];
             client(&events::ENDED, subject, &rest);
         }
-        Event::Panicked { subject, route, .. } => {
+        ServerEvent::Panicked { subject, route, .. } => {
             client(&events::PANIC, subject, &[("route", (*route).into())]);
         }
-        Event::TickPanicked { period, shard, .. } => log.event(&events::TICK_PANIC, event, {
+        ServerEvent::TickPanicked { period, shard, .. } => log.event(&events::TICK_PANIC, event, {
             [("period", (*period).into()), ("shard", (*shard).into())]
         }),
-        Event::CallbackPanicked { callback, .. } => {
+        ServerEvent::CallbackPanicked { callback, .. } => {
             log.event(&events::CALLBACK_PANIC, event, [("callback", (*callback).into())]);
         }
-        Event::Stalled(stall) => {
+        ServerEvent::Stalled(stall) => {
             let Stall { route, shard, length, .. } = stall;
             let fields = vec![
                 ("route", (*route).into()),

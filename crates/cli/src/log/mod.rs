@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize}
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use throng::openmetrics::{Type, Writer};
+use throng::metrics::openmetrics::{Type, Writer};
 use throng_config::{AccessDetail, LogSettings, Sources};
 
 pub(crate) use self::events::Event;

@@ -1,13 +1,14 @@
 //! The settings `tls.acme.*` as the library takes them.
 
-use throng::Tls;
+use throng::tls::Tls;
 use throng_config::tls::ClientCertificates;
 use throng_config::{AcmeValues, Draft};
 
 /// Returns TLS with the certificate of an authority, if one is to issue it.
 #[cfg(feature = "acme")]
 pub(super) fn tls(draft: &Draft, clients: Option<&ClientCertificates>) -> Option<Tls> {
-    use throng::{Acme, AcmeChallenge, Error};
+    use throng::Error;
+    use throng::tls::{Acme, AcmeChallenge};
 
     let AcmeValues { domains, email, directory, ca, is_http_01, dir, agree_tos } =
         AcmeValues::from_draft(draft)?;

@@ -4,8 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use throng::openmetrics::{Format, Writer};
-use throng::{App, Bound, Hub, Method, Observer, Present, Publication, Request, Response, Status};
+use throng::channel::{Present, Publication};
+use throng::http::{Method, Status};
+use throng::metrics::Observer;
+use throng::metrics::openmetrics::{Format, Writer};
+use throng::server::Bound;
+use throng::{App, Hub, Request, Response};
 use throng_config::Token;
 
 use super::requests::{ReloadRequests, Reloaded};
@@ -143,8 +147,8 @@ fn presence(hub: &Hub, request: &Request<'_>) -> Response {
 
 /// Answers with the members of a channel on all servers.
 #[cfg(feature = "redis")]
-fn all_present(subscribers: usize, presence: &throng::ClusterPresence) -> Response {
-    let client = |present: &throng::ClusterPresent| {
+fn all_present(subscribers: usize, presence: &throng::cluster::ClusterPresence) -> Response {
+    let client = |present: &throng::cluster::ClusterPresent| {
         let handle = present.handle.to_string();
         json!({"client": handle, "info": &*present.info})
     };
@@ -160,7 +164,7 @@ fn history(hub: &Hub, request: &Request<'_>) -> Response {
         Err(refusal) => return refusal,
     };
     let channel = request.param("channel").unwrap_or_default();
-    let Some((position, publications)) = hub.history(channel, most) else {
+    let Some(page) = hub.history(channel, most) else {
         if hub.has_history(channel) {
             let problem = "no client of this server follows the channel, so its history is with \
                            the cluster alone: ask a server that has members of it";
@@ -170,7 +174,8 @@ fn history(hub: &Hub, request: &Request<'_>) -> Response {
                        'chat.>=close,history=100/5m'";
         return Response::error(Status::NOT_FOUND, problem);
     };
-    let publications: Vec<Value> = publications.iter().map(publication).collect();
+    let publications: Vec<Value> = page.publications.iter().map(publication).collect();
+    let position = page.position;
     let epoch = format!("{:016x}", position.epoch);
     let tag = format!("{:010x}", position.tag.unwrap_or_default());
     let answer = json!({

@@ -1,6 +1,9 @@
 //! The certificates of `throng serve` while it runs.
 
-use throng::Running;
+#[cfg(feature = "tls")]
+use std::time::SystemTime;
+
+use throng::server::Running;
 
 use crate::log::Log;
 #[cfg(feature = "tls")]
@@ -17,7 +20,13 @@ impl Certificates {
     /// Looks at the certificates and their files. To be called once a second.
     #[cfg(feature = "tls")]
     pub(super) fn look(&mut self, running: &Running, log: &Log) {
-        self.expiry.look(log, running.certificates());
+        let expires = |not_after: SystemTime| {
+            let since_1970 = not_after.duration_since(SystemTime::UNIX_EPOCH);
+            since_1970.map_or(0, |since| since.as_secs().cast_signed())
+        };
+        let certificates = running.certificates().into_iter();
+        self.expiry.look(log, certificates.map(|it| (it.name, expires(it.not_after))));
+
         match running.reload_tls_if_changed() {
             Ok(true) => {
                 self.expiry.reset();

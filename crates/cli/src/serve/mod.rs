@@ -20,7 +20,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use throng::{Bound, DrainPlan, Drained, Running, Server, ShardLoad, Stats, StuckShard};
+use throng::Server;
+use throng::server::{Bound, DrainPlan, Drained, Running, ShardLoad, Stats, StuckShard};
 use throng_config::LogSettings;
 use throng_io::may_pass;
 
@@ -247,13 +248,13 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     let unix = bound.unix_paths().iter().map(|path| format!("unix:{}", path.display()));
     let addresses: Vec<String> = tcp.chain(unix).collect();
     let addresses = addresses.join(" and ");
-    let most = bound.max_connections();
-    let how = bound.capacity().map_or(String::new(), |how| format!(", {how}"));
-    let tables_refused = bound.tables_refused().map(str::to_owned);
+    let capacity = bound.capacity().clone();
+    let most = capacity.connections;
+    let how = capacity.reason.map_or(String::new(), |how| format!(", {how}"));
     // First: what is said of a server whose threads cannot be started would be wrong.
     let running = bound.spawn()?;
     terminal::line(format_args!("throng listens on {addresses} (up to {most} connections{how})"));
-    if let Some(reason) = tables_refused {
+    if let Some(reason) = capacity.tables_refused {
         let message = format!("event loops share one descriptor table: {reason}");
         log.event(&events::WARNING, message, []);
     }

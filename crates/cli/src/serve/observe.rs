@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throng::{Running, process};
+use throng::metrics::process;
+use throng::server::Running;
 
 use crate::log::{Log, events};
 

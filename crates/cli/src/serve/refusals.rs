@@ -1,7 +1,7 @@
 //! The reports of `throng serve` on its cluster: whether it serves, messages that it has lost, and
 //! servers with other rules.
 
-use throng::Running;
+use throng::server::Running;
 
 use crate::log::Log;
 #[cfg(feature = "redis")]

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng::{History, Running};
+use throng::channel::History;
+use throng::server::Running;
 use throng_config::Values;
 
 use super::requests::Reloaded;

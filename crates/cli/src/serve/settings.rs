@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use throng::channel::{Backpressure, History, HistoryMode, SlowPolicy};
+use throng::http::{Files, Origins};
+use throng::server::{CpuAffinity, DrainPlan, IoBackend, Limit};
 #[cfg(feature = "tls")]
-use throng::Tls;
-use throng::{
-    App, Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, Files, History, HistoryMode,
-    IoBackend, Limit, Limits, Origins, Server, SlowPolicy,
-};
+use throng::tls::Tls;
+use throng::ws::{Deflate, DeflateMode};
+use throng::{App, Limits, Server};
 use throng_config::listen::{overlap, without_address};
 use throng_config::{
     ConfigError, ConfigErrors, Draft, Listen, LogSettings, Record, Token, drain_delay, units,

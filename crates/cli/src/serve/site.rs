@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use throng::openmetrics::Writer;
-use throng::prelude::*;
-use throng::{
-    Bound, EndReason, EventStream, Position, Presence, Receipt, Recovery, RequestIds, Status, Topic,
-};
+use throng::channel::{Position, Receipt, Recovery};
 #[cfg(feature = "redis")]
-use throng::{Cluster, WhileDown};
+use throng::cluster::{Cluster, WhileDown};
+use throng::http::{EventStream, Files, RequestIds, Topic};
+use throng::metrics::openmetrics::Writer;
+use throng::prelude::*;
+use throng::server::EndReason;
 use throng_config::Listen;
 
 #[cfg(feature = "redis")]

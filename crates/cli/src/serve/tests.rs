@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use std::path::Path;
-use throng::{
-    Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, History, HistoryMode, Limits,
-    SlowPolicy,
-};
+use throng::Limits;
+use throng::channel::{Backpressure, History, HistoryMode, SlowPolicy};
+use throng::server::{CpuAffinity, DrainPlan};
+use throng::ws::{Deflate, DeflateMode};
 
 use throng_config::{ConfigErrors, Sources, Values};
 

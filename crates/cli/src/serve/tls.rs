@@ -1,6 +1,6 @@
 //! The settings `tls.*` of `throng serve`.
 
-use throng::{Tls, TlsVersion};
+use throng::tls::{Tls, TlsVersion};
 use throng_config::{Draft, tls};
 
 use super::acme;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng::IoBackend;
 use throng::prelude::*;
+use throng::server::IoBackend;
 
 use super::numbers::{self, Tunnel};
 use super::support::{dial, exchange};

@@ -38,7 +38,7 @@ pub use command::Command;
 pub(crate) use order::PublishPath;
 pub(crate) use shard_queue::{ShardInbox, ShardQueue, shard_queue, thread_queue};
 
-/// Capacity of a shard's mailbox in commands, after which senders get [`MailboxFull`].
+/// Capacity of a shard's mailbox in commands, after which senders get [`QueueFull`].
 pub const MAILBOX_CAPACITY: usize = 65_536;
 
 /// Mark above which a shard's mailbox is crowded: connections that publish to it are held back.
@@ -95,19 +95,19 @@ pub struct Remote {
 /// behind, and this command was not sent to it. It is counted in the metrics.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct MailboxFull {
+pub struct QueueFull {
     /// The receipt of a publication or broadcast: the counts of the shards that have got it; the
     /// others are its [`unreached`](Delivery::unreached).
     pub receipt: Option<Receipt>,
 }
 
-impl std::fmt::Display for MailboxFull {
+impl std::fmt::Display for QueueFull {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "shard queue full ({MAILBOX_CAPACITY} commands or 64 MiB of messages); slow down")
     }
 }
 
-impl std::error::Error for MailboxFull {}
+impl std::error::Error for QueueFull {}
 
 impl Remote {
     pub(crate) fn new(
@@ -200,7 +200,7 @@ impl Remote {
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         self.publish_by(channel, frame, except, None)
     }
 
@@ -215,7 +215,7 @@ impl Remote {
         frame: &Frame,
         except: Option<ConnId>,
         deadline: Option<Instant>,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         let sampled = self.sample();
         if let Some(receipt) = self.relay(channel, frame, except, None) {
             return Ok(receipt);
@@ -239,7 +239,7 @@ impl Remote {
     /// # Errors
     /// At least one shard's mailbox is full; the others have the command. A channel with history
     /// has the messages before the one that there was no room for.
-    pub fn publish_all(&self, channel: &str, frames: Vec<Frame>) -> Result<Receipt, MailboxFull> {
+    pub fn publish_all(&self, channel: &str, frames: Vec<Frame>) -> Result<Receipt, QueueFull> {
         if frames.is_empty() {
             return Ok(Receipt::known(Delivery::default()));
         }
@@ -248,9 +248,9 @@ impl Remote {
             for frame in &frames {
                 match self.publish(channel, frame, None) {
                     Ok(receipt) => receipts.push(receipt),
-                    Err(MailboxFull { receipt }) => {
+                    Err(QueueFull { receipt }) => {
                         receipts.extend(receipt);
-                        return Err(MailboxFull { receipt: Some(Receipt::of_all(receipts)) });
+                        return Err(QueueFull { receipt: Some(Receipt::of_all(receipts)) });
                     }
                 }
             }
@@ -301,7 +301,7 @@ impl Remote {
     ///
     /// # Errors
     /// As for [`Remote::publish`].
-    pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
+    pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, QueueFull> {
         let sampled = self.sample();
         let homes = self.homes_of(filter);
         let is_one = self.is_alone() || homes.as_ref().is_some_and(|homes| homes.len() <= 1);
@@ -322,7 +322,7 @@ impl Remote {
         filter: &Arc<Filter>,
         code: u16,
         reason: &str,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         let (homes, reason) = (self.homes_of(filter), Arc::<str>::from(reason));
         self.to_all(homes.as_deref(), (), None, None, |ack| {
             let (filter, reason) = (Arc::clone(filter), Arc::clone(&reason));
@@ -336,11 +336,7 @@ impl Remote {
     ///
     /// # Errors
     /// As for [`Remote::publish`].
-    pub fn notify_all(
-        &self,
-        filter: &Arc<Filter>,
-        notice: &Notice,
-    ) -> Result<Receipt, MailboxFull> {
+    pub fn notify_all(&self, filter: &Arc<Filter>, notice: &Notice) -> Result<Receipt, QueueFull> {
         let homes = self.homes_of(filter);
         self.to_all(homes.as_deref(), (), None, None, |ack| {
             let (filter, notice) = (Arc::clone(filter), notice.clone());
@@ -380,7 +376,7 @@ impl Remote {
         deadline: Option<Instant>,
         sampled: Option<throng_io::Instant>,
         command: impl Fn(AckSlot) -> Command,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         let mut returned = Vec::new();
         if let Some(registry) = self.registry() {
             let queues = registry.queues(numbers, None);
@@ -420,7 +416,7 @@ impl Remote {
         receipt: Receipt,
         returned: Vec<(&ShardQueue, Command)>,
         deadline: Option<Instant>,
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         if returned.is_empty() {
             return Ok(receipt);
         }
@@ -430,7 +426,7 @@ impl Remote {
             return Ok(receipt);
         }
         self.counters.commands_dropped.fetch_add(lost, Ordering::Relaxed);
-        Err(MailboxFull { receipt: Some(receipt) })
+        Err(QueueFull { receipt: Some(receipt) })
     }
 
     fn count_refused(&self) {
@@ -450,7 +446,7 @@ impl Remote {
     ///
     /// # Errors
     /// Its shard's mailbox is full.
-    pub fn send(&self, to: ConnId, frame: &Frame) -> Result<Receipt, MailboxFull> {
+    pub fn send(&self, to: ConnId, frame: &Frame) -> Result<Receipt, QueueFull> {
         let (receipt, acks) = Receipt::new(1, None);
         for ack in acks {
             let ack = ack.of_one();
@@ -463,7 +459,7 @@ impl Remote {
     ///
     /// # Errors
     /// Its shard's mailbox is full.
-    pub fn close(&self, to: ConnId, code: u16, reason: &str) -> Result<(), MailboxFull> {
+    pub fn close(&self, to: ConnId, code: u16, reason: &str) -> Result<(), QueueFull> {
         self.put(to.shard(), Command::Close { to, code, reason: reason.into() })
     }
 
@@ -508,13 +504,13 @@ impl Remote {
     /// # Errors
     /// A shard's mailbox is full, and the others have the command; try again, which does no harm to
     /// those.
-    pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
+    pub fn drain(&self, plan: DrainPlan) -> Result<(), QueueFull> {
         // With connection threads, only the acceptor gets it and notifies the others when their
         // time comes.
         let queued = self.shards.iter().map(|queue| queue.put(Command::Drain(plan)).is_ok());
         match queued.fold(true, |all, queued| all & queued) {
             true => Ok(()),
-            false => Err(MailboxFull { receipt: None }),
+            false => Err(QueueFull { receipt: None }),
         }
     }
 
@@ -591,7 +587,7 @@ impl Remote {
 
     /// Queues a command for a shard. An id made from wrong bits names a shard that does not exist;
     /// like an id of a closed connection it is ignored.
-    fn put(&self, shard: usize, command: Command) -> Result<(), MailboxFull> {
+    fn put(&self, shard: usize, command: Command) -> Result<(), QueueFull> {
         let thread = self.registry().and_then(|registry| registry.queue(shard));
         let queue = match &self.registry {
             Some(_) => thread.as_ref(),
@@ -602,7 +598,7 @@ impl Remote {
             return Ok(());
         }
         self.counters.commands_dropped.fetch_add(1, Ordering::Relaxed);
-        Err(MailboxFull { receipt: None })
+        Err(QueueFull { receipt: None })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use throng_io::ConnId;
 
 use super::shard_queue::RETRY;
-use super::{Command, MailboxFull, PublishPath, Remote};
+use super::{Command, PublishPath, QueueFull, Remote};
 use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
@@ -119,7 +119,7 @@ impl Remote {
         frame: &Frame,
         except: Option<ConnId>,
         (deadline, sampled): (Option<Instant>, Option<throng_io::Instant>),
-    ) -> Result<Receipt, MailboxFull> {
+    ) -> Result<Receipt, QueueFull> {
         let kept = frame.bare();
         loop {
             let mut stripe = self.order_of(of.0);
@@ -131,7 +131,7 @@ impl Remote {
             drop(stripe);
             if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
                 self.count_refused();
-                return Err(MailboxFull { receipt: None });
+                return Err(QueueFull { receipt: None });
             }
             std::thread::sleep(RETRY);
         }

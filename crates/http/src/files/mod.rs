@@ -60,7 +60,8 @@ const MAX_OPEN: usize = 1024;
 ///
 /// ```
 /// # use throng_http as throng;
-/// use throng::{Files, Request, Response};
+/// use throng::{Request, Response};
+/// use throng::http::Files;
 ///
 /// let files = Files::new("public").cache_control("max-age=3600")?;
 /// // As the handler of "/assets/{*rest}":

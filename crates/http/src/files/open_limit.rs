@@ -1,7 +1,7 @@
 //! A limit on the number of files that are open at once while being sent.
 
 use super::send::FileSegments;
-use crate::body::{Pull, Source};
+use crate::body::{SourcePull, StreamSource};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -48,8 +48,8 @@ pub(super) struct Streamed {
     _permit: Permit,
 }
 
-impl Source for Streamed {
-    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
+impl StreamSource for Streamed {
+    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<SourcePull> {
         self.segments.pull(room, out)
     }
 }

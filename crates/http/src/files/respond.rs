@@ -7,7 +7,7 @@ use super::ranges::{self, Wanted};
 use super::send::{FileSegments, Segment};
 use super::validators::Validators;
 use super::{Files, refuse};
-use crate::body::Pull;
+use crate::body::SourcePull;
 use crate::date::imf_fixdate;
 use crate::request::Request;
 use crate::response::Response;
@@ -93,7 +93,7 @@ impl Files {
             // The head of the GET, which needs no open file.
             return response
                 .push_checked("Content-Type", media_type)
-                .with_stream(Some(length), |_, _: &mut Vec<u8>| Ok(Pull::End));
+                .with_stream(Some(length), |_, _: &mut Vec<u8>| Ok(SourcePull::End));
         }
         self.send(response, media_type, FileSegments::new(found.file, [Segment::Bytes(0..length)]))
     }

@@ -1,6 +1,6 @@
 //! The bytes of a file, read while they are sent.
 
-use crate::body::Pull;
+use crate::body::SourcePull;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -43,12 +43,12 @@ impl FileSegments {
     /// Reads all of it at once.
     pub(super) fn read(mut self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(usize::try_from(self.length()).unwrap_or_default());
-        while self.pull(usize::MAX, &mut bytes)? == Pull::More {}
+        while self.pull(usize::MAX, &mut bytes)? == SourcePull::More {}
         Ok(bytes)
     }
 
-    /// Implements [`Source::pull`](crate::Source::pull).
-    pub(super) fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
+    /// Implements [`StreamSource::pull`](crate::StreamSource::pull).
+    pub(super) fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<SourcePull> {
         while let Some(segment) = self.segments.front_mut() {
             match segment {
                 Segment::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -60,16 +60,16 @@ impl FileSegments {
                     }
                     range.start += read;
                     if range.start < range.end {
-                        return Ok(Pull::More);
+                        return Ok(SourcePull::More);
                     }
                 }
             }
             self.segments.pop_front();
             if !self.segments.is_empty() && out.len() >= room {
-                return Ok(Pull::More);
+                return Ok(SourcePull::More);
             }
         }
-        Ok(Pull::End)
+        Ok(SourcePull::End)
     }
 }
 

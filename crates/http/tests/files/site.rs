@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 use std::{env, fs, process};
-use throng_http::{Body, Files, Match, Pull, ReplyTo, Request, Response, Router};
+use throng_http::{Body, Files, Match, ReplyTo, Request, Response, Router, SourcePull};
 use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, Limits};
 
@@ -170,8 +170,8 @@ pub(crate) fn receive(response: Response, to: &ReplyTo<'_>) -> Answer {
                 match stream.source.pull(64 * 1024, &mut chunk) {
                     Ok(pull) => {
                         body.append(&mut chunk);
-                        assert_ne!(pull, Pull::Wait);
-                        if pull == Pull::End {
+                        assert_ne!(pull, SourcePull::Wait);
+                        if pull == SourcePull::End {
                             break;
                         }
                         assert!(body.len() > before, "no progress");

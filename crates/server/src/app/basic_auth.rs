@@ -16,12 +16,12 @@ use crate::middleware::{Middleware, Next};
 /// way can read the password. Where a database has hashes of passwords, take [`Request::basic`] in
 /// a handler that may block.
 ///
-/// A preflight request has no credentials: this layer belongs inside that of [`Cors`](crate::Cors),
-/// that is, before it.
+/// A preflight request has no credentials: this layer belongs inside that of
+/// [`Cors`](crate::http::Cors), that is, before it.
 ///
 /// ```
+/// use throng::http::{BasicAuth, BasicUser};
 /// use throng::prelude::*;
-/// use throng::{BasicAuth, BasicUser};
 ///
 /// let admin = App::new()
 ///     .get("/", |request| request.extension::<BasicUser>().map(|user| format!("hello {user}")))

@@ -19,6 +19,7 @@ use crate::middleware::{Middleware, Next};
 /// those.
 ///
 /// ```
+/// use throng::http::Cors;
 /// use throng::prelude::*;
 ///
 /// let app = App::new()

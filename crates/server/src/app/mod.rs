@@ -25,7 +25,7 @@ pub use request_id::{RequestId, RequestIds};
 pub(crate) use route::MetricsFn;
 pub(crate) use route::{Action, ChannelFn, Route, StreamingFn};
 
-use crate::http::{BodyReader, Responder};
+use crate::exchanges::{BodyReader, Responder};
 use crate::middleware::Middleware;
 use crate::topic::EventStream;
 use crate::ws::IntoWs;
@@ -103,7 +103,7 @@ impl App {
     /// [`Frame::event_id`](crate::Frame::event_id) and
     /// [`Frame::event_name`](crate::Frame::event_name) give events an id and a type. `channel`
     /// returns the channel that a request is for, or refuses it; for a pattern it returns a
-    /// [`Topic`](crate::Topic), and for a stream that begins with messages of its own an
+    /// [`Topic`](crate::http::Topic), and for a stream that begins with messages of its own an
     /// [`EventStream`]. Origins are checked as for WebSockets, and pages of other hosts that are
     /// allowed may read the stream (CORS). The rules for slow receivers apply; a stream that is
     /// closed for being slow just ends, and browsers reconnect by themselves.
@@ -239,7 +239,7 @@ impl App {
 
     /// Takes a request's body while it comes, up to `max_body` bytes (a larger one is refused with
     /// 413), and answers later: both from a thread that may block. Neither the body nor the
-    /// response need fit in memory: see [`BodyReader`] and [`BodyWriter`](crate::BodyWriter).
+    /// response need fit in memory: see [`BodyReader`] and [`BodyWriter`](crate::http::BodyWriter).
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -269,6 +269,7 @@ impl App {
     /// are lowered.
     ///
     /// ```
+    /// # use throng::http::Files;
     /// # use throng::prelude::*;
     /// App::new().dir("/", "public").dir("/docs", Files::new("manual").precompressed(true));
     /// ```
@@ -308,7 +309,7 @@ impl App {
     /// ```
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// use throng::openmetrics::Type;
+    /// use throng::metrics::openmetrics::Type;
     /// # use throng::prelude::*;
     ///
     /// let orders = Arc::new(AtomicU64::new(0));
@@ -401,7 +402,7 @@ impl App {
     /// Compresses the responses of all routes added so far that have no settings of their own, for
     /// clients that accept gzip.
     #[cfg(feature = "gzip")]
-    pub fn gzip(mut self, gzip: crate::Gzip) -> Self {
+    pub fn gzip(mut self, gzip: crate::gzip::Gzip) -> Self {
         if !(1..=9).contains(&gzip.level) {
             let message = format!("level of gzip is {}; give 1 to 9", gzip.level);
             self.note(SettingError::new("gzip", message));

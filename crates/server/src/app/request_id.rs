@@ -17,8 +17,8 @@ const MAX_LENGTH: usize = 128;
 /// replaced, so that nothing can be smuggled into a log.
 ///
 /// ```
+/// use throng::http::{RequestId, RequestIds};
 /// use throng::prelude::*;
-/// use throng::{RequestId, RequestIds};
 ///
 /// let app = App::new()
 ///     .get("/", |request| {

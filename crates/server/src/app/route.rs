@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_http::Files;
 use throng_http::{Method, Reject, Request};
 
-use crate::http::{BodyReader, HttpFn, Responder};
+use crate::exchanges::{BodyReader, HttpFn, Responder};
 use crate::middleware::Middleware;
 use crate::topic::EventStream;
 use crate::ws::WsRoute;

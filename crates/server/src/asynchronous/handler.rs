@@ -7,28 +7,28 @@ use throng_proto::ws::OwnedMessage;
 use tokio::runtime;
 
 use super::run::{self, Task};
-use super::session::AsyncSession;
-use super::shared::{Closed, Shared, Window};
+use super::session::AsyncSender;
+use super::shared::{SessionClosed, Shared, Window};
 use super::socket::AsyncSocket;
 use crate::ws::sessions::OnMessage;
 use crate::ws::{AsyncOptions, EventKind, Socket, Ws};
 
-/// The output of a handler's future: nothing, or `Result<(), Closed>`, so that `?` can be used on
-/// sends.
+/// The output of a handler's future: nothing, or `Result<(), SessionClosed>`, so that `?` can be
+/// used on sends.
 #[diagnostic::on_unimplemented(
     message = "the future of a handler cannot end with `{Self}`",
-    label = "it ends with `()` or `Result<(), Closed>`"
+    label = "it ends with `()` or `Result<(), SessionClosed>`"
 )]
 pub trait AsyncOutcome: sealed::Sealed {}
 
 impl AsyncOutcome for () {}
-impl AsyncOutcome for Result<(), Closed> {}
+impl AsyncOutcome for Result<(), SessionClosed> {}
 
 #[allow(unnameable_types, reason = "unnameable traits seal public ones")]
 mod sealed {
     pub trait Sealed {}
     impl Sealed for () {}
-    impl Sealed for Result<(), super::Closed> {}
+    impl Sealed for Result<(), super::SessionClosed> {}
 }
 
 impl<D: Clone + Send + 'static> Ws<D> {
@@ -66,11 +66,11 @@ impl<D: Clone + Send + 'static> Ws<D> {
     #[must_use]
     pub fn on_message_async<F, Fut>(self, runtime: runtime::Handle, on_message: F) -> Self
     where
-        F: Fn(AsyncSession<D>, OwnedMessage) -> Fut + Send + Sync + 'static,
+        F: Fn(AsyncSender<D>, OwnedMessage) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: AsyncOutcome> + Send + 'static,
     {
         let handler = Arc::new(on_message);
-        let start = move |runtime: &runtime::Handle, session: AsyncSession<D>, cancels| {
+        let start = move |runtime: &runtime::Handle, session: AsyncSender<D>, cancels| {
             let (task, handler) = (Task::new(&session.shared), Arc::clone(&handler));
             drop(runtime.spawn(run::pump(task, session, handler, cancels)));
         };
@@ -84,8 +84,8 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// When the future has ended and drops the socket, the session is closed with 1000, after the
     /// messages already sent. The socket may also be moved to another task. A panic closes the
     /// session with 1011 and is counted. The end of the session does not cancel the future: its
-    /// stream ends, sends return [`Closed`], and [`AsyncSocket::closed`] can be awaited beside
-    /// others.
+    /// stream ends, sends return [`SessionClosed`], and [`AsyncSocket::closed`] can be awaited
+    /// beside others.
     ///
     /// A session costs a task on the runtime: with a small future an idle one is about 1.4 KB more
     /// than a plain one.
@@ -118,10 +118,10 @@ impl<D: Clone + Send + 'static> Ws<D> {
     ///
     /// ```
     /// use futures_util::{SinkExt, StreamExt};
-    /// use throng::Closed;
+    /// use throng::asynchronous::{AsyncSocket, SessionClosed};
     /// use throng::prelude::*;
     ///
-    /// async fn echo(socket: AsyncSocket) -> Result<(), Closed> {
+    /// async fn echo(socket: AsyncSocket) -> Result<(), SessionClosed> {
     ///     let (mut sink, mut stream) = socket.split();
     ///     while let Some(message) = stream.next().await {
     ///         sink.send(message).await?;
@@ -142,7 +142,7 @@ impl<D: Clone + Send + 'static> Ws<D> {
         Fut: Future<Output: AsyncOutcome> + Send + 'static,
     {
         let handler = Arc::new(on_session);
-        let start = move |runtime: &runtime::Handle, session: AsyncSession<D>, _| {
+        let start = move |runtime: &runtime::Handle, session: AsyncSender<D>, _| {
             let (task, handler) = (Task::new(&session.shared), Arc::clone(&handler));
             drop(runtime.spawn(run::stream(task, session, handler)));
         };
@@ -151,7 +151,7 @@ impl<D: Clone + Send + 'static> Ws<D> {
 }
 
 /// Starts a future on a runtime; the flag says whether the end of the session cancels it.
-type StartFn<D> = dyn Fn(&runtime::Handle, AsyncSession<D>, bool) + Send + Sync;
+type StartFn<D> = dyn Fn(&runtime::Handle, AsyncSender<D>, bool) + Send + Sync;
 
 /// Messages that are processed by futures.
 struct Futures<D> {
@@ -227,7 +227,7 @@ impl<D: Clone + Send + 'static> OnMessage<D> for Futures<D> {
         let Some(link) = link else { return };
         let pushed = link.shared.push(message.into(), self.pumps());
         if pushed.start {
-            let session = AsyncSession { shared: Arc::clone(&link.shared), data: data.clone() };
+            let session = AsyncSender { shared: Arc::clone(&link.shared), data: data.clone() };
             (self.start)(&self.runtime, session, link.cancels);
         }
         if pushed.stop {
@@ -253,7 +253,7 @@ impl<D: Clone + Send + 'static> OnMessage<D> for Futures<D> {
                 let cancels = self.cancels();
                 *link = Some(Link { shared: Arc::clone(&shared), cancels });
                 if self.kind == Kind::BySession {
-                    let session = AsyncSession { shared, data: data.clone() };
+                    let session = AsyncSender { shared, data: data.clone() };
                     (self.start)(&self.runtime, session, cancels);
                 }
             }

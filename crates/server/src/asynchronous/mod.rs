@@ -12,9 +12,12 @@ mod socket;
 mod wakers;
 
 pub use handler::AsyncOutcome;
-pub use session::{AsyncSession, Ended, ShuttingDown};
-pub use shared::{CloseReason, Closed};
+pub use session::{AsyncSender, UntilClosed, UntilShutdown};
+pub use shared::{CloseReason, SessionClosed};
 pub use socket::AsyncSocket;
+
+pub use crate::exchanges::OwnedRequest;
+pub use crate::ws::async_options::AsyncOptions;
 
 use std::any::Any;
 

@@ -10,7 +10,7 @@ use throng_engine::CloseCode;
 use throng_proto::ws::OwnedMessage;
 use tokio::task::coop;
 
-use super::session::{AsyncSession, Watch, room};
+use super::session::{AsyncSender, Watch, room};
 use super::shared::{Command, Shared};
 use super::socket::AsyncSocket;
 
@@ -107,7 +107,7 @@ async fn run<T>(
 }
 
 /// Runs the only future of a session.
-pub(super) async fn stream<D, F, Fut>(mut task: Task, session: AsyncSession<D>, handler: Arc<F>)
+pub(super) async fn stream<D, F, Fut>(mut task: Task, session: AsyncSender<D>, handler: Arc<F>)
 where
     F: Fn(AsyncSocket<D>) -> Fut,
     Fut: Future,
@@ -122,12 +122,12 @@ where
 /// cancels it.
 pub(super) async fn pump<D, F, Fut>(
     mut task: Task,
-    session: AsyncSession<D>,
+    session: AsyncSender<D>,
     handler: Arc<F>,
     cancels: bool,
 ) where
     D: Clone,
-    F: Fn(AsyncSession<D>, OwnedMessage) -> Fut,
+    F: Fn(AsyncSender<D>, OwnedMessage) -> Fut,
     Fut: Future,
 {
     let mut watch = cancels.then(|| Watch::new(&session.shared));

@@ -8,22 +8,22 @@ use std::task::{Context, Poll};
 
 use throng_engine::{CloseCode, Frame, PatternError};
 
-use super::shared::{CloseReason, Closed, Command, Shared};
+use super::shared::{CloseReason, Command, SessionClosed, Shared};
 use crate::handle::Handle;
 use crate::hub::Hub;
 
 /// A session outside of its shard: sends to it from any task or thread. Clones are cheap, and do
 /// not keep the session open.
 ///
-/// Messages sent through a session, its clones and its [`AsyncSocket`](crate::AsyncSocket) leave in
-/// the order in which they were sent. `D` is the connection's data, cloned when the session opened;
-/// use an `Arc` to share it.
-pub struct AsyncSession<D = ()> {
+/// Messages sent through a session, its clones and its
+/// [`AsyncSocket`](crate::asynchronous::AsyncSocket) leave in the order in which they were sent.
+/// `D` is the connection's data, cloned when the session opened; use an `Arc` to share it.
+pub struct AsyncSender<D = ()> {
     pub(super) shared: Arc<Shared>,
     pub(super) data: D,
 }
 
-impl<D> AsyncSession<D> {
+impl<D> AsyncSender<D> {
     /// Returns the connection's data.
     #[must_use]
     pub fn data(&self) -> &D {
@@ -31,13 +31,13 @@ impl<D> AsyncSession<D> {
     }
 
     /// Sends a message, and waits while 256 KiB (see
-    /// [`AsyncOptions::send_window`](crate::AsyncOptions::send_window)) wait for a receiver that
-    /// reads too slowly. Cancel-safe: if the future is dropped before it is done, the message is
-    /// not sent; once it is done, it is sent exactly once, without a flush.
+    /// [`AsyncOptions::send_window`](crate::asynchronous::AsyncOptions::send_window)) wait for a
+    /// receiver that reads too slowly. Cancel-safe: if the future is dropped before it is done, the
+    /// message is not sent; once it is done, it is sent exactly once, without a flush.
     ///
     /// # Errors
-    /// [`Closed`]: nothing can be sent any more.
-    pub async fn send(&self, message: impl Into<Frame>) -> Result<(), Closed> {
+    /// [`SessionClosed`]: nothing can be sent any more.
+    pub async fn send(&self, message: impl Into<Frame>) -> Result<(), SessionClosed> {
         let frame = message.into();
         room(&self.shared).await?;
         self.shared.submit(Command::Send(frame))
@@ -45,27 +45,31 @@ impl<D> AsyncSession<D> {
 
     /// Sends a message to every member of a channel, this session included if it is one, in one
     /// order for all members, as [`Socket::publish`](crate::Socket::publish) does, and waits as
-    /// [`AsyncSession::send`] does. If a cluster does not take the message, at once or later, the
+    /// [`AsyncSender::send`] does. If a cluster does not take the message, at once or later, the
     /// session is closed with 1013 (try again later).
     ///
     /// # Errors
-    /// [`Closed`]: the session cannot publish any more; the [`Hub`] can.
-    pub async fn publish(&self, channel: &str, message: impl Into<Frame>) -> Result<(), Closed> {
+    /// [`SessionClosed`]: the session cannot publish any more; the [`Hub`] can.
+    pub async fn publish(
+        &self,
+        channel: &str,
+        message: impl Into<Frame>,
+    ) -> Result<(), SessionClosed> {
         let command = publication(channel, message, false);
         room(&self.shared).await?;
         self.shared.submit(command)
     }
 
     /// Sends a message to every *other* member of a channel; otherwise like
-    /// [`AsyncSession::publish`].
+    /// [`AsyncSender::publish`].
     ///
     /// # Errors
-    /// [`Closed`]: the session cannot publish any more; the [`Hub`] can.
+    /// [`SessionClosed`]: the session cannot publish any more; the [`Hub`] can.
     pub async fn publish_to_others(
         &self,
         channel: &str,
         message: impl Into<Frame>,
-    ) -> Result<(), Closed> {
+    ) -> Result<(), SessionClosed> {
         let command = publication(channel, message, true);
         room(&self.shared).await?;
         self.shared.submit(command)
@@ -75,8 +79,8 @@ impl<D> AsyncSession<D> {
     /// published afterwards from here.
     ///
     /// # Errors
-    /// [`Closed`]: the session has no subscriptions any more.
-    pub fn subscribe(&self, channel: &str) -> Result<(), Closed> {
+    /// [`SessionClosed`]: the session has no subscriptions any more.
+    pub fn subscribe(&self, channel: &str) -> Result<(), SessionClosed> {
         let interest = self.shared.hub().remote().announce(self.shared.id().shard(), channel);
         self.shared.submit(Command::Subscribe(channel.into(), interest))
     }
@@ -98,8 +102,8 @@ impl<D> AsyncSession<D> {
     /// Leaves a channel.
     ///
     /// # Errors
-    /// [`Closed`]: the session has no subscriptions any more.
-    pub fn unsubscribe(&self, channel: &str) -> Result<(), Closed> {
+    /// [`SessionClosed`]: the session has no subscriptions any more.
+    pub fn unsubscribe(&self, channel: &str) -> Result<(), SessionClosed> {
         self.shared.submit(Command::Unsubscribe(channel.into()))
     }
 
@@ -114,20 +118,21 @@ impl<D> AsyncSession<D> {
     /// Waits for the end of the session, and returns its reason. The future borrows nothing, so
     /// that it can be awaited beside others. While a session is not read because its messages wait,
     /// it does not notice that its peer closes.
-    pub fn closed(&self) -> Ended {
-        Ended { watch: Watch::new(&self.shared) }
+    pub fn closed(&self) -> UntilClosed {
+        UntilClosed { watch: Watch::new(&self.shared) }
     }
 
-    /// Waits until the server [shuts down](crate::Running::drain); fails with [`Closed`] if the
-    /// session ends before. The future borrows nothing, and can be polled again when it is done. In
-    /// a `select!` the pattern `Ok(()) = &mut shutdown` is the shutdown alone.
+    /// Waits until the server [shuts down](crate::server::Running::drain); fails with
+    /// [`SessionClosed`] if the session ends before. The future borrows nothing, and can be polled
+    /// again when it is done. In a `select!` the pattern `Ok(()) = &mut shutdown` is the shutdown
+    /// alone.
     ///
     /// A session with a future of its own ([`Ws::on_session_async`](crate::Ws::on_session_async))
     /// that has called this closes itself: the server waits for that until its drain is almost
     /// over. Other sessions are closed by the server.
-    pub fn shutting_down(&self) -> ShuttingDown {
+    pub fn shutting_down(&self) -> UntilShutdown {
         self.shared.handle_shutdown();
-        ShuttingDown { watch: Watch::new(&self.shared) }
+        UntilShutdown { watch: Watch::new(&self.shared) }
     }
 
     /// Returns how the session ended; `None` while it is open.
@@ -154,20 +159,20 @@ fn publication(channel: &str, message: impl Into<Frame>, to_others: bool) -> Com
 }
 
 /// Waits until there is room to send.
-pub(super) async fn room(shared: &Shared) -> Result<(), Closed> {
+pub(super) async fn room(shared: &Shared) -> Result<(), SessionClosed> {
     let mut writer = Writer { shared, slot: None };
     poll_fn(|cx| writer.shared.poll_ready(cx, &mut writer.slot)).await
 }
 
-impl<D: Clone> Clone for AsyncSession<D> {
+impl<D: Clone> Clone for AsyncSender<D> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), data: self.data.clone() }
     }
 }
 
-impl<D> fmt::Debug for AsyncSession<D> {
+impl<D> fmt::Debug for AsyncSender<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AsyncSession({:?})", self.shared.id())
+        write!(f, "AsyncSender({:?})", self.shared.id())
     }
 }
 
@@ -183,13 +188,13 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// A future for the end of a session: see [`AsyncSession::closed`].
+/// A future for the end of a session: see [`AsyncSender::closed`].
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Ended {
+pub struct UntilClosed {
     watch: Watch,
 }
 
-impl Future for Ended {
+impl Future for UntilClosed {
     type Output = CloseReason;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CloseReason> {
@@ -200,30 +205,30 @@ impl Future for Ended {
     }
 }
 
-impl fmt::Debug for Ended {
+impl fmt::Debug for UntilClosed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ended({:?})", self.watch.shared.id())
+        write!(f, "UntilClosed({:?})", self.watch.shared.id())
     }
 }
 
-/// A future for the shutdown of the server: see [`AsyncSession::shutting_down`].
+/// A future for the shutdown of the server: see [`AsyncSender::shutting_down`].
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct ShuttingDown {
+pub struct UntilShutdown {
     watch: Watch,
 }
 
-impl Future for ShuttingDown {
-    type Output = Result<(), Closed>;
+impl Future for UntilShutdown {
+    type Output = Result<(), SessionClosed>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SessionClosed>> {
         let Watch { shared, slot } = &mut self.watch;
         shared.poll_shutdown(cx, slot)
     }
 }
 
-impl fmt::Debug for ShuttingDown {
+impl fmt::Debug for UntilShutdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ShuttingDown({:?})", self.watch.shared.id())
+        write!(f, "UntilShutdown({:?})", self.watch.shared.id())
     }
 }
 

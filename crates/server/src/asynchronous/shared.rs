@@ -25,15 +25,15 @@ const KEPT: usize = 16;
 
 /// The error of sending to a session that has ended or is being closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed;
+pub struct SessionClosed;
 
-impl fmt::Display for Closed {
+impl fmt::Display for SessionClosed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the session has ended or is being closed")
     }
 }
 
-impl std::error::Error for Closed {}
+impl std::error::Error for SessionClosed {}
 
 /// The reason why a session ended: an owned [`Close`](crate::Close).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -436,10 +436,10 @@ impl Shared {
         &self,
         cx: &mut Context<'_>,
         slot: &mut Option<usize>,
-    ) -> Poll<Result<(), Closed>> {
+    ) -> Poll<Result<(), SessionClosed>> {
         let mut state = self.lock();
         if state.closing || state.end.is_some() {
-            return Poll::Ready(Err(Closed));
+            return Poll::Ready(Err(SessionClosed));
         }
         if state.outgoing_bytes < self.window.send {
             return Poll::Ready(Ok(()));
@@ -451,11 +451,11 @@ impl Shared {
     }
 
     /// Queues a command for the shard, even if there is no room.
-    pub(super) fn submit(self: &Arc<Self>, command: Command) -> Result<(), Closed> {
+    pub(super) fn submit(self: &Arc<Self>, command: Command) -> Result<(), SessionClosed> {
         let mut state = self.lock();
         if state.closing || state.end.is_some() {
             drop(state);
-            return Err(Closed);
+            return Err(SessionClosed);
         }
         state.closing = matches!(command, Command::Close(..));
         state.outgoing_bytes += command.cost();
@@ -528,13 +528,13 @@ impl Shared {
         &self,
         cx: &mut Context<'_>,
         slot: &mut Option<usize>,
-    ) -> Poll<Result<(), Closed>> {
+    ) -> Poll<Result<(), SessionClosed>> {
         let mut state = self.lock();
         if state.shutting_down {
             return Poll::Ready(Ok(()));
         }
         if state.end.is_some() {
-            return Poll::Ready(Err(Closed));
+            return Poll::Ready(Err(SessionClosed));
         }
         let old = state.watchers.wait(slot, cx.waker());
         drop(state);

@@ -11,21 +11,21 @@ use throng_engine::{CloseCode, Frame};
 use throng_proto::ws::OwnedMessage;
 use tokio::task::coop;
 
-use super::session::{AsyncSession, Ended, Watch};
-use super::shared::{CloseReason, Closed, Command};
+use super::session::{AsyncSender, UntilClosed, Watch};
+use super::shared::{CloseReason, Command, SessionClosed};
 
 /// A session as a [`Stream`] of its messages and a [`Sink`] for anything that converts to a
 /// [`Frame`]. It can be split.
 ///
-/// *Receiving.* While [`credits`](crate::AsyncOptions::credits) messages or
-/// [`receive_window`](crate::AsyncOptions::receive_window) bytes wait here, the connection is not
-/// read, and TCP stops the peer. The stream ends after the last message of a session that has
-/// ended; [`close_reason`](Self::close_reason) then returns the reason.
+/// *Receiving.* While [`credits`](crate::asynchronous::AsyncOptions::credits) messages or
+/// [`receive_window`](crate::asynchronous::AsyncOptions::receive_window) bytes wait here, the
+/// connection is not read, and TCP stops the peer. The stream ends after the last message of a
+/// session that has ended; [`close_reason`](Self::close_reason) then returns the reason.
 ///
 /// *Sending.* Messages given to the sink leave without a flush, in order. The sink is ready while
-/// less than [`send_window`](crate::AsyncOptions::send_window) bytes wait besides the connection's
-/// own queue; a slow receiver is never closed and loses nothing because of what is sent from here.
-/// (Messages of 1 byte count as 129.)
+/// less than [`send_window`](crate::asynchronous::AsyncOptions::send_window) bytes wait besides the
+/// connection's own queue; a slow receiver is never closed and loses nothing because of what is
+/// sent from here. (Messages of 1 byte count as 129.)
 ///
 /// *Cancel-safe.* [`next`](Self::next) and [`send`](Self::send) can be dropped in a `select!`: a
 /// message is received by a call that is done, or by a later one; one is sent exactly once if the
@@ -35,7 +35,7 @@ use super::shared::{CloseReason, Closed, Command};
 /// panic that drops it, with 1011. The sink's own `poll_close` closes with 1000 and waits for the
 /// end of the session.
 pub struct AsyncSocket<D = ()> {
-    session: AsyncSession<D>,
+    session: AsyncSender<D>,
     /// Its slot in the waker set for room to send.
     slot: Option<usize>,
     /// Watches for the end of the session.
@@ -43,7 +43,7 @@ pub struct AsyncSocket<D = ()> {
 }
 
 impl<D> AsyncSocket<D> {
-    pub(super) fn new(session: AsyncSession<D>) -> Self {
+    pub(super) fn new(session: AsyncSender<D>) -> Self {
         Self { watch: Watch::new(&session.shared), session, slot: None }
     }
 
@@ -52,22 +52,22 @@ impl<D> AsyncSocket<D> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
 
-    /// Sends a message when there is room. Cancel-safe: see [`AsyncSession::send`].
+    /// Sends a message when there is room. Cancel-safe: see [`AsyncSender::send`].
     ///
     /// # Errors
-    /// [`Closed`]: nothing can be sent any more.
-    pub async fn send(&mut self, message: impl Into<Frame>) -> Result<(), Closed> {
+    /// [`SessionClosed`]: nothing can be sent any more.
+    pub async fn send(&mut self, message: impl Into<Frame>) -> Result<(), SessionClosed> {
         self.session.send(message).await
     }
 
-    /// Begins the closing handshake, after the messages already sent. See [`AsyncSession::close`].
+    /// Begins the closing handshake, after the messages already sent. See [`AsyncSender::close`].
     /// The stream ends when the session has ended.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         self.session.close(code, reason);
     }
 
-    /// Waits for the end of the session. See [`AsyncSession::closed`].
-    pub fn closed(&self) -> Ended {
+    /// Waits for the end of the session. See [`AsyncSender::closed`].
+    pub fn closed(&self) -> UntilClosed {
         self.session.closed()
     }
 
@@ -83,10 +83,10 @@ impl<D> AsyncSocket<D> {
         self.session.data()
     }
 
-    /// Returns the session itself: for channels, its [`Handle`](crate::Handle), and clones to send
+    /// Returns the sending half: for channels, its [`Handle`](crate::Handle), and clones to send
     /// from other tasks.
     #[must_use]
-    pub fn session(&self) -> &AsyncSession<D> {
+    pub fn sender(&self) -> &AsyncSender<D> {
         &self.session
     }
 
@@ -111,24 +111,30 @@ impl<D> Stream for AsyncSocket<D> {
 }
 
 impl<D, T: Into<Frame>> Sink<T> for AsyncSocket<D> {
-    type Error = Closed;
+    type Error = SessionClosed;
 
-    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    fn poll_ready(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SessionClosed>> {
         let Self { session, slot, .. } = &mut *self;
         session.shared.poll_ready(cx, slot)
     }
 
-    fn start_send(self: Pin<&mut Self>, item: T) -> Result<(), Closed> {
+    fn start_send(self: Pin<&mut Self>, item: T) -> Result<(), SessionClosed> {
         self.session.shared.submit(Command::Send(item.into()))
     }
 
     /// Returns at once: messages given to the sink leave without a flush. This makes `send`
     /// cancel-safe.
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), SessionClosed>> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    fn poll_close(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SessionClosed>> {
         self.session.close(CloseCode::NORMAL, "");
         self.watch.poll(cx).map(Ok)
     }

@@ -13,10 +13,12 @@ use throng_cluster::redis::{
     Counted, Health, Recipients, Reply, Surveyed, block_on, is_thread_of_a_node,
 };
 use throng_cluster::{Command, Control, Target};
-use throng_engine::{Frame, Relay};
+use throng_engine::{CloseCode, Frame, Relay};
 
 use super::relay::ClusterRelay;
-use crate::{CloseCode, Filter, Handle, Hub};
+use crate::filter::Filter;
+use crate::handle::Handle;
+use crate::hub::Hub;
 
 /// Reaches the servers of a cluster from any thread; [`Hub::cluster`] returns it. Clone it freely.
 #[derive(Clone, Debug)]
@@ -94,7 +96,7 @@ pub struct ClusterPresent {
     /// The connection.
     pub handle: ClusterHandle,
     /// The information that it was given when it joined, as
-    /// [`Present::info`](crate::Present::info).
+    /// [`Present::info`](crate::channel::Present::info).
     pub info: Arc<str>,
 }
 
@@ -155,8 +157,8 @@ impl<T> ClusterReply<T> {
     ///
     /// # Errors
     /// The cluster does not answer, too many questions wait already, or this is the cluster's own
-    /// thread, as in the function of [`Cluster::answer`](crate::Cluster::answer): the answer would
-    /// come from there.
+    /// thread, as in the function of [`Cluster::answer`](crate::cluster::Cluster::answer): the
+    /// answer would come from there.
     pub fn wait(self) -> Result<T, ClusterError> {
         if is_thread_of_a_node() {
             return Err(ClusterError::OwnThread);
@@ -380,9 +382,10 @@ impl ClusterHub {
     }
 
     /// Asks all servers, this one included, a question of the program's own, of at most 64 KiB,
-    /// which the function of [`Cluster::answer`](crate::Cluster::answer) answers. Servers that do
-    /// not answer within `limit`, at most 5 seconds, are named in [`ClusterSurvey::missing`], and
-    /// are no error; so are those whose answers do not fit in 4 MiB.
+    /// which the function of [`Cluster::answer`](crate::cluster::Cluster::answer) answers. Servers
+    /// that do not answer within `limit`, at most 5 seconds, are named in
+    /// [`ClusterSurvey::missing`], and are no error; so are those whose answers do not fit in 4
+    /// MiB.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away, so that nothing is known of other servers, or the
@@ -391,7 +394,7 @@ impl ClusterHub {
     /// ```
     /// # use std::time::Duration;
     /// # use throng::prelude::*;
-    /// # fn ask(hub: &Hub) -> Result<(), throng::ClusterError> {
+    /// # fn ask(hub: &Hub) -> Result<(), throng::cluster::ClusterError> {
     /// if let Some(cluster) = hub.cluster() {
     ///     let survey = cluster.survey("channels", Duration::from_secs(1)).wait()?;
     ///     for (server, answer) in survey.answers {
@@ -439,7 +442,7 @@ impl ClusterHub {
     /// ```
     /// # use std::time::Duration;
     /// # use throng::prelude::*;
-    /// # fn announce(hub: &Hub) -> Result<(), throng::ClusterError> {
+    /// # fn announce(hub: &Hub) -> Result<(), throng::cluster::ClusterError> {
     /// if let Some(cluster) = hub.cluster() {
     ///     let count = cluster.publish_counted("news", "hello", Duration::from_secs(1)).wait()?;
     ///     println!("{} receivers, {} servers have not counted", count.total, count.missing.len());

@@ -99,11 +99,11 @@ impl Cluster {
         self
     }
 
-    /// Sets whether [`Bound::spawn`](crate::Bound::spawn) and [`Bound::run`](crate::Bound::run)
-    /// fail while the broker cannot be reached. Without it a server starts: it is
-    /// [not ready](Readiness::NotReady) until a broker of it is there, and goes on trying. What
-    /// does not end by itself, such as a wrong password, a missing right, or a server of another
-    /// kind, is an error in any case. Default: false.
+    /// Sets whether [`Bound::spawn`](crate::server::Bound::spawn) and
+    /// [`Bound::run`](crate::server::Bound::run) fail while the broker cannot be reached. Without
+    /// it a server starts: it is [not ready](Readiness::NotReady) until a broker of it is there,
+    /// and goes on trying. What does not end by itself, such as a wrong password, a missing right,
+    /// or a server of another kind, is an error in any case. Default: false.
     #[must_use]
     pub fn require_at_start(mut self, require: bool) -> Self {
         self.require_at_start = require;
@@ -128,12 +128,13 @@ impl Cluster {
     /// Sets the function that answers questions which servers ask all others with
     /// [`ClusterHub::survey`]. It is called on the thread of the cluster, which delivers nothing
     /// meanwhile, so it must not wait. An answer of more than 64 KiB is not sent. If it panics
-    /// there is none, and [`Event::CallbackPanicked`](crate::Event::CallbackPanicked) follows.
+    /// there is none, and
+    /// [`ServerEvent::CallbackPanicked`](crate::server::ServerEvent::CallbackPanicked) follows.
     /// Default: no question is answered.
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// use throng::{Cluster, Hub};
+    /// use throng::cluster::Cluster;
     ///
     /// let hub = Hub::new();
     /// let of_answers = hub.clone();

@@ -18,10 +18,12 @@ use throng_io::{ConnId, Waker};
 
 use super::{Answer, ChannelRule};
 use crate::events::Events;
+use crate::filter::Filter;
+use crate::handle::Handle;
 use crate::hub::SessionNotice;
 use crate::panics::Callback;
 use crate::ws::SessionMail;
-use crate::{Filter, Handle, Unpublished};
+use crate::ws::Unpublished;
 
 /// Returns a number at random.
 pub(super) fn random_number() -> u64 {

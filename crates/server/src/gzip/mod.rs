@@ -37,7 +37,7 @@ const AT_ONCE: usize = 16 << 10;
 /// such a response depends on the secret ([BREACH](https://breachattack.com)).
 ///
 /// ```
-/// use throng::Gzip;
+/// use throng::http::Gzip;
 /// use throng::prelude::*;
 ///
 /// let app = App::new().get("/report", |_| "a line\n".repeat(1000)).gzip(Gzip::new().level(4));

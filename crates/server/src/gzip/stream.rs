@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::task::Waker;
 
 use throng_engine::workers::OverflowPolicy;
-use throng_http::{Body, Pull, Source, Stream};
+use throng_http::{Body, SourcePull, Stream, StreamSource};
 use throng_io::ConnId;
 
 use super::Permit;
@@ -32,24 +32,24 @@ pub(super) struct WholeSource {
 }
 
 impl WholeSource {
-    pub(super) fn boxed(bytes: Cow<'static, [u8]>) -> (Box<dyn Source>, Option<u64>) {
+    pub(super) fn boxed(bytes: Cow<'static, [u8]>) -> (Box<dyn StreamSource>, Option<u64>) {
         let length = bytes.len() as u64;
         (Box::new(Self { bytes, at: 0 }), Some(length))
     }
 }
 
-impl Source for WholeSource {
-    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
+impl StreamSource for WholeSource {
+    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<SourcePull> {
         let end = self.bytes.len().min(self.at + room);
         out.extend_from_slice(&self.bytes[self.at..end]);
         self.at = end;
-        Ok(if end == self.bytes.len() { Pull::End } else { Pull::More })
+        Ok(if end == self.bytes.len() { SourcePull::End } else { SourcePull::More })
     }
 }
 
 /// Compresses what another source produces.
 pub(super) struct CompressedSource {
-    source: Box<dyn Source>,
+    source: Box<dyn StreamSource>,
     /// Bytes left of the length that was announced for the source.
     left: Option<u64>,
     level: u8,
@@ -86,7 +86,7 @@ struct Report {
 
 impl CompressedSource {
     pub(super) fn new(
-        source: Box<dyn Source>,
+        source: Box<dyn StreamSource>,
         length: Option<u64>,
         level: u8,
         permit: Permit,
@@ -109,10 +109,10 @@ impl CompressedSource {
     }
 
     /// Checks bytes of the source against its length. Returns whether they are the last.
-    fn count(&mut self, len: usize, pull: Pull) -> io::Result<bool> {
-        let Some(left) = &mut self.left else { return Ok(pull == Pull::End) };
+    fn count(&mut self, len: usize, pull: SourcePull) -> io::Result<bool> {
+        let Some(left) = &mut self.left else { return Ok(pull == SourcePull::End) };
         match left.checked_sub(len as u64) {
-            Some(rest) if rest == 0 || pull != Pull::End => *left = rest,
+            Some(rest) if rest == 0 || pull != SourcePull::End => *left = rest,
             _ => return Err(io::Error::other("the body has another length than was announced")),
         }
         Ok(*left == 0)
@@ -145,12 +145,12 @@ impl CompressedSource {
     }
 }
 
-impl Source for CompressedSource {
-    fn pull(&mut self, _: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
+impl StreamSource for CompressedSource {
+    fn pull(&mut self, _: usize, out: &mut Vec<u8>) -> io::Result<SourcePull> {
         if let Some(job) = &self.job {
             let done = match job.try_recv() {
                 Ok(done) => done,
-                Err(TryRecvError::Empty) => return Ok(Pull::Wait),
+                Err(TryRecvError::Empty) => return Ok(SourcePull::Wait),
                 Err(TryRecvError::Disconnected) => {
                     return Err(io::Error::other("the body was not compressed to its end"));
                 }
@@ -158,7 +158,7 @@ impl Source for CompressedSource {
             self.job = None;
             self.encoder = Some(done.encoder);
             out.extend_from_slice(&done.bytes);
-            return Ok(if done.is_end { Pull::End } else { Pull::More });
+            return Ok(if done.is_end { SourcePull::End } else { SourcePull::More });
         }
         let mut input = Vec::new();
         let pull = self.source.pull(INPUT, &mut input)?;
@@ -167,7 +167,7 @@ impl Source for CompressedSource {
             return Ok(pull);
         }
         self.submit(input, is_end)?;
-        Ok(Pull::Wait)
+        Ok(SourcePull::Wait)
     }
 
     fn set_waker(&mut self, waker: Waker) {

@@ -53,6 +53,19 @@ impl Addresses {
     }
 }
 
+/// How many connections a server may hold, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capacity {
+    /// The number, as [`Bound::max_connections`] returns it.
+    pub connections: usize,
+    /// The origin of the number where each shard has a descriptor table of its own; `None` where
+    /// all share one.
+    pub reason: Option<String>,
+    /// Why the shards share a descriptor table although each was to have its own.
+    pub tables_refused: Option<String>,
+}
+
 /// A server that listens but does not answer yet.
 ///
 /// Connections wait in the kernel's queue until [`run`](Self::run) or [`spawn`](Self::spawn).
@@ -67,10 +80,7 @@ pub struct Bound {
     pub(crate) starts_workers: bool,
     pub(crate) security: Security,
     pub(crate) origins: LiveOrigins,
-    /// The origin of the limit on connections, where it is not that of one descriptor table.
-    pub(crate) capacity: Option<String>,
-    /// Why shards share a descriptor table although it was to be otherwise.
-    pub(crate) tables_refused: Option<String>,
+    pub(crate) capacity: Capacity,
     #[cfg(feature = "metrics")]
     pub(crate) observer: Observer,
 }
@@ -84,8 +94,8 @@ impl Bound {
     }
 
     /// Returns the CPU that each event loop will be pinned to; `None` without
-    /// [`CpuAffinity::Cores`](crate::CpuAffinity::Cores). [`Running::placement`] also has the CPUs
-    /// that the kernel refused.
+    /// [`CpuAffinity::Cores`](crate::server::CpuAffinity::Cores). [`Running::placement`] also has
+    /// the CPUs that the kernel refused.
     #[must_use]
     pub fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
@@ -129,19 +139,10 @@ impl Bound {
         self.shards.admission.max_connections()
     }
 
-    /// Returns how [`Bound::max_connections`] came about, where shards have descriptor tables of
-    /// their own.
-    #[doc(hidden)]
+    /// Returns how many connections it may hold, and why.
     #[must_use]
-    pub fn capacity(&self) -> Option<&str> {
-        self.capacity.as_deref()
-    }
-
-    /// Returns why shards share a descriptor table although each was to have its own.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn tables_refused(&self) -> Option<&str> {
-        self.tables_refused.as_deref()
+    pub fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 
     /// Runs the server, and returns only when it has failed. To stop a server, use

@@ -133,12 +133,13 @@ pub struct Drained {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StuckShard {
-    /// The event loop, from 0; with [`IoBackend::Threads`](crate::IoBackend::Threads) the number in
-    /// the name of the connection's thread.
+    /// The event loop, from 0; with [`IoBackend::Threads`](crate::server::IoBackend::Threads) the
+    /// number in the name of the connection's thread.
     pub shard: usize,
     /// The path of the handler's route, as it was given to the app.
     pub route: String,
     /// The shard's connections, none of which was closed. With
-    /// [`IoBackend::Threads`](crate::IoBackend::Threads) they are among [`Drained::forced`], too.
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads) they are among
+    /// [`Drained::forced`], too.
     pub connections: usize,
 }

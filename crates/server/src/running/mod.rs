@@ -20,10 +20,10 @@ use crate::live::Live;
 use crate::shutdown::Shutdown;
 use crate::stalls::Stalls;
 #[cfg(feature = "tls")]
-use crate::tls::Security;
+use crate::tls::{CertificateStatus, Security};
 use crate::workers::Pool;
 pub(crate) use bound::Addresses;
-pub use bound::Bound;
+pub use bound::{Bound, Capacity};
 use drain::{BeginDrain, ExitGuard};
 pub use drain::{Drained, Draining, StuckShard};
 pub(crate) use shards::Shards;
@@ -73,7 +73,7 @@ impl Running {
     }
 
     /// Returns the CPU of each event loop, and which CPUs the kernel refused; `None` without
-    /// [`CpuAffinity::Cores`](crate::CpuAffinity::Cores).
+    /// [`CpuAffinity::Cores`](crate::server::CpuAffinity::Cores).
     #[must_use]
     pub fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
@@ -102,12 +102,11 @@ impl Running {
         self.security.reload()
     }
 
-    /// Returns the certificates of [`Server::tls`](crate::Server::tls): the name of each, and when
-    /// it expires, in seconds since 1970. Empty without TLS.
+    /// Returns the certificates of [`Server::tls`](crate::Server::tls). Empty without TLS.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn certificates(&self) -> Vec<(String, i64)> {
-        self.security.certificates()
+    pub fn certificates(&self) -> Vec<CertificateStatus> {
+        self.security.certificates().into_iter().map(CertificateStatus::new).collect()
     }
 
     /// Does [`Running::reload_tls`] if a file was modified since it was last read, or if a

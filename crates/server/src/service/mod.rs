@@ -26,12 +26,12 @@ use throng_proto::http1::{self, HeaderLines};
 pub(crate) use shared::{BoundRoute, Shared};
 
 use self::request::AwaitedBody;
-use crate::access::{Access, Entry, count_body};
+use crate::access::{AccessEntry, Entry, count_body};
 use crate::app::RequestId;
-use crate::events::{Event, Subject};
+use crate::events::{ServerEvent, Subject};
+use crate::exchanges::ExchangeEvent;
+use crate::exchanges::exchange::Exchange;
 use crate::handle::Handle;
-use crate::http::ExchangeEvent;
-use crate::http::exchange::Exchange;
 use crate::hub::SessionNotice;
 use crate::middleware::Pending;
 use crate::readiness::RETRY_AFTER;
@@ -134,7 +134,7 @@ impl ShardService {
     }
 
     /// Records a request that has ended.
-    fn record(&mut self, cx: &Cx<'_>, edit: impl FnOnce(&mut Access<'_>)) {
+    fn record(&mut self, cx: &Cx<'_>, edit: impl FnOnce(&mut AccessEntry<'_>)) {
         if !self.entries.is_empty()
             && let Some(entry) = self.entries.remove(&cx.id())
         {
@@ -368,7 +368,7 @@ impl Service for ShardService {
     fn on_proxy_refused(&mut self, peer: Option<SocketAddr>, reason: &str) {
         let client = peer.map(|peer| peer.ip().to_canonical());
         let subject = Subject { peer, client, ..Subject::default() };
-        self.shared.events.report(Event::ProxyRefused { subject, reason });
+        self.shared.events.report(ServerEvent::ProxyRefused { subject, reason });
     }
 
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
@@ -450,7 +450,7 @@ impl Service for ShardService {
             && let Some(entry) = &moved.entry
         {
             let access = entry.access(core.now());
-            let access = Access { is_complete: false, ..access };
+            let access = AccessEntry { is_complete: false, ..access };
             self.shared.access.record(&access, &self.shared.events);
         }
     }
@@ -462,20 +462,22 @@ impl Service for ShardService {
         match fault {
             Fault::Protocol(error) => {
                 let (code, reason) = (error.close_code().into(), &*error.to_string());
-                shared.events.report(Event::ProtocolError { subject, route, code, reason });
+                shared.events.report(ServerEvent::ProtocolError { subject, route, code, reason });
             }
             Fault::Tls(why) => {
                 let reason = &*why.to_string();
-                shared.events.report(Event::TlsSessionFailed { subject, reason });
+                shared.events.report(ServerEvent::TlsSessionFailed { subject, reason });
             }
-            Fault::SlowConsumer => shared.events.report(Event::SlowConsumer { subject, route }),
+            Fault::SlowConsumer => {
+                shared.events.report(ServerEvent::SlowConsumer { subject, route })
+            }
             Fault::Panic { route } => {
                 let route = route.map(|route| shared.stalls.path(route));
-                shared.events.report(Event::Panicked { subject, route });
+                shared.events.report(ServerEvent::Panicked { subject, route });
             }
             Fault::Ended(reason) => {
                 let route = Some(route).filter(|_| !cx.is_http());
-                shared.events.report(Event::Ended { subject, route, reason });
+                shared.events.report(ServerEvent::Ended { subject, route, reason });
             }
         }
     }

@@ -15,10 +15,10 @@ use super::upgrade::Upgraded;
 use super::{BoundRoute, ShardService, Shared};
 use crate::app::{Action, StreamingFn};
 use crate::cluster::Guard;
-use crate::events::{Event, Subject};
+use crate::events::{ServerEvent, Subject};
+use crate::exchanges::exchange::Exchange;
+use crate::exchanges::{ClientGuard, Responder, reader};
 use crate::health::live;
-use crate::http::exchange::Exchange;
-use crate::http::{ClientGuard, Responder, reader};
 use crate::middleware::Pending;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
@@ -226,7 +226,7 @@ impl ShardService {
         client: Option<IpAddr>,
         reject: Reject,
     ) -> Response {
-        self.shared.events.report(Event::Refused {
+        self.shared.events.report(ServerEvent::Refused {
             subject: Subject { client, ..self.subject(cx) },
             route: Some(&self.shared.route(route).route.path),
             status: Status::new(reject.code()),
@@ -238,7 +238,7 @@ impl ShardService {
     /// Reports that a connection was refused, or a request before its route was known.
     pub(super) fn report_refused(&self, cx: &Cx<'_>, status: Status, reason: &str) {
         let subject = self.subject(cx);
-        self.shared.events.report(Event::Refused { subject, route: None, status, reason });
+        self.shared.events.report(ServerEvent::Refused { subject, route: None, status, reason });
     }
 
     /// Counts, reports and answers a request whose handler panicked on another thread or in a
@@ -248,7 +248,7 @@ impl ShardService {
         let Some(exchange) = self.exchanges.get(&cx.id()) else { return };
         notice.answer();
         let route = exchange.route.map(|route| self.shared.stalls.path(route));
-        self.shared.events.report(Event::Panicked { subject: self.subject(cx), route });
+        self.shared.events.report(ServerEvent::Panicked { subject: self.subject(cx), route });
         cx.count_panic();
         self.reply_later(cx, Responder::no_answer());
     }

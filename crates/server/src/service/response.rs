@@ -13,8 +13,8 @@ use super::BoundRoute;
 use super::ShardService;
 use crate::access::count_body;
 #[cfg(feature = "gzip")]
-use crate::http::exchange::accepts_gzip;
-use crate::http::exchange::{Exchange, Outgoing, Progress};
+use crate::exchanges::exchange::accepts_gzip;
+use crate::exchanges::exchange::{Exchange, Outgoing, Progress};
 use crate::middleware::Pending;
 
 /// Whether an answer before the body must be the connection's last. A client that waits for a 100

@@ -7,7 +7,7 @@ use throng_http::Request;
 use throng_proto::http1;
 
 use super::BoundRoute;
-use crate::http::{ClientGuard, Responder};
+use crate::exchanges::{ClientGuard, Responder};
 
 /// A request whose route was found.
 pub(super) struct Routed<'r, 'h> {

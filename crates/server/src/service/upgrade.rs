@@ -14,9 +14,9 @@ use super::{SWITCHING_PROTOCOLS, ShardService, Shared};
 use crate::accept::{AcceptHeaders, AnyAccept};
 use crate::app::Action;
 #[cfg(feature = "tokio")]
-use crate::http::OwnedRequest;
-use crate::http::exchange::{Exchange, PendingUpgrade};
-use crate::http::{ExchangeEvent, MovedUpgrade};
+use crate::exchanges::OwnedRequest;
+use crate::exchanges::exchange::{Exchange, PendingUpgrade};
+use crate::exchanges::{ExchangeEvent, MovedUpgrade};
 use crate::readiness::RETRY_AFTER;
 use crate::shard::shard_of;
 use crate::tls::Security;

@@ -13,8 +13,9 @@ use throng_proto::ws::OwnedMessage;
 
 use super::driver::{LocalDriver, Pipe};
 use super::http::{Receiving, TestResponse, request};
+use crate::builder::Server;
+use crate::hub::Hub;
 use crate::service::ShardService;
-use crate::{Hub, Server};
 
 /// A server whose connections are in memory. Its handlers run on the test's thread whenever one of
 /// its clients sends or receives, and its clock stands still until

@@ -29,7 +29,9 @@ pub use http::TestResponse;
 pub use local::{LocalClient, LocalServer};
 use throng_client::{Client, ClientBuilder};
 
-use crate::{Hub, Running, Server};
+use crate::builder::Server;
+use crate::hub::Hub;
+use crate::running::Running;
 
 /// The time after which a client's call fails: longer than anything takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,7 +49,7 @@ impl TestServer {
     /// It cannot start: a route or a setting is wrong.
     #[must_use]
     pub fn start(server: Server) -> Self {
-        let started = server.bind((Ipv4Addr::LOCALHOST, 0)).and_then(crate::Bound::spawn);
+        let started = server.bind((Ipv4Addr::LOCALHOST, 0)).and_then(crate::running::Bound::spawn);
         match started {
             Ok(running) => Self { running },
             Err(error) => panic!("the server cannot start: {error}"),

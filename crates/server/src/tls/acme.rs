@@ -14,12 +14,13 @@ use crate::error::{Error, Result};
 /// certificate with all domains, and renews it when the authority says so (RFC 9773), or else when
 /// two thirds of its time are over. That is done on a thread of its own; open connections stay. As
 /// long as there is no certificate, clients that use TLS are refused with an alert. An attempt that
-/// fails is reported as [`Event::CertificateFailed`](crate::Event::CertificateFailed), and repeated
+/// fails is reported as
+/// [`ServerEvent::CertificateFailed`](crate::server::ServerEvent::CertificateFailed), and repeated
 /// after a minute, and then after twice the time up to six hours.
 ///
 /// ```no_run
 /// use throng::prelude::*;
-/// use throng::{Acme, Tls};
+/// use throng::tls::{Acme, Tls};
 ///
 /// # fn main() -> throng::Result<()> {
 /// let acme = Acme::new("/var/lib/chat/acme")

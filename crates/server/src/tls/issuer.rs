@@ -5,7 +5,7 @@ use throng_tls::{ConfigError, Managed};
 #[cfg(feature = "acme")]
 use {
     crate::error::{Error, Result},
-    crate::events::{Event, Events},
+    crate::events::{Events, ServerEvent},
     std::sync::Arc,
     throng_tls::TlsServer,
     throng_tls::acme::{Acme, AcmeClient, AcmeEvent},
@@ -44,13 +44,13 @@ impl Issuer {
         let report = move |event: &AcmeEvent<'_>| match event {
             AcmeEvent::Issued { names, expires, renewal } => {
                 let (expires, renewal) = (*expires, *renewal);
-                events.report(Event::CertificateIssued { names, expires, renewal });
+                events.report(ServerEvent::CertificateIssued { names, expires, renewal });
             }
             AcmeEvent::Failed { reason, retry_in } => {
-                events.report(Event::CertificateFailed { reason, retry_in: *retry_in });
+                events.report(ServerEvent::CertificateFailed { reason, retry_in: *retry_in });
             }
             AcmeEvent::Unwritten { reason, retry_in } => {
-                events.report(Event::CertificateUnwritten { reason, retry_in: *retry_in });
+                events.report(ServerEvent::CertificateUnwritten { reason, retry_in: *retry_in });
             }
             _ => {}
         };

@@ -7,14 +7,12 @@ mod request;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use throng_engine::{Cx, ProxyProtocol, SettingError};
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::{Type, Writer};
-use throng_http::{
-    HttpsPolicy, IntoResponse, Network, PlainHttp, Response, strict_transport_security,
-};
+use throng_http::{HttpsPolicy, IntoResponse, Network, Response, strict_transport_security};
 use throng_io::{Driver, ListenerId, ServerTls};
 use throng_proto::http1;
 use throng_tls::acme::{AcmeSettings, Challenge};
@@ -28,9 +26,10 @@ pub use self::acme::{Acme, AcmeChallenge};
 use self::issuer::Issuer;
 pub(crate) use self::request::attach;
 pub use self::request::{ClientCertificate, RequestTls, TlsConnection};
+pub use throng_http::PlainHttp;
 
 use crate::error::{Error, Result};
-use crate::events::{Event, Events, Subject};
+use crate::events::{Events, ServerEvent, Subject};
 
 /// The certificates of a server, and the TLS versions that it accepts: for
 /// [`Server::tls`](crate::Server::tls).
@@ -40,7 +39,7 @@ use crate::events::{Event, Events, Subject};
 ///
 /// ```no_run
 /// use throng::prelude::*;
-/// use throng::Tls;
+/// use throng::tls::Tls;
 ///
 /// # fn main() -> throng::Result<()> {
 /// let tls = Tls::from_files("example.org.pem", "example.org.key")
@@ -60,6 +59,29 @@ pub struct Tls {
     hsts: Option<Arc<str>>,
     /// Only with the feature `acme`.
     acme: Option<AcmeSettings>,
+}
+
+/// A certificate of a running server, which
+/// [`Running::certificates`](crate::server::Running::certificates) returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CertificateStatus {
+    /// A name that it is for.
+    pub name: String,
+    /// The time at which it expires.
+    pub not_after: SystemTime,
+}
+
+impl CertificateStatus {
+    /// Converts a name and a time in seconds since 1970.
+    pub(crate) fn new((name, expires): (String, i64)) -> Self {
+        let from_1970 = Duration::from_secs(expires.unsigned_abs());
+        let not_after = match expires {
+            0.. => SystemTime::UNIX_EPOCH + from_1970,
+            _ => SystemTime::UNIX_EPOCH - from_1970,
+        };
+        Self { name, not_after }
+    }
 }
 
 /// A version of TLS; older ones are never accepted.
@@ -146,8 +168,9 @@ impl Tls {
     }
 
     /// Sets how many handshakes may begin in a second, in all event loops together; others wait,
-    /// the newest of each address first. Not for [`IoBackend::Threads`](crate::IoBackend::Threads),
-    /// where each connection has a thread. Default 0: no limit.
+    /// the newest of each address first. Not for
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), where each connection has a
+    /// thread. Default 0: no limit.
     pub fn max_handshakes_per_second(mut self, handshakes: u32) -> Self {
         self.handshakes_per_second = handshakes;
         self
@@ -278,7 +301,7 @@ impl Security {
         if let Some(server) = &self.server {
             server.on_failure(move |client, why| {
                 let subject = Subject { client, ..Subject::default() };
-                events.report(Event::TlsRefused { subject, reason: &why.to_string() });
+                events.report(ServerEvent::TlsRefused { subject, reason: &why.to_string() });
             });
         }
         self

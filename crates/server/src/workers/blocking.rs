@@ -6,7 +6,7 @@ use throng_http::{Extensions, Network, Params, Ranges, Reject, Request, Response
 use throng_proto::http1::{self, SavedRequest};
 
 use crate::accept::AnyAccept;
-use crate::http::{HttpFn, Responder};
+use crate::exchanges::{HttpFn, Responder};
 use crate::readiness::RETRY_AFTER;
 
 /// One request for a handler that may block. It owns copies, since the bytes received are no longer

@@ -12,6 +12,7 @@ const WINDOW: usize = 256 << 10;
 /// [`Ws::async_options`](crate::Ws::async_options).
 ///
 /// ```
+/// use throng::asynchronous::AsyncOptions;
 /// use throng::prelude::*;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -81,7 +82,7 @@ impl AsyncOptions {
 
     /// Processes messages received before the close, instead of dropping them and the running
     /// future, with [`Ws::on_message_async`](crate::Ws::on_message_async). Sends then return
-    /// [`Closed`](crate::Closed). Use it for fire-and-forget peers.
+    /// [`Closed`](crate::asynchronous::SessionClosed). Use it for fire-and-forget peers.
     pub fn finish_after_close(mut self) -> Self {
         self.finishes = true;
         self

@@ -131,7 +131,7 @@ impl<D: Send + 'static> Ws<D> {
     #[must_use]
     pub fn from_request_async<F, Fut>(runtime: tokio::runtime::Handle, decide: F) -> Self
     where
-        F: Fn(crate::OwnedRequest) -> Fut + Send + Sync + 'static,
+        F: Fn(crate::exchanges::OwnedRequest) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<D, Reject>> + Send + 'static,
     {
         let decide = move |request| -> UpgradeFuture<D> { Box::pin(decide(request)) };
@@ -181,8 +181,8 @@ impl<D: Send + 'static> Ws<D> {
     /// loops.
     ///
     /// [`Server::bind`](crate::Server::bind) refuses it with
-    /// [`IoBackend::Threads`](crate::IoBackend::Threads), where each connection has a thread of its
-    /// own.
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), where each connection has a
+    /// thread of its own.
     ///
     /// ```
     /// # use std::collections::HashMap;

@@ -10,7 +10,7 @@ use throng_http::{HeaderError, Reject, Request};
 
 use crate::accept::{Accept, AcceptHeaders, AnyAccept};
 #[cfg(feature = "tokio")]
-use crate::http::OwnedRequest;
+use crate::exchanges::OwnedRequest;
 
 type UpgradeFn<D> = dyn Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync;
 

@@ -20,17 +20,17 @@ pub enum SessionEvent<'e> {
         recovery: Recovery,
     },
     /// The data of a [`Hub::refresh`](crate::Hub::refresh), of this server or of another one in its
-    /// [cluster](crate::ClusterHub::refresh): the session's permissions have changed; look them up
-    /// again. The program decides what the data mean.
+    /// [cluster](crate::cluster::ClusterHub::refresh): the session's permissions have changed; look
+    /// them up again. The program decides what the data mean.
     Refresh(&'e [u8]),
     /// The backlog has fallen to a quarter of `max_backlog`, after a send returned
     /// [`Sent::Queued`](crate::Sent::Queued) or [`Sent::Dropped`](crate::Sent::Dropped): sending
     /// can continue.
     Drained,
-    /// The server [drains](crate::Running::drain) and has reached this session: the time for a last
-    /// message. It is closed afterwards, or when work that it has begun with its messages is done:
-    /// jobs of the pool of workers, and futures. What its peer sends until then is dropped. Its own
-    /// [`Socket::close`](crate::Socket::close) counts, too.
+    /// The server [drains](crate::server::Running::drain) and has reached this session: the time
+    /// for a last message. It is closed afterwards, or when work that it has begun with its
+    /// messages is done: jobs of the pool of workers, and futures. What its peer sends until then
+    /// is dropped. Its own [`Socket::close`](crate::Socket::close) counts, too.
     Shutdown,
     /// The session has ended, for any reason: exactly once, after all other events. Sends return
     /// [`Sent::Closed`](crate::Sent::Closed).

@@ -12,7 +12,8 @@ use super::socket::Socket;
 /// Callbacks of one connection run on its shard, in order, one at a time; those of different
 /// connections may run at once on different threads, which is why they get `&self`. They must not
 /// block: a blocked callback holds up every connection of its shard, and is reported as a
-/// [`Stall`](crate::Stall). A panic in one closes its connection with 1011 and nothing else.
+/// [`Stall`](crate::server::Stall). A panic in one closes its connection with 1011 and nothing
+/// else.
 ///
 /// [`Ws`](crate::Ws) makes a handler of closures. Options of a route, such as its largest message,
 /// are set on `Ws::handler(handler)`.
@@ -93,7 +94,7 @@ pub trait Handler: Send + Sync + 'static {
     /// is called once for all that are lost at one time. Unless it is overridden, the session is
     /// closed with 1013 (try again later), so that its client learns it; for that it is not a
     /// [`SessionEvent`], which a handler may ignore. What is refused at once is only in the receipt
-    /// ([`Receipt::is_refused`](crate::Receipt::is_refused)).
+    /// ([`Receipt::is_refused`](crate::channel::Receipt::is_refused)).
     fn on_unpublished(
         &self,
         ws: &mut Socket<'_, Self::Data>,

@@ -1,15 +1,16 @@
-//! WebSocket routes: handlers, their sockets, and the sessions of one shard.
+//! WebSocket routes: what the sockets of a [`Handler`](crate::Handler) can do besides the
+//! essentials.
 //!
-//! Start reading at [`Handler`]; [`Ws`] is the same from closures, and `sessions.rs` is where the
-//! engine comes in.
+//! Start reading at [`Handler`](crate::Handler); [`Ws`] is the same from closures, and
+//! `sessions.rs` is where the engine comes in.
 
 #[cfg(feature = "tokio")]
-mod async_options;
+pub(crate) mod async_options;
 mod callbacks;
-mod closures;
+pub(crate) mod closures;
 pub(crate) mod decision;
-mod event;
-mod handler;
+pub(crate) mod event;
+pub(crate) mod handler;
 mod into_ws;
 mod messages;
 mod offload;
@@ -18,7 +19,7 @@ mod outcome;
 mod replies;
 mod route;
 pub(crate) mod sessions;
-mod socket;
+pub(crate) mod socket;
 pub(crate) mod timers;
 
 use std::any::Any;
@@ -28,17 +29,25 @@ use throng_io::Instant;
 use crate::panic_notice::PanicNotice;
 
 #[cfg(feature = "tokio")]
-pub use async_options::AsyncOptions;
-pub use closures::Ws;
+pub(crate) use async_options::AsyncOptions;
+pub(crate) use closures::Ws;
 #[cfg(feature = "tokio")]
 pub(crate) use event::EventKind;
-pub use event::{SessionEvent, Unpublished};
-pub use handler::Handler;
+pub(crate) use event::SessionEvent;
+pub use event::Unpublished;
 pub use into_ws::IntoWs;
 pub use outcome::Outcome;
 pub(crate) use route::WsRoute;
-pub use socket::{Incompressible, Sendable, Socket};
+pub(crate) use socket::Socket;
+pub use socket::{Incompressible, Sendable};
+pub use throng_engine::Chunk;
+#[cfg(feature = "deflate")]
+pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 pub use timers::Timer;
+
+pub use crate::accept::AcceptHeaders;
+#[cfg(feature = "deflate")]
+pub use crate::compression::Compression;
 
 /// A command that another thread, or a callback of its own, sends to a session.
 pub(crate) enum SessionMail {

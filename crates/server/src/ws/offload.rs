@@ -124,8 +124,8 @@ impl<D: 'static> Socket<'_, D> {
 
 impl<D> Socket<'_, D> {
     /// Closes the session with the code and text of this reason, which is counted and reported as
-    /// [`Event::Ended`](crate::Event::Ended): for what the server cannot do, so that nothing is
-    /// lost silently. [`close`](Self::close) is for decisions of the program.
+    /// [`ServerEvent::Ended`](crate::server::ServerEvent::Ended): for what the server cannot do, so
+    /// that nothing is lost silently. [`close`](Self::close) is for decisions of the program.
     pub fn close_for(&mut self, reason: EndReason) {
         let id = self.cx().id();
         if self.cx().is_open() {

@@ -39,7 +39,8 @@ impl<D: Send + 'static> Ws<D> {
     }
 
     /// The compression of messages, instead of the server's setting: a
-    /// [`Compression`](crate::Compression), or all settings as a [`Deflate`](crate::Deflate).
+    /// [`Compression`](crate::ws::Compression), or all settings as a
+    /// [`Deflate`](crate::ws::Deflate).
     #[must_use]
     #[cfg(feature = "deflate")]
     pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {

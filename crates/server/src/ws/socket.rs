@@ -109,7 +109,7 @@ impl<'a, D> Socket<'a, D> {
     /// with the session. A connection gets a message once, however many of its subscriptions match.
     ///
     /// A name that is made of a user's text should be checked with
-    /// [`is_channel_token`](crate::is_channel_token), so that a dot makes no other channel of it.
+    /// [`is_token`](crate::channel::is_token), so that a dot makes no other channel of it.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         self.cx.subscribe(channel)
     }
@@ -127,8 +127,8 @@ impl<'a, D> Socket<'a, D> {
     /// [`publish_to_others`](Self::publish_to_others).
     ///
     /// ```
+    /// # use throng::channel::Position;
     /// # use throng::prelude::*;
-    /// # use throng::Position;
     /// let chat = Ws::from_request(|request| {
     ///     Ok(request.query("since").and_then(|since| since.parse::<Position>().ok()))
     /// })
@@ -153,7 +153,6 @@ impl<'a, D> Socket<'a, D> {
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # use throng::Presence;
     /// let chat = Ws::new().on_message(|ws, (), name| {
     ///     let Message::Text(name) = name else { return };
     ///     let _ = ws.subscribe_as("chat.lobby", name, None);
@@ -286,8 +285,8 @@ impl<'a, D> Socket<'a, D> {
     ///
     /// Sessions are on any of the event loops, unless they are placed by key
     /// ([`Ws::place_by`](crate::Ws::place_by)). With
-    /// [`IoBackend::Threads`](crate::IoBackend::Threads) each connection has a state of its own. A
-    /// panic ends its session and leaves the state as it is by then.
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads) each connection has a state of its
+    /// own. A panic ends its session and leaves the state as it is by then.
     #[must_use]
     pub fn shard_state<T: Default + Send + 'static>(&mut self) -> &mut T {
         self.cx.core().local()

@@ -2,8 +2,9 @@
 
 use std::sync::mpsc;
 
+use throng::http::RequestIds;
 use throng::prelude::*;
-use throng::{Access, AccessLog, RequestIds};
+use throng::server::{AccessEntry, AccessLog};
 
 use crate::support::served::{start, stop};
 use crate::support::{Client, TIMEOUT, exchange};
@@ -14,7 +15,7 @@ type Record = (Option<String>, Option<u16>, Option<String>);
 struct Log(mpsc::Sender<Record>);
 
 impl AccessLog for Log {
-    fn record(&self, access: &Access<'_>) {
+    fn record(&self, access: &AccessEntry<'_>) {
         let route = access.route.map(str::to_owned);
         self.0.send((route, access.status, access.request_id.map(str::to_owned))).unwrap();
     }

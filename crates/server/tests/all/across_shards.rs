@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{IoBackend, Running};
+use throng::server::IoBackend;
 use throng_engine::MAILBOX_CAPACITY;
 use throng_proto::ws::{self, Opcode};
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng::prelude::*;
+use throng::server::Limit;
 
 use crate::server::{NO_WAIT, echo, limits, start};
 use crate::support::{Client, Got, dial, eventually, exchange, read_head};

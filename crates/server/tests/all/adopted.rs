@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use throng::prelude::*;
-use throng::{IoBackend, Running};
+use throng::server::IoBackend;
 use throng_proto::ws::{self, Opcode};
 
 use crate::support::served::stop;
@@ -170,7 +170,7 @@ fn a_hub_without_a_server_refuses_them() {
 
 #[cfg(feature = "http")]
 mod upgraded {
-    use throng::Upgrade;
+    use throng::embed::Upgrade;
 
     use super::*;
 
@@ -246,8 +246,8 @@ mod upgraded {
 
     struct Bytes(std::sync::mpsc::Sender<(Option<u64>, Option<u64>)>);
 
-    impl throng::AccessLog for Bytes {
-        fn record(&self, access: &throng::Access<'_>) {
+    impl throng::server::AccessLog for Bytes {
+        fn record(&self, access: &throng::server::AccessEntry<'_>) {
             let _ = self.0.send((access.bytes_in, access.bytes_out));
         }
     }
@@ -345,7 +345,8 @@ mod upgraded {
     #[test]
     fn requests_without_a_handshake_are_refused_before() {
         let request = http::Request::builder().uri("/").header("Host", "x").body(()).unwrap();
-        let response = throng::IntoResponse::into_response(Upgrade::new(&request).unwrap_err());
+        let response =
+            throng::http::IntoResponse::into_response(Upgrade::new(&request).unwrap_err());
         assert_eq!(response.status(), Status::new(426));
     }
 }

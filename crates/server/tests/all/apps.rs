@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
+use throng::http::{IntoResponse, Next, RequestId, RequestIds};
 #[cfg(feature = "metrics")]
-use throng::openmetrics::Type;
+use throng::metrics::openmetrics::Type;
 use throng::prelude::*;
-use throng::{Bound, IntoResponse, RequestId, RequestIds, Running};
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, start, stop};

@@ -1,7 +1,7 @@
 //! Basic authentication of HTTP routes and of upgrades.
 
+use throng::http::{BasicAuth, BasicUser};
 use throng::prelude::*;
-use throng::{BasicAuth, BasicUser};
 
 use crate::support::served::{start, stop};
 use crate::support::{Client, Got, exchange};

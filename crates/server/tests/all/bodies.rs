@@ -4,9 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 
-use throng::IoBackend;
-use throng::Running;
 use throng::prelude::*;
+use throng::server::IoBackend;
 
 use crate::support::TIMEOUT;
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use throng::client::{Backoff, Client, ClientBuilder, ClientError, DialStep};
 use throng::prelude::*;
-use throng::{Blame, Deflate, DeflateMode};
+use throng::server::Blame;
+use throng::ws::{Compression, Deflate, DeflateMode};
 use throng_proto::ws::handshake::accept_key;
 
 use crate::support::served::{start, stop};

@@ -13,7 +13,8 @@ use std::time::Duration;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use throng::client::{AsyncClient, Client, ClientBuilder, ClientError, DialStep};
 use throng::prelude::*;
-use throng::{Blame, Deflate, DeflateMode, Running};
+use throng::server::Blame;
+use throng::ws::{Deflate, DeflateMode};
 use throng_proto::ws::handshake::accept_key;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 

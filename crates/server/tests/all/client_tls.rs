@@ -12,7 +12,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use throng::client::{Client, ClientBuilder, ClientError, DialStep};
 use throng::prelude::*;
-use throng::{Blame, Running, Tls};
+use throng::server::Blame;
+use throng::tls::Tls;
 use throng_testkit::{Damaging, hold_up, read_head};
 
 use crate::support::served::{start, stop};

@@ -6,11 +6,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use throng::channel::PresenceEvent;
+use throng::cluster::{Cluster, ClusterError, ClusterHandle};
+use throng::http::EventStream;
 use throng::prelude::*;
-use throng::{
-    Cluster, ClusterError, ClusterHandle, EventStream, History, Hub, Presence, PresenceEvent,
-    Running,
-};
 use throng_testkit::Redis;
 
 use crate::support::events::Events;
@@ -134,7 +133,7 @@ fn a_member_knows_those_of_all_servers_and_is_informed_who_comes_and_goes() {
     for client in [&mut ann, &mut bob] {
         assert_eq!(text(client), "last");
     }
-    assert_eq!(hubs[1].history("chat.a", 100).unwrap().1.len(), 1);
+    assert_eq!(hubs[1].history("chat.a", 100).unwrap().publications.len(), 1);
     let cluster = hubs[0].cluster().unwrap();
     assert!(cluster.presence("other", 9).is_none() && cluster.presence("here.a", 9).is_none());
     let [(_, one), (_, two)] = servers;

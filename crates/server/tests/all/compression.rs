@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use throng::prelude::*;
-use throng::{Deflate, Incompressible, Running};
+use throng::ws::{Compression, Deflate, Incompressible};
 
 use crate::support::deflating::Peer;
 use crate::support::served::{self, dial_narrow, start, stop, total};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use throng::prelude::*;
+use throng::ws::Compression;
 
 use crate::support::deflating::Peer;
 use crate::support::served::{self, start, stop};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use throng::Next;
+use throng::http::{Cors, Next, Origins};
 use throng::prelude::*;
 
 use crate::support::exchange;

@@ -4,8 +4,9 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use throng::channel::Delivery;
+use throng::http::{EventStream, Origins, Topic};
 use throng::prelude::*;
-use throng::{EventStream, Running, Topic};
 
 use crate::support::events::Events;
 use crate::support::served::{self, dial_narrow, figure, start, stop, total};

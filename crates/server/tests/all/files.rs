@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use throng::http::Files;
 use throng::prelude::*;
 
 use crate::support::TIMEOUT;

@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng::Running;
 use throng::prelude::*;
 use throng_testkit::noise;
 

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng::http::{Files, Gzip, SourcePull};
 use throng::prelude::*;
-use throng::{Gzip, IoBackend, Pull};
+use throng::server::IoBackend;
 
 use crate::support::dial;
 use crate::support::served::{start, stop};
@@ -109,7 +110,7 @@ fn streamed(len: usize, announced: Option<usize>) -> Response {
         let end = text.len().min(at + room.min(10_000));
         out.extend_from_slice(&text.as_bytes()[at..end]);
         at = end;
-        Ok(if end == text.len() { Pull::End } else { Pull::More })
+        Ok(if end == text.len() { SourcePull::End } else { SourcePull::More })
     };
     Response::new(Status::OK)
         .header("Content-Type", "text/plain")
@@ -298,7 +299,7 @@ fn a_client_that_leaves_ends_the_work_for_it() {
         let endless = move |room: usize, out: &mut Vec<u8>| {
             let _ = &its;
             out.resize(room, b'x');
-            Ok(Pull::More)
+            Ok(SourcePull::More)
         };
         Response::new(Status::OK)
             .header("Content-Type", "text/plain")

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use example::{Line, Member};
+use throng::channel::{HistoryMode, Position, Since};
+use throng::http::EventStream;
 use throng::prelude::*;
-use throng::{
-    EventStream, Filter, History, HistoryMode, Hub, IoBackend, Position, Since, SlowPolicy,
-};
+use throng::server::IoBackend;
 
 use crate::support::events::Events;
 use crate::support::served::{self, start, stop, total};
@@ -66,8 +66,9 @@ fn without_tag(text: &str) -> String {
 
 /// The position of a publication that is kept, or of the last one.
 fn at(hub: &Hub, offset: u64) -> Position {
-    let (top, kept) = hub.history("chat.a", 1000).unwrap();
-    let mut all = kept.iter().map(|publication| publication.position()).chain([top]);
+    let page = hub.history("chat.a", 1000).unwrap();
+    let kept = page.publications.iter().map(|publication| publication.position());
+    let mut all = kept.chain([page.position]);
     all.find(|position| position.offset == offset).expect("it is kept")
 }
 
@@ -103,9 +104,9 @@ fn a_client_that_comes_back_gets_what_it_missed_on_every_backend() {
         assert_eq!(text(&mut client), format!("{epoch}:20 false"), "10 are kept");
         let mut client = open("/ws?since=0000000000000001:19:0000000001");
         assert_eq!(text(&mut client), format!("{epoch}:20 false"), "another server's");
-        let (position, last) = hub.history("chat.a", 2).unwrap();
-        assert_eq!(without_tag(&position.to_string()), format!("{epoch}:20"));
-        let offsets = last.iter().map(|publication| publication.position().offset);
+        let page = hub.history("chat.a", 2).unwrap();
+        assert_eq!(without_tag(&page.position.to_string()), format!("{epoch}:20"));
+        let offsets = page.publications.iter().map(|publication| publication.position().offset);
         assert_eq!(offsets.collect::<Vec<_>>(), [19, 20]);
         assert!(hub.history("other", 2).is_none());
         stop(running);
@@ -257,7 +258,7 @@ fn a_stream_that_would_begin_with_more_than_fits_into_its_queue_begins_with_a_lo
     }
     total(&hub.publish("cache", "\n".repeat(80_000)).unwrap());
     let mut stream = Events::open(address, "/cache");
-    let (newest, _) = hub.history("cache", 1).unwrap();
+    let newest = hub.history("cache", 1).unwrap().position;
     assert_eq!(stream.next_event().unwrap(), lost(newest), "also of a first visit");
     stop(running);
 }

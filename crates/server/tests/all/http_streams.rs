@@ -11,8 +11,9 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use throng::http::{Responder, SourcePull, StreamSource};
 use throng::prelude::*;
-use throng::{IoBackend, Pull, Running, Source};
+use throng::server::IoBackend;
 use throng_testkit::eventually;
 
 use crate::support::TIMEOUT;
@@ -309,7 +310,7 @@ fn streaming() -> (SocketAddr, Running, Arc<Vec<u8>>) {
             let end = all.len().min(at + room);
             out.extend_from_slice(&all[at..end]);
             at = end;
-            Ok(if at == all.len() { Pull::End } else { Pull::More })
+            Ok(if at == all.len() { SourcePull::End } else { SourcePull::More })
         }
     };
     let (a, b) = (Arc::clone(&all), Arc::clone(&all));
@@ -322,26 +323,31 @@ fn streaming() -> (SocketAddr, Running, Arc<Vec<u8>>) {
                 Response::new(Status::OK).with_stream(None, source(&b))
             })
             .get("/empty", |_: &Request<'_>| {
-                Response::new(Status::OK).with_stream(None, |_, _: &mut Vec<u8>| Ok(Pull::End))
+                Response::new(Status::OK)
+                    .with_stream(None, |_, _: &mut Vec<u8>| Ok(SourcePull::End))
             })
             .get("/fails", |_: &Request<'_>| {
                 let mut chunks = 0;
                 Response::new(Status::OK).with_stream(None, move |_, out: &mut Vec<u8>| {
                     chunks += 1;
                     out.extend_from_slice(&[b'x'; 1000]);
-                    if chunks < 3 { Ok(Pull::More) } else { Err(std::io::Error::other("lost")) }
+                    if chunks < 3 {
+                        Ok(SourcePull::More)
+                    } else {
+                        Err(std::io::Error::other("lost"))
+                    }
                 })
             })
             .get("/short", |_: &Request<'_>| {
                 Response::new(Status::OK).with_stream(Some(10), |_, out: &mut Vec<u8>| {
                     out.extend_from_slice(b"short");
-                    Ok(Pull::End)
+                    Ok(SourcePull::End)
                 })
             })
             .get("/long", |_: &Request<'_>| {
                 Response::new(Status::OK).with_stream(Some(3), |_, out: &mut Vec<u8>| {
                     out.extend_from_slice(b"long");
-                    Ok(Pull::End)
+                    Ok(SourcePull::End)
                 })
             }),
     ));
@@ -405,7 +411,7 @@ fn a_client_that_does_not_read_holds_one_chunk_and_little_in_the_kernel() {
             let source = move |room: usize, out: &mut Vec<u8>| {
                 out.resize(room.min(LENGTH - count.load(Relaxed)), b'x');
                 count.fetch_add(out.len(), Relaxed);
-                Ok(Pull::More)
+                Ok(SourcePull::More)
             };
             Response::new(Status::OK).with_stream(Some(LENGTH as u64), source)
         }),
@@ -605,18 +611,18 @@ struct Numbers {
     numbers: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Source for Numbers {
-    fn pull(&mut self, _: usize, out: &mut Vec<u8>) -> std::io::Result<Pull> {
+impl StreamSource for Numbers {
+    fn pull(&mut self, _: usize, out: &mut Vec<u8>) -> std::io::Result<SourcePull> {
         out.append(&mut self.numbers.lock().unwrap());
         if out.ends_with(b"!") {
-            return Ok(Pull::End);
+            return Ok(SourcePull::End);
         }
         match &self.waker {
             Some(waker) if out.is_empty() => self.waits.send(waker.clone()).unwrap(),
             _ if out.is_empty() => {}
-            _ => return Ok(Pull::More),
+            _ => return Ok(SourcePull::More),
         }
-        Ok(Pull::Wait)
+        Ok(SourcePull::Wait)
     }
 
     fn set_waker(&mut self, waker: Waker) {

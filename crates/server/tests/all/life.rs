@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{IoBackend, Running};
+use throng::server::IoBackend;
 
 use crate::support::served::start;
 use crate::support::{Client, Got, dial, eventually};

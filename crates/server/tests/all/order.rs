@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng::prelude::*;
+use throng::server::Shard;
 use throng::test::{LocalClient, LocalServer, TestServer};
-use throng::{Incompressible, OwnedMessage, Sent, Shard};
+use throng::ws::Incompressible;
 
 /// All texts that have come.
 fn texts(client: &mut LocalClient) -> Vec<String> {

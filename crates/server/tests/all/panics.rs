@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use throng::asynchronous::AsyncOptions;
 use throng::prelude::*;
-use throng::{Access, AccessLog, Event, Running, Shard};
+use throng::server::{AccessEntry, AccessLog, ServerEvent, Shard};
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, get, start, stop};
@@ -29,9 +30,9 @@ impl Heard {
         server.on_event(move |event| {
             let panicked = matches!(
                 event,
-                Event::Panicked { .. }
-                    | Event::TickPanicked { .. }
-                    | Event::CallbackPanicked { .. }
+                ServerEvent::Panicked { .. }
+                    | ServerEvent::TickPanicked { .. }
+                    | ServerEvent::CallbackPanicked { .. }
             );
             if panicked {
                 heard.lock().unwrap().push(event.to_string());
@@ -199,7 +200,7 @@ fn a_request_that_panics_when_its_client_has_left_is_reported() {
 fn a_panic_of_the_access_log_or_of_the_event_callback_ends_nothing() {
     struct Broken;
     impl AccessLog for Broken {
-        fn record(&self, access: &Access<'_>) {
+        fn record(&self, access: &AccessEntry<'_>) {
             assert!(access.path != "/x", "as the test wants");
         }
     }

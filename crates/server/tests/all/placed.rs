@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use throng::asynchronous::AsyncOptions;
 use throng::prelude::*;
-use throng::{Access, AccessLog, IoBackend, Shard};
+use throng::server::{AccessEntry, AccessLog, IoBackend, Shard};
 use throng_proto::ws;
 use throng_proto::ws::Opcode;
 use throng_proto::ws::handshake::{Key, encode_request};
@@ -60,7 +61,7 @@ fn app() -> App {
 }
 
 /// Connections that event loops have given to others.
-fn moved(running: &throng::Running) -> u64 {
+fn moved(running: &Running) -> u64 {
     running.shard_stats().iter().map(|stats| stats.handed_over).sum()
 }
 
@@ -205,7 +206,7 @@ fn clients_that_go_or_come_while_they_move_leave_nothing_behind() {
 struct Paths(mpsc::Sender<String>);
 
 impl AccessLog for Paths {
-    fn record(&self, access: &Access<'_>) {
+    fn record(&self, access: &AccessEntry<'_>) {
         // After the test the receiver is gone.
         let _ = self.0.send(access.path.to_owned());
     }

@@ -10,8 +10,10 @@ use std::net::Shutdown;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
+use throng::channel::{PresenceEvent, PresenceSwitch};
+use throng::http::EventStream;
 use throng::prelude::*;
-use throng::{EventStream, Handle, Hub, IoBackend, Presence, PresenceEvent, PresenceSwitch};
+use throng::server::IoBackend;
 
 use crate::support::events::Events;
 use crate::support::served::{self, start, stop, total};

@@ -8,7 +8,6 @@ use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{DrainPlan, Running};
 use throng_proto::ws::{self, Opcode};
 
 use crate::support::{Client, Got, TIMEOUT, dial, eventually};

@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use throng::http::Next;
 use throng::prelude::*;
-use throng::{Access, AccessLog, IoBackend};
+use throng::server::{AccessEntry, AccessLog, IoBackend};
 
 use crate::support::served::{start, stop};
 use crate::support::{Client, Got, TIMEOUT, dial, eventually, exchange};
@@ -102,7 +103,7 @@ fn refusals_and_records_name_the_client_behind_the_proxy() {
         .trusted_proxies(["127.0.0.0/8"])
         .access_log(Clients(logged))
         .on_event(move |event| {
-            if let throng::Event::Refused { subject, .. } = event {
+            if let throng::server::ServerEvent::Refused { subject, .. } = event {
                 sender.send((subject.client, event.to_string())).unwrap();
             }
         });
@@ -121,7 +122,7 @@ fn refusals_and_records_name_the_client_behind_the_proxy() {
 struct Clients(mpsc::Sender<Option<IpAddr>>);
 
 impl AccessLog for Clients {
-    fn record(&self, access: &Access<'_>) {
+    fn record(&self, access: &AccessEntry<'_>) {
         self.0.send(access.subject.client).unwrap();
     }
 }
@@ -239,7 +240,7 @@ fn refusal_of(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
     let limits = Limits::default().handshake_timeout(Duration::from_secs(1));
     let server = Server::new(app()).io(io).limits(limits).trusted_proxies([trusted]);
     let server = server.proxy_protocol(true).on_event(move |event| {
-        if let throng::Event::ProxyRefused { subject, .. } = event {
+        if let throng::server::ServerEvent::ProxyRefused { subject, .. } = event {
             sender.send((subject.peer, event.to_string())).unwrap();
         }
     });

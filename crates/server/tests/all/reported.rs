@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{EndReason, Event, Running, Subject};
+use throng::server::{EndReason, ServerEvent, Subject};
 
 use crate::support::served::{self, dial_narrow, start, stop};
 use crate::support::{Client, Got, TIMEOUT, exchange};
@@ -15,10 +15,10 @@ fn reporting(app: App) -> (Server, Receiver<(&'static str, String, String)>) {
     let (sender, reported) = mpsc::channel();
     let server = Server::new(app).shards(1).on_event(move |event| {
         let (kind, route) = match event {
-            Event::Refused { route, .. } => ("refused", route.unwrap_or("")),
-            Event::ProtocolError { route, .. } => ("protocol", *route),
-            Event::SlowConsumer { route, .. } => ("slow", *route),
-            Event::Panicked { route, .. } => ("panic", route.unwrap_or("")),
+            ServerEvent::Refused { route, .. } => ("refused", route.unwrap_or("")),
+            ServerEvent::ProtocolError { route, .. } => ("protocol", *route),
+            ServerEvent::SlowConsumer { route, .. } => ("slow", *route),
+            ServerEvent::Panicked { route, .. } => ("panic", route.unwrap_or("")),
             _ => return,
         };
         let _ = sender.send((kind, route.to_owned(), event.to_string()));
@@ -132,7 +132,7 @@ fn ended(
         });
     let app = served::app().ws("/ws", session);
     let server = Server::new(app).shards(1).limits(limits).on_event(move |event| {
-        if let Event::Ended { subject, route, reason, .. } = event {
+        if let ServerEvent::Ended { subject, route, reason, .. } = event {
             let _ = sender.send((*subject, route.map(str::to_owned), *reason));
         }
     });

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use throng::prelude::*;
+use throng::server::Limit;
 use throng_proto::ws::{self, Opcode};
 
 use crate::support::served::{self, start, stop};
@@ -13,7 +14,7 @@ fn echo() -> Ws {
     Ws::new().on_message(|ws, (), message| ws.send(message))
 }
 
-fn serve(app: App, limits: Limits) -> (std::net::SocketAddr, throng::Running) {
+fn serve(app: App, limits: Limits) -> (std::net::SocketAddr, Running) {
     start(Server::new(app.merge(served::app())).limits(limits).shards(1))
 }
 

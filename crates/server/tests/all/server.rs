@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng::IoBackend;
-use throng::Running;
 use throng::prelude::*;
+use throng::server::IoBackend;
 use throng_io::tables::DescriptorTables;
 use throng_proto::ws::Opcode;
 
@@ -177,7 +176,7 @@ fn it_accepts_on_sockets_that_listen_already() {
             running.drain(NO_WAIT).unwrap();
         }
     }
-    let mistake = echo().listen_on(Vec::<throng::Listener>::new()).unwrap_err();
+    let mistake = echo().listen_on(Vec::<throng::server::Listener>::new()).unwrap_err();
     assert!(mistake.to_string().contains("no listener"), "{mistake}");
 }
 
@@ -533,7 +532,7 @@ fn mistakes_are_errors_of_bind() {
     assert!(error_of(echo().stall_warning(Duration::ZERO)).contains("stall_warning is 0"));
     assert!(error_of(echo().unsent_limit(0)).contains("unsent_limit is 0"));
     let Err(error) = echo().bind("9001") else { panic!("bound") };
-    assert_eq!(error.blame(), throng::Blame::Configuration);
+    assert_eq!(error.blame(), throng::server::Blame::Configuration);
     let error = error.to_string();
     assert!(error.contains("\"9001\"") && error.contains("HOST:PORT"), "{error}");
     let twice = Server::new(App::new().get("/x", |_| "a").get("/x", |_| "b")).bind("127.0.0.1:0");

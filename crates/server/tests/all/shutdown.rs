@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use throng::IoBackend;
 use throng::prelude::*;
+use throng::server::IoBackend;
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, start};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use throng::Running;
+use throng::channel::Delivery;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 

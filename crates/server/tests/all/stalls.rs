@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use throng::prelude::*;
-use throng::{Drained, Event, StuckShard};
+use throng::server::{Drained, ServerEvent, StuckShard};
 use throng_proto::ws::Opcode;
 use throng_testkit::hold_up;
 
@@ -25,8 +25,8 @@ type Reported = Arc<Mutex<Vec<(String, usize, Duration)>>>;
 fn server(app: App) -> (Server, Reported) {
     let reported = Reported::default();
     let heard = Arc::clone(&reported);
-    let on_stall = move |event: &Event<'_>| {
-        let Event::Stalled(stall) = event else { return };
+    let on_stall = move |event: &ServerEvent<'_>| {
+        let ServerEvent::Stalled(stall) = event else { return };
         let stall = (stall.route.to_owned(), stall.shard, stall.length);
         heard.lock().unwrap_or_else(PoisonError::into_inner).push(stall);
     };

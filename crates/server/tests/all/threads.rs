@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::Duration;
 
-use throng::IoBackend;
 use throng::prelude::*;
+use throng::server::IoBackend;
+use throng::ws::Compression;
 use throng_proto::ws::{Opcode, encode_masked};
 use throng_testkit::hold_up;
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use throng::prelude::*;
-use throng::{IoBackend, Timer};
+use throng::server::IoBackend;
+use throng::ws::Timer;
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, start, stop};

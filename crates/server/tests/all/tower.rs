@@ -13,6 +13,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::Path;
 use axum::http::{Extensions, HeaderMap, StatusCode, Uri};
 use axum::routing::{get, post};
+use throng::http::Next;
 use throng::prelude::*;
 use throng::test::TestServer;
 use throng_testkit::eventually;
@@ -323,7 +324,7 @@ fn rfc9110_7_6_1_fields_of_the_connection_are_not_passed_on() {
 #[derive(Clone, Default)]
 struct Failing(bool);
 
-impl tower_service::Service<http::Request<throng::ServiceBody>> for Failing {
+impl tower_service::Service<http::Request<throng::embed::ServiceBody>> for Failing {
     type Response = http::Response<Body>;
     type Error = String;
     type Future = std::future::Ready<Result<Self::Response, String>>;
@@ -336,7 +337,7 @@ impl tower_service::Service<http::Request<throng::ServiceBody>> for Failing {
         }
     }
 
-    fn call(&mut self, request: http::Request<throng::ServiceBody>) -> Self::Future {
+    fn call(&mut self, request: http::Request<throng::embed::ServiceBody>) -> Self::Future {
         assert!(self.0, "it was ready");
         std::future::ready(match request.uri().path() {
             "/fails" => Err("as the test wants".to_owned()),
@@ -378,7 +379,7 @@ fn a_service_gets_what_middleware_has_attached_and_the_id_of_the_request() {
         "/",
         get(|extensions: Extensions, headers: HeaderMap| async move {
             let user = extensions.get::<User>().map_or("no one", |user| user.0);
-            let id = extensions.get::<throng::RequestId>().map(ToString::to_string);
+            let id = extensions.get::<throng::http::RequestId>().map(ToString::to_string);
             let in_header = headers["x-request-id"].to_str().unwrap().to_owned();
             assert_eq!(id.as_deref(), Some(&*in_header));
             format!("{user} {in_header}")
@@ -390,7 +391,7 @@ fn a_service_gets_what_middleware_has_attached_and_the_id_of_the_request() {
             request.insert_extension(User("ada"));
             Next::Continue
         })
-        .layer(throng::RequestIds::new());
+        .layer(throng::http::RequestIds::new());
     let server = TestServer::start(Server::new(app));
     for sent in [&[][..], &[("X-Request-ID", "ab-12")], &[("X-Request-ID", "not safe")]] {
         let response = server.request("GET", "/", sent, b"");

@@ -1,10 +1,14 @@
 //! `Send` and `Sync` of the types that programs store.
 
-use throng::prelude::*;
-use throng::{
-    AcceptHeaders, Access, BodyReader, BodyWriter, Chunk, Draining, Error, Event, MailboxFull,
-    Position, Presence, Publication, Receipt, Recovery, Running, SettingError, Since, Stats,
+use throng::Error;
+use throng::asynchronous::{AsyncOptions, AsyncSender, AsyncSocket};
+use throng::channel::{
+    Delivery, Position, Presence, Publication, QueueFull, Receipt, Recovery, Since,
 };
+use throng::http::{BodyReader, BodyWriter, Cors, Files, Origins, Responder};
+use throng::prelude::*;
+use throng::server::{AccessEntry, Draining, ServerEvent, SettingError, Stats};
+use throng::ws::{AcceptHeaders, Chunk};
 
 fn send<T: Send>() {}
 
@@ -19,7 +23,7 @@ fn handles_and_settings_are_shared_among_threads() {
     shared::<Filter>();
     shared::<Receipt>();
     shared::<Delivery>();
-    shared::<MailboxFull>();
+    shared::<QueueFull>();
     shared::<Running>();
     shared::<Limits>();
     shared::<Backpressure>();
@@ -38,13 +42,13 @@ fn handles_and_settings_are_shared_among_threads() {
     shared::<CloseCode>();
     #[cfg(feature = "tokio")]
     {
-        shared::<AsyncSession>();
+        shared::<AsyncSender>();
         shared::<AsyncOptions>();
     }
     #[cfg(feature = "tls")]
     {
-        shared::<throng::Tls>();
-        shared::<throng::ClientCertificate>();
+        shared::<throng::tls::Tls>();
+        shared::<throng::tls::ClientCertificate>();
     }
     #[cfg(feature = "files")]
     shared::<Files>();
@@ -62,11 +66,11 @@ fn types_of_one_thread_can_be_passed_to_another() {
     send::<Reject>();
     send::<AcceptHeaders>();
     send::<Draining>();
-    send::<throng::Bound>();
+    send::<Bound>();
     #[cfg(feature = "tokio")]
     {
         send::<AsyncSocket>();
-        send::<throng::OwnedRequest>();
+        send::<throng::asynchronous::OwnedRequest>();
     }
     #[cfg(feature = "client")]
     {
@@ -83,7 +87,7 @@ fn types_lent_to_callbacks_can_be_shared_with_scoped_threads() {
     fn sync<T: Sync>() {}
     sync::<Message<'_>>();
     sync::<Chunk<'_>>();
-    sync::<Access<'_>>();
-    sync::<Event<'_>>();
+    sync::<AccessEntry<'_>>();
+    sync::<ServerEvent<'_>>();
     sync::<Close<'_>>();
 }

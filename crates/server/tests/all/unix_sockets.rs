@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{IoBackend, Running, UnixSocket};
+use throng::server::{IoBackend, UnixSocket};
 use throng_proto::ws::Opcode;
 
 use crate::support::{Client, Got, TIMEOUT, eventually};

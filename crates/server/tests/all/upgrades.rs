@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use throng::IoBackend;
+use throng::asynchronous::AsyncOptions;
 use throng::prelude::*;
+use throng::server::IoBackend;
 use throng_proto::ws::handshake::{Key, encode_request};
 use throng_proto::ws::{Opcode, encode_masked};
 

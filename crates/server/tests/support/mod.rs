@@ -56,8 +56,10 @@ pub(crate) fn exchange(address: SocketAddr, request: &[u8]) -> String {
 }
 
 /// The counts of a publication.
-pub(crate) fn counts_of(set: impl FnOnce(&mut throng::Delivery)) -> throng::Delivery {
-    let mut counts = throng::Delivery::default();
+pub(crate) fn counts_of(
+    set: impl FnOnce(&mut throng::channel::Delivery),
+) -> throng::channel::Delivery {
+    let mut counts = throng::channel::Delivery::default();
     set(&mut counts);
     counts
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
+use throng::channel::{Delivery, Receipt};
 use throng::prelude::*;
-use throng::{Delivery, Receipt, Running};
 
 use super::{TIMEOUT, exchange};
 

@@ -4,7 +4,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use throng::Bound;
 use throng::prelude::*;
 use throng::workers::WorkerSettings;
 

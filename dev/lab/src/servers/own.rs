@@ -18,8 +18,9 @@ use super::handler::Handler;
 use super::message::compose;
 use super::wire::{ChildMessage, Order, Variant, read_line, write_line};
 use throng::prelude::*;
+use throng::server::IoBackend;
 use throng::workers::WorkerSettings;
-use throng::{Deflate, IoBackend};
+use throng::ws::Deflate;
 use throng_config::units::parse_duration;
 use throng_load::machine_now_ns;
 

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use throng::prelude::*;
-use throng::{Bound, Status};
 
 use throng_cli::Failure;
 use throng_cli::serve::{self, SettingFlags, Settings, site};

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade::downcast;
-use throng::Upgrade;
+use throng::embed::Upgrade;
 use throng::prelude::*;
 use tokio::net::TcpStream;
 

@@ -54,7 +54,7 @@ impl std::error::Error for PatternError {}
 ///
 /// ```
 /// # use throng_engine as throng;
-/// use throng::is_channel_token;
+/// use throng::channel::is_token;
 ///
 /// assert!(is_channel_token("alice"));
 /// for text in ["", "*", "a.b", ">", "a*", "a\n"] {

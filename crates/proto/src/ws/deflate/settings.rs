@@ -31,7 +31,7 @@ pub enum Mode {
 ///
 /// ```
 /// # mod throng { pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate}; }
-/// use throng::{Deflate, DeflateMode};
+/// use throng::ws::{Deflate, DeflateMode};
 ///
 /// let settings = Deflate::new(DeflateMode::Window { bits: 10 }).level(2).threshold(64);
 /// assert!(settings.check().is_ok());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use throng::Closed;
+use throng::asynchronous::{AsyncOptions, AsyncSocket, SessionClosed};
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 use tokio::sync::Semaphore;
@@ -26,7 +26,7 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
                 async move {
                     let _alive = alive;
                     session.send(message).await?;
-                    pending::<Result<(), Closed>>().await
+                    pending::<Result<(), SessionClosed>>().await
                 }
             })
             .async_options(AsyncOptions::new().credits(2));
@@ -125,14 +125,14 @@ fn the_future_of_a_session_that_waits_for_the_shutdown_closes_it_itself() {
         let session = Ws::new().on_session_async(
             runtime.handle().clone(),
             |mut socket: AsyncSocket| async move {
-                let mut shutdown = socket.session().shutting_down();
+                let mut shutdown = socket.sender().shutting_down();
                 socket.send("in").await?;
                 tokio::select! {
                     message = socket.next() => panic!("{message:?}"),
                     ended = &mut shutdown => ended?,
                 }
                 socket.send("last words").await?;
-                socket.session().close(CloseCode::new(4000), "moved");
+                socket.sender().close(CloseCode::new(4000), "moved");
                 Ok(())
             },
         );
@@ -155,7 +155,7 @@ fn a_session_that_ends_is_no_shutdown() {
         move |mut socket: AsyncSocket| {
             let report = report.clone();
             async move {
-                let mut shutdown = socket.session().shutting_down();
+                let mut shutdown = socket.sender().shutting_down();
                 assert!(socket.next().await.is_none());
                 // Again, since a future that was polled to its end says so each time.
                 let ended = [(&mut shutdown).await, (&mut shutdown).await];
@@ -167,6 +167,6 @@ fn a_session_that_ends_is_no_shutdown() {
     let (address, running) = serve(session);
     let mut client = Client::connect(address, "/");
     client.send(Opcode::Close, &1000u16.to_be_bytes());
-    assert_eq!(reported.recv_timeout(TIMEOUT).unwrap(), [Err(Closed); 2]);
+    assert_eq!(reported.recv_timeout(TIMEOUT).unwrap(), [Err(SessionClosed); 2]);
     stop(running);
 }

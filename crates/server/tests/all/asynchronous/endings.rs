@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use futures_util::SinkExt;
-use throng::Closed;
+use throng::asynchronous::{AsyncOptions, AsyncSender, AsyncSocket, SessionClosed};
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 use tokio::runtime::Runtime;
@@ -88,7 +88,7 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
                 async move {
                     let _alive = alive;
                     session.send(message).await?;
-                    pending::<Result<(), Closed>>().await
+                    pending::<Result<(), SessionClosed>>().await
                 }
             })
             .async_options(AsyncOptions::new().credits(8));
@@ -99,7 +99,7 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
                     assert_eq!(socket.close_reason(), None);
                     socket.send(message).await?;
                 }
-                assert_eq!(socket.send("too late").await, Err(Closed));
+                assert_eq!(socket.send("too late").await, Err(SessionClosed));
                 recorded.lock().unwrap().extend(socket.close_reason());
                 Ok(())
             }
@@ -138,7 +138,7 @@ fn each_way_to_close_says_so() {
                     "code" => {
                         socket.close(CloseCode::new(4000), "bye");
                         socket.close(CloseCode::new(4001), "the first counts");
-                        assert_eq!(socket.send("too late").await, Err(Closed));
+                        assert_eq!(socket.send("too late").await, Err(SessionClosed));
                         assert_eq!(socket.next().await, None);
                     }
                     "sink" => SinkExt::<&str>::close(&mut socket).await?,
@@ -151,7 +151,7 @@ fn each_way_to_close_says_so() {
                     }
                     "client" => assert_eq!(socket.next().await, None),
                     "session" => {
-                        let session = socket.session().clone();
+                        let session = socket.sender().clone();
                         session.close(CloseCode::new(4002), "");
                         while socket.next().await.is_some() {}
                     }
@@ -202,7 +202,7 @@ fn messages_before_a_close_are_processed_with_finish_after_close() {
     let (cancelled, finished, alive) = (counter(), counter(), counter());
     let handler = |done: &Arc<AtomicUsize>| {
         let (done, alive) = (Arc::clone(done), Arc::clone(&alive));
-        move |session: AsyncSession, _| {
+        move |session: AsyncSender, _| {
             let (done, alive) = (Arc::clone(&done), Alive::new(&alive));
             async move {
                 let _alive = alive;
@@ -245,7 +245,7 @@ fn without_its_runtime_a_session_is_closed_with_1001() {
     let each = Ws::new()
         .on_message_async(goes.handle().clone(), |session, message| async move {
             session.send(message).await?;
-            pending::<Result<(), Closed>>().await
+            pending::<Result<(), SessionClosed>>().await
         })
         .async_options(AsyncOptions::new().credits(1));
     let app = served::app().ws("/stays", echo(&stays)).ws("/goes", echo(&goes)).ws("/each", each);

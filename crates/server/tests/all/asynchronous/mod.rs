@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use throng::prelude::*;
-use throng::{IntoWs, IoBackend, Running};
+use throng::server::IoBackend;
+use throng::ws::IntoWs;
 use throng_proto::ws::{self, Opcode};
 use tokio::runtime::{self, Runtime};
 

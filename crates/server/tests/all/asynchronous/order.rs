@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
+use throng::asynchronous::{AsyncOptions, AsyncSocket};
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 
@@ -201,18 +202,18 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
                 ws.offload(|| "hall", |ws, (), hall| ws.subscribe(hall).then_some(()).unwrap());
             })
             .on_session_async(runtime.handle().clone(), |mut socket: AsyncSocket| async move {
-                socket.session().subscribe("room")?;
+                socket.sender().subscribe("room")?;
                 socket.send("in").await?;
                 while let Some(message) = socket.next().await {
                     match message.as_bytes() {
-                        b"leave" => socket.session().unsubscribe("room")?,
+                        b"leave" => socket.sender().unsubscribe("room")?,
                         // Before the shard has heard of it.
                         own if own.starts_with(b"own") => {
-                            let (session, own) = (socket.session(), str::from_utf8(own).unwrap());
+                            let (session, own) = (socket.sender(), str::from_utf8(own).unwrap());
                             session.subscribe(own)?;
                             session.hub().publish(own, "from the hub").unwrap();
                         }
-                        _ => socket.session().publish_to_others("room", &message).await?,
+                        _ => socket.sender().publish_to_others("room", &message).await?,
                     }
                     socket.send("done").await?;
                 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use throng::Closed;
+use throng::asynchronous::{AsyncOptions, AsyncSocket, SessionClosed};
 use throng::prelude::*;
 use throng_proto::ws::{self, Opcode};
 
@@ -119,7 +119,7 @@ fn halves_of_a_split_socket_work_in_tasks_of_their_own() {
                     match from_reader.try_recv() {
                         Ok(message) => sink.send(message).await?,
                         Err(mpsc::TryRecvError::Empty) => tokio::task::yield_now().await,
-                        Err(mpsc::TryRecvError::Disconnected) => return Ok::<(), Closed>(()),
+                        Err(mpsc::TryRecvError::Disconnected) => return Ok::<(), SessionClosed>(()),
                     }
                 }
             });
@@ -148,7 +148,7 @@ async fn flood(
     count: usize,
     given: &AtomicUsize,
     waits: &AtomicUsize,
-) -> Result<(), Closed> {
+) -> Result<(), SessionClosed> {
     for i in 0..count {
         let mut send = pin!(SinkExt::send(socket, numbered(i)));
         let mut waited = false;
@@ -269,7 +269,7 @@ fn a_sender_that_waits_for_a_client_that_disconnects_gets_an_error() {
             let (waits, ends) = (Arc::clone(&pauses), Arc::clone(&ends));
             async move {
                 let sent = flood(&mut socket, usize::MAX, &counter(), &waits).await;
-                assert_eq!(sent, Err(Closed));
+                assert_eq!(sent, Err(SessionClosed));
                 ends.fetch_add(1, Ordering::SeqCst);
             }
         });

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{Tls, TlsVersion};
+use throng::tls::{Tls, TlsVersion};
 
 use super::programs::{run, text};
 use super::{Files, Stream, app, end, plain, secure};
@@ -63,7 +63,7 @@ fn handshakes_that_fail_are_reported_with_client_and_cause() {
     let files = Files::new("failures");
     let (reports, reported) = std::sync::mpsc::channel();
     let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
-        if let throng::Event::TlsRefused { subject, reason, .. } = event {
+        if let throng::server::ServerEvent::TlsRefused { subject, reason, .. } = event {
             let client = subject.client.map(|client| client.to_string());
             let _ = reports.send((client, (*reason).to_owned()));
         }
@@ -91,7 +91,7 @@ fn sessions_that_fail_later_are_reported_with_client_and_cause() {
     let files = Files::new("sessions");
     let (reports, reported) = std::sync::mpsc::channel();
     let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
-        if let throng::Event::TlsSessionFailed { subject, .. } = event {
+        if let throng::server::ServerEvent::TlsSessionFailed { subject, .. } = event {
             let _ = reports.send((*subject, event.to_string()));
         }
     });

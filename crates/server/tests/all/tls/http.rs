@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use throng::http::SourcePull;
 use throng::prelude::*;
-use throng::{IoBackend, PlainHttp, Pull, Tls};
+use throng::server::IoBackend;
+use throng::tls::{PlainHttp, RequestTls, Tls};
 use throng_proto::ws::Opcode;
 
 use super::{Files, app, ask, backends, connect, end, plain, secure, start};
@@ -156,7 +158,7 @@ fn a_trusted_proxy_at_a_unix_socket_repeats_the_host_of_its_client() {
     for (proxies, status) in [(&["unix:"][..], "200"), (&["127.0.0.1"], "421")] {
         let tls = files.tls().client_auth(&files.chain, false);
         let server = Server::new(app()).tls(tls).trusted_proxies(proxies);
-        let socket = throng::UnixSocket::bind(&path, 0o600).unwrap();
+        let socket = throng::server::UnixSocket::bind(&path, 0o600).unwrap();
         let running = server.listen_on([socket]).unwrap().spawn().unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(files.trust(), name).unwrap();
@@ -177,7 +179,7 @@ fn rfc6797_7_responses_over_tls_alone_make_browsers_use_tls() {
         .get("/own", move |_| Response::text("").header("strict-transport-security", own).unwrap())
         .deferred(Method::Get, "/later", |_, responder| responder.send(Response::text("later")))
         .get("/endless", |_| {
-            Response::new(Status::OK).with_stream(None, |_, _: &mut Vec<u8>| Ok(Pull::End))
+            Response::new(Status::OK).with_stream(None, |_, _: &mut Vec<u8>| Ok(SourcePull::End))
         })
         .sse("/events", |_| Ok("all".to_owned()));
     let tls = files.tls().hsts(year, true).plain(PlainHttp::Serve);

@@ -15,7 +15,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use throng::prelude::*;
-use throng::{DrainPlan, IoBackend, Running, Tls};
+use throng::server::IoBackend;
+use throng::tls::Tls;
 
 use crate::support::{Client, dial};
 

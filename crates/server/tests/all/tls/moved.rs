@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::time::Duration;
 
-use throng::IoBackend;
 use throng::prelude::*;
+use throng::server::IoBackend;
+use throng::tls::RequestTls;
 use throng_proto::ws::Opcode;
 
 use super::{Files, Stream, connect, end, secure};

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use throng::prelude::*;
-use throng::{IoBackend, Running, Tls};
+use throng::server::IoBackend;
+use throng::tls::Tls;
 
 use super::{Files, app, backends, end, start};
 

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
-use throng::IoBackend;
 use throng::prelude::*;
+use throng::server::IoBackend;
 use throng_proto::ws::Opcode;
 
 use super::{Files, backends, connect, end, secure, start};

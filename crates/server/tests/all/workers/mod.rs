@@ -11,9 +11,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
+use throng::Error;
 use throng::prelude::*;
+use throng::server::IoBackend;
 use throng::workers::{Overload, WorkerSettings};
-use throng::{Error, IoBackend};
 use throng_testkit::hold_up;
 
 use crate::support::served::{self, get, start, stop};

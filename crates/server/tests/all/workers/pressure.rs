@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng::IoBackend;
 use throng::prelude::*;
+use throng::server::IoBackend;
 use throng::workers::Overload;
 use throng_proto::ws::Opcode;
 
@@ -117,7 +117,7 @@ fn large_messages_wait_with_their_sender() {
 }
 
 /// Brings a connection to where it is not read: its third message waits for room.
-fn paused(gate: &Gate, io: IoBackend) -> (Client, SocketAddr, throng::Running) {
+fn paused(gate: &Gate, io: IoBackend) -> (Client, SocketAddr, Running) {
     let (address, running) = start(gated(gate, workers(1, 1, Overload::Pause)).io(io).shards(1));
     let mut client = Client::connect(address, "/work");
     for number in 0..6 {

@@ -13,8 +13,8 @@ use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use throng::Error;
 use throng::prelude::*;
-use throng::{Bound, Error, Status};
 
 use self::document::Mistake;
 use throng_cli::Failure;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use throng_engine::{Cx, Remote};
-use throng_http::{Pull, ReplyTo, Response, Source, Stream};
+use throng_http::{ReplyTo, Response, SourcePull, Stream, StreamSource};
 use throng_io::ConnId;
 use throng_proto::http1::{self, HeaderName, HeaderValue};
 use throng_proto::ws::deflate;
@@ -104,7 +104,7 @@ pub(crate) struct PendingUpgrade {
 
 /// The rest of a body that is produced while it is sent.
 pub(crate) struct Outgoing {
-    source: Box<dyn Source>,
+    source: Box<dyn StreamSource>,
     waker: Arc<BodyWaker>,
     /// The source has nothing to send until it wakes the connection.
     pub(crate) is_waiting: bool,
@@ -195,7 +195,7 @@ impl Outgoing {
         let Ok(pull) = self.source.pull(CHUNK, scratch) else { return Progress::Broken };
         if let Some(left) = &mut self.left {
             match left.checked_sub(scratch.len() as u64) {
-                Some(rest) if rest == 0 || pull != Pull::End => *left = rest,
+                Some(rest) if rest == 0 || pull != SourcePull::End => *left = rest,
                 _ => return Progress::Broken,
             }
         }
@@ -206,14 +206,14 @@ impl Outgoing {
         match pull {
             // The announced length is reached, even if the source has not reported its end.
             _ if self.left == Some(0) => Progress::Ended,
-            Pull::More => Progress::Sending,
+            SourcePull::More => Progress::Sending,
             // Nothing would ever wake the connection.
-            Pull::Wait if Arc::strong_count(&self.waker) == 1 => Progress::Broken,
-            Pull::Wait => {
+            SourcePull::Wait if Arc::strong_count(&self.waker) == 1 => Progress::Broken,
+            SourcePull::Wait => {
                 self.is_waiting = true;
                 Progress::Waiting
             }
-            Pull::End => {
+            SourcePull::End => {
                 self.end_chunks(cx);
                 Progress::Ended
             }

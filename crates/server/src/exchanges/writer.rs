@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use throng_http::{Pull, Source};
+use throng_http::{SourcePull, StreamSource};
 
 use super::WINDOW;
 
@@ -73,7 +73,7 @@ impl Shared {
 }
 
 /// Creates both ends of a response's body.
-pub(super) fn body() -> (BodyWriter, impl Source) {
+pub(super) fn body() -> (BodyWriter, impl StreamSource) {
     let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
     let source = BodySource { shared: Arc::clone(&shared), waker: None };
     (BodyWriter { shared }, source)
@@ -85,7 +85,8 @@ impl BodyWriter {
         self.finish_with(Vec::new());
     }
 
-    /// Ends the body with trailer fields, which follow a chunked body; see [`Source::trailers`].
+    /// Ends the body with trailer fields, which follow a chunked body; see
+    /// [`StreamSource::trailers`].
     pub fn finish_with(self, trailers: Vec<(String, String)>) {
         self.shared.lock().trailers = trailers;
         self.end(End::Whole);
@@ -178,21 +179,21 @@ impl fmt::Debug for BodyWriter {
     }
 }
 
-impl Source for BodySource {
-    fn pull(&mut self, space: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
+impl StreamSource for BodySource {
+    fn pull(&mut self, space: usize, out: &mut Vec<u8>) -> io::Result<SourcePull> {
         let mut state = self.shared.lock();
         let count = state.bytes.len().min(space);
         out.extend(state.bytes.drain(..count));
         let pull = match (state.bytes.is_empty(), state.end) {
-            (true, Some(End::Whole)) => Pull::End,
+            (true, Some(End::Whole)) => SourcePull::End,
             (_, Some(End::Broken)) => {
                 return Err(io::Error::other("the body was not written to its end"));
             }
             (true, None) if count == 0 => {
                 state.waiting.clone_from(&self.waker);
-                Pull::Wait
+                SourcePull::Wait
             }
-            _ => Pull::More,
+            _ => SourcePull::More,
         };
         self.shared.wake_writer(state);
         Ok(pull)

@@ -14,7 +14,7 @@ use super::Server;
 use super::startup::resolve;
 use crate::access::{self, AccessLog};
 use crate::affinity::CpuAffinity;
-use crate::events::{Event, Events};
+use crate::events::{Events, ServerEvent};
 use crate::hub::Hub;
 use crate::io_backend::IoBackend;
 use crate::shard::Shard;
@@ -22,8 +22,8 @@ use crate::ticks::{ShardTick, Tick};
 
 impl Server {
     /// Sets the rules for messages to receivers that read too slowly, where neither the channel nor
-    /// the route has rules of its own. Default: [`SlowPolicy::Close`](crate::SlowPolicy::Close) at
-    /// [`Limits::max_backlog`].
+    /// the route has rules of its own. Default:
+    /// [`SlowPolicy::Close`](crate::channel::SlowPolicy::Close) at [`Limits::max_backlog`].
     pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
         self.classes.set_default(rules.into());
         self
@@ -58,7 +58,6 @@ impl Server {
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # use throng::History;
     /// # use std::time::Duration;
     /// let five_minutes = Duration::from_secs(300);
     /// Server::new(App::new()).channel_history("chat.*", History::new(100, five_minutes));
@@ -78,7 +77,6 @@ impl Server {
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # use throng::Presence;
     /// Server::new(App::new()).channel_presence("chat.*", Presence::new().join_leave(true));
     /// ```
     pub fn channel_presence(
@@ -92,18 +90,18 @@ impl Server {
         self
     }
 
-    /// Makes this server a node of a [`Cluster`](crate::Cluster): members of a channel get what is
-    /// published on any node. The server connects to the broker in [`bind`](Self::bind), and fails
-    /// if it cannot. Default: channels end at the process.
+    /// Makes this server a node of a [`Cluster`](crate::cluster::Cluster): members of a channel get
+    /// what is published on any node. The server connects to the broker in [`bind`](Self::bind),
+    /// and fails if it cannot. Default: channels end at the process.
     ///
     /// ```no_run
     /// # use throng::prelude::*;
-    /// use throng::Cluster;
+    /// use throng::cluster::Cluster;
     ///
     /// let server = Server::new(App::new()).cluster(Cluster::redis("redis://10.0.0.5"));
     /// ```
     #[cfg(feature = "redis")]
-    pub fn cluster(mut self, cluster: crate::Cluster) -> Self {
+    pub fn cluster(mut self, cluster: crate::cluster::Cluster) -> Self {
         self.cluster = crate::cluster::Setting(Some(cluster));
         self
     }
@@ -121,8 +119,8 @@ impl Server {
     ///
     /// It runs on the first event loop, whose connections wait meanwhile, so it must not block. If
     /// it panics, it is called again when its next period has passed, with its state as it is by
-    /// then: [`Event::TickPanicked`] says so each time, `throng_callback_panics_total` counts it,
-    /// and `/readyz` and `throng_ticks_failing` show it until a call returns.
+    /// then: [`ServerEvent::TickPanicked`] says so each time, `throng_callback_panics_total` counts
+    /// it, and `/readyz` and `throng_ticks_failing` show it until a call returns.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -150,7 +148,7 @@ impl Server {
     /// With sessions placed by key ([`Ws::place_by`](crate::Ws::place_by)) it is for rooms that
     /// move by themselves: each room is in the state of one event loop, and needs no lock.
     ///
-    /// Not with [`IoBackend::Threads`](crate::IoBackend::Threads), which `bind` refuses.
+    /// Not with [`IoBackend::Threads`](crate::server::IoBackend::Threads), which `bind` refuses.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -186,8 +184,8 @@ impl Server {
     }
 
     /// Sets how messages are compressed for clients that offer it, where a route has no setting of
-    /// its own: a [`Compression`](crate::Compression), or all settings as a [`Deflate`]. Default:
-    /// no compression.
+    /// its own: a [`Compression`](crate::ws::Compression), or all settings as a [`Deflate`].
+    /// Default: no compression.
     #[cfg(feature = "deflate")]
     pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
         self.compression = compression.into();
@@ -291,7 +289,7 @@ impl Server {
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # use throng::workers::{Overload, WorkerSettings, suggested_size, usable_cpus};
+    /// # use throng::workers::{Overload, suggested_size, usable_cpus, WorkerSettings};
     /// # use std::time::Duration;
     /// // Handlers that wait 5 ms for a database, and compute for 1 ms.
     /// let pool_size =
@@ -328,9 +326,10 @@ impl Server {
     /// connection (`TCP_NOTSENT_LOWAT`, Linux). What waits there is out of reach of
     /// [`Backpressure`]: a client that has stalled gets it first, however old it is. Default: 128
     /// KiB; 16 KiB where a channel, a route or the server has rules that drop old messages
-    /// ([`Latest`](crate::SlowPolicy::Latest), [`DropOldest`](crate::SlowPolicy::DropOldest),
-    /// [`Backpressure::max_age`]), so that a stalled client gets about 64 KiB of old messages at
-    /// most besides those in its own receive buffer. At least 1: the kernel takes 0 for no limit.
+    /// ([`Latest`](crate::channel::SlowPolicy::Latest),
+    /// [`DropOldest`](crate::channel::SlowPolicy::DropOldest), [`Backpressure::max_age`]), so that
+    /// a stalled client gets about 64 KiB of old messages at most besides those in its own receive
+    /// buffer. At least 1: the kernel takes 0 for no limit.
     pub fn unsent_limit(mut self, bytes: usize) -> Self {
         self.unsent_limit = Some(bytes);
         self
@@ -347,7 +346,7 @@ impl Server {
     }
 
     /// Sets whether each event loop is pinned to a CPU of its own. Default: [`CpuAffinity::None`].
-    /// [`Running::placement`](crate::Running::placement) returns the CPUs chosen.
+    /// [`Running::placement`](crate::server::Running::placement) returns the CPUs chosen.
     pub fn cpu_affinity(mut self, affinity: CpuAffinity) -> Self {
         self.cpu_affinity = affinity;
         self
@@ -366,22 +365,22 @@ impl Server {
         self
     }
 
-    /// Sets the callback for [`Event`]s: refusals, faults of clients, slow consumers, panics and
-    /// stalls. Default: at most one line per second on standard error, with cause and remedy; with
-    /// the feature `tracing`, events of the target `throng`.
+    /// Sets the callback for [`ServerEvent`]s: refusals, faults of clients, slow consumers, panics
+    /// and stalls. Default: at most one line per second on standard error, with cause and remedy;
+    /// with the feature `tracing`, events of the target `throng`.
     ///
     /// It is called for each event on the shard's thread, so it must not take long itself. A panic
     /// in it is counted, and changes nothing more.
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # use throng::Event;
+    /// # use throng::server::ServerEvent;
     /// Server::new(App::new()).on_event(|event| match event {
-    ///     Event::Refused { .. } => {} // The access log of the proxy has it.
+    ///     ServerEvent::Refused { .. } => {} // The access log of the proxy has it.
     ///     event => eprintln!("{event}"),
     /// });
     /// ```
-    pub fn on_event(mut self, callback: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_event(mut self, callback: impl Fn(&ServerEvent<'_>) + Send + Sync + 'static) -> Self {
         self.events = Events::new(callback);
         self
     }
@@ -398,11 +397,11 @@ impl Server {
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # use throng::{Access, AccessLog};
+    /// # use throng::server::{AccessEntry, AccessLog};
     /// struct Lines;
     ///
     /// impl AccessLog for Lines {
-    ///     fn record(&self, access: &Access<'_>) {
+    ///     fn record(&self, access: &AccessEntry<'_>) {
     ///         println!("{} {} {:?}", access.method, access.path, access.status);
     ///     }
     /// }
@@ -417,8 +416,8 @@ impl Server {
     /// Serves `https` and `wss` instead of `http` and `ws`, on all addresses. Default: no TLS.
     ///
     /// Handlers notice nothing. An idle session takes about 240 bytes more; certificates that are
-    /// renewed are read again by [`Running::reload_tls`](crate::Running::reload_tls). A client that
-    /// speaks HTTP without TLS gets 400 with the reason.
+    /// renewed are read again by [`Running::reload_tls`](crate::server::Running::reload_tls). A
+    /// client that speaks HTTP without TLS gets 400 with the reason.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
         self.tls = crate::tls::Setting(Some(tls));

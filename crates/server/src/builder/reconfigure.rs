@@ -23,7 +23,6 @@ impl Running {
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # use throng::Limits;
     /// # fn main() -> throng::Result<()> {
     /// let echo = || Ws::new().on_message(|ws, (), message| ws.send(message));
     /// let app = || App::new().ws("/echo", echo());

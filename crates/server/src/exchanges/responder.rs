@@ -59,6 +59,7 @@ impl Responder {
     ///
     /// ```
     /// use std::future::Future;
+    /// use throng::http::Responder;
     /// use throng::prelude::*;
     ///
     /// async fn serve(mut responder: Responder, work: impl Future<Output = String>) {

@@ -44,6 +44,34 @@ impl OwnedRequest {
         Request::new(head, params, &[], self.peer).with_trusted_proxies(&self.trusted_proxies)
     }
 
+    /// Returns the token of `Authorization: Bearer`, as
+    /// [`Request::bearer`](crate::Request::bearer) does.
+    #[must_use]
+    pub fn bearer(&self) -> Option<&str> {
+        self.as_request().bearer()
+    }
+
+    /// Returns the value of the first header called `name`, as
+    /// [`Request::header`](crate::Request::header) does.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.as_request().header(name)
+    }
+
+    /// Returns a copy of the decoded value of the route's `{name}`, as
+    /// [`Request::param`](crate::Request::param) decodes it.
+    #[must_use]
+    pub fn param(&self, name: &str) -> Option<String> {
+        self.as_request().param(name).map(str::to_owned)
+    }
+
+    /// Returns a copy of the decoded value of the first query parameter called `name`, as
+    /// [`Request::query`](crate::Request::query) decodes it.
+    #[must_use]
+    pub fn query(&self, name: &str) -> Option<String> {
+        self.as_request().query(name).map(str::to_owned)
+    }
+
     /// Returns a value that middleware has attached.
     #[must_use]
     pub fn extension<T: 'static>(&self) -> Option<&T> {

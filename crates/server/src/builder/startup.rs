@@ -29,12 +29,13 @@ use crate::affinity::Placement;
 use crate::app::{Action, Route};
 use crate::cluster::{Guard, Unconnected};
 use crate::error::{Error, Result};
+use crate::hub::Hub;
 use crate::io_backend::IoBackend;
 use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::panic_notice::Reporter;
-use crate::running::{Addresses, Bound, Shards};
+use crate::running::{Addresses, Bound, Capacity, Shards};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
 use crate::ticks;
@@ -172,9 +173,9 @@ impl Server {
     }
 
     /// Accepts connections on sockets that listen already: those that a service manager passed on
-    /// ([`inherited_listeners`](crate::inherited_listeners)), one that a test has bound, or a Unix
-    /// socket ([`UnixSocket`](crate::UnixSocket)). The addresses of [`bind_also`](Self::bind_also)
-    /// are listened on besides.
+    /// ([`inherited_listeners`](crate::server::inherited_listeners)), one that a test has bound, or
+    /// a Unix socket ([`UnixSocket`](crate::server::UnixSocket)). The addresses of
+    /// [`bind_also`](Self::bind_also) are listened on besides.
     ///
     /// Clients on a Unix socket have no address: no cap by address applies to them, unless a proxy
     /// there is trusted (`unix:` in [`trusted_proxies`](Self::trusted_proxies)) and names it.
@@ -207,7 +208,7 @@ impl Server {
     }
 
     /// Builds a server that does not listen, for connections that the program gives to it:
-    /// [`Hub::adopt`](crate::Hub::adopt).
+    /// [`Hub::adopt`](Hub::adopt).
     ///
     /// # Errors
     /// As for [`bind`](Self::bind).
@@ -255,10 +256,13 @@ impl Server {
             starts_workers,
             security: finished.security,
             origins,
-            capacity,
-            tables_refused: match tables {
-                Decision::Shared(reason) => reason,
-                Decision::PerShard(_) => None,
+            capacity: Capacity {
+                connections: max_connections,
+                reason: capacity,
+                tables_refused: match tables {
+                    Decision::Shared(reason) => reason,
+                    Decision::PerShard(_) => None,
+                },
             },
             #[cfg(feature = "metrics")]
             observer: finished.observer,
@@ -270,7 +274,7 @@ impl Server {
     pub(crate) fn build_local<D: Driver>(
         self,
         driver: D,
-    ) -> Result<(throng_engine::Shard<D, ShardService>, crate::Hub)> {
+    ) -> Result<(throng_engine::Shard<D, ShardService>, Hub)> {
         const CONNECTIONS: usize = 10_000;
         self.check()?;
         let security = self.load_tls(1)?;
@@ -279,7 +283,7 @@ impl Server {
         let make = |_, admission: &Arc<Admission>, _: &Remote| service(admission);
         let built = throng_engine::build(vec![driver], &prepared.options, make)?;
         prepared.finish((&built.remote, &built.snapshots, &built.admission))?;
-        let hub = crate::Hub::of(built.remote);
+        let hub = Hub::of(built.remote);
         let shard = built.shards.into_iter().next();
         shard.map(|shard| (shard, hub)).ok_or(Error::ShardPanicked)
     }
@@ -483,7 +487,7 @@ struct Prepared {
     workers: WorkerSettings,
     security: Security,
     cluster: Unconnected,
-    hub: Option<crate::Hub>,
+    hub: Option<Hub>,
     #[cfg(feature = "metrics")]
     build: &'static [(&'static str, &'static str)],
 }
