@@ -1,4 +1,4 @@
-//! Our client side before Autobahn's fuzzing server: echoes in every case that the server has, and
+//! Our client side against Autobahn's fuzzing server: it echoes in every case of the server, and
 //! offers permessage-deflate in each.
 //!
 //! `cargo run -p throng-load --example autobahn_client ws://127.0.0.1:9001`, with `wstest --mode
@@ -24,10 +24,9 @@ use throng_tls::{ClientConfigs, ClientSettings, ConfigError, Tls, TlsClient, Tru
 const AGENT: &str = "throng";
 /// Group 9 sends messages of 16 MiB.
 const LARGEST_MESSAGE: usize = 32 << 20;
-/// The whole context in both directions, unless the server wants less.
+/// The maximum window in both directions, unless the server wants a smaller one.
 const DEFLATE: Mode = Mode::Window { bits: 15 };
-/// A case that takes longer has failed: a thousand messages of 128 KB take the fuzzing server a
-/// minute.
+/// Maximum time of a case: a thousand messages of 128 KB take the fuzzing server a minute.
 const CASE_LIMIT: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -71,7 +70,7 @@ fn tls_client(host: &str, authorities: Option<String>) -> Result<Arc<TlsClient>,
     TlsClient::new(&ClientConfigs::load(settings)?, host)
 }
 
-/// One shard that holds one session after the other.
+/// A shard with one session at a time.
 struct Sessions {
     shard: Shard<Tls<Portable>, Client>,
     peer: SocketAddr,
@@ -99,7 +98,7 @@ impl Sessions {
         Ok(Self { shard: shards.pop().ok_or("one driver makes one shard")?, peer })
     }
 
-    /// Opens a session, echoes until it ends, and returns the first text that came.
+    /// Opens a session, echoes until it ends, and returns the first received text.
     fn hold(&mut self, resource: &str) -> Result<Option<String>, String> {
         let (client, core) = self.shard.service_and_core();
         client.begin(resource, core.now().after(CASE_LIMIT));
@@ -115,7 +114,7 @@ impl Sessions {
     }
 }
 
-/// The session at hand.
+/// The current session.
 struct Client {
     host: String,
     key: Key,
@@ -128,7 +127,7 @@ struct Client {
 
 impl Client {
     fn new(host: String, deflate: Option<Policy>) -> Self {
-        // The same key every time: it only has to come back transformed.
+        // The same key every time: the server only has to transform it.
         let key = Key::new(*b"throng, autobahn");
         let (resource, deadline) = (String::new(), Instant(0));
         Self { host, key, deflate, resource, first_text: None, deadline, ended: None }
@@ -201,7 +200,7 @@ impl Service for Client {
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
     fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {
-        // However it ends: whether rightly so is Autobahn's judgement.
+        // Any end is accepted: Autobahn judges whether it was correct.
         self.ended.get_or_insert(Ok(()));
     }
 

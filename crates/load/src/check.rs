@@ -11,11 +11,11 @@ use crate::plan::{
 use crate::slo::Slo;
 use crate::work::split_stamp;
 
-/// Maximum messages under way on all connections together: each has its time of sending in memory.
+/// Maximum messages in flight on all connections together: the send time of each is in memory.
 const MAX_UNDER_WAY: usize = 1 << 26;
 
 impl Plan {
-    /// Refuses what makes no sense.
+    /// Refuses an invalid plan.
     ///
     /// # Errors
     /// [`Error::Usage`] naming the flag and the bound.
@@ -49,7 +49,7 @@ impl Plan {
         if let Some(number) = self.common.number {
             let (least, of) = match self.mode {
                 Mode::Echo { pace: Pace::Closed { .. }, .. } => (1, "messages of a closed loop"),
-                // Each place of a connection is used.
+                // Each place of a connection is in use.
                 Mode::Connect { rate_per_s: None, .. } => {
                     (self.common.connections as u64, "connections, as many as --concurrency")
                 }
@@ -73,7 +73,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses durations and thresholds that the mode cannot have.
+    /// Refuses durations and thresholds that are invalid for the mode.
     fn check_times(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Usage(text));
         let ten_ms = Duration::from_millis(10);

@@ -15,54 +15,53 @@ pub const MAX_CONNECTIONS: usize = 50_000_000;
 /// Maximum threads.
 pub const MAX_THREADS: usize = 64;
 
-/// The part of a plan that plans of WebSocket and HTTP share: where, over how many connections, as
-/// whom, how long, and what decides over the outcome. It is made from a [`Target`], with all
-/// defaults.
+/// The settings that plans of WebSocket and HTTP share: the server, the connections, the identity
+/// of the clients, the duration, and the thresholds. Made from a [`Target`], with all defaults.
 #[derive(Clone, Debug)]
 pub struct Common {
     /// The server.
     pub target: Target,
-    /// Fields of each request besides its own, names and [templates](crate::Template). A `Host`
-    /// replaces ours. Default none.
+    /// Fields of each request besides the standard ones, names and [templates](crate::Template). A
+    /// `Host` replaces the default one. Default none.
     pub headers: Vec<(String, String)>,
     /// Tokens that clients take in turn where a template has `{token}`. Default none.
     pub tokens: Tokens,
-    /// Connections held, or being made at a time, if each has one echo or one request, and at a
-    /// rate of its own the most that are. With [`Mode::Broadcast`](crate::Mode::Broadcast) the
-    /// subscribers; the publisher is one more. With [`Mode::Fanout`](crate::Mode::Fanout) what
-    /// [`Plan::fanout_connections`](crate::Plan::fanout_connections) says. Default 100.
+    /// Connections held. If each has one echo or one request: connections made at a time, or with a
+    /// rate of its own, the maximum. With [`Mode::Broadcast`](crate::Mode::Broadcast) the number of
+    /// subscribers; the publisher is one more. With [`Mode::Fanout`](crate::Mode::Fanout) the value
+    /// of [`Plan::fanout_connections`](crate::Plan::fanout_connections). Default 100.
     pub connections: usize,
-    /// Threads, each with its own share of the connections. One keeps up with one server shard.
+    /// Threads, each with its own share of the connections. One thread can load one server shard.
     /// Default 1.
     pub threads: usize,
-    /// Messages, requests or connections of a closed loop in all, after which the run is over;
-    /// without a warm-up. Default: as many as fit its time.
+    /// Total messages, requests or connections of a closed loop, after which the run ends; without
+    /// a warm-up. Default: as many as fit its time.
     pub number: Option<u64>,
     /// Time over which the rate of an open loop rises from 0, before the warm-up; not counted.
     /// Default zero.
     pub rate_ramp: Duration,
-    /// Stages of the rate of an open loop, all of them measured; the plan has the highest rate, and
-    /// their length as its duration. Default none.
+    /// Stages of the rate of an open loop, all of them measured; the plan has their highest rate as
+    /// its rate, and their length as its duration. Default none.
     pub stages: Vec<RateStage>,
-    /// Source addresses to use; default as many as the ports need (see
+    /// Source addresses to use; default: as many as the ports require (see
     /// [`Sources`](crate::Sources)).
     pub sources: Option<usize>,
-    /// Connections being made at a time while all are set up: a server's accept queue is finite.
-    /// Without effect on [`Mode::Connect`](crate::Mode::Connect), which has no set-up. Default 100.
+    /// Connections in progress at a time during set-up: a server's accept queue is finite. Without
+    /// effect on [`Mode::Connect`](crate::Mode::Connect), which has no set-up. Default 100.
     pub window: usize,
-    /// Time over which connections are set up, evenly; zero for as fast as `window` allows, the
-    /// default.
+    /// Time over which connections are set up, evenly; zero, the default, for as fast as `window`
+    /// allows.
     pub ramp: Duration,
-    /// Longest time without any progress while connections are set up. Default 10 s.
+    /// Maximum time without any progress while connections are set up. Default 10 s.
     pub setup_timeout: Duration,
-    /// Processes whose CPU and memory are the server's; empty means the process that listens on the
-    /// port, if it is on this machine.
+    /// Processes whose CPU and memory count as the server's; empty means the process that listens
+    /// on the port, if it is on this machine.
     pub server_pids: Vec<u32>,
     /// TLS settings of the connections.
     pub tls: TlsPlan,
-    /// Thresholds that decide over the exit code: with [`Mode::Connect`](crate::Mode::Connect)
-    /// times from the connect call to the echo, with [`Mode::Broadcast`](crate::Mode::Broadcast)
-    /// those until the last subscriber has a message. Default none.
+    /// Thresholds that decide the exit code: with [`Mode::Connect`](crate::Mode::Connect) times
+    /// from the connect call to the echo, with [`Mode::Broadcast`](crate::Mode::Broadcast) times
+    /// until the last subscriber has a message. Default none.
     pub slos: Vec<Slo>,
 }
 
@@ -89,13 +88,14 @@ impl From<Target> for Common {
 }
 
 impl Common {
-    /// Connections of thread `thread`: as even as possible, the first threads take the rest.
+    /// Connections of thread `thread`: divided as evenly as possible, the first threads have one
+    /// more.
     #[must_use]
     pub fn share(&self, thread: usize) -> usize {
         self.connections / self.threads + usize::from(thread < self.connections % self.threads)
     }
 
-    /// Number of the first connection of a thread among all.
+    /// Number of a thread's first connection in the sequence of all.
     #[must_use]
     pub fn first(&self, thread: usize) -> usize {
         (0..thread).map(|before| self.share(before)).sum()
@@ -106,7 +106,7 @@ impl Common {
         format!("{}://{}{resource}", self.target.scheme(), self.target.host_header())
     }
 
-    /// Refuses what makes no sense. An open loop has at most `most_per_s`.
+    /// Refuses an invalid plan. An open loop has at most `most_per_s`.
     pub(crate) fn check(&self, is_open: bool, most_per_s: f64) -> Result<(), Error> {
         check_number("--connections", self.connections, MAX_CONNECTIONS)?;
         check_number("--threads", self.threads, MAX_THREADS)?;

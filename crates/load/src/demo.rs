@@ -15,22 +15,22 @@ use crate::tls::TlsPlan;
 use crate::work::{Chat, ChatCounters};
 use crate::{descriptors, sources};
 
-/// Longest wait for the closing handshakes when the clients leave.
+/// Maximum wait for the closing handshakes when the clients end.
 const CLOSE: Duration = Duration::from_secs(3);
 
 /// Number, channels and message rate of the clients.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
-    /// The server; the URL's path is not used.
+    /// The server; the path of the URL is not used.
     pub target: Target,
     /// Clients. Default 1,000.
     pub clients: usize,
     /// Channels at `/ws/{channel}`; the clients are spread evenly over them. With fewer than two
-    /// clients for each, only the first few are used, so that no client is alone in its channel.
+    /// clients for each, only the first few channels are used, so that each client has company.
     /// Default: 50 channels.
     pub channels: Vec<String>,
-    /// Messages a second that each client sends. Default 0.5: a thousand clients send 500 a second
-    /// and, 20 in a channel, receive 9,500.
+    /// Messages a second from each client. Default 0.5: a thousand clients send 500 a second and,
+    /// 20 in a channel, receive 9,500.
     pub rate_per_s: f64,
     /// TLS settings for a server with `wss://`.
     pub tls: TlsPlan,
@@ -44,7 +44,7 @@ impl ClientPlan {
         Self { target, clients: 1000, channels, rate_per_s: 0.5, tls: TlsPlan::default() }
     }
 
-    /// Returns the channels that are used: at most one for two clients.
+    /// Returns the used channels: at most one for two clients.
     fn used_channels(&self) -> &[String] {
         let most = (self.clients / 2).max(1);
         &self.channels[..self.channels.len().min(most)]
@@ -65,12 +65,12 @@ pub struct ClientStats {
     pub latency: Option<Summary>,
     /// Connections that could not be made, or ended before the clients were stopped.
     pub failures: u64,
-    /// The first of them, in words.
+    /// A description of the first such failure.
     pub first_error: Option<String>,
 }
 
-/// Handle of clients that run on a thread of their own. Dropping it resets the connections;
-/// [`ClientsHandle::stop`] closes them by the closing handshake.
+/// Handle of clients that run on their own thread. Dropping it resets the connections;
+/// [`ClientsHandle::stop`] closes them with a closing handshake.
 #[derive(Debug)]
 pub struct ClientsHandle {
     shared: Arc<Shared>,
@@ -81,8 +81,9 @@ pub struct ClientsHandle {
 /// Starts the clients; they begin to chat before all of them are connected.
 ///
 /// # Errors
-/// A plan without clients or channels, an unknown host, a descriptor limit that is too low, or no
-/// thread to be had. A server that is not there shows in [`ClientStats::failures`].
+/// A plan without clients or channels, an unknown host, a descriptor limit that is too low, or a
+/// thread that cannot be started. A server that is not reachable shows in
+/// [`ClientStats::failures`].
 pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
     if plan.clients == 0 || plan.channels.is_empty() || !(1e-6..=1e6).contains(&plan.rate_per_s) {
         return Err(Error::Usage(
@@ -140,7 +141,7 @@ pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
 }
 
 impl ClientsHandle {
-    /// Returns the present counters; latencies are those since the last call.
+    /// Returns the current counters; latencies are counted since the last call.
     #[must_use]
     pub fn snapshot(&self) -> ClientStats {
         let counters = &self.counters;
@@ -160,7 +161,7 @@ impl ClientsHandle {
     }
 
     /// Closes every connection with a closing handshake, waits for them up to three seconds, and
-    /// gives the last figures.
+    /// returns the last figures.
     #[must_use]
     pub fn stop(mut self) -> ClientStats {
         self.counters.leave.store(true, Ordering::Release);
@@ -176,7 +177,7 @@ impl ClientsHandle {
     fn end(&mut self) {
         self.shared.finish();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed by its own thread.
+            // The thread has already printed its panic.
             let _ = thread.join();
         }
     }

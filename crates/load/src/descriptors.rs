@@ -1,10 +1,10 @@
-//! The descriptor limit: raised as far as it goes, and said plainly when that is not far enough.
+//! The descriptor limit: raised to its maximum, with a clear error if that is not enough.
 
 use crate::common::MAX_THREADS;
 use crate::error::Error;
 
-/// Descriptors that are not connections: standard streams, the poller, its waker, /proc files while
-/// sampling.
+/// Descriptors that are not connections: standard streams, the poller, its waker, /proc files
+/// during sampling.
 pub const RESERVE: usize = 64;
 
 /// Raises the soft limit so that `connections` sockets fit, if it is lower.
@@ -18,7 +18,8 @@ pub fn make_room(connections: usize) -> Result<(), Error> {
     let (soft, hard) = throng_io::limits::descriptor_limits();
     let known = |limit| Some(limit).filter(|&limit| limit != u64::MAX);
     let Some(needed) = shortfall(connections, known(soft), known(hard))? else { return Ok(()) };
-    // All of it: the in-process server of a demo or a test needs as many again.
+    // Raised to the hard limit: the in-process server of a demo or a test needs as many descriptors
+    // again.
     let raised = Rlimit { current: known(hard).or(Some(needed)), maximum: known(hard) };
     setrlimit(Resource::Nofile, raised)
         .map_err(|error| Error::io("raise the descriptor limit", error.into()))
@@ -29,16 +30,17 @@ pub fn make_room(connections: usize) -> Result<(), Error> {
 pub struct Division {
     /// Threads.
     pub threads: usize,
-    /// Each has a descriptor table of its own, because one does not hold all connections.
+    /// Whether each thread has its own descriptor table, because one table cannot hold all
+    /// connections.
     pub own_tables: bool,
 }
 
-/// Divides `sockets` over `threads` threads, or more if their tables must hold them, and raises the
-/// soft limit.
+/// Divides `sockets` over `threads` threads, or over more if their tables require it, and raises
+/// the soft limit.
 ///
 /// # Errors
-/// [`Error::Descriptors`] if the hard limit is too low even so, or threads cannot have tables of
-/// their own here.
+/// [`Error::Descriptors`] if the hard limit is still too low, or if threads cannot have their own
+/// tables here.
 pub fn divide(sockets: usize, threads: usize) -> Result<Division, Error> {
     let limited = match make_room(sockets) {
         Ok(()) => return Ok(Division { threads, own_tables: false }),
@@ -68,21 +70,21 @@ pub fn make_room(_connections: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The most descriptors this process may ever have; `None` if there is no such limit.
+/// The maximum number of descriptors of this process; `None` if there is no such limit.
 #[cfg(unix)]
 #[must_use]
 pub fn hard_limit() -> Option<u64> {
     Some(throng_io::limits::descriptor_limits().1).filter(|&limit| limit != u64::MAX)
 }
 
-/// The most descriptors this process may ever have: sockets are not counted in descriptors here.
+/// The maximum number of descriptors of this process: sockets do not use descriptors here.
 #[cfg(not(unix))]
 #[must_use]
 pub fn hard_limit() -> Option<u64> {
     None
 }
 
-/// The soft limit needed, `None` if the present one will do. `None` as a limit is "unlimited".
+/// The required soft limit, `None` if the current one is enough. `None` as a limit is "unlimited".
 fn shortfall(
     connections: usize,
     soft: Option<u64>,

@@ -1,4 +1,4 @@
-//! Errors of a run, each with its remedy.
+//! Errors of a run, each with a remedy.
 
 use std::fmt;
 use std::io;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::units;
 
-/// Why there is no result. What goes wrong *during* a measurement (a wrong answer, a connection
-/// lost) does not end up here: it is counted in the report, and the verdict says so.
+/// Why there is no result. A failure *during* a measurement (a wrong answer, a lost connection)
+/// does not appear here: it is counted in the report, and the verdict shows it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,7 +25,7 @@ pub enum Error {
     Descriptors {
         /// Connections asked for.
         wanted: usize,
-        /// Connections that the limit leaves room for.
+        /// Connections that fit within the limit.
         possible: usize,
         /// The hard limit, which cannot be passed without privilege.
         hard_limit: u64,
@@ -36,10 +36,10 @@ pub enum Error {
         peer: SocketAddr,
         /// Error of the kernel.
         reason: io::Error,
-        /// Connections that were ready by then.
+        /// Connections that were ready at that time.
         ready: usize,
     },
-    /// The server did not agree to speak WebSocket.
+    /// The server did not accept the upgrade to WebSocket.
     Upgrade {
         /// The request target.
         resource: String,
@@ -48,7 +48,7 @@ pub enum Error {
     },
     /// A connection was lost before all were ready.
     Lost {
-        /// Connections that were ready by then.
+        /// Connections that were ready at that time.
         ready: usize,
         /// Connections asked for.
         wanted: usize,
@@ -57,28 +57,28 @@ pub enum Error {
     },
     /// Not all connections were ready in time.
     SetupTimeout {
-        /// Connections that were ready by then.
+        /// Connections that were ready at that time.
         ready: usize,
         /// Connections asked for.
         wanted: usize,
         /// The time given.
         after: Duration,
     },
-    /// Connections did not answer the echo that each was sent after the idle time.
+    /// Connections did not answer the echo that was sent after the idle time.
     Unanswered {
         /// Connections that answered.
         answered: u64,
         /// Connections that were sent to.
         wanted: u64,
-        /// The time for which no answer came.
+        /// The time without an answer.
         after: Duration,
     },
-    /// A process that the benchmark started failed, or did not do its part in time; the text says
-    /// what.
+    /// A process that the benchmark started failed, or did not finish in time; the text names the
+    /// failure.
     Child(String),
     /// The caller stopped the run before there was anything to report.
     Interrupted,
-    /// The system refused something else.
+    /// Another operation of the system failed.
     Io {
         /// Operation that failed, as in "cannot ...".
         operation: String,
@@ -88,7 +88,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Exit code of a process that fails with this: 2 for what was typed, 1 for what happened.
+    /// Exit code of a process that fails with this error: 2 for a usage error, 1 for a failure of
+    /// the run.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -184,7 +185,7 @@ fn connect_remedy(reason: &io::Error) -> Option<&'static str> {
             "Name the authority of its certificate with --ca, its name with --sni, or use \
              --insecure",
         ),
-        // EMFILE and ENFILE have no stable kind of their own.
+        // EMFILE and ENFILE have no stable `ErrorKind`.
         _ if matches!(reason.raw_os_error(), Some(23 | 24)) => {
             Some("The descriptor limit is reached: raise it with `ulimit -n`")
         }

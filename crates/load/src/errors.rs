@@ -1,4 +1,4 @@
-//! Errors of a run, counted.
+//! Counts of the errors in a run.
 
 use serde::Serialize;
 
@@ -9,25 +9,26 @@ use crate::session_failures::SessionFailures;
 pub struct Errors {
     /// Answers of the wrong length, kind or content, or out of order.
     pub wrong_answers: u64,
-    /// Messages that a script expected, or of a number of messages the answers, that did not come
+    /// Expected messages of a script, or answers to a fixed number of messages, that did not come
     /// in time.
     pub missing_answers: u64,
     /// Connections that ended while they were needed.
     pub connections_lost: u64,
-    /// Connections that failed before they were open (connect mode; elsewhere that ends the run).
+    /// Connections that failed before they were open (connect mode; in other modes that ends the
+    /// run).
     pub connects_failed: u64,
     /// Messages that could not be queued because the backlog was full.
     pub sends_refused: u64,
     /// Publishes that did not reach all subscribers in time.
     pub publishes_incomplete: u64,
-    /// Connections whose TLS session failed, by cause: a part of those lost or failed.
+    /// Connections whose TLS session failed, by cause: a part of the lost or failed ones.
     pub tls_failures: SessionFailures,
-    /// The first of them, in words.
+    /// A description of the first error.
     pub first: Option<String>,
 }
 
 impl Errors {
-    /// All of them together.
+    /// Returns the sum of all errors.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.wrong_answers
@@ -53,7 +54,7 @@ impl Errors {
         }
     }
 
-    /// Adds another thread's.
+    /// Adds the counts of another thread.
     pub fn merge(&mut self, other: Self) {
         self.wrong_answers += other.wrong_answers;
         self.missing_answers += other.missing_answers;

@@ -1,13 +1,13 @@
 //! Honest load for WebSocket and HTTP servers.
 //!
 //! * Duty: drive any WebSocket or HTTP server by a plan, verify every answer, and report rates,
-//!   latency and what the server paid, with a verdict on who was the limit.
-//! * Not its duty: the command line (the CLI mounts it), the server.
+//!   latency and the server's cost, with a verdict on the limiting party.
+//! * Not its duty: the command line (part of the CLI), the server.
 //! * Depends on: `throng-engine` for its connections, `throng-io`'s drivers, `throng-proto` for
 //!   frames.
 //! * The modules hidden from the documentation are for the workspace's own `dev/lab`.
-//! * Start reading at: [`plan`], with [`common`], then [`run()`]; [`schedule`] and [`verdict`] are
-//!   what makes it honest.
+//! * Start reading at: [`plan`], with [`common`], then [`run()`]; [`schedule`] and [`verdict`] make
+//!   the results honest.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;

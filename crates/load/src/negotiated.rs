@@ -1,4 +1,4 @@
-//! The TLS that the connections of a run have agreed on.
+//! The negotiated TLS of a run's connections.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,8 @@ use throng_io::TlsInfo;
 
 use crate::units::grouped;
 
-/// A combination of version, cipher suite and group, and the connections that agreed on it.
+/// A combination of version, cipher suite and group, with the number of connections that negotiated
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TlsReport {
     /// `TLS 1.2` or `TLS 1.3`.
@@ -17,7 +18,7 @@ pub struct TlsReport {
     /// The registered name of the key exchange's group; `null` if sessions were resumed without a
     /// key exchange, as in TLS 1.2.
     pub group: Option<&'static str>,
-    /// Connections whose handshake ended with it.
+    /// Connections whose handshake ended with this combination.
     pub connections: u64,
     /// Handshakes among them that resumed an earlier session.
     pub resumed: u64,
@@ -60,7 +61,7 @@ impl Negotiated {
         });
     }
 
-    /// Adds another thread's.
+    /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         other.0.into_iter().for_each(|more| self.count(more));
     }
@@ -75,15 +76,15 @@ impl Negotiated {
         }
     }
 
-    /// Returns the combinations, the most frequent first, and those that are as frequent by name:
-    /// which thread ends first must not show.
+    /// Returns the combinations, the most frequent first, equally frequent ones by name: the order
+    /// in which threads end must not show.
     pub(crate) fn into_report(mut self) -> Vec<TlsReport> {
         self.0.sort_by_key(|it| (Reverse(it.connections), it.combination()));
         self.0
     }
 }
 
-/// Returns the line about TLS, for a run with any.
+/// Returns the line about TLS, for a run that has any.
 pub(crate) fn tls_remark(tls: &[TlsReport]) -> Option<(&'static str, String)> {
     let words: Vec<String> = tls.iter().map(TlsReport::words).collect();
     (!words.is_empty()).then(|| ("TLS", words.join("; ")))

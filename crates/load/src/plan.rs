@@ -11,26 +11,26 @@ use crate::error::Error;
 use crate::script::Script;
 use crate::template::{Template, Values};
 
-/// A whole run: where, how many, what.
+/// A whole run: the server, the connections, the messages.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Settings that the plans of all protocols share.
     pub common: Common,
     /// Mode of the measurement.
     pub mode: Mode,
-    /// Payload bytes of each message, of a template those of the first. Default 100.
+    /// Payload bytes of each message; for a template, of the first message. Default 100.
     pub size: usize,
     /// Send text messages instead of binary ones. Default false.
     pub text: bool,
     /// Content of the payload; with [`Mode::Fanout`] letters, or a given text in which `{stamp}`
-    /// stands for the [`FANOUT_STAMP`] bytes that name a message. Default [`Content::Letters`].
+    /// stands for the [`FANOUT_STAMP`] bytes that identify a message. Default [`Content::Letters`].
     pub content: Content,
     /// Offer of permessage-deflate, which a server may decline. Default: off.
     pub deflate: Deflate,
-    /// True if [`Mode::Idle`] ends with one message on each connection, which has to be answered by
-    /// the same. Default: false.
+    /// Whether [`Mode::Idle`] ends with one message on each connection, which the server must echo.
+    /// Default: false.
     pub echo_after_idle: bool,
-    /// After that, how long to wait for the server to close every connection; `None`: not at all.
+    /// Maximum wait after that for the server to close every connection; `None`: no wait.
     pub await_close: Option<Duration>,
     /// Subprotocols to offer, as [templates](crate::Template), in order of preference. Default
     /// none.
@@ -42,22 +42,23 @@ pub struct Plan {
 /// The content of a payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Content {
-    /// Random letters, the same in every message but for a stamp.
+    /// Random letters, the same in every message except for a stamp.
     #[default]
     Letters,
-    /// JSON text as applications send it, quotes and chat lines, another document in every message.
+    /// JSON text as applications send it, quotes and chat lines, a different document in every
+    /// message.
     Json {
         /// Seed of the documents: equal seeds make equal documents. Default: 1.
         seed: u64,
     },
-    /// These bytes in every message; UTF-8, if [`Plan::text`] is set.
+    /// These bytes in every message; must be UTF-8 if [`Plan::text`] is set.
     Given(Arc<[u8]>),
     /// A text with values of each client and message.
     Template(Template),
 }
 
 impl Content {
-    /// The content of a template, which is given if it has no places.
+    /// Returns the content for a template, which is fixed if it has no places.
     #[must_use]
     pub fn of_template(template: Template) -> Self {
         match template.constant() {
@@ -70,33 +71,33 @@ impl Content {
 /// Mode of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// Each message comes back; how many a second, how soon.
+    /// Each message is echoed: measures rate and latency.
     Echo {
         /// Closed or open loop.
         pace: Pace,
-        /// Time measured. Default 10 s.
+        /// Measured time. Default 10 s.
         duration: Duration,
-        /// Time run before, not counted. Default 1 s.
+        /// Warm-up time, not counted. Default 1 s.
         warmup: Duration,
     },
-    /// Connections that do nothing; what they cost the server.
+    /// Connections without traffic: measures their cost for the server.
     Idle {
-        /// Time held. Default 5 s.
+        /// Idle time. Default 5 s.
         hold: Duration,
     },
-    /// Connect, upgrade, one echo, reset; how many a second, how soon.
+    /// Connect, upgrade, one echo, reset: measures rate and latency.
     Connect {
-        /// Connections a second that begin by a schedule (open loop), in all; time counts from the
-        /// planned moment, and also while one waits because [`Common::connections`] are open.
+        /// Connections a second that begin by a schedule (open loop), in all; latency counts from
+        /// the planned time, including the wait for a place while [`Common::connections`] are open.
         /// `None`, the default: a closed loop, in which the end of each connection begins the next.
         rate_per_s: Option<f64>,
-        /// Time measured. Default 10 s.
+        /// Measured time. Default 10 s.
         duration: Duration,
-        /// Time run before, not counted. Default 1 s.
+        /// Warm-up time, not counted. Default 1 s.
         warmup: Duration,
     },
-    /// Messages to many channels at a fixed rate; how late they reach each subscriber, and which
-    /// never do.
+    /// Messages to many channels at a fixed rate: measures the latency to each subscriber, and
+    /// losses.
     Fanout {
         /// Channels; each has one publisher. The URL names them by `{channel}`. Default 1,000.
         channels: usize,
@@ -104,36 +105,37 @@ pub enum Mode {
         subscribers: usize,
         /// Messages a second to all channels together, which take turns. Default 1,000.
         rate_per_s: f64,
-        /// Time measured. Default 10 s.
+        /// Measured time. Default 10 s.
         duration: Duration,
-        /// Time run before, not counted. Default 2 s.
+        /// Warm-up time, not counted. Default 2 s.
         warmup: Duration,
     },
-    /// Each client sends and expects what [`Plan::script`] says.
+    /// Each client sends and expects the messages of [`Plan::script`].
     Script {
-        /// Longest time measured. Default 10 s.
+        /// Maximum measured time. Default 10 s.
         duration: Duration,
-        /// Time run before, not counted. Default none.
+        /// Warm-up time, not counted. Default none.
         warmup: Duration,
-        /// Longest wait for an expected message. Default 10 s.
+        /// Maximum wait for an expected message. Default 10 s.
         timeout: Duration,
     },
-    /// One publishes, all others receive; time until the last has it.
+    /// One connection publishes, all others receive: measures the time until the last has the
+    /// message.
     Broadcast {
-        /// Publishes measured, one after the other. Default 10.
+        /// Measured publishes, one after the other. Default 10.
         publishes: usize,
-        /// Longest wait for one publish to reach all subscribers. Default 30 s.
+        /// Maximum wait for one publish to reach all subscribers. Default 30 s.
         timeout: Duration,
     },
 }
 
-/// When the next message leaves.
+/// The time of the next message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Closed loop: so many messages are under way per connection, and each answer triggers the
-    /// next message.
+    /// Closed loop: a fixed number of messages is in progress per connection, and each answer
+    /// triggers the next message.
     Closed {
-        /// Messages under way per connection. Default 1.
+        /// Messages in progress per connection. Default 1.
         pipeline: usize,
     },
     /// Open loop: a fixed rate, whether or not answers come; latency counts from the planned time.
@@ -143,13 +145,13 @@ pub enum Pace {
     },
 }
 
-/// Maximum messages under way per connection.
+/// Maximum messages in progress per connection.
 pub const MAX_PIPELINE: usize = 65_536;
 /// Maximum connections a second of one run.
 pub(crate) const MAX_CONNECTS_PER_S: f64 = 1e6;
-/// Largest message: 1 GiB.
+/// Maximum length of a message: 1 GiB.
 pub const MAX_SIZE: usize = 1 << 30;
-/// Bytes of a message of [`Mode::Fanout`] that name it: channel, number and planned time in
+/// Bytes that identify a message of [`Mode::Fanout`]: channel, number and planned time in
 /// hexadecimal.
 pub const FANOUT_STAMP: usize = 8 + 16 + 16;
 /// Maximum event loops of a server that a benchmark starts.
@@ -169,7 +171,7 @@ impl Mode {
         }
     }
 
-    /// Time measured, and time run before, where both are given.
+    /// Measured time and warm-up time, where both are given.
     pub(crate) fn times(&self) -> Option<(Duration, Duration)> {
         match *self {
             Self::Echo { duration, warmup, .. }
@@ -180,7 +182,7 @@ impl Mode {
         }
     }
 
-    /// Where our own server does what the mode needs, for a URL that stops at the port.
+    /// The path at which our own server serves the mode, for a URL without a path.
     #[must_use]
     pub fn default_resource(&self) -> &'static str {
         match self {
@@ -192,7 +194,8 @@ impl Mode {
 }
 
 impl Plan {
-    /// A plan with all defaults, of a [`Target`](crate::Target) or with what all plans have.
+    /// A plan with all defaults, from a [`Target`](crate::Target) or from
+    /// [`Common`](crate::Common).
     #[must_use]
     pub fn new(common: impl Into<Common>, mode: Mode) -> Self {
         Self {
@@ -224,8 +227,8 @@ impl Plan {
         }
     }
 
-    /// Length of a given payload, of a template that of the first message; `None` if [`Plan::size`]
-    /// says it.
+    /// Length of a given payload, for a template of the first message; `None` if [`Plan::size`]
+    /// decides.
     #[must_use]
     pub fn given_size(&self) -> Option<usize> {
         let values = Values { client: 0, sequence: 0, seed: 0, tokens: &self.common.tokens };
@@ -236,7 +239,7 @@ impl Plan {
         }
     }
 
-    /// Messages of a thread, if there is a number of them in all.
+    /// Messages of a thread, if their total number is fixed.
     #[must_use]
     pub fn number_of(&self, thread: usize) -> Option<u64> {
         let (number, threads) = (self.common.number?, self.common.threads as u64);
@@ -251,7 +254,7 @@ impl Plan {
         self.deflate.check().map_err(|error| Error::Usage(error.to_string()))
     }
 
-    /// The request target all connections ask for.
+    /// The request target of all connections.
     #[must_use]
     pub fn resource(&self) -> &str {
         self.common.target.resource(self.mode.default_resource())

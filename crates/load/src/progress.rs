@@ -1,11 +1,11 @@
-//! Progress of a run, for a line on the screen.
+//! Progress of a run, for a line on the terminal.
 
 use std::time::Duration;
 
 /// Progress, which is reported about ten times a second during a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Present stage.
+    /// Current stage.
     pub stage: Stage,
     /// Connections open now.
     pub connections: u64,
@@ -39,7 +39,7 @@ pub enum Stage {
         /// Time in all.
         total: Duration,
     },
-    /// A number of messages or requests is sent, and what happens now counts.
+    /// A fixed number of messages or requests is sent, all of them measured.
     Counting {
         /// Answered.
         done: u64,
@@ -53,12 +53,12 @@ pub enum Stage {
         /// Asked for.
         total: u64,
     },
-    /// All messages have left; the last answers are awaited.
+    /// All messages were sent; the last answers are awaited.
     Draining {
         /// Answers awaited.
         waiting: u64,
     },
-    /// The server is to close every connection.
+    /// The server must close every connection.
     AwaitingClose {
         /// Connections that are open.
         open: u64,
@@ -66,7 +66,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Share (0 to 1) of this stage that is over.
+    /// Share (0 to 1) of this stage that is complete.
     #[must_use]
     pub fn share(&self) -> f64 {
         let share = match *self {

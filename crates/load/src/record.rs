@@ -1,13 +1,13 @@
-//! Latency, recorded so that no percentile is lost: HDR histograms in nanoseconds.
+//! Latency in HDR histograms, in nanoseconds: every percentile is available.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Largest time that is recorded exactly: one hour. Longer times count as one hour.
+/// Maximum time that is recorded exactly: one hour. Longer times count as one hour.
 const CEILING_NS: u64 = 3_600_000_000_000;
 
-/// Times in nanoseconds, three significant digits, in bounded memory (about 280 KB) however many
-/// are recorded.
+/// Times in nanoseconds, three significant digits, in bounded memory (about 280 KB) for any number
+/// of times.
 #[derive(Clone, Debug)]
 pub struct Record {
     histogram: Histogram<u64>,
@@ -27,7 +27,7 @@ impl Record {
         Self { histogram: histogram.expect("the bounds are constants that the crate accepts") }
     }
 
-    /// Adds one time. Never fails: what is longer than an hour counts as one.
+    /// Adds one time. Never fails: a time of over an hour counts as an hour.
     pub fn add(&mut self, ns: u64) {
         self.histogram.saturating_record(ns.clamp(1, CEILING_NS));
     }
@@ -37,20 +37,21 @@ impl Record {
         self.histogram.saturating_record_n(ns.clamp(1, CEILING_NS), count);
     }
 
-    /// Every bucket that has any: its largest time in nanoseconds, and how many it has, upwards.
+    /// Every bucket that is not empty: its largest time in nanoseconds, and its count, in rising
+    /// order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.histogram
             .iter_recorded()
             .map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
     }
 
-    /// Adds everything that another record holds, for instance another thread's.
+    /// Adds all times of another record, for instance of another thread.
     pub fn merge(&mut self, other: &Self) {
-        // Both have the same fixed bounds, the only thing that adding can fail on.
+        // Both have the same fixed bounds; only different bounds could make this fail.
         let _ = self.histogram.add(&other.histogram);
     }
 
-    /// Forgets everything.
+    /// Removes all times.
     pub fn clear(&mut self) {
         self.histogram.reset();
     }
@@ -61,20 +62,20 @@ impl Record {
         self.histogram.len()
     }
 
-    /// The time that `share` (0 to 1) of all times do not exceed, in nanoseconds; 0 when empty.
+    /// The time that a `share` (0 to 1) of all times do not exceed, in nanoseconds; 0 when empty.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> u64 {
         self.histogram.value_at_quantile(share).min(self.histogram.max())
     }
 
-    /// Points of its distribution, each a share (0 to 1) of the times and the microseconds that
-    /// they do not exceed. They are evenly far from each other where the long times are: each step
-    /// halves what is left.
+    /// Points of the distribution, each a share (0 to 1) of the times and the microseconds that
+    /// they do not exceed. They are evenly spaced where the long times are: each step halves the
+    /// rest.
     #[must_use]
     pub fn spread(&self) -> Vec<(f64, f64)> {
         let at = |share| (share, self.quantile_ns(share) as f64 / 1e3);
         let (mut points, mut left) = (Vec::new(), 1.0_f64);
-        // Beyond one in all of them there is only the maximum.
+        // Beyond one of all times there is only the maximum.
         while left * self.count() as f64 >= 1.0 {
             points.extend([1.0 - left, 1.0 - left * 0.75].map(at));
             left /= 2.0;
@@ -83,7 +84,7 @@ impl Record {
         points
     }
 
-    /// The figures worth printing; `None` when nothing was recorded.
+    /// Returns the summary to print; `None` when nothing was recorded.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let us = |ns: u64| ns as f64 / 1e3;

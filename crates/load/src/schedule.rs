@@ -1,12 +1,12 @@
-//! The open loop: when each message is planned, whatever became of the ones before it.
+//! The open loop: the planned time of each message, independent of earlier messages.
 //!
-//! Connections take turns, so the messages of all of them are one sequence: message `n` belongs to
-//! connection `n % connections`, and is planned when the rate, added up from the start, has reached
-//! `n`. At an even rate that is an arithmetic sequence, and the phases of the connections are
-//! spread evenly over one interval; in a [stage](RateStage) the rate changes evenly. There is no
-//! timer per connection and nothing to skip: a generator that comes late sends everything that is
-//! due, and the latency of each message counts from its planned time. Measuring from the actual
-//! time instead is the coordinated omission that makes a stalled server look fast.
+//! Connections take turns, so the messages of all of them form one sequence: message `n` belongs to
+//! connection `n % connections`, and is planned for the time at which the rate, summed from the
+//! start, reaches `n`. At an even rate that is an arithmetic sequence, and the phases of the
+//! connections are spread evenly over one interval; in a [stage](RateStage) the rate changes
+//! evenly. There is no timer per connection, and no message is skipped: a late generator sends
+//! everything that is due, and the latency of each message counts from its planned time. Measuring
+//! from the actual time instead is the coordinated omission that makes a stalled server look fast.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use throng_io::Instant;
 
 use crate::units::WEEK;
 
-/// A part of a run in which the rate changes evenly, from that of the stage before, or 0, to its
+/// A part of a run in which the rate changes evenly, from the previous stage's rate, or 0, to its
 /// own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateStage {
@@ -32,8 +32,7 @@ impl RateStage {
         stages.iter().fold(Duration::ZERO, |sum, stage| sum.saturating_add(stage.duration))
     }
 
-    /// Describes a mistake in the stages, none of which may have more than `most` messages a
-    /// second.
+    /// Describes a mistake in the stages. No stage may have more than `most` messages a second.
     pub(crate) fn mistake(stages: &[Self], most: f64) -> Option<String> {
         let (total, highest) = (Self::total(stages), Self::highest(stages));
         if stages.is_empty() {
@@ -61,9 +60,9 @@ impl RateStage {
 pub struct Schedule {
     start: Instant,
     connections: u64,
-    /// Where this thread's messages lie between those of others, 0 to 1.
+    /// The position of this thread's messages between the messages of other threads, 0 to 1.
     shift: f64,
-    /// In their order; the last one has no end.
+    /// The pieces in order; the last one has no end.
     pieces: Arc<[Piece]>,
 }
 
@@ -71,11 +70,11 @@ pub struct Schedule {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Piece {
     begins_ns: f64,
-    /// Messages planned before it.
+    /// Messages planned before this piece.
     before: f64,
-    /// Messages a nanosecond in the beginning.
+    /// Messages a nanosecond at the beginning.
     rate: f64,
-    /// Change of the rate in a nanosecond.
+    /// Change of the rate in each nanosecond.
     slope: f64,
 }
 
@@ -109,7 +108,7 @@ impl Schedule {
         Self::staged(start, connections, &[RateStage { duration, rate_per_s }])
     }
 
-    /// The connections take turns at a rate that changes by stages. The last rate goes on.
+    /// Connections take turns at a rate that changes by stages. The last rate continues.
     ///
     /// # Panics
     /// If `connections` is 0: the plan was not checked.
@@ -132,8 +131,8 @@ impl Schedule {
         Self { start, connections: connections as u64, shift: 0.0, pieces: pieces.into() }
     }
 
-    /// Lets the rate rise evenly from 0 over `ramp`, and then be that of a schedule by
-    /// [`Schedule::new`]; half as many messages are planned in that time.
+    /// Raises the rate evenly from 0 over `ramp`, and then continues at the rate from
+    /// [`Schedule::new`]; half as many messages are planned during the ramp.
     #[must_use]
     pub fn ramped(self, ramp: Duration) -> Self {
         let rate_per_s = self.pieces.last().map_or(0.0, |last| last.rate * 1e9);
@@ -142,8 +141,8 @@ impl Schedule {
         Self { pieces, ..self }
     }
 
-    /// The schedule of a thread with `connections` of all `of`, whose rates `stages` gives, or else
-    /// is `rate_per_s`, after a ramp.
+    /// The schedule of a thread with `connections` of all `of`, with the rates of `stages`, or else
+    /// at `rate_per_s`, after a ramp.
     pub(crate) fn of_thread(
         start: Instant,
         (connections, of): (usize, usize),
@@ -159,7 +158,7 @@ impl Schedule {
     }
 
     /// Shifts every time by `share` (0 to 1) of the gap between two messages: threads that run the
-    /// same plan side by side interleave instead of sending at the same instants.
+    /// same plan in parallel interleave instead of sending at the same instants.
     #[must_use]
     pub fn shifted(self, share: f64) -> Self {
         Self { shift: share, ..self }
@@ -184,7 +183,7 @@ impl Schedule {
         Instant(self.start.0.saturating_add(elapsed.round() as u64))
     }
 
-    /// The connection, from 0, that message `n` belongs to.
+    /// The connection, from 0, of message `n`.
     #[must_use]
     pub fn connection(&self, n: u64) -> usize {
         (n % self.connections) as usize
@@ -196,8 +195,7 @@ impl Schedule {
         self.planned(k * self.connections + connection as u64)
     }
 
-    /// Returns the number of messages planned at or before `now`, which should have been sent by
-    /// now.
+    /// Returns the number of messages planned until `now`, which should have been sent.
     #[must_use]
     pub fn due(&self, now: Instant) -> u64 {
         if now < self.start {
@@ -208,7 +206,7 @@ impl Schedule {
         let piece = &self.pieces[at];
         let planned = piece.before + piece.planned(elapsed - piece.begins_ns);
         let mut n = (planned - self.shift).max(0.0) as u64;
-        // Rounding may go either way by one message; the times themselves are the truth.
+        // Rounding may be off by one message in either direction; the times are authoritative.
         while self.planned(n) <= now {
             n += 1;
         }
@@ -218,7 +216,7 @@ impl Schedule {
         n
     }
 
-    /// Returns the lateness of message `n` if it leaves at `now`; zero if it is early.
+    /// Returns the lateness of message `n` if it is sent at `now`; zero if it is early.
     #[must_use]
     pub fn lateness(&self, n: u64, now: Instant) -> Duration {
         now.since(self.planned(n))
@@ -267,7 +265,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let schedule = Schedule::new(START, 10, 100.0).ramped(4 * second); // 1,000 a second
         let due = |ms| schedule.due(START.after(Duration::from_millis(ms)));
-        // t * t / (2 * 4 s) of a second's messages, and the one at the start.
+        // t * t / (2 * 4 s) of a second's messages, and the message at the start.
         for (ms, messages) in [(1000, 125), (2000, 500), (3000, 1125), (4000, 2000), (6000, 4000)] {
             assert!(due(ms).abs_diff(messages + 1) <= 1, "{ms} ms: {}", due(ms));
         }

@@ -1,4 +1,4 @@
-//! A script of messages: the steps that every client takes, read from lines of text.
+//! A script of messages: the steps of every client, read from lines of text.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) enum Action {
     Receive { part: Template, skips_others: bool },
     /// Waits so long.
     Pause(Duration),
-    /// Goes back to a step, so many times in all, or without end.
+    /// Goes back to a step, a number of times in all or without end.
     Repeat { to: usize, times: Option<u64> },
 }
 
@@ -46,7 +46,7 @@ impl Script {
     /// Reads a script; `name` is the file's, for errors.
     ///
     /// A line is `send TEXT`, `send-binary TEXT`, `expect TEXT`, `await TEXT`, `pause TIME`, `loop`
-    /// or `repeat [N]`; blank lines and those that begin with `#` are left out.
+    /// or `repeat [N]`; blank lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
     /// [`Error::Usage`] with file, line and remedy.
@@ -83,7 +83,7 @@ impl Script {
         &self.steps
     }
 
-    /// Returns whether clients need tokens for it.
+    /// Returns whether it needs tokens of clients.
     #[must_use]
     pub fn needs_token(&self) -> bool {
         self.templates().any(Template::needs_token)
@@ -105,7 +105,7 @@ impl Script {
 struct Reader {
     line: usize,
     steps: Vec<Step>,
-    /// Where the loop at hand begins: its line, and its first step.
+    /// The beginning of the current loop: its line, and its first step.
     loop_line: Option<usize>,
     loop_start: usize,
     /// Steps before this one belong to a loop that has ended.
@@ -181,7 +181,7 @@ impl Reader {
             return Err("which steps? Write loop above the first of them".to_owned());
         }
         let to = self.loop_start.max(self.closed);
-        // Without a step that waits, a client would send as fast as memory grows.
+        // Without a step that waits, a client would send without limit and fill the memory.
         let waits = |action: &Action| match action {
             Action::Send { .. } => false,
             Action::Pause(time) => !time.is_zero(),

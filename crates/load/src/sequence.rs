@@ -1,4 +1,4 @@
-//! Numbers that should come once, in order, without a gap: what was lost, came twice or came late.
+//! Numbers that should come once, in order, without a gap: finds lost, duplicate and late ones.
 //! Pure.
 
 use std::ops::Range;
@@ -6,21 +6,20 @@ use std::ops::Range;
 /// Classification of a received number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Higher than all before it. Numbers it skipped count as lost until they come.
+    /// Higher than all before it. Skipped numbers count as lost until they come.
     Fresh,
-    /// One that was skipped before: reordered.
+    /// A number that was skipped before: reordered.
     Late,
-    /// One that had come already.
+    /// A number that had come already.
     Duplicate,
 }
 
-/// One receiver's view of one sender's numbers, from 0. Nothing is allocated while nothing is
-/// missing.
+/// One receiver's view of one sender's numbers, from 0. Allocates only while numbers are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
-    /// All below have come, or are missing.
+    /// All numbers below have come, or are missing.
     next: u64,
-    /// Skipped and not come since: ascending, apart.
+    /// Ranges that were skipped and have not come since: ascending, disjoint.
     missing: Vec<Range<u64>>,
 }
 
@@ -96,7 +95,7 @@ mod tests {
         assert_eq!(sequence.lost(0..5), 2, "1 and 3");
     }
 
-    /// Every order, with loss and repetition, against a set.
+    /// Tries every order, with loss and repetition, against a set.
     #[test]
     fn agrees_with_a_set_of_numbers() {
         let mut random = throng_engine::random::Random::new(1);

@@ -7,9 +7,9 @@ use throng_io::{SessionFailure, alert_name};
 
 use crate::units::grouped;
 
-/// Counts of connections whose TLS session failed, by cause: `TLS alert: certificate_revoked` where
-/// the server ended it with an alert, `TLS failure: bad_record_mac` and the like where its records
-/// did, and `TLS failure: truncated` where its stream ended without close_notify.
+/// Counts of connections whose TLS session failed, by cause: `TLS alert: certificate_revoked` if
+/// the server ended it with an alert, `TLS failure: bad_record_mac` and the like if its records
+/// did, and `TLS failure: truncated` if its stream ended without close_notify.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct SessionFailures(BTreeMap<String, u64>);
@@ -22,14 +22,14 @@ impl SessionFailures {
         }
     }
 
-    /// Adds another thread's.
+    /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         for (cause, count) in other.0 {
             *self.0.entry(cause).or_default() += count;
         }
     }
 
-    /// Returns the causes in a line, if there are any.
+    /// Returns the causes as one line, if there are any.
     pub(crate) fn words(&self) -> Option<String> {
         let causes = self.0.iter().map(|(cause, count)| format!("{} {cause}", grouped(*count)));
         let causes: Vec<String> = causes.collect();
@@ -37,7 +37,7 @@ impl SessionFailures {
     }
 }
 
-/// Returns the name of a cause: alerts have their registered one, or their number.
+/// Returns the name of a cause: for an alert its registered name, or its number.
 fn name(why: SessionFailure) -> String {
     match why {
         SessionFailure::PeerAlert(alert) => match alert_name(alert) {

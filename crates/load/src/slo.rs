@@ -1,4 +1,4 @@
-//! Thresholds that a run has to keep: `p99<10ms`, `rate>50000`, `errors<0.1%`.
+//! Thresholds of a run: `p99<10ms`, `rate>50000`, `errors<0.1%`.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use throng_config::units::parse_duration;
 use crate::record::Record;
 use crate::units::{rounded, show_ns};
 
-/// Exit code of a run that did not keep a threshold.
+/// Exit code of a run that missed a threshold.
 const NOT_KEPT: u8 = 99;
 
 /// One threshold.
@@ -20,18 +20,18 @@ pub struct Slo {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
-    /// This share (0 to 1) of the answers takes less than so long.
+    /// This share (0 to 1) of the answers must take less than this time.
     Quantile(f64, Duration),
     /// More answers a second than this.
     Rate(f64),
-    /// A smaller share (0 to 1) of the messages or requests fails.
+    /// The share (0 to 1) of failed messages or requests must be smaller than this.
     Errors(f64),
 }
 
-/// The fate of a threshold.
+/// The outcome of a threshold.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SloReport {
-    /// As it was typed.
+    /// The threshold as the user wrote it.
     pub threshold: String,
     /// The measured value: microseconds, answers a second, or a share from 0 to 1; `null` when
     /// nothing was measured.
@@ -42,14 +42,14 @@ pub struct SloReport {
     rule: Rule,
 }
 
-/// The figures that thresholds are about.
+/// The figures to which thresholds apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures<'a> {
-    /// The times that quantiles are taken of.
+    /// The times from which quantiles are computed.
     pub(crate) latency: &'a Record,
     /// Answers a second.
     pub(crate) rate_per_s: f64,
-    /// Messages or requests that failed, of all that were begun.
+    /// Failed messages or requests, out of all that were begun.
     pub(crate) failed: u64,
     pub(crate) begun: u64,
 }
@@ -58,7 +58,7 @@ impl Slo {
     /// Reads `p50<2ms`, `p99.9<10ms`, `max<1s`, `rate>10000` or `errors<0.1%`.
     ///
     /// # Errors
-    /// One line that says what to write.
+    /// One line that shows a valid form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = |why: &str| {
             Err(format!(
@@ -96,19 +96,19 @@ impl Slo {
         Ok(Self { text: packed, rule })
     }
 
-    /// Returns whether it says how many may fail, so that a run with failures is judged by it.
+    /// Returns whether it limits the failures, so that a run with failures is judged by it.
     #[must_use]
     pub fn is_about_errors(&self) -> bool {
         matches!(self.rule, Rule::Errors(_))
     }
 
-    /// Returns whether it is about the rate, which an open loop is given.
+    /// Returns whether it concerns the rate, which is a setting of an open loop.
     #[must_use]
     pub fn is_about_rate(&self) -> bool {
         matches!(self.rule, Rule::Rate(_))
     }
 
-    /// Compares with what was measured.
+    /// Compares the threshold with the measurement.
     pub(crate) fn judge(&self, figures: &Figures<'_>) -> SloReport {
         let Figures { latency, rate_per_s, failed, begun } = *figures;
         let (measured, kept) = match self.rule {
@@ -149,7 +149,7 @@ impl SloReport {
 /// Exit code of a run: 0, 1 if the figures do not count, or 99 if a threshold was not kept.
 pub(crate) fn exit_code(is_valid: bool, slo: &[SloReport]) -> u8 {
     let is_missed = |slo: &SloReport| !slo.kept;
-    // If some failures are allowed, the threshold itself reports that there were more.
+    // If some failures are allowed, the threshold reports an excess.
     let mut errors = slo.iter().filter(|slo| matches!(slo.rule, Rule::Errors(_)));
     if errors.any(is_missed) {
         return NOT_KEPT;

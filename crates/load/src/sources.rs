@@ -1,19 +1,19 @@
-//! Which local address each connection comes from.
+//! The local address of each connection.
 //!
-//! One source address reaches one server port over at most as many connections as there are
-//! ephemeral ports (28,232 with Linux's defaults). All of 127.0.0.0/8 is loopback, so towards a
-//! loopback server there are 16 million more source addresses to be had without configuring any.
+//! One source address can have as many connections to one server port as there are ephemeral ports
+//! (28,232 with Linux's defaults). All of 127.0.0.0/8 is loopback, so a loopback server can be
+//! reached from 16 million more source addresses without configuration.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::Error;
 
-/// Connections given to one source address, well below the 28,232 ephemeral ports: other programs
-/// need some too.
+/// Maximum connections of one source address, well below the 28,232 ephemeral ports: other programs
+/// need some.
 pub const PER_SOURCE: usize = 25_000;
 
-/// The source addresses of a run. Pure: connection `i` always gets the same one.
+/// The source addresses of a run. Pure: connection `i` always gets the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sources {
     count: usize,
@@ -21,8 +21,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Decides how many addresses `connections` towards `peer` need, given the number of ephemeral
-    /// `ports`; or takes the caller's `wish`.
+    /// Decides how many addresses `connections` to `peer` need, given the number of ephemeral
+    /// `ports`; or uses the caller's `wish`.
     ///
     /// With one address the kernel chooses it, as for any client.
     ///
@@ -59,7 +59,7 @@ impl Sources {
 
     /// Local address for connection `index`, port 0; `None` leaves the choice to the kernel.
     ///
-    /// Addresses take turns: 127.0.0.1, 127.0.0.2, and so on.
+    /// Addresses are used in turn: 127.0.0.1, 127.0.0.2, and so on.
     #[must_use]
     pub fn local(&self, index: usize) -> Option<SocketAddr> {
         self.explicit.then(|| {

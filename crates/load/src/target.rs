@@ -1,4 +1,4 @@
-//! The server of a run: a URL, with its host to be looked up.
+//! The server of a run: a URL, and the lookup of its host.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use throng_proto::url::{InvalidUrl, Url};
 
 use crate::error::Error;
 
-/// The URL of a WebSocket or HTTP server, parsed but not yet looked up.
+/// The URL of a WebSocket or HTTP server, parsed but not yet resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target(Url);
 
@@ -16,7 +16,7 @@ impl Target {
     /// Parses a `ws://` or `wss://` URL, see [`Url::parse_ws`].
     ///
     /// # Errors
-    /// [`Error::Usage`] with what to write instead.
+    /// [`Error::Usage`] that shows a valid form.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Ok(Self(Url::parse_ws(text)?))
     }
@@ -24,14 +24,14 @@ impl Target {
     /// Parses an `http://` or `https://` URL, see [`Url::parse_http`].
     ///
     /// # Errors
-    /// [`Error::Usage`] with what to write instead.
+    /// [`Error::Usage`] that shows a valid form.
     pub fn parse_http(text: &str) -> Result<Self, Error> {
         Ok(Self(Url::parse_http(text)?))
     }
 
-    /// Looks the host up, and returns the first of its addresses that accepts a connection, if it
-    /// has several: those of IPv4 before others, because only its loopback has many source
-    /// addresses. If none does, it is the first, for whose error the run fails.
+    /// Resolves the host. If it has several addresses, returns the first that accepts a connection:
+    /// IPv4 addresses before others, because only their loopback has many source addresses. If none
+    /// accepts, returns the first, and the run fails with its error.
     ///
     /// # Errors
     /// [`Error::Resolve`] when the name is unknown.
@@ -49,11 +49,11 @@ impl Target {
     }
 }
 
-/// The time for one address of several to accept a connection.
+/// The time for each address to accept a connection, if there are several.
 const TRIAL: Duration = Duration::from_secs(2);
 
-/// Returns the first address that accepts a connection, or else the first. A single one is not
-/// tried: its server would see a connection that does nothing.
+/// Returns the first address that accepts a connection, or else the first. A single address is not
+/// tried: its server would see a connection without a request.
 fn first_accepting(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     let (first, others) = addresses.split_first()?;
     if others.is_empty() {

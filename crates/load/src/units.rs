@@ -1,8 +1,8 @@
-//! Numbers, sizes and durations as people read them.
+//! Formats numbers, sizes and durations for people.
 
 use std::time::Duration;
 
-/// Longest time that a flag may ask for.
+/// Maximum time for a flag.
 pub(crate) const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// `1234567` as `1,234,567`.
@@ -19,7 +19,7 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
-/// A rate or count with the precision people read: `1,234,567`, `512`, `9.5`, `0.25`.
+/// A rate or count with suitable precision: `1,234,567`, `512`, `9.5`, `0.25`.
 #[must_use]
 pub fn rounded(value: f64) -> String {
     if value >= 100.0 {
@@ -65,7 +65,7 @@ pub fn show_ns(ns: u64) -> String {
     }
 }
 
-/// A planned duration as short as it was typed: `30s`, `1.5s`, `250ms`.
+/// A planned duration in the form in which users write it: `30s`, `1.5s`, `250ms`.
 #[must_use]
 pub fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();

@@ -1,5 +1,5 @@
-//! Verdict on the limit of a run: the line that keeps a reader from publishing the generator's
-//! ceiling as the server's.
+//! Verdict on the limit of a run: it keeps a reader from publishing the generator's limit as the
+//! server's.
 
 use serde::Serialize;
 
@@ -8,30 +8,29 @@ use crate::sampler::CpuUsage;
 use crate::slo::Figures;
 use crate::units;
 
-/// Share of a core from which a thread counts as having reached its limit. A busy loop that the
-/// kernel interrupts now and then reads about 0.98.
+/// Share of a core from which a thread counts as saturated. A busy loop that the kernel interrupts
+/// occasionally reads about 0.98.
 const BUSY: f64 = 0.92;
-/// Share of the time waiting for a CPU from which the machine counts as contended: when it is what
-/// keeps a thread from its limit, and in any case.
+/// Share of time waiting for a CPU from which the machine counts as contended: when the wait keeps
+/// a thread from its limit, and in any case.
 const CONTENDED: f64 = 0.05;
 const OVERLOADED: f64 = 0.2;
-/// Lateness of the 99th percentile of planned sends up to which a schedule counts as kept.
+/// Maximum lateness, at the 99th percentile of planned sends, with which a schedule counts as kept.
 const KEPT_NS: u64 = 5_000_000;
 
 /// Party that limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The figures do not count: answers were wrong, or connections were lost, or nothing was
-    /// measured.
+    /// The figures do not count: wrong answers, lost connections, or no measurement.
     Invalid,
-    /// This generator: the server can do more.
+    /// This generator: the server can handle more.
     Generator,
-    /// The server: the figures are its own.
+    /// The server: the figures describe it.
     Server,
     /// Both used all of their CPU.
     Both,
-    /// Neither got the CPU it wanted: something else runs on this machine.
+    /// Neither got enough CPU: something else runs on this machine.
     Machine,
     /// Neither was at its limit.
     Neither,
@@ -54,8 +53,8 @@ impl Limit {
         }
     }
 
-    /// Returns how severely the limit restricts the figures; of several rows, the verdict of the
-    /// highest is shown.
+    /// Returns how severely the limit restricts the figures; for several rows, the most severe
+    /// verdict is shown.
     pub fn gravity(self) -> u8 {
         match self {
             Self::Invalid => 6,
@@ -74,43 +73,43 @@ impl Limit {
 pub struct Facts {
     /// Messages, connections or publishes that completed.
     pub completed: u64,
-    /// Wrong answers, lost connections and the like.
+    /// Wrong answers, lost connections and other failures.
     pub failures: u64,
-    /// Ours.
+    /// The generator's CPU use.
     pub generator: CpuUsage,
-    /// The server's, if it could be watched.
+    /// The server's CPU use, if it could be watched.
     pub server: Option<CpuUsage>,
     /// CPUs that the server may use, if known.
     pub server_cpus: Option<usize>,
-    /// The server runs in this very process, so that the two cannot be distinguished.
+    /// The server runs in this process, so that the two cannot be distinguished.
     pub same_process: bool,
-    /// A threshold says how many failures are allowed: they do not make the figures worthless.
+    /// A threshold allows some failures: they do not invalidate the figures.
     pub tolerates_failures: bool,
     /// Set for an open loop.
     pub pacing: Option<Pacing>,
     /// A comparison of broadcasts: its generator has other flags, and short pauses by design.
     pub comparison: bool,
-    /// A closed loop of connects, of which so many are under way as `--concurrency` says.
+    /// A closed loop of connects; `--concurrency` sets how many are in progress.
     pub connects: bool,
-    /// Nothing was meant to happen: the idle mode, where neither side has a limit to reach.
+    /// The idle mode, without work in which either side could reach a limit.
     pub idle: bool,
 }
 
 /// Counts and lateness of an open loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacing {
-    /// Name of what was planned: `messages`, `requests` or `connections`.
+    /// Name of the planned units: `messages`, `requests` or `connections`.
     pub of: &'static str,
-    /// 99th percentile of how late they began, in nanoseconds.
+    /// 99th percentile of their lateness, in nanoseconds.
     pub lateness_p99_ns: u64,
-    /// Number of those planned.
+    /// Number of planned units.
     pub planned: u64,
-    /// Answers that came within the same time. Fewer, and the answers fall behind the plan.
+    /// Answers within the same time. If there are fewer than planned, the answers fall behind.
     pub in_time: u64,
 }
 
 impl Facts {
-    /// The figures for thresholds. In an open loop whatever was planned and has no answer has
+    /// The figures for thresholds. In an open loop every planned message without an answer has
     /// failed.
     pub(crate) fn figures<'a>(&self, latency: &'a Record, rate_per_s: f64) -> Figures<'a> {
         let (failed, begun) = match self.pacing {
@@ -122,12 +121,12 @@ impl Facts {
         Figures { latency, rate_per_s, failed, begun }
     }
 
-    /// The flag that gives the generator more to work with.
+    /// The flag that gives the generator more capacity.
     fn more_generator(&self) -> &'static str {
         if self.comparison { "--clients" } else { "--threads" }
     }
 
-    /// The flags that give the server more to do.
+    /// The flags that give the server more work.
     fn more_load(&self) -> &'static str {
         if self.connects { "--concurrency finds" } else { "--connections or --pipeline find" }
     }
@@ -138,7 +137,7 @@ impl Pacing {
         Self { of, lateness_p99_ns: lateness.quantile_ns(0.99), planned, in_time }
     }
 
-    /// Answers come more slowly than messages are planned.
+    /// Returns whether answers come more slowly than messages are planned.
     fn falls_behind(&self) -> bool {
         self.in_time * 100 < self.planned * 95
     }
@@ -149,7 +148,7 @@ impl Pacing {
 pub struct Verdict {
     /// For programs.
     pub limit: Limit,
-    /// For people: one line, with the figures it rests on and what to do.
+    /// For people: one line, with the relevant figures and a recommendation.
     pub line: String,
 }
 
@@ -165,7 +164,7 @@ impl Verdict {
     }
 
     /// Adds that `waited` of `planned` connections found all `places` taken: then the generator's
-    /// bound may be the limit, and not the server.
+    /// bound may be the limit instead of the server.
     #[must_use]
     pub fn with_places(mut self, waited: u64, planned: u64, places: u64) -> Self {
         if waited > 0 {
@@ -175,9 +174,8 @@ impl Verdict {
         self
     }
 
-    /// Returns the verdict with a remark that `lost` of `expected` deliveries never came. A server
-    /// may drop by its policy, so that alone makes no figure worthless; but the figures should not
-    /// be read without it.
+    /// Adds a remark that `lost` of `expected` deliveries never came. A server may drop messages by
+    /// its policy, so that alone does not invalidate the figures; but readers must see it.
     #[must_use]
     pub fn with_loss(mut self, lost: u64, expected: u64) -> Self {
         if lost > 0 && self.limit != Limit::Invalid {
@@ -303,7 +301,7 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
     }
 }
 
-/// Returns the verdict on a run of which one side waited for a CPU.
+/// Returns the verdict on a run in which one side waited for a CPU.
 fn overloaded_machine(facts: &Facts, server: &CpuUsage) -> Option<(Limit, String)> {
     for (who, usage) in [("the server", server), ("this generator", &facts.generator)] {
         let waiting = usage.busiest_thread_waiting;
@@ -355,8 +353,8 @@ fn by_schedule(pacing: Pacing, used: &str, generator: &str) -> (Limit, String) {
 }
 
 fn is_busy(server: &CpuUsage, cpus: Option<usize>) -> bool {
-    // A runtime that moves its work between threads is busy when all its CPUs are, though no single
-    // thread is.
+    // A runtime that moves its work between threads is saturated when all its CPUs are, even if no
+    // single thread is.
     server.busiest_thread_cores >= BUSY || cpus.is_some_and(|n| server.cores >= BUSY * n as f64)
 }
 

@@ -1,25 +1,25 @@
-//! Which connection is to be made next, and when: a window of connections under way, and a ramp.
-//! Pure.
+//! Decides which connection to make next, and when: limits the connections in progress, and spreads
+//! them over a ramp. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use throng_io::Instant;
 
-/// Connections to make, by index.
+/// Indices of the connections to make.
 #[derive(Debug)]
 pub struct Dialler {
     waiting: VecDeque<u32>,
     under_way: usize,
     window: usize,
     start: Instant,
-    /// Between two dials; zero without a ramp.
+    /// Time between two dials; zero without a ramp.
     gap: Duration,
     dialled: u64,
 }
 
 impl Dialler {
-    /// Plans `connections` connections, at most `window` under way at a time, spread over `ramp`
+    /// Plans `connections` connections, at most `window` in progress at a time, spread over `ramp`
     /// from `start`.
     pub fn new(connections: usize, window: usize, ramp: Duration, start: Instant) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Dialler {
         }
     }
 
-    /// The next connection to make now, which is under way from here on.
+    /// Returns the next connection to make now, and counts it as in progress.
     pub fn next(&mut self, now: Instant) -> Option<usize> {
         if self.under_way >= self.window || self.next_at().is_some_and(|at| at > now) {
             return None;
@@ -43,7 +43,7 @@ impl Dialler {
         Some(index as usize)
     }
 
-    /// When time alone allows the next connection; `None` if it does not wait for time.
+    /// Returns when time allows the next connection; `None` if it does not wait for time.
     pub fn next_at(&self) -> Option<Instant> {
         if self.gap.is_zero() || self.waiting.is_empty() || self.under_way >= self.window {
             return None;
@@ -57,7 +57,7 @@ impl Dialler {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// Makes this connection again, behind the others.
+    /// Makes this connection again, after the others.
     pub fn again(&mut self, index: usize) {
         self.waiting.push_back(index as u32);
     }

@@ -1,4 +1,5 @@
-//! The upgrade request of each client: fields, subprotocols and a target with values of its own.
+//! The upgrade request of each client: fields, subprotocols and a target with the client's own
+//! values.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,7 @@ use crate::error::Error;
 use crate::plan::{Content, Plan};
 use crate::template::{Template, Tokens, Values};
 
-/// The request of all clients, and the places in which they differ.
+/// The request of all clients, with the places in which they differ.
 #[derive(Debug)]
 pub struct Handshake {
     host: Template,
@@ -21,7 +22,7 @@ pub struct Handshake {
     subprotocols: Vec<Template>,
     /// The offer of permessage-deflate.
     deflate: Option<Policy>,
-    /// The request target has places.
+    /// Whether the request target has places.
     varies_target: bool,
     tokens: Tokens,
     seed: u64,
@@ -31,12 +32,12 @@ pub struct Handshake {
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     pub deflate: Option<Agreed>,
-    /// It chose one of the subprotocols.
+    /// The server chose one of the subprotocols.
     pub subprotocol: bool,
 }
 
 impl Handshake {
-    /// Asks for nothing but the upgrade.
+    /// A plain upgrade request without further fields.
     #[must_use]
     pub fn plain(host: &str) -> Self {
         Self {
@@ -50,10 +51,11 @@ impl Handshake {
         }
     }
 
-    /// Reads what the plan asks for, and writes a request of it as a trial.
+    /// Reads the handshake settings of the plan, and writes a trial request.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a place that does not exist, and for what cannot stand in a request.
+    /// [`Error::Usage`] for a place that does not exist, and for a value that is not allowed in a
+    /// request.
     pub fn of(plan: &Plan, seed: u64) -> Result<Self, Error> {
         let (host, headers) = fields(&plan.common)?;
         let subprotocols = plan.subprotocols.iter().map(|name| template("--subprotocol", name));
@@ -92,10 +94,10 @@ impl Handshake {
         Values { client, sequence, seed: self.seed, tokens: &self.tokens }
     }
 
-    /// Appends the request of a client for `target`; `sequence` counts its connections.
+    /// Appends the request of a client for `target`; `sequence` is the number of its connection.
     ///
     /// # Errors
-    /// A value cannot stand in a request. Nothing was appended.
+    /// A value is not allowed in a request. Nothing was appended.
     pub fn write(
         &self,
         client: u64,
@@ -113,7 +115,7 @@ impl Handshake {
         let subprotocols = self.subprotocols(&values);
         let subprotocols: Vec<&str> = subprotocols.iter().map(|name| &**name).collect();
         let own_target = match self.varies_target {
-            // Read again for each connection: a mode may have another target for each of them.
+            // Parsed for each connection: a mode may have another target for each of them.
             true => Template::parse(target).ok().map(|own| own.rendered(&values).into_owned()),
             false => None,
         };
@@ -150,7 +152,7 @@ impl Handshake {
         self.deflate
     }
 
-    /// Names the flag that is to be changed.
+    /// Adds the flag that must be changed.
     fn explain(&self, unsendable: Unsendable, plan: &Plan) -> Error {
         Error::Usage(match unsendable {
             Unsendable::Target => format!(
@@ -175,7 +177,7 @@ impl Handshake {
     }
 }
 
-/// The target without the place that names a channel, which a mode fills in.
+/// The target without the channel's place, which a mode fills in.
 fn plain_target(plan: &Plan) -> String {
     plan.resource().replace("{channel}", "channel")
 }

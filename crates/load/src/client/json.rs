@@ -1,5 +1,5 @@
 //! JSON documents as applications send them: quotes and chat lines that resemble each other and
-//! differ in every message. The same seed makes the same documents, whatever the machine.
+//! differ in every message. The same seed makes the same documents on every machine.
 
 use std::fmt::Write;
 
@@ -7,14 +7,14 @@ use throng_engine::random::Random;
 
 /// The smallest document.
 pub const JSON_SMALLEST: usize = 72;
-/// Where the stamp is in every document.
+/// The offset of the stamp in every document.
 pub(super) const STAMP_AT: usize = r#"{"id":""#.len();
 
 const STAMP: &str = "aaaaaaaa";
-/// Size of all documents: far more than the 32 KiB of a compressor's window, so that no document
-/// finds itself in the window.
+/// Size of all documents together: far more than the 32 KiB of a compressor's window, so that a
+/// document does not find its earlier copy there.
 const POOL_BYTES: usize = 1 << 20;
-/// Fewest and most documents.
+/// Minimum and maximum number of documents.
 const POOL: std::ops::RangeInclusive<usize> = 16..=4096;
 
 const SYMBOLS: [&str; 12] = [
@@ -95,7 +95,7 @@ fn quotes(text: &mut String, size: usize, random: &mut Choices) {
     }
 }
 
-/// Words up to the last byte.
+/// Words fill the rest up to the last byte.
 fn note(text: &mut String, size: usize, random: &mut Choices) {
     const HEAD: &str = r#","text":""#;
     const END: &str = r#""}"#;
@@ -109,7 +109,7 @@ fn note(text: &mut String, size: usize, random: &mut Choices) {
         text.push_str(END);
         return;
     }
-    // White space is JSON, too.
+    // White space is valid JSON.
     text.push('}');
     text.extend(std::iter::repeat_n(' ', size.saturating_sub(text.len())));
 }

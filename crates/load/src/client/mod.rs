@@ -1,4 +1,4 @@
-//! The client side of a run: connections that dial, upgrade, and then belong to a [`Work`].
+//! The client side of a run: connections that dial and upgrade, and are then used by a [`Work`].
 
 pub mod dial;
 mod handshake;
@@ -40,8 +40,8 @@ pub trait Work {
     /// The request target of a connection.
     fn resource(&self, index: usize) -> &str;
 
-    /// Returns whether connections are made only when it asks for them by [`ClientPool::redial`],
-    /// however many are under way.
+    /// Returns whether connections are made only on request by [`ClientPool::redial`], without a
+    /// limit on those in progress.
     fn dials_itself(&self) -> bool {
         false
     }
@@ -51,7 +51,7 @@ pub trait Work {
         let _ = (pool, cx, index, now);
     }
 
-    /// A message came; `now` is the time of the read that brought it.
+    /// A message was received; `now` is the time of its read.
     fn on_message(
         &mut self,
         pool: &mut ClientPool,
@@ -72,22 +72,22 @@ pub trait Work {
         pool.shared.fail(error);
     }
 
-    /// The run proper begins: [`Timeline::start`] has come.
+    /// The run begins: [`Timeline::start`] has been reached.
     fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, timeline: Timeline) {
         let _ = (pool, core, timeline);
     }
 
-    /// When [`Work::on_deadline`] is wanted, after the start.
+    /// Returns when [`Work::on_deadline`] must be called, after the start.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// The time asked for has come.
+    /// The requested time has been reached.
     fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let _ = (pool, core, now);
     }
 
-    /// The run is over: the last counts, and the result.
+    /// The run is over: returns the final counts and the result.
     fn finish(&mut self, pool: &mut ClientPool, now: Instant) -> Self::Outcome
     where
         Self: Sized;
@@ -99,25 +99,25 @@ pub struct Setup {
     pub errors: Errors,
     /// From the connect call to the TCP connection.
     pub tcp: Record,
-    /// From there to the end of the TLS handshake; empty without TLS.
+    /// From the TCP connection to the end of the TLS handshake; empty without TLS.
     pub tls: Record,
-    /// The TLS that was agreed on.
+    /// The negotiated TLS.
     pub negotiated: Negotiated,
-    /// From there to the accepted upgrade.
+    /// From the end of the step before to the accepted upgrade.
     pub upgrade: Record,
     /// Connections whose server chose a subprotocol.
     pub subprotocols: u64,
     pub traffic: Traffic,
 }
 
-/// Messages of the whole run, and what became of them on the wire.
+/// Messages of the whole run, and their compression on the wire.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traffic {
-    /// Connections that agreed on permessage-deflate.
+    /// Connections that negotiated permessage-deflate.
     pub agreed: u64,
     pub messages_out: u64,
     pub messages_in: u64,
-    /// Payload of the messages that were compressed, before and after.
+    /// Payload bytes of the compressed messages, before and after compression.
     pub deflate_input_bytes: u64,
     pub deflate_output_bytes: u64,
     pub inflate_input_bytes: u64,
@@ -125,7 +125,7 @@ pub struct Traffic {
 }
 
 impl Setup {
-    /// Adds another thread's.
+    /// Adds the figures of another thread.
     pub fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);
         self.tcp.merge(&other.tcp);
@@ -149,7 +149,7 @@ impl Traffic {
     }
 }
 
-/// Where one connection is in its life.
+/// The state of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Out,
@@ -167,15 +167,15 @@ struct ClientConn {
     tcp: Option<Instant>,
     connected: Instant,
     opened: Instant,
-    /// Number of the dial, which the upgrade's key is made from.
+    /// Number of the dial, from which the key of the upgrade is made.
     nonce: u64,
-    /// Dials of this connection before, which its own values are made from.
+    /// Earlier dials of this connection, from which its own values are made.
     redials: u32,
     /// Why its TLS session failed, if it did.
     failure: Option<SessionFailure>,
 }
 
-/// When the steps of a connection were taken.
+/// The times of a connection's steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub dialled: Instant,
@@ -185,7 +185,7 @@ pub struct Times {
     pub opened: Instant,
 }
 
-/// One thread's connections and what they share.
+/// The connections of one thread and their shared state.
 #[derive(Debug)]
 pub struct ClientPool {
     pub clock: Clock,
@@ -200,7 +200,7 @@ pub struct ClientPool {
     /// TLS of its connections.
     tls: Option<Arc<TlsClient>>,
     handshake: Arc<Handshake>,
-    /// Number of the first connection among those of all threads.
+    /// Number of this thread's first connection in the sequence of all threads' connections.
     first: usize,
     agreed: u64,
     subprotocols: u64,
@@ -211,14 +211,14 @@ pub struct ClientPool {
     nonce: u64,
     read_serial: u64,
     read_at: Instant,
-    /// Why a TCP connection failed, once that has been asked.
+    /// Why a TCP connection failed, once this was asked.
     refusal: Option<(std::io::ErrorKind, String)>,
     /// The run is over, and its connections are being closed: nothing counts from now on.
     is_ending: bool,
 }
 
 impl ClientPool {
-    /// The connection's name; sends to one that has gone say so.
+    /// Returns the connection's id; a send to a connection that has gone reports so.
     #[inline]
     pub fn id(&self, index: usize) -> ConnId {
         self.conns[index].id
@@ -238,7 +238,7 @@ impl ClientPool {
         Times { dialled, tcp, connected, opened }
     }
 
-    /// Why the TLS session of a connection failed that has ended; `None` if it did not.
+    /// Why the TLS session of an ended connection failed; `None` if it did not.
     pub fn session_failure(&self, index: usize) -> Option<SessionFailure> {
         self.conns[index].failure
     }
@@ -253,7 +253,7 @@ impl ClientPool {
         self.dialler.again(index);
     }
 
-    /// Counts what became of a send.
+    /// Counts the outcome of a send.
     #[inline]
     pub fn note_sent(&mut self, sent: Sent) {
         match sent {
@@ -264,7 +264,7 @@ impl ClientPool {
                     "the server does not read: the backlog of a connection is full".to_owned()
                 });
             }
-            // Its end is counted where it is reported.
+            // The end of the connection is counted where it is reported.
             Sent::Closed => {}
         }
     }
@@ -297,13 +297,13 @@ impl ClientPool {
         self.errors.note(reason);
     }
 
-    /// The end of a connection in words.
+    /// Describes the end of a connection.
     pub fn describe_close(&self, index: usize, close: Close<'_>) -> String {
         describe_close(index, close, self.conns[index].failure)
     }
 
-    /// The time of the read at hand: one look at the clock, however many messages it brought. The
-    /// shard's count of bytes distinguishes one read from the next.
+    /// The time of the current read: one clock read for all messages of it. The shard's byte count
+    /// distinguishes one read from the next.
     #[inline]
     fn read_time(&mut self, core: &Core) -> Instant {
         let serial = core.stats().bytes_in;
@@ -325,8 +325,8 @@ impl ClientPool {
         self.lane().ready.fetch_add(change as u64, Ordering::Relaxed);
     }
 
-    /// Why a connection failed. The driver says little more than that it did, so one more is made
-    /// to hear the reason; only once, since this thread waits for it.
+    /// Finds out why a connection failed. The driver reports little more than the failure, so one
+    /// more connection is made to get the reason; only once, since this thread waits for it.
     #[cold]
     fn explain_refusal(&mut self, why: Closed) -> Error {
         if let Some((kind, text)) = &self.refusal {
@@ -351,7 +351,7 @@ pub fn explain_refusal(
     why: Closed,
 ) -> Error {
     let ready = shared.sum(|lane| &lane.ready) as usize;
-    // The server may be the one that does not trust us, and say so after a good handshake.
+    // The server may have refused our certificate, and report it after a complete handshake.
     if let Closed::Insecure(why @ TlsFailure::Alert(_)) = why {
         return Error::Connect { peer, reason: std::io::Error::other(why.to_string()), ready };
     }
@@ -369,7 +369,7 @@ pub fn explain_refusal(
     Error::Connect { peer, reason, ready }
 }
 
-/// The reason why an upgrade failed, with a remedy where the status suggests one.
+/// Describes why an upgrade failed, with a remedy if the status suggests one.
 #[cold]
 fn describe_refusal(bad: BadResponse) -> String {
     let remedy = match bad {
@@ -398,9 +398,9 @@ fn describe_close(index: usize, close: Close<'_>, failure: Option<SessionFailure
     }
 }
 
-/// The engine's view of a pool at its work. Not generic over the work: the engine is compiled once
-/// for all modes, and a virtual call for each message is nothing beside the system calls that
-/// brought it.
+/// The engine's view of a pool with its work. Not generic over the work: the engine is compiled
+/// once for all modes, and a virtual call for each message is negligible beside the system calls of
+/// its read.
 struct Client<'w> {
     pool: &'w mut ClientPool,
     work: &'w mut dyn Work,
@@ -476,7 +476,7 @@ impl Service for Client<'_> {
             Ok(accepted) => {
                 self.pool.subprotocols += u64::from(accepted.subprotocol);
                 if let Some((policy, agreed)) = handshake.deflate().zip(accepted.deflate) {
-                    // One policy and one server make a handful of agreements; thousands are
+                    // Policy and server negotiate only a handful of variants; thousands are
                     // allowed.
                     self.pool.agreed += u64::from(cx.set_deflate(policy, agreed));
                 }
@@ -503,7 +503,7 @@ impl Service for Client<'_> {
                 *failure = failure.or(why.session_failure());
                 self.no_answer(index, why)
             }
-            // Its failure has been reported already.
+            // Its failure was reported already.
             Step::Out | Step::Open => return,
         };
         self.failed(index, error);
@@ -537,11 +537,11 @@ impl Service for Client<'_> {
 
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
-    /// Keeps why the TLS session of a connection failed, for its end, which follows.
+    /// Keeps the reason why the TLS session of a connection failed, for its end, which follows.
     fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault) {
         let index = self.index(cx);
         let conn = &mut self.pool.conns[index];
-        // Another one may have its place already.
+        // Another connection may have its place already.
         if let Fault::Tls(why) = fault
             && conn.id == cx.id()
         {
@@ -570,8 +570,8 @@ impl Service for Client<'_> {
     }
 
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
-        // The work's times are compared with a fresh clock, which must not be behind the one that
-        // woke us.
+        // The work's times are compared with a fresh clock, which must not be earlier than the
+        // clock that woke us.
         let now = now.max(self.pool.clock.now());
         let Some(&timeline) = self.pool.shared.timeline() else { return };
         if !self.started && timeline.start <= now {

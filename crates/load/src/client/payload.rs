@@ -1,4 +1,4 @@
-//! Messages that are distinct, so that each answer is matched with its message.
+//! Distinct messages, so that each answer is matched with its message.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::template::{Template, Tokens, Values};
 /// Bytes of a message that name its connection and its number.
 const STAMP: usize = 8;
 
-/// One message body, stamped again for each send.
+/// The body of a message, with a new stamp for each send.
 ///
-/// The first eight bytes depend on the connection and the message's number, so an answer to another
-/// message, to another connection's, or out of order is noticed; length, kind and last bytes are
-/// checked as well. Comparing every byte would make the generator the limit, and masking errors
-/// show in any byte.
+/// The first eight bytes depend on the connection and the message's number, so that an answer to
+/// another message, of another connection, or out of order is noticed; length, kind and last bytes
+/// are checked also. Comparing every byte would make the generator the limit, and masking errors
+/// affect all bytes.
 #[derive(Debug)]
 pub struct Payload {
     body: Body,
@@ -28,12 +28,12 @@ pub struct Payload {
 enum Body {
     Text(String),
     Binary(Vec<u8>),
-    /// Connection `index` takes them in turn, beginning with one of its own.
+    /// Each connection takes the documents in turn, and begins with a different one.
     Json(Vec<String>),
-    /// A text that is equal in every message.
+    /// One text for all messages.
     GivenText(String),
     GivenBinary(Arc<[u8]>),
-    /// Another text for each client and message.
+    /// A different text for each client and message.
     Template(Box<Own>),
 }
 
@@ -43,11 +43,11 @@ struct Own {
     template: Template,
     text: bool,
     tokens: Tokens,
-    /// Number of the thread's first connection among all.
+    /// Number of the thread's first connection in the sequence of all connections.
     first: usize,
-    /// An answer is compared with its message made again, so random values have to be repeatable.
+    /// To compare an answer, its message is made again, so random values must be repeatable.
     seed: u64,
-    /// The last message.
+    /// The last rendered message.
     scratch: String,
 }
 
@@ -69,12 +69,12 @@ impl Own {
     }
 }
 
-/// Between the first documents of two connections: coprime to their number nearly always, and far
-/// from 1, so that neighbours in time are not neighbours in content.
+/// Distance between the first documents of two connections: usually coprime to their number, and
+/// far from 1, so that messages sent at nearly the same time have different contents.
 const STRIDE: usize = 257;
 
 impl Payload {
-    /// The messages of a thread, whose first connection has this number among all.
+    /// The messages of a thread; its first connection has this number in the sequence of all.
     pub fn of(plan: &Plan, first: usize) -> Self {
         Self::seeded(plan, first, RandomState::new().hash_one(first))
     }
@@ -100,7 +100,7 @@ impl Payload {
     }
 
     pub fn new(size: usize, text: bool) -> Self {
-        // Letters in no short period, so that a shifted answer differs.
+        // Letters without a short period, so that a shifted answer is detected.
         let mut letters = Random::new(1);
         let bytes = (0..size).map(|_| b'a' + letters.below(26) as u8);
         let body = match text {
@@ -110,14 +110,15 @@ impl Payload {
         Self { body }
     }
 
-    /// The message number `k` of connection `index`.
+    /// Makes message number `k` of connection `index`.
     #[inline]
     pub fn message(&mut self, index: usize, k: u64) -> Message<'_> {
         let stamp = stamp(index, k);
         match &mut self.body {
             Body::Text(text) => {
                 let n = text.len().min(STAMP);
-                // All letters, so never an error; and in place, because the lengths are the same.
+                // All bytes are letters, so this never fails; done in place, because the lengths
+                // are equal.
                 text.replace_range(..n, str::from_utf8(&stamp[..n]).unwrap_or_default());
                 Message::Text(text)
             }
@@ -151,7 +152,7 @@ impl Payload {
                     Message::Text(text) => text.as_bytes(),
                     Message::Binary(_) => return false,
                 };
-                // Whole: an inflater that goes wrong does so anywhere.
+                // Compares all bytes: an error of an inflater can be anywhere.
                 return answer.len() == expected.len()
                     && answer[..STAMP_AT] == expected[..STAMP_AT]
                     && answer[STAMP_AT..STAMP_AT + STAMP] == stamp(index, k)
@@ -174,7 +175,7 @@ impl Payload {
                 == expected[n.max(expected.len().saturating_sub(STAMP))..]
     }
 
-    /// Returns a description of the fault of an answer.
+    /// Describes the fault of an answer.
     #[cold]
     pub fn describe(&self, answer: Message<'_>, index: usize, k: u64) -> String {
         let (size, text) = match &self.body {
@@ -202,7 +203,7 @@ impl Payload {
     }
 }
 
-/// Which of `count` documents is message number `k` of connection `index`.
+/// Returns the index, below `count`, of the document for message number `k` of connection `index`.
 #[inline]
 fn document(count: usize, index: usize, k: u64) -> usize {
     (index.wrapping_mul(STRIDE).wrapping_add(k as usize)) % count
@@ -213,7 +214,7 @@ fn document(count: usize, index: usize, k: u64) -> usize {
 fn stamp(index: usize, k: u64) -> [u8; STAMP] {
     let mixed = (k as u32).wrapping_mul(0x9e37_79b1)
         ^ (index as u32).wrapping_mul(0x85eb_ca6b).rotate_left(16);
-    // Each of the eight nibbles into a byte of its own, as one of the letters a to p.
+    // Spreads the eight nibbles to one byte each, as one of the letters a to p.
     let mut x = u64::from(mixed);
     x = (x | x << 16) & 0x0000_ffff_0000_ffff;
     x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;

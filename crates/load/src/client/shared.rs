@@ -7,14 +7,14 @@ use throng_io::{Instant, Waker};
 
 use crate::error::Error;
 
-/// When things happen; set once, when all connections are ready.
+/// The times of a run; set once, when all connections are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// The first message leaves.
+    /// The time of the first message.
     pub start: Instant,
     /// Start of the measured time.
     pub from: Instant,
-    /// And until here.
+    /// End of the measured time.
     pub to: Instant,
 }
 
@@ -25,7 +25,7 @@ impl Timeline {
     }
 }
 
-/// One run's common state.
+/// The state that all threads of a run share.
 #[derive(Debug)]
 pub struct Shared {
     lanes: Vec<Lane>,
@@ -34,8 +34,8 @@ pub struct Shared {
     failure: Mutex<Option<Error>>,
 }
 
-/// One thread's figures, on cache lines of its own: it writes them at every message, others rarely
-/// read them.
+/// The figures of one thread, on separate cache lines: it writes them at every message, others
+/// rarely read them.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Lane {
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// Lets others wake this thread.
+    /// Wakes this thread from others.
     pub fn open(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
@@ -81,7 +81,7 @@ impl Shared {
         &self.lanes[thread]
     }
 
-    /// One figure of all threads together.
+    /// Sums one figure of all threads.
     pub fn sum(&self, figure: impl Fn(&Lane) -> &AtomicU64) -> u64 {
         self.lanes.iter().map(|lane| figure(lane).load(Ordering::Relaxed)).sum()
     }
@@ -91,7 +91,7 @@ impl Shared {
         self.timeline.get()
     }
 
-    /// Begins the run proper.
+    /// Begins the run.
     pub fn begin(&self, timeline: Timeline) {
         let _ = self.timeline.set(timeline);
         self.wake_all();
@@ -108,7 +108,7 @@ impl Shared {
         self.finish.load(Ordering::Acquire)
     }
 
-    /// Ends the run because of `error`; the first one counts.
+    /// Ends the run because of `error`; the first error counts.
     pub fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.finish();

@@ -21,8 +21,8 @@ use crate::record::Record;
 use crate::sources::Sources;
 use crate::tls::{Sockets, TlsClient, below, sockets};
 
-/// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end
-/// of one.
+/// Connections to read from in one turn. Turns are short, since an open loop sends its due messages
+/// at the end of one.
 pub const MOST_EVENTS: usize = 64;
 
 /// Parameters of a thread's start.
@@ -40,18 +40,19 @@ pub struct Start {
     pub connections: usize,
     /// Connections of all threads.
     pub wanted: usize,
-    /// Number of this thread's first connection among all: its source address depends on it.
+    /// Number of this thread's first connection in the sequence of all: the source address depends
+    /// on it.
     pub first: usize,
     pub sources: Sources,
-    /// Connections under way at a time, on this thread.
+    /// Connections in progress at a time, on this thread.
     pub window: usize,
     pub ramp: Duration,
     pub setup_timeout: Duration,
-    /// Largest answer.
+    /// Maximum length of an answer.
     pub size: usize,
     /// Bytes that may be queued for one connection.
     pub backlog: usize,
-    /// Wake exactly at deadlines, not up to 50 us later.
+    /// Wake exactly at deadlines instead of up to 50 us later.
     pub exact: bool,
     /// The thread's driver, from [`open_driver`].
     pub driver: Sockets,
@@ -69,7 +70,7 @@ pub fn open_driver(
     tls: Option<&Arc<TlsClient>>,
 ) -> Result<Sockets, Error> {
     let options = Options {
-        // A large answer in few reads; only the pages that are used cost memory.
+        // A large answer needs few reads; only the used pages cost memory.
         receive_buffer: (2 * size).clamp(256 << 10, 4 << 20),
         max_events: MOST_EVENTS,
         max_connections: connections + 16,
@@ -79,9 +80,9 @@ pub fn open_driver(
 }
 
 /// Returns the tables of threads with these drivers: each keeps its own poll, and all wake-up
-/// descriptors, so that every thread can wake every other one. What a run opens besides belongs to
-/// the threads that stay in the table of the process. The polls stay open in that one until the
-/// process ends.
+/// descriptors, so that every thread can wake every other one. Other descriptors of a run belong to
+/// the threads that stay in the table of the process. The polls also stay open in the process's
+/// table until it ends.
 #[cfg(target_os = "linux")]
 pub fn tables_of(drivers: &mut [Sockets]) -> io::Result<Tables> {
     let mut tables = Tables::new(drivers.len());
@@ -96,11 +97,12 @@ pub fn tables_of(_: &mut [Sockets]) -> io::Result<Tables> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Runs the connections of one thread until the run is finished, closes those that are left, and
-/// gives the results. Must be called on that thread.
+/// Runs the connections of one thread until the run is finished, closes the remaining ones, and
+/// returns the results. Must be called on that thread.
 ///
 /// # Errors
-/// No descriptor or memory for the poll, a connection could not even be begun, or the poll failed.
+/// No descriptor or memory for the poll, a connection could not even be started, or the poll
+/// failed.
 pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Error> {
     let at_start = if work.dials_itself() { 0 } else { start.connections };
     let mut pool = ClientPool {
@@ -143,14 +145,14 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
     Ok((setup, outcome))
 }
 
-/// A thread's shard and where its connections come from.
+/// The shard of a thread, and the source of its connections.
 struct Worker<'w> {
     shard: Shard<Sockets, Client<'w>>,
     shared: Arc<Shared>,
     peer: SocketAddr,
     sources: Sources,
     first: usize,
-    /// The thread's descriptor table, if it has its own.
+    /// The descriptor table of the thread, if it has its own.
     _table: Option<OwnTable>,
 }
 
@@ -186,7 +188,7 @@ impl<'w> Worker<'w> {
         })
     }
 
-    /// Runs to the end; when that was, and the traffic until then.
+    /// Runs to the end; returns the time of the end, and the traffic until then.
     fn run(mut self) -> Result<(Instant, Traffic), Error> {
         while !self.shared.is_finishing() {
             self.dial()?;
@@ -201,7 +203,7 @@ impl<'w> Worker<'w> {
         self.shard.turn().map(drop).map_err(|error| Error::io("wait for events", error))
     }
 
-    /// Begins every connection that is due.
+    /// Starts every connection that is due.
     fn dial(&mut self) -> Result<(), Error> {
         loop {
             let pool = &mut self.shard.service().pool;
@@ -229,8 +231,9 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Closes what is left, with a closing handshake that the server ends (RFC 6455 section 7.1.1):
-    /// then no port of ours is left in TIME_WAIT. Who does not answer in time is reset.
+    /// Closes the remaining connections with a closing handshake that the server ends (RFC 6455
+    /// section 7.1.1), so that none of this machine's ports is left in TIME_WAIT. A connection
+    /// whose server does not answer in time is reset.
     fn end(mut self) -> Result<Traffic, Error> {
         let (Client { pool, .. }, core) = self.shard.service_and_core();
         let stats = core.stats();
@@ -288,16 +291,16 @@ fn limits(start: &Start) -> Limits {
     limits.max_backlog = start.backlog;
     limits.handshake_timeout = start.setup_timeout;
     limits.write_timeout = Duration::from_secs(60);
-    // A ping of ours would be unrequested work for the server, and traffic in the idle mode.
+    // A heartbeat ping would be unrequested work for the server, and traffic in the idle mode.
     limits.heartbeat_interval = None;
     limits
 }
 
-/// The kernel may delay a timer by 50 us to join wake-ups; a schedule wants them on time.
+/// The kernel may delay a timer by 50 us to combine wake-ups; a schedule needs exact times.
 #[cfg(target_os = "linux")]
 pub fn wake_exactly() {
-    // Refused only by unusual sandboxes; then messages leave up to 50 us late, and the report says
-    // so.
+    // Refused only by unusual sandboxes; then messages leave up to 50 us late, and the report shows
+    // it.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 

@@ -3,7 +3,7 @@
 use self::Better::{Higher, Lower};
 use crate::report::model::Unit::{self, Bytes, Count, Number, Share, Us};
 
-/// Which way a figure should go.
+/// The direction in which a figure should change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Better {
     Higher,
@@ -13,12 +13,13 @@ pub(super) enum Better {
 /// A figure of a run's report.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// Where it stands in the JSON (RFC 6901).
+    /// The figure's place in the JSON (RFC 6901).
     pub(super) path: &'static str,
     pub(super) label: &'static str,
     pub(super) unit: Unit,
     pub(super) better: Better,
-    /// A change for the worse is a regression. Of several figures of one thing the most robust one.
+    /// A change for the worse is a regression. Set for the most robust of several figures of one
+    /// property.
     pub(super) decides: bool,
 }
 
@@ -32,7 +33,7 @@ const fn figure(
     Figure { path, label, unit, better, decides }
 }
 
-/// All of them; a mode has a part.
+/// All figures; each mode has some of them.
 pub(super) const FIGURES: &[Figure] = &[
     figure(
         "/result/messages_per_server_cpu_s",

@@ -1,4 +1,4 @@
-//! Two sides of runs compared, figure by figure: the change, its confidence interval, and whether
+//! Compares two sides of runs, figure by figure: the change, its confidence interval, and whether
 //! it is a regression.
 //!
 //! Reads the JSON of `throng bench echo`, `idle`, `connect`, `broadcast`, `fanout` and `http`. The
@@ -23,7 +23,7 @@ use crate::report::model::{Cell, Column, Document, Render, Table, Unit};
 use crate::row;
 use crate::verdict::Limit;
 
-/// Exit code of a comparison with a regression: that of a threshold that was not kept.
+/// Exit code of a comparison with a regression: the same as for a missed threshold.
 const REGRESSION: u8 = 99;
 
 /// The runs of one side.
@@ -33,11 +33,12 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Reads reports: one JSON document or several, one after the other. `name` is for the error,
-    /// such as a file's.
+    /// Reads reports: one JSON document or several in sequence. `name` is for the error, such as a
+    /// file name.
     ///
     /// # Errors
-    /// [`Error::Usage`] for what is no such report, and for a run whose figures do not count.
+    /// [`Error::Usage`] for a text that is not such a report, and for a run whose figures do not
+    /// count.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let bad = |what: String| Error::Usage(format!("{name}: {what}"));
         let reports: Vec<Value> = serde_json::Deserializer::from_str(text)
@@ -69,7 +70,7 @@ impl Runs {
         self
     }
 
-    /// A figure of every run; `None` unless all have it.
+    /// Returns a figure of every run; `None` unless all runs have it.
     fn values(&self, path: &str) -> Option<Vec<f64>> {
         self.reports.iter().map(|report| report.pointer(path)?.as_f64()).collect()
     }
@@ -82,9 +83,9 @@ impl Runs {
 /// Options of a comparison of two sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Changes of up to this share are never a regression. Default 0.05.
+    /// Changes up to this share are never a regression. Default 0.05.
     pub threshold: f64,
-    /// Compares runs of different plans too.
+    /// Compare runs of different plans also.
     pub force: bool,
 }
 
@@ -102,7 +103,7 @@ pub enum Outcome {
     Better,
     /// Worse by more than the threshold.
     Worse,
-    /// No difference that counts.
+    /// No significant difference.
     Same,
 }
 
@@ -119,13 +120,13 @@ impl Outcome {
 /// One figure on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Where the figure stands in the reports.
+    /// The figure's place in the reports.
     pub key: &'static str,
     /// Mean of the first side.
     pub base: f64,
     /// Mean of the second.
     pub new: f64,
-    /// Change as a share of the first; `null` from 0.
+    /// Change as a share of the first side; `null` if that is 0.
     pub change: Option<f64>,
     /// Its 95 % confidence interval; `null` with one run on a side.
     pub interval: Option<(f64, f64)>,
@@ -139,7 +140,7 @@ pub struct Comparison {
     sides: (Estimate, Estimate),
 }
 
-/// Everything about one comparison.
+/// The result of one comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -152,23 +153,23 @@ pub struct Report {
     pub base_runs: usize,
     /// Runs of the second.
     pub new_runs: usize,
-    /// Share that a change has to exceed.
+    /// Share that a change must exceed.
     pub threshold: f64,
     /// The figures that both sides have.
     pub figures: Vec<Comparison>,
     /// Quantiles of the times of all runs of each side; empty if a report has no histogram.
     pub pooled: Vec<Pooled>,
-    /// Facts that weaken the comparison, in sentences.
+    /// Facts that weaken the comparison, as sentences.
     pub caveats: Vec<String>,
-    /// A figure that decides became worse.
+    /// Whether a figure that decides became worse.
     pub regression: bool,
 }
 
 /// Compares `new` with `base`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a threshold that makes no sense, for runs of different plans unless they
-/// are forced, and for runs that have no figure in common.
+/// [`Error::Usage`] for an invalid threshold, for runs of different plans unless forced, and for
+/// runs without a common figure.
 pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Error> {
     if !(0.0..=10.0).contains(&options.threshold) {
         return Err(Error::Usage("--threshold is a percentage from 0 to 1000".to_owned()));
@@ -216,10 +217,10 @@ pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Erro
     })
 }
 
-/// Fields of the plan in which runs differ. Where the server is does not matter.
+/// Fields of the plan in which runs differ. The place of the server does not matter.
 fn plan_differences(base: &Runs, new: &Runs) -> Vec<String> {
     let plans = || base.reports.iter().chain(&new.reports).map(|report| &report["plan"]);
-    // A field that a report of an older version lacks is one that is `null` in a newer one.
+    // A missing field in a report of an older version counts the same as `null` in a newer one.
     let fields: BTreeSet<&String> =
         plans().filter_map(Value::as_object).flat_map(|plan| plan.keys()).collect();
     let mut differences = Vec::new();
@@ -238,7 +239,7 @@ impl Figure {
         let sides = (Estimate::of(&base), Estimate::of(&new));
         let difference = change(sides.0, sides.1);
         let (share, interval) = (difference.share, difference.interval);
-        // Growth from nothing has no share, but is no less a change.
+        // Growth from zero has no share, but still is a change.
         let size = share.unwrap_or(if sides.1.mean == sides.0.mean { 0.0 } else { f64::INFINITY });
         let is_certain = interval.is_none_or(|(low, high)| low > 0.0 || high < 0.0);
         let outcome = if size.abs() <= threshold || !is_certain {

@@ -1,5 +1,5 @@
-//! The times of all runs of a side, put together from their histograms: a tail that no single run
-//! has.
+//! The times of all runs of a side, combined from their histograms: they show a tail that no single
+//! run has.
 
 use serde::Serialize;
 
@@ -13,23 +13,23 @@ use crate::row;
 const SHARES: [(f64, &str); 6] =
     [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (0.9999, "p99.99"), (1.0, "max")];
 
-/// A quantile of all times of each side.
+/// A quantile of all times on each side.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pooled {
-    /// The times, such as `latency`.
+    /// The name of the times, such as `latency`.
     pub of: String,
     /// Share (0 to 1) of the times.
     pub share: f64,
-    /// That of the first side.
+    /// The quantile of the first side.
     pub base_us: f64,
-    /// That of the second.
+    /// The quantile of the second side.
     pub new_us: f64,
     #[serde(skip)]
     label: &'static str,
 }
 
 impl Runs {
-    /// All times of the side; `None` unless each run has a histogram of the same times.
+    /// Returns all times of the side; `None` unless each run has a histogram of the same times.
     fn pooled(&self) -> Option<(String, Record)> {
         let mut record = Record::new();
         let mut all = self.reports.iter().map(|report| Histogram::read(report, &mut record));
@@ -38,7 +38,7 @@ impl Runs {
     }
 }
 
-/// Puts the times of each side together; empty unless both have histograms of the same times.
+/// Combines the times of each side; empty unless both have histograms of the same times.
 pub(super) fn pooled(base: &Runs, new: &Runs) -> Vec<Pooled> {
     let (Some((of, base)), Some((new_of, new))) = (base.pooled(), new.pooled()) else {
         return Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn pooled(base: &Runs, new: &Runs) -> Vec<Pooled> {
     if of != new_of {
         return Vec::new();
     }
-    // A quantile beyond one in all times is the maximum, which has a row of its own.
+    // A quantile finer than one of all times is the maximum, which has its own row.
     let least = base.count().min(new.count()) as f64;
     let known = SHARES.iter().filter(|(share, _)| *share == 1.0 || (1.0 - share) * least >= 1.0);
     let us = |record: &Record, share| record.quantile_ns(share) as f64 / 1e3;

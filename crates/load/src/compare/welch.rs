@@ -1,22 +1,22 @@
-//! Means, and the confidence interval of their difference by Welch's t-test, which does not suppose
-//! that both sides vary alike.
+//! Means, and the confidence interval of their difference by Welch's t-test, which does not assume
+//! equal variances.
 
-/// A side's mean and how sure it is.
+/// A side's mean and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
     /// Mean of the runs.
     pub(super) mean: f64,
-    /// Half of its 95 % confidence interval; unknown of one run.
+    /// Half of its 95 % confidence interval; unknown for one run.
     pub(super) half_width: Option<f64>,
     /// Variance of the mean.
     variance: f64,
     runs: usize,
 }
 
-/// A difference of two sides.
+/// The difference of two sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
-    /// As a share of the first side; unknown from 0.
+    /// As a share of the first side; unknown if that is 0.
     pub(super) share: Option<f64>,
     /// Its 95 % confidence interval.
     pub(super) interval: Option<(f64, f64)>,

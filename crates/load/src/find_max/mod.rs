@@ -1,7 +1,8 @@
-//! The highest rate at which a server keeps its thresholds, by bisection over runs of an open loop.
+//! Finds the highest rate at which a server keeps its thresholds, by bisection over runs of an open
+//! loop.
 //!
-//! Every rate is a run of its own with new connections and its own warm-up. Latency counts from the
-//! planned time, so a server that falls behind cannot look fast by being asked less.
+//! Every rate has its own run with new connections and its own warm-up. Latency counts from the
+//! planned time, so a server that falls behind cannot look fast because it gets fewer messages.
 
 mod report;
 mod search;
@@ -21,10 +22,10 @@ use crate::report::{Measured, OpenLoopReport, RunReport};
 use crate::units::rounded;
 use crate::verdict::{Limit, waited_for_place};
 
-/// Share of the planned messages that have to be answered within the measured time.
+/// Minimum share of the planned messages that must be answered within the measured time.
 const ANSWERED: f64 = 0.95;
 
-/// The plan whose rate is searched; its own pace is not used.
+/// The plan whose rate is searched; its own pace is ignored.
 #[derive(Clone, Debug)]
 pub enum Load {
     /// [`Mode::Echo`], [`Mode::Connect`] or [`Mode::Fanout`].
@@ -36,10 +37,10 @@ pub enum Load {
 /// Options of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The first rate, of all connections together.
+    /// The first rate to try, of all connections together.
     pub start_per_s: f64,
-    /// The search ends when the highest rate that was kept and the lowest that was not differ by
-    /// this share at most. Default 0.05.
+    /// The search ends when the highest kept rate and the lowest missed rate differ by at most this
+    /// share. Default 0.05.
     pub precision: f64,
 }
 
@@ -53,18 +54,18 @@ pub enum Event<'a> {
         /// The rate, of all connections together.
         rate_per_s: f64,
     },
-    /// Its run goes on.
+    /// Its run is in progress.
     Running(&'a Progress),
     /// Its run is over.
     Ended(&'a Step),
 }
 
 /// Searches the highest rate that keeps the plan's thresholds. Blocks; when `stop` becomes true the
-/// search ends early with what it knows.
+/// search ends early with the result so far.
 ///
 /// # Errors
-/// A plan without thresholds or with another mistake, and whatever leaves the first run without a
-/// report.
+/// An invalid plan, such as a plan without thresholds, and any failure that leaves the first run
+/// without a report.
 pub fn find_max(
     load: &Load,
     options: Options,
@@ -79,7 +80,7 @@ pub fn find_max(
         watch(Event::Begins { step: steps.len() + 1, rate_per_s });
         let step = match load.run(rate_per_s, stop, &mut |progress| watch(Event::Running(progress)))
         {
-            // A run that was cut short says nothing about its rate.
+            // A run that was cut short proves nothing about its rate.
             _ if stop.load(Ordering::Relaxed) => break,
             Ok((step, tls)) => {
                 negotiated.merge(tls.into());
@@ -168,7 +169,7 @@ impl Load {
         plan
     }
 
-    /// One run at a rate, and the TLS that its connections agreed on.
+    /// One run at a rate, and the negotiated TLS of its connections.
     fn run(
         &self,
         rate_per_s: f64,
@@ -272,7 +273,7 @@ impl Step {
         }
     }
 
-    /// A run with a report, whose `errors` are counted, with the first in words.
+    /// A run with a report whose `errors` are counted, with a description of the first.
     fn measured<P, R, E>(
         rate_per_s: f64,
         report: &RunReport<P, R, E>,
@@ -291,7 +292,7 @@ impl Step {
         step
     }
 
-    /// A run without a report: the server could no longer be reached, for instance.
+    /// A run without a report: for example, the server was no longer reachable.
     fn failed(rate_per_s: f64, error: &Error) -> Self {
         Self { reason: Some(error.to_string()), ..Self::at(rate_per_s) }
     }

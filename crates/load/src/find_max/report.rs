@@ -1,4 +1,4 @@
-//! The report of a search: every rate that was tried, and the highest that was kept.
+//! The report of a search: every rate that was tried, and the highest rate that was kept.
 
 use serde::Serialize;
 
@@ -13,16 +13,16 @@ use crate::slo::SloReport;
 use crate::units::{grouped, rounded};
 use crate::verdict::Limit;
 
-/// Exit code when no rate was kept: that of a threshold that was not kept.
+/// Exit code when no rate was kept: the same as for a missed threshold.
 const NONE_KEPT: u8 = 99;
 
-/// Answers of a run below which its quantiles are not worth much.
+/// Answers of a run below which its quantiles are not reliable.
 const FEW: u64 = 1000;
 
 /// A rate that was tried.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// Messages, connections or requests planned a second, of all connections together.
+    /// Planned messages, connections or requests a second, of all connections together.
     pub rate_per_s: f64,
     /// Answers a second within the measured time; `null` if the run has no report.
     pub answered_per_s: Option<f64>,
@@ -32,7 +32,7 @@ pub struct Step {
     pub errors: u64,
     /// The thresholds.
     pub slo: Vec<SloReport>,
-    /// The limit of the run, by its verdict.
+    /// The limiting party of the run, by its verdict.
     pub limit: Limit,
     /// True if the server kept the rate and the thresholds.
     pub kept: bool,
@@ -51,21 +51,21 @@ pub struct Report {
     pub of: &'static str,
     /// The server.
     pub url: String,
-    /// Connections; of `connect` the most at a time.
+    /// Connections; with `connect` the maximum at a time.
     pub connections: usize,
-    /// The TLS that was agreed on, over all runs; empty without TLS.
+    /// The negotiated TLS, over all runs; empty without TLS.
     pub tls: Vec<TlsReport>,
-    /// The thresholds, as they were typed.
+    /// The thresholds as the user wrote them.
     pub thresholds: Vec<String>,
     /// The highest rate that was kept, of all connections together; `null` if none was.
     pub max_rate_per_s: Option<f64>,
     /// The lowest rate that was not kept; `null` if all were.
     pub missed_rate_per_s: Option<f64>,
-    /// Share by which the two may differ.
+    /// Maximum share by which the two may differ.
     pub precision: f64,
     /// False if the search was stopped before its end.
     pub complete: bool,
-    /// The generator was the limit where a rate was not kept: the server may do more.
+    /// The generator was the limit at a rate that was not kept: the server may handle more.
     pub generator_limited: bool,
     /// In the order in which they were tried.
     pub steps: Vec<Step>,
@@ -85,7 +85,7 @@ impl Report {
             Load::WebSocket(plan) => (plan.mode.name(), plan.resource()),
             Load::Http(_) => ("http", common.target.resource("/")),
         };
-        // The step that sets the upper bound decides: those far above it overload both.
+        // The step that sets the upper bound decides: much higher rates overload both sides.
         let bound = steps.iter().rfind(|step| Some(step.rate_per_s) == missed_rate_per_s);
         let generator_limited = bound.is_some_and(|step| step.limit == Limit::Generator);
         let thresholds = steps.first().map(|step| step.slo.iter());
@@ -145,7 +145,7 @@ impl Report {
         line
     }
 
-    /// Returns a caveat if the highest rate rests on few answers, whose quantiles are their
+    /// Returns a caveat if the highest rate rests on few answers, so that their quantiles are their
     /// maximum.
     fn few(&self) -> Option<String> {
         let max = self.max_rate_per_s?;

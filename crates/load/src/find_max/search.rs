@@ -1,15 +1,15 @@
-//! Which rate to try next: doubled until one is too much, halved until one is not, then between the
-//! two, and the highest that was kept once more. Pure.
+//! Chooses the next rate: doubles it until one is missed, halves it until one is kept, then
+//! bisects, and tries the highest kept rate again. Pure.
 
-/// Maximum rates that are tried.
+/// Maximum number of rates to try.
 const MOST_STEPS: usize = 40;
-/// The lowest rate that is tried; what does not keep it keeps none.
+/// The lowest rate to try: a server that does not keep it keeps none.
 const LEAST: f64 = 0.1;
 
 /// A search for the highest rate that is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
-    /// The rates that were kept, rising, and the lowest that was not.
+    /// The rates that were kept, in rising order, and the lowest missed rate.
     kept: Vec<f64>,
     missed: Option<f64>,
     /// The rate that was kept twice.
@@ -21,9 +21,9 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Begins at `start`, never exceeds `most`, and ends when both rates differ by the share
-    /// `precision` at most, and the lower one was kept twice: by luck, one run of many may keep a
-    /// rate that others do not.
+    /// Begins at `start`, never exceeds `most`, and ends when both rates differ by at most the
+    /// share `precision` and the lower one was kept twice: by luck, one run in many may keep a rate
+    /// that others miss.
     pub(super) fn new(start: f64, most: f64, precision: f64) -> Self {
         let (kept, missed, confirmed) = (Vec::new(), None, None);
         Self { kept, missed, confirmed, start: start.min(most), most, precision, steps: 0 }
@@ -38,7 +38,7 @@ impl Search {
             (None, None) => Some(self.start),
             (Some(kept), None) => (kept < self.most).then_some((kept * 2.0).min(self.most)),
             (None, Some(missed)) => (missed > LEAST).then_some((missed / 2.0).max(LEAST)),
-            // Their geometric mean: rates are compared by their ratio.
+            // The geometric mean: rates are compared by their ratio.
             (Some(kept), Some(missed)) => {
                 (missed / kept > 1.0 + self.precision).then_some((kept * missed).sqrt())
             }
@@ -46,7 +46,7 @@ impl Search {
         next.or_else(|| self.kept().filter(|kept| self.confirmed != Some(*kept)))
     }
 
-    /// Takes the result of a rate.
+    /// Records the result of a rate.
     pub(super) fn tell(&mut self, rate: f64, is_kept: bool) {
         self.steps += 1;
         match (is_kept, self.kept() == Some(rate)) {

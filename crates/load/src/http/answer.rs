@@ -1,19 +1,19 @@
-//! Answers out of bytes: the strict decoder, and a short cut for the answer that is like the one
+//! Decodes answers: with the strict decoder, or with a shortcut for an answer that equals the one
 //! before.
 
 use throng_proto::Input;
 use throng_proto::http1::{BodyLength, Error, Limits, ResponseDecoder, ResponseEvent};
 
-/// A server's head may be longer than a client's; beyond this it is no answer to measure.
+/// A server's head may be longer than a client's; a longer head than this is an error.
 const LIMITS: Limits = Limits { max_header_bytes: 64 << 10, max_headers: 256, max_body: 1 << 50 };
-/// Longest head that is remembered.
+/// Maximum length of a remembered head.
 const LONGEST_REMEMBERED: usize = 4096;
 
 /// A complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// The connection can carry another request.
+    /// Whether the connection can carry another request.
     pub(super) keep_alive: bool,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Reading {
     decoder: ResponseDecoder,
-    /// State of the answer under way, once its head is known.
+    /// State of the current answer, once its head is known.
     answer: Answer,
 }
 
@@ -35,16 +35,16 @@ impl Reading {
         Self { decoder, answer: Answer { status: 0, keep_alive: true } }
     }
 
-    /// No byte of an answer has come since the last one's end.
+    /// No byte has come since the end of the last answer.
     pub(super) fn is_between(&self) -> bool {
         self.decoder.is_between_responses() || self.decoder.is_closed()
     }
 
-    /// Handles the end of the server's stream, and returns the answer that ends with it, if one
-    /// does.
+    /// Handles the end of the server's stream, and returns the answer that it completes, if any.
     ///
     /// # Errors
-    /// It ended in the middle of an answer, or `was_cut` in one that lasts to its end.
+    /// The stream ended in the middle of an answer; or `was_cut`, and the answer lasts until the
+    /// end of the stream.
     pub(super) fn end_of_stream(&mut self, was_cut: bool) -> Result<Option<Answer>, Error> {
         match self.decoder.handle_end_of_stream()? {
             // RFC 9112 section 9.8.
@@ -56,14 +56,14 @@ impl Reading {
 
 /// Reads the answers of all connections of a thread.
 ///
-/// Servers send the same head again and again, but for the date, which changes once a second. A
-/// head that is byte for byte the last one means what that meant, and a body counted by
-/// Content-Length says nothing by itself: so such an answer is known by one comparison.
+/// Servers send the same head again and again except the date, which changes once a second. A head
+/// that equals the last one byte for byte has the same meaning, and a body with a Content-Length
+/// does not affect the framing: so such an answer is recognised by one comparison.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// The requests' method is HEAD: no answer has a body.
+    /// The requests use HEAD: no answer has a body.
     answers_head: bool,
-    /// The head of the last answer that the short cut may take; empty: none.
+    /// The head of the last answer, if the shortcut applies to it; otherwise empty.
     head: Vec<u8>,
     /// Bytes of that answer with its body.
     length: usize,
@@ -79,7 +79,7 @@ impl Reader {
         Self { answers_head, head: memory(), length: 0, status: 0, candidate: memory() }
     }
 
-    /// Reads `bytes`, which came on the connection of `reading`, and reports each answer that they
+    /// Reads `bytes` received on the connection of `reading`, and reports each answer that they
     /// complete.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Reader {
         if input.is_empty() { Ok(()) } else { self.read_any(reading, &mut input, &mut each) }
     }
 
-    /// Takes the answers that are like the last one.
+    /// Consumes answers that equal the last one.
     #[inline]
     fn read_known(&self, input: &mut Input<'_>, each: &mut impl FnMut(Answer)) {
         if self.head.is_empty() {
@@ -211,8 +211,8 @@ mod tests {
         for garbage in ["garbage\r\n\r\n", "HTTP/1.1 2OO OK\r\n\r\n", "\0\0\0\0"] {
             assert!(read(&[SMALL, SMALL, garbage].concat(), 4096, false).is_err(), "{garbage:?}");
         }
-        // A body that is longer than its Content-Length is the start of the next answer, and no
-        // good one.
+        // Bytes after a body's Content-Length are the start of the next answer, here an invalid
+        // one.
         assert!(read(&format!("{SMALL}{SMALL}x"), 4096, false).is_ok(), "not known yet");
         assert!(read(&format!("{SMALL}{SMALL}x{SMALL}"), 4096, false).is_err());
     }

@@ -1,4 +1,4 @@
-//! One thread of the generator: its connections, and the loop that keeps them busy.
+//! One thread of the generator: its connections, and the event loop that keeps them busy.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::schedule::Schedule;
 use crate::tls::Sockets;
 
-/// Requests of an open loop sent in one turn: a generator that has fallen behind must not keep its
-/// own answers waiting and blame the server.
+/// Maximum requests of an open loop in one turn: a generator that has fallen behind must not delay
+/// its own answers and blame the server.
 const MOST_SENT: usize = 256;
 
 /// A thread's event loop.
@@ -49,7 +49,7 @@ impl<'a> Client<'a> {
         Ok(Self { driver, pool: ClientPool::new(start), _table: table })
     }
 
-    /// Runs until the run is finished, ends every connection that is left, and gives the figures.
+    /// Runs until the run is finished, ends every remaining connection, and returns the figures.
     ///
     /// # Errors
     /// The server cannot be reached, or the poll failed.
@@ -83,7 +83,7 @@ impl<'a> Client<'a> {
                     self.pool.on_closed(id, why)?;
                     Next::Wait
                 }
-                // Connected follows.
+                // The event `Connected` follows.
                 Event::Secured(id, info) => {
                     self.pool.on_secured(id, &info);
                     Next::Wait
@@ -137,7 +137,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends what the schedule has come to.
+    /// Sends the requests of the schedule that are due.
     fn send_due(&mut self) {
         let Some(Running { timeline, schedule: Some(schedule) }) = self.pool.running.clone() else {
             return;
@@ -155,7 +155,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends as many requests as are due and fit the pipeline, in one go.
+    /// Sends all requests that are due and fit the pipeline, in one send.
     #[inline]
     fn fill(&mut self, index: usize) {
         let Self { driver, pool, .. } = self;
@@ -191,7 +191,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends requests that differ, the last `requests` of those that count as sent.
+    /// Sends requests that differ: the last `requests` of those counted as sent.
     fn fill_each(&mut self, index: usize, requests: usize, is_counted: bool) {
         let Self { driver, pool, .. } = self;
         let conn = &mut pool.conns[index];
@@ -211,7 +211,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ends what has waited too long.
+    /// Ends connections that have waited too long.
     fn sweep(&mut self) {
         let Self { driver, pool, .. } = self;
         let now = pool.start.clock.now();
@@ -237,7 +237,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Begins every connection that is wanted.
+    /// Starts every wanted connection.
     fn dial(&mut self) -> Result<(), Error> {
         let now = self.pool.start.clock.now();
         while self.pool.later.front().is_some_and(|&(at, _)| at <= now) {
@@ -246,7 +246,8 @@ impl<'a> Client<'a> {
         while let Some(index) = self.pool.again.pop_front() {
             self.dial_one(index as usize, now)?;
         }
-        // Connections that carry one request are part of the measurement: none is made before.
+        // If each connection carries one request, connections are part of the measurement: none is
+        // made before.
         if self.pool.start.plan.keep_alive || self.pool.running.is_some() {
             while let Some(index) = self.pool.dialler.next(now) {
                 self.pool.conns[index].is_first = true;
@@ -258,7 +259,8 @@ impl<'a> Client<'a> {
 
     fn dial_one(&mut self, index: usize, now: Instant) -> Result<(), Error> {
         let Self { driver, pool, .. } = self;
-        // Those that carry one request each take all addresses in turn: their ports rest after use.
+        // Connections that carry one request use all addresses in turn, so that ports can rest
+        // after use.
         let turn = if pool.start.plan.keep_alive { index } else { pool.dials };
         let local = pool.start.sources.local(pool.start.first + turn);
         match driver.connect(pool.start.peer, local) {
@@ -276,8 +278,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ends what is left: with a FIN where no request is under way, and a reset elsewhere, and
-    /// beyond as many ports as may stay in TIME_WAIT.
+    /// Ends the remaining connections: with a FIN if no request is in progress, otherwise with a
+    /// reset, as also beyond the maximum of ports in TIME_WAIT.
     fn end(mut self) -> Result<Tally, Error> {
         self.pool.give_up();
         let mut ending = ConnMap::default();
@@ -308,14 +310,14 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Ports that a thread may leave in TIME_WAIT, of 28,000 for each address.
+/// Maximum ports that a thread may leave in TIME_WAIT, out of 28,000 for each address.
 const MOST_IN_TIME_WAIT: usize = 4096;
 
-/// The time that servers have to end their side.
+/// Maximum time for servers to end their side.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// Queues what the kernel did not take of `requests` requests, of which `taken` bytes have left;
-/// true if it is still on its way.
+/// Queues the rest of `requests` requests after the kernel took `taken` bytes; returns true if a
+/// part is still queued.
 #[cold]
 fn send_rest(
     driver: &mut Sockets,

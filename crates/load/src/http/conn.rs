@@ -1,15 +1,15 @@
-//! One connection of the load, from the first dial through every time it is opened again.
+//! One connection of the load, from the first dial, including each time that it is opened again.
 
 use throng_io::{ConnId, Instant};
 
 use super::answer::Reading;
 
-/// Where a connection is in its life.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There is none.
+    /// There is no connection.
     Out,
-    /// It is about to be dialled.
+    /// It waits to be dialled.
     Queued,
     Connecting,
     Open,
@@ -22,22 +22,22 @@ pub(super) enum Step {
 pub(super) struct ClientConn {
     pub(super) id: ConnId,
     pub(super) step: Step,
-    /// A batch is on its way out: nothing else can be sent.
+    /// A batch is in flight: nothing else can be sent.
     pub(super) is_sending: bool,
-    /// It was dialled for the first time, and counts in the window of those under way.
+    /// It is dialled for the first time, and counts against the window of connections in progress.
     pub(super) is_first: bool,
-    /// It ends, or ended, for a reason that is an error: the next dial waits a little.
+    /// It ends, or ended, because of an error: the next dial waits a little.
     pub(super) has_failed: bool,
-    /// An answer has come on it.
+    /// It has received an answer.
     pub(super) has_answered: bool,
-    /// When it was dialled, or, while it is ending, when its last answer came.
+    /// When it was dialled, or while it is ending, the time of its last answer.
     pub(super) since: Instant,
-    /// When its TCP connection was established, while a TLS handshake has ended and nothing
+    /// When its TCP connection was established, if the TLS handshake is complete and nothing has
     /// followed.
     pub(super) tcp: Option<Instant>,
-    /// Requests that may have been sent by now; without end in a closed loop.
+    /// Requests that may have been sent until now; unlimited in a closed loop.
     pub(super) due: u64,
-    /// Requests sent. Those up to `done` are over, the others await their answers in order.
+    /// Requests sent. Those up to `done` are complete, the others await their answers in order.
     pub(super) sent: u64,
     pub(super) done: u64,
     pub(super) reading: Reading,
@@ -62,7 +62,7 @@ impl ClientConn {
         }
     }
 
-    /// It is being made.
+    /// Marks it as being connected.
     pub(super) fn dialled(&mut self, id: ConnId, now: Instant, answers_head: bool) {
         (self.id, self.step, self.since) = (id, Step::Connecting, now);
         (self.is_sending, self.has_failed, self.has_answered) = (false, false, false);
@@ -75,7 +75,7 @@ impl ClientConn {
         self.sent - self.done
     }
 
-    /// Requests to send now, with `pipeline` under way at most.
+    /// Requests to send now, with at most `pipeline` in progress.
     #[inline]
     pub(super) fn sendable(&self, pipeline: usize) -> usize {
         if self.step != Step::Open || self.is_sending {

@@ -9,11 +9,11 @@ use crate::session_failures::SessionFailures;
 pub struct Errors {
     /// Answers, within the measured time, with a status that was not expected.
     pub unexpected_status: u64,
-    /// Answers that were not HTTP, or had no request.
+    /// Answers that were not HTTP, or that followed no request.
     pub malformed: u64,
     /// Connections closed in the middle of an answer.
     pub cut_short: u64,
-    /// Connections closed without one answer.
+    /// Connections closed before any answer.
     pub unanswered: u64,
     /// Connections reset while an answer was awaited, or whose TLS session failed.
     pub resets: u64,
@@ -23,18 +23,18 @@ pub struct Errors {
     pub connects_failed: u64,
     /// Connections whose TLS session failed, by cause: a part of all these.
     pub tls_failures: SessionFailures,
-    /// The first of them, in words.
+    /// A description of the first error.
     pub first: Option<String>,
 }
 
 impl Errors {
-    /// All of them together.
+    /// Returns the sum of all errors.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.kinds().iter().map(|(count, _)| count).sum()
     }
 
-    /// Each kind with its name for people.
+    /// Each kind with its label.
     pub(super) fn kinds(&self) -> [(u64, &'static str); 7] {
         [
             (self.unexpected_status, "unexpected statuses"),
@@ -54,7 +54,7 @@ impl Errors {
         }
     }
 
-    /// Adds another thread's.
+    /// Adds the counts of another thread.
     pub(super) fn merge(&mut self, other: Self) {
         self.unexpected_status += other.unexpected_status;
         self.malformed += other.malformed;

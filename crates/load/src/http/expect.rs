@@ -1,4 +1,4 @@
-//! Which statuses an answer may have to count.
+//! The statuses with which an answer counts as a success.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ impl Expect {
     /// Reads a list of statuses and classes: `200`, `2xx`, `200,304`.
     ///
     /// # Errors
-    /// One line that names the part that is neither, and what to write.
+    /// One line that names the invalid part and shows a valid form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let one = |part: &str| {
             let part = part.trim();

@@ -1,9 +1,9 @@
-//! HTTP/1.1 load: requests a second, how soon they are answered, and what the server paid.
+//! HTTP/1.1 load: requests a second, their latency, and the server's cost.
 //!
-//! Written directly on the driver, without the engine: a generator has to be cheaper than the
-//! servers it measures. A request is encoded once and sent from memory that all connections share;
-//! an answer whose head is byte for byte the one before it is known without decoding it again.
-//! Everything else goes through the strict decoder.
+//! Written directly on the driver, without the engine: a generator must be cheaper than the servers
+//! that it measures. A request is encoded once and sent from memory that all connections share; an
+//! answer whose head equals the one before byte for byte is recognised without decoding. All other
+//! answers go through the strict decoder.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;

@@ -6,7 +6,7 @@ use super::Expect;
 use crate::common::{Common, check_number, check_time};
 use crate::error::Error;
 
-/// A whole run: where, how many, what.
+/// A whole run: the server, the connections, the requests.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Settings that the plans of all protocols share. Its target is from
@@ -14,30 +14,30 @@ pub struct Plan {
     pub common: Common,
     /// Request method. Default `GET`. `CONNECT` is refused.
     pub method: String,
-    /// Body of every request, with any method. Default empty.
+    /// Body of every request, allowed with any method. Default empty.
     pub body: Vec<u8>,
     /// Read the body as a [template](crate::Template), filled in for each request. Default false.
     pub body_has_places: bool,
-    /// Send the body in chunks instead of by its length. Default false.
+    /// Send the body in chunks instead of with its length. Default false.
     pub chunked: bool,
-    /// Time measured. Default 10 s.
+    /// Measured time. Default 10 s.
     pub duration: Duration,
-    /// Time run before, not counted. Default 1 s.
+    /// Warm-up time, not counted. Default 1 s.
     pub warmup: Duration,
-    /// When the next request leaves. Default [`Pace::Closed`].
+    /// The time of the next request. Default [`Pace::Closed`].
     pub pace: Pace,
-    /// Requests under way on a connection at most. Default 1.
+    /// Maximum requests in progress on a connection. Default 1.
     pub pipeline: usize,
-    /// Use a connection for many requests; else one for each, which says `Connection: close`.
+    /// Use a connection for many requests; otherwise one request each, with `Connection: close`.
     /// Default true.
     pub keep_alive: bool,
-    /// Statuses that count; an answer with another is an error. Default 2xx.
+    /// Statuses that count as success; an answer with another status is an error. Default 2xx.
     pub expect: Expect,
-    /// Longest wait for an answer, or for a connection. Default 30 s.
+    /// Maximum wait for an answer, or for a connection. Default 30 s.
     pub timeout: Duration,
 }
 
-/// When the next request leaves.
+/// The time of the next request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// Closed loop: each answer triggers the next request.
@@ -49,15 +49,16 @@ pub enum Pace {
     },
 }
 
-/// Maximum requests under way on a connection.
+/// Maximum requests in progress on a connection.
 pub const MAX_PIPELINE: usize = 4096;
-/// Maximum requests under way on all connections together: each has its time of sending in memory.
+/// Maximum requests in progress on all connections together: the send time of each is in memory.
 const MAX_UNDER_WAY: usize = 1 << 26;
-/// Largest body: 1 GiB.
+/// Maximum length of a body: 1 GiB.
 const MAX_BODY: usize = 1 << 30;
 
 impl Plan {
-    /// A plan with all defaults, of a [`Target`](crate::Target) or with what all plans have.
+    /// A plan with all defaults, from a [`Target`](crate::Target) or from
+    /// [`Common`](crate::Common).
     #[must_use]
     pub fn new(common: impl Into<Common>) -> Self {
         Self {
@@ -76,8 +77,8 @@ impl Plan {
         }
     }
 
-    /// Requests of the connection with this number among all; all that fit the time, if there is no
-    /// number of them.
+    /// Requests of the connection with this number in the sequence of all; unlimited if the plan
+    /// has no number of requests.
     pub(super) fn requests_of(&self, connection: usize) -> u64 {
         let connections = self.common.connections as u64;
         self.common.number.map_or(u64::MAX, |number| {
@@ -85,7 +86,7 @@ impl Plan {
         })
     }
 
-    /// Refuses values that no request could have, or that contradict each other.
+    /// Refuses values that no request may have, or that contradict each other.
     pub(super) fn check_values(&self) -> Result<(), Error> {
         let ten_ms = Duration::from_millis(10);
         self.common.check(self.pace != Pace::Closed, 1e8)?;
@@ -99,7 +100,7 @@ impl Plan {
         }
     }
 
-    /// Flags that do not go together, or a value outside what it may be.
+    /// Flags that exclude each other, or a value outside its valid range.
     fn contradiction(&self) -> Option<String> {
         if self.pipeline > 1 && !self.keep_alive {
             return Some(format!(

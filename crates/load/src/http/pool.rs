@@ -21,8 +21,8 @@ use crate::schedule::Schedule;
 use crate::sources::Sources;
 use crate::tls::TlsClient;
 
-/// Pause before a connection that failed is made again: what fails at once would fail a million
-/// times a second.
+/// Pause before a failed connection is made again: an immediate failure would otherwise repeat a
+/// million times a second.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Parameters of a thread's start.
@@ -36,33 +36,33 @@ pub(super) struct Start<'a> {
     pub(super) sources: Sources,
     /// Number of this thread.
     pub(super) thread: usize,
-    /// Connections of this thread, and the number of the first among all.
+    /// Connections of this thread, and the number of the first in the sequence of all.
     pub(super) connections: usize,
     pub(super) first: usize,
 }
 
-/// Everything but the driver, so that it can be changed while the driver lends what came.
+/// Everything except the driver, so that it can be changed while the driver lends received bytes.
 pub(super) struct ClientPool<'a> {
     pub(super) start: Start<'a>,
     pub(super) conns: Vec<ClientConn>,
-    /// The conn that a driver's slot belongs to.
+    /// The connection of a driver's slot.
     pub(super) by_slot: Vec<u32>,
-    /// When the requests under way were sent: a ring for each conn.
+    /// The send times of the requests in progress: a ring for each connection.
     pub(super) stamps: Vec<Instant>,
-    /// Slots of a ring, a power of two, less one.
+    /// Slots of a ring minus one; the number of slots is a power of two.
     pub(super) ring: usize,
     pub(super) dialler: Dialler,
-    /// To be dialled now, and at their time.
+    /// Connections to dial now, and connections to dial at a time.
     pub(super) again: VecDeque<u32>,
     pub(super) later: VecDeque<(Instant, u32)>,
     pub(super) reader: Reader,
     pub(super) answers_head: bool,
     pub(super) tally: Tally,
     pub(super) running: Option<Running>,
-    /// Requests that the schedule has until the end, and the number of the next.
+    /// Requests of the schedule until the end, and the number of the next.
     pub(super) planned: u64,
     pub(super) next: u64,
-    /// Requests of the schedule that will have no expected answer.
+    /// Requests of the schedule that will not get an expected answer.
     pub(super) over: u64,
     pub(super) dials: usize,
     pub(super) next_sweep: Instant,
@@ -127,7 +127,7 @@ impl ClientPool<'_> {
         self.by_slot[id.slot()] as usize
     }
 
-    /// When the loop has to wake at the latest.
+    /// Returns the latest time at which the loop must wake.
     pub(super) fn deadline(&self) -> Instant {
         let due = match (&self.running, self.start.shared.timeline()) {
             (Some(Running { schedule: Some(schedule), .. }), _) => {
@@ -143,8 +143,8 @@ impl ClientPool<'_> {
             .fold(self.next_sweep, Instant::min)
     }
 
-    /// The connection that the next request of the schedule belongs to, which becomes due there;
-    /// `None` if that is later than `now`.
+    /// Returns the connection of the schedule's next request, which becomes due there; `None` if
+    /// that is later than `now`.
     pub(super) fn next_due(
         &mut self,
         timeline: &Timeline,
@@ -165,12 +165,12 @@ impl ClientPool<'_> {
         Some(index)
     }
 
-    /// Shows the other threads how far this one is: what is neither done nor over is waited for in
-    /// the end.
+    /// Shows the other threads the progress of this one: at the end they wait for requests that are
+    /// neither done nor over.
     pub(super) fn publish(&self) {
         let lane = self.start.shared.lane(self.start.thread);
         let sent = match self.start.plan.common.number {
-            // Of a number of requests those that are over without an expected answer.
+            // With a fixed number of requests: those that are over without an expected answer.
             Some(_) => self.over,
             None => self.planned.saturating_sub(self.over),
         };
@@ -183,7 +183,7 @@ impl ClientPool<'_> {
         lane.ready.fetch_add(change as u64, Ordering::Relaxed);
     }
 
-    /// Notes the TLS of a connection whose handshake has ended.
+    /// Records the TLS of a connection whose handshake has ended.
     pub(super) fn on_secured(&mut self, id: ConnId, info: &TlsInfo) {
         let index = self.index(id);
         self.conns[index].tcp = info.connected;
@@ -253,11 +253,11 @@ impl ClientPool<'_> {
         if conn.step == Step::Open {
             (conn.step, conn.since) = (Step::Ending, now);
         }
-        // Who says that he closes is given the time to; others are closed by us.
+        // A server that announced the close gets the time to do it; otherwise we close.
         if says_close { Next::Wait } else { Next::Close(id) }
     }
 
-    /// Something came before anything was asked.
+    /// Bytes were received before any request.
     #[cold]
     fn on_unasked(&mut self, index: usize) -> Next {
         self.start.shared.fail(Error::Lost {
@@ -277,8 +277,8 @@ impl ClientPool<'_> {
         Next::Fill(index)
     }
 
-    /// Handles the end of the server's stream; `was_cut` if it is no complete one, and why its TLS
-    /// session failed, if it did.
+    /// Handles the end of the server's stream: `was_cut` if it was truncated, and the reason if its
+    /// TLS session failed.
     pub(super) fn on_finished(
         &mut self,
         id: ConnId,
@@ -290,7 +290,7 @@ impl ClientPool<'_> {
             let what = "the server closed a connection before it was used";
             return Err(self.lost(&format!("{what}{}", because(failure))));
         };
-        // Many servers end their streams so, which matters only to an answer.
+        // Many servers end their streams without close_notify, which matters only within an answer.
         let cut = failure.or(was_cut.then_some(SessionFailure::Truncated));
         let conn = &mut self.conns[index];
         match conn.reading.end_of_stream(was_cut) {
@@ -332,7 +332,7 @@ impl ClientPool<'_> {
         Ok(Next::Close(id))
     }
 
-    /// A connection is gone: what becomes of its requests, and whether it is made again.
+    /// Handles a connection that is gone: decides about its requests, and whether it is made again.
     pub(super) fn on_closed(&mut self, id: ConnId, why: Closed) -> Result<(), Error> {
         let (index, now) = (self.index(id), self.start.clock.now());
         let step = std::mem::replace(&mut self.conns[index].step, Step::Out);
@@ -360,7 +360,8 @@ impl ClientPool<'_> {
 
     #[cold]
     fn on_refused(&mut self, index: usize, step: Step, why: Closed) -> Result<(), Error> {
-        // While nothing was ever answered the server is not there, or the address is wrong.
+        // As long as no request was ever answered, the server is not running, or the address is
+        // wrong.
         if self.tally.done == 0 || self.running.is_none() {
             return Err(explain_refusal(
                 &self.start.shared,
@@ -381,13 +382,13 @@ impl ClientPool<'_> {
         Ok(())
     }
 
-    /// Handles a connection that was reset, or whose TLS session failed: unlike a reset, that is no
-    /// way to end one that is idle.
+    /// Handles a connection that was reset, or whose TLS session failed. A server may reset an idle
+    /// connection, but a failed session is always an error.
     fn on_reset(&mut self, index: usize, step: Step, failure: Option<SessionFailure>) {
         let conn = &mut self.conns[index];
         let is_between = conn.reading.is_between();
-        // A server that closes while our next request is on its way resets it: no other end than a
-        // FIN in time.
+        // A server that closes while our next request is in flight resets it; that counts as an
+        // orderly end.
         let is_idle = conn.under_way() == 0 || conn.has_answered;
         if step == Step::Ending || is_between && is_idle && failure.is_none() {
             self.tally.ended_by_server += u64::from(self.start.plan.keep_alive);
@@ -430,11 +431,11 @@ impl ClientPool<'_> {
         Ok(())
     }
 
-    /// Decides what becomes of the requests of a connection that is no more, and when it is dialled
-    /// again.
+    /// Decides about the requests of a connection that is gone, and when it is dialled again.
     ///
-    /// Requests whose connection the server ended between two of them are sent again, as RFC 9112
-    /// section 9.3.1 allows; failed ones are over, so that an open loop continues with the next.
+    /// Requests on a connection that the server ended between two of them are sent again, as RFC
+    /// 9112 section 9.3.1 allows; failed ones are over, so that an open loop continues with the
+    /// next.
     fn settle(&mut self, index: usize, now: Instant) {
         let lost = self.conns[index].under_way();
         if lost > 0 && self.conns[index].has_failed {
@@ -455,8 +456,8 @@ impl ClientPool<'_> {
         }
     }
 
-    /// Requests of the schedule that get no answer: they have waited from their planned time until
-    /// now at least. Leaving them out would make a server that stops answering look fast.
+    /// Counts requests of the schedule without an answer: they have waited at least from their
+    /// planned time until now. Leaving them out would make a server that stops answering look fast.
     fn forgo(&mut self, index: usize, requests: u64, now: Instant) {
         let conn = &mut self.conns[index];
         if let Some(Running { timeline, schedule: Some(schedule) }) = &self.running {
@@ -473,12 +474,12 @@ impl ClientPool<'_> {
             self.over += requests;
             conn.done += requests;
         } else {
-            // A closed loop asks again.
+            // A closed loop sends the request again.
             conn.sent = conn.done;
         }
     }
 
-    /// The run is over: what has no answer now will have none.
+    /// Ends the run: requests without an answer will not get one.
     pub(super) fn give_up(&mut self) {
         let now = self.start.clock.now();
         if let Some(Running { timeline, schedule: Some(schedule) }) = self.running.clone() {
@@ -499,13 +500,13 @@ impl ClientPool<'_> {
     }
 }
 
-/// The cause of an end, for the end of a sentence.
+/// Returns the cause of an end, as the end of a sentence.
 fn because(failure: Option<SessionFailure>) -> String {
     failure.map_or(String::new(), |why| format!(": {why}"))
 }
 
-/// When a request was asked: when it was sent, which its connection's ring of `stamps` knows; by a
-/// schedule when it was planned.
+/// Returns when a request was made: its planned time, or without a schedule its send time from the
+/// connection's ring of `stamps`.
 #[inline]
 fn asked(schedule: Option<&Schedule>, stamps: &[Instant], index: usize, request: u64) -> Instant {
     match schedule {

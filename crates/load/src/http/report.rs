@@ -1,7 +1,7 @@
 //! The result of a run, as JSON for programs; its other forms are in `document.rs`.
 //!
-//! Field names of the JSON are stable; units stand at the end of names. What is not known is
-//! `null`, never 0.
+//! Field names of the JSON are stable; units stand at the end of names. An unknown value is `null`,
+//! never 0.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::verdict::{Facts, Pacing};
 /// Everything about one run of HTTP requests. `Display` prints the table.
 pub type Report = RunReport<PlanReport, RequestsReport, Errors>;
 
-/// The plan, as far as it matters for repeating a run.
+/// The plan, as far as needed to repeat a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
     /// `http`.
@@ -32,55 +32,55 @@ pub struct PlanReport {
     pub url: String,
     /// Request method.
     pub method: String,
-    /// Bytes of a request on the wire, head and body; of the first, if they differ.
+    /// Bytes of a request on the wire, head and body; of the first request, if they differ.
     pub request_bytes: usize,
     /// Bytes of its body.
     pub body_bytes: usize,
     /// The body is sent in chunks.
     pub chunked: bool,
-    /// Connections held, or requests under way at a time.
+    /// Connections held, or requests in progress at a time.
     pub connections: usize,
-    /// Requests under way on a connection at most.
+    /// Maximum requests in progress on a connection.
     pub pipeline: usize,
     /// A connection carries many requests.
     pub keep_alive: bool,
     /// Requests a second of an open loop, of all connections together.
     pub rate_per_s: Option<f64>,
-    /// Statuses that count.
+    /// Statuses that count as success.
     pub expect_status: String,
-    /// Requests in all, if the run is over after them.
+    /// Total requests, if the run ends after them.
     pub number: Option<u64>,
-    /// Time measured; `null` with a number of requests.
+    /// Measured time; `null` with a number of requests.
     pub duration_s: Option<f64>,
-    /// Time run before and not counted.
+    /// Warm-up time, not counted.
     pub warmup_s: f64,
-    /// Time before that over which the rate rose from 0.
+    /// Time before the warm-up in which the rate rose from 0.
     pub rate_ramp_s: Option<f64>,
     /// The stages of the rate, if it has any; `rate_per_s` is the highest then.
     pub stages: Option<Vec<StageReport>>,
-    /// Longest wait for an answer.
+    /// Maximum wait for an answer.
     pub timeout_s: f64,
     /// Threads of the generator.
     pub threads: usize,
     /// Source addresses.
     pub source_addresses: usize,
-    /// Names of the header lines that were added; never their values.
+    /// Names of the added header lines, without their values.
     pub headers: Option<Vec<String>>,
-    /// Tokens that clients took in turn.
+    /// Number of tokens that clients used in turn.
     pub tokens: Option<usize>,
 }
 
 /// Requests and their answers.
 #[derive(Clone, Debug, Serialize)]
 pub struct RequestsReport {
-    /// Time measured.
+    /// Measured time.
     pub measured_s: f64,
     /// Complete answers with an expected status within it.
     pub requests: u64,
     /// Expected answers a second.
     pub requests_per_s: f64,
-    /// Expected answers a second of server CPU time (all threads): the figure that other load on
-    /// the machine disturbs least.
+    /// Expected answers a second of server CPU time (all threads): the figure least affected by
+    /// other load on the machine.
     pub requests_per_server_cpu_s: Option<f64>,
     /// Server CPU time (all threads) by request.
     pub server_cpu_us_per_request: Option<f64>,
@@ -88,9 +88,9 @@ pub struct RequestsReport {
     pub received_bytes: u64,
     /// Received bytes a second.
     pub received_bytes_per_s: Option<f64>,
-    /// Bytes of the requests sent, by the second.
+    /// Bytes of the sent requests a second.
     pub sent_bytes_per_s: Option<f64>,
-    /// Answers within the measured time by status, whatever was expected.
+    /// Answers within the measured time by status, expected or not.
     pub statuses: BTreeMap<u16, u64>,
     /// From sending to the complete answer; in an open loop from the planned time.
     pub latency: Option<Summary>,
@@ -100,18 +100,18 @@ pub struct RequestsReport {
     pub tls: Option<Summary>,
     /// From the connect call to the complete answer; one request a connection only.
     pub connect_and_answer: Option<Summary>,
-    /// The latencies' whole spread.
+    /// The distribution of the latencies.
     pub quantiles: Vec<Quantile>,
     /// The open loop's own figures.
     pub open_loop: Option<OpenLoopReport>,
 }
 
-/// One point of a spread.
+/// One point of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantile {
     /// Share (0 to 1) of the answers.
     pub share: f64,
-    /// They took at most so long.
+    /// Maximum time of these answers.
     pub us: f64,
 }
 
@@ -149,7 +149,7 @@ impl Report {
     }
 }
 
-/// Returns what the verdict needs to know of the requests.
+/// Returns the facts of the requests for the verdict.
 fn facts(plan: &Plan, tally: &Tally) -> Facts {
     let is_open = matches!(plan.pace, Pace::Open { .. });
     let pacing =
@@ -181,8 +181,8 @@ impl RequestsReport {
     fn of(plan: &Plan, steered: &Steered, tally: &Tally) -> Self {
         let (measured, measured_s) = (&steered.measured, steered.seconds(plan, tally));
         let per_s = |count: u64| count as f64 / measured_s;
-        // The measured time of a number of requests ends with the last answer: without one there is
-        // no such time.
+        // With a number of requests, the measured time ends with the last answer: without an answer
+        // there is no such time.
         let bytes_per_s = |bytes| (tally.requests > 0).then(|| per_s(bytes));
         let is_open = matches!(plan.pace, Pace::Open { .. });
         let statuses = tally.statuses.iter().enumerate().filter(|&(_, &count)| count > 0);

@@ -14,8 +14,8 @@ use crate::template::{Template, Tokens, Values};
 
 /// Body bytes of one chunk: several chunks already in a body of a few kilobytes.
 const CHUNK: usize = 4096;
-/// Repetitions of a request are kept side by side up to so many bytes, for one send of all that is
-/// due.
+/// Maximum bytes of repeated requests that are kept in a row, so that all due requests leave in one
+/// send.
 const MOST_REPEATED: usize = 256 << 10;
 
 impl Plan {
@@ -29,13 +29,12 @@ impl Plan {
     }
 }
 
-/// One request, and as many of them in a row as one send should carry; or one that differs by
-/// client.
+/// One request, and copies of it in a row for one send; or a request that differs by client.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
-    /// One request; that of the first client, if they differ.
+    /// One request; the first client's, if they differ.
     one: Arc<[u8]>,
-    /// The request, `repeats` times.
+    /// The request, repeated `repeats` times.
     row: Arc<[u8]>,
     repeats: usize,
     /// Set if requests differ by client, or from one to the next.
@@ -46,7 +45,7 @@ impl Wire {
     /// Encodes the plan's request.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a method, target or header that no server would take.
+    /// [`Error::Usage`] for an invalid method, target or header.
     pub(super) fn of(plan: &Plan) -> Result<Self, Error> {
         let request = Request::of(plan)?;
         let mut one = Vec::new();
@@ -62,18 +61,18 @@ impl Wire {
         self.one.len()
     }
 
-    /// Maximum requests that [`Wire::row`] gives at a time.
+    /// Maximum requests from one call of [`Wire::row`].
     pub(super) fn repeats(&self) -> usize {
         self.repeats
     }
 
-    /// So many requests in a row.
+    /// Returns this many requests in a row.
     #[inline]
     pub(super) fn row(&self, requests: usize) -> &[u8] {
         &self.row[..requests * self.one.len()]
     }
 
-    /// One request, to be referred to instead of copied.
+    /// Returns one request, shared instead of copied.
     pub(super) fn shared(&self) -> Arc<[u8]> {
         Arc::clone(&self.one)
     }
@@ -148,7 +147,7 @@ impl Request {
     /// Appends the request number `sequence` of a client.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a method, target or header that no server would take.
+    /// [`Error::Usage`] for an invalid method, target or header.
     pub(super) fn encode(
         &self,
         client: u64,
@@ -187,8 +186,8 @@ impl Request {
             encode_last_chunk(&[], out);
             return Ok(());
         }
-        // RFC 9110 section 8.6: a method that gives content a meaning says how much there is, even
-        // none.
+        // RFC 9110 section 8.6: a request whose method gives content a meaning has a
+        // Content-Length, even for an empty body.
         let means_content = matches!(self.method.as_str(), "POST" | "PUT" | "PATCH");
         if !body.is_empty() || means_content {
             head = head.content_length(body.len() as u64);

@@ -1,5 +1,5 @@
-//! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads
-//! down, report.
+//! A run from beginning to end: starts the threads, times the phases, samples at their edges, ends
+//! the threads, and reports.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,17 +18,17 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::run::{Base, LEAD, NO_ANSWER, Steering, measure};
 
-/// Longest wait for the answers that are still out when an open loop has ended.
+/// Maximum wait for outstanding answers at the end of an open loop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this
+/// Runs a plan to its end and reports. Blocks; `watch` is called about ten times a second on this
 /// thread.
 ///
-/// When `stop` becomes true the run ends early: with a report on what was measured until then, or
-/// with [`Error::Interrupted`] if that was nothing.
+/// When `stop` becomes true the run ends early: with a report on the measurements so far, or with
+/// [`Error::Interrupted`] if there are none.
 ///
 /// # Errors
-/// Whatever leaves nothing to report, each with its remedy; see [`Error`]. What goes wrong during
+/// Any failure that leaves nothing to report, each with its remedy; see [`Error`]. A failure during
 /// the measurement is counted in the report instead.
 pub fn run(
     plan: &Plan,

@@ -13,7 +13,7 @@ use crate::sampler::Processes;
 pub(super) struct Steered {
     /// Time of the set-up; `None` without one.
     pub(super) took: Option<Duration>,
-    /// The begin of a run of a number of requests, whose time is over with the last answer.
+    /// The begin of a run with a number of requests; the run ends with the last answer.
     pub(super) start: Option<Instant>,
     pub(super) measured: Measured,
 }
@@ -28,5 +28,5 @@ impl Steered {
     }
 }
 
-/// Processes, as the report names them.
+/// Processes, as named in the report.
 pub(super) type Server<'a> = Option<&'a Processes>;

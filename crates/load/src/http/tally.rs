@@ -10,17 +10,17 @@ use crate::record::Record;
 /// One thread's figures.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// From sending, or in an open loop from the planned time, to the complete answer.
+    /// From the send, or in an open loop from the planned time, to the complete answer.
     pub(super) latency: Record,
     /// From the connect call to the established TCP connection.
     pub(super) connect: Record,
     /// From there to the end of the TLS handshake; none without TLS.
     pub(super) tls: Record,
-    /// The TLS that was agreed on.
+    /// The negotiated TLS.
     pub(super) negotiated: Negotiated,
     /// From the connect call to the complete answer; one request a connection only.
     pub(super) whole: Record,
-    /// From the planned time to when we came to it; open loop only.
+    /// From the planned time to the attempt to send; open loop only.
     pub(super) lateness: Record,
     /// Expected answers within the measured time.
     pub(super) requests: u64,
@@ -34,22 +34,22 @@ pub(super) struct Tally {
     pub(super) planned: u64,
     /// Planned requests without an expected answer; open loop only.
     pub(super) unanswered: u64,
-    /// Connections begun, from the first on.
+    /// Connections started, including the warm-up.
     pub(super) opened: u64,
     /// Connections that the server ended between two requests.
     pub(super) ended_by_server: u64,
     /// Requests that were sent again because of that.
     pub(super) resent: u64,
     pub(super) errors: Errors,
-    /// Expected answers from the first on.
+    /// Expected answers, including the warm-up.
     pub(super) done: u64,
     /// When the last answer came.
     pub(super) last: Instant,
-    /// By status: whether it counts.
+    /// Whether each status counts as a success.
     expected: Vec<bool>,
 }
 
-/// Statuses are below this.
+/// Upper bound of statuses.
 const STATUSES: usize = 1000;
 
 /// An answer, and the times that belong to it.
@@ -59,7 +59,7 @@ pub(super) struct Answered {
     pub(super) now: Instant,
     /// When its request was sent, or planned.
     pub(super) from: Instant,
-    /// When its connection was begun, if it carries one request.
+    /// When its connection was started, if it carries one request.
     pub(super) dialled: Option<Instant>,
 }
 
@@ -88,8 +88,8 @@ impl Tally {
         }
     }
 
-    /// Counts an answer. Only an expected one has a latency: a server that refuses quickly is not a
-    /// fast one.
+    /// Counts an answer. Only an expected answer has a latency: a server that refuses quickly is
+    /// not fast.
     ///
     /// In an open loop the planned time decides whether a latency counts, and the time of the
     /// answer whether it adds to the rate; in a closed loop the time of the answer decides both.
@@ -123,7 +123,7 @@ impl Tally {
         }
     }
 
-    /// Adds another thread's.
+    /// Adds the figures of another thread.
     pub(super) fn merge(&mut self, other: Self) {
         self.latency.merge(&other.latency);
         self.connect.merge(&other.connect);

@@ -1,8 +1,7 @@
-//! One self-contained HTML page of text, tables and plots: a file to mail, with nothing to load
-//! from elsewhere.
+//! One self-contained HTML page of text, tables and plots: a file to send, which loads nothing from
+//! elsewhere.
 //!
-//! Well-formed XML as well, so that any XML tool can take it apart. Every bench that draws
-//! something comes here.
+//! Also well-formed XML, so that any XML tool can process it. All benches with plots use it.
 
 mod plot;
 #[doc(hidden)]
@@ -14,7 +13,7 @@ use throng_proto::escape::is_special;
 
 pub use plot::{Axis, Plot, Scale, Series};
 
-/// A page being put together, in the order of the calls.
+/// A page under construction, in the order of the calls.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -36,7 +35,7 @@ impl Page {
         self
     }
 
-    /// Adds a paragraph that stands out: the verdict.
+    /// Adds a highlighted paragraph: the verdict.
     #[must_use]
     pub fn notice(mut self, text: &str) -> Self {
         let _ = writeln!(self.body, r#"<p class="notice">{}</p>"#, escaped(text));
@@ -50,7 +49,7 @@ impl Page {
         self
     }
 
-    /// Adds a plot. One without any point that can be drawn becomes a sentence that says so.
+    /// Adds a plot. A plot without any point to draw is replaced by a sentence.
     #[must_use]
     pub fn plot(mut self, plot: &Plot) -> Self {
         match plot.to_svg() {
@@ -69,15 +68,15 @@ impl Page {
         }
     }
 
-    /// Adds a table; columns whose every cell begins with a digit or a sign are set flush right.
+    /// Adds a table; columns whose every cell begins with a digit or a sign are right-aligned.
     #[must_use]
     pub fn table(mut self, head: &[&str], rows: &[Vec<String>]) -> Self {
         let is_number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         let right = |column| rows.iter().all(|row| row.get(column).is_none_or(is_number));
         let class = |column| if right(column) { r#" class="number""# } else { "" };
         self.tables += 1;
-        // On a narrow screen it scrolls, by keyboard as well, which a landmark with a name lets
-        // people find.
+        // On a narrow screen the table scrolls, also by keyboard; as a landmark with a name it can
+        // be found.
         let _ = write!(
             self.body,
             "<div class=\"table\" role=\"region\" aria-label=\"Table {}\" \
@@ -99,7 +98,7 @@ impl Page {
         self
     }
 
-    /// The finished document.
+    /// Returns the finished document.
     #[must_use]
     pub fn to_html(&self) -> String {
         let title = escaped(&self.title);
@@ -136,7 +135,7 @@ th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid #888
   color: #3d2900; }
 ";
 
-/// Text that stands for itself in HTML and in attributes.
+/// Escapes text for HTML and for attributes.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -145,7 +144,7 @@ fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Not allowed in XML at all, whatever way they are written.
+            // These characters are not allowed in XML, even escaped.
             c if is_special(c) && c != '\n' && c != '\t' => out.push(' '),
             c => out.push(c),
         }

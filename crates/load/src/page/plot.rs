@@ -1,4 +1,4 @@
-//! One plot as SVG: lines with their points over two labelled axes.
+//! One plot as SVG: lines with points over two labelled axes.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
@@ -9,7 +9,7 @@ use super::escaped;
 /// Size in user units; the page scales it.
 const SIZE: (u32, u32) = (960, 440);
 
-/// Colours that people who see colours differently can tell apart (Okabe and Ito), the darkest
+/// Colours that people with colour vision deficiencies can distinguish (Okabe and Ito), the darkest
 /// first.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -25,14 +25,14 @@ const COLOURS: [RGBColor; 8] = [
 /// Scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// Evenly, from 0.
+    /// Linear, from 0.
     #[default]
     Linear,
-    /// By powers of ten; what is 0 or less cannot be drawn and is left out.
+    /// By powers of ten; values of 0 or less cannot be drawn and are left out.
     Log,
 }
 
-/// An axis: what it shows, with its unit, and how.
+/// An axis: label with unit, and scale.
 #[derive(Clone, Debug)]
 pub struct Axis {
     label: String,
@@ -60,7 +60,7 @@ pub struct Series {
     points: Vec<(f64, f64)>,
 }
 
-/// A plot being put together.
+/// A plot under construction.
 #[derive(Clone, Debug)]
 pub struct Plot {
     title: String,
@@ -84,7 +84,7 @@ impl Plot {
         self
     }
 
-    /// Adds a line; points that are no numbers are left out.
+    /// Adds a line; points that are not finite numbers are left out.
     #[must_use]
     pub fn series(mut self, name: &str, points: &[(f64, f64)]) -> Self {
         self.series.push(Series { name: name.to_owned(), points: points.to_vec() });
@@ -99,7 +99,7 @@ impl Plot {
         &self.caption
     }
 
-    /// The drawing; `None` without a point to draw.
+    /// Returns the drawing; `None` without a point to draw.
     pub(super) fn to_svg(&self) -> Option<String> {
         let fits = |scale, value: f64| value.is_finite() && (scale == Scale::Linear || value > 0.0);
         let drawable = |&(x, y): &(f64, f64)| fits(self.x.scale, x) && fits(self.y.scale, y);
@@ -113,7 +113,7 @@ impl Plot {
             .collect();
         let all = || series.iter().flat_map(|line| &line.points);
         let x = span(self.x.scale, 1.03, all().map(|p| p.0))?;
-        // The air above holds the legend.
+        // The space above holds the legend.
         let y = span(self.y.scale, 1.15, all().map(|p| p.1))?;
         let mut svg = String::new();
         let drawn = {
@@ -126,8 +126,8 @@ impl Plot {
                 (Scale::Log, Scale::Log) => self.draw(&area, log_x, log_y, &series),
             }
         };
-        // Drawing into a string fails on nothing that is not a mistake of ours; then the table must
-        // do.
+        // Drawing into a string fails only because of a bug here; then the report has only the
+        // table.
         drawn.ok()?;
         let label = format!(r#"<svg role="img" aria-label="{}" "#, escaped(&self.title));
         Some(svg.replacen("<svg ", &label, 1))
@@ -159,7 +159,7 @@ impl Plot {
             .configure_mesh()
             .light_line_style(RGBColor(240, 240, 240))
             .bold_line_style(RGBColor(215, 215, 215))
-            // More than so many run into each other on a logarithmic axis.
+            // More labels would overlap on a logarithmic axis.
             .x_labels(if self.x.scale == Scale::Log { 6 } else { 10 })
             .y_labels(if self.y.scale == Scale::Log { 16 } else { 8 })
             .x_desc(&self.x.label)
@@ -177,7 +177,7 @@ impl Plot {
                 .map_err(|error| error.to_string())?
                 .label(&line.name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-            // Points show where something was measured; a long curve needs none.
+            // Points show measured values; a long curve needs none.
             if line.points.len() <= 40 {
                 let dots = line.points.iter().map(|&point| Circle::new(point, 3, colour.filled()));
                 chart.draw_series(dots).map_err(|error| error.to_string())?;
@@ -195,8 +195,8 @@ impl Plot {
     }
 }
 
-/// The range an axis shows: all values, up to `air` times the largest on a linear one, and never
-/// empty.
+/// Returns the range of an axis: all values, up to `air` times the largest on a linear axis, and
+/// never empty.
 fn span(scale: Scale, air: f64, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let (low, high) = values.fold(None, |span: Option<(f64, f64)>, value| {
         let (low, high) = span.unwrap_or((value, value));
@@ -211,7 +211,7 @@ fn span(scale: Scale, air: f64, values: impl Iterator<Item = f64>) -> Option<(f6
     })
 }
 
-/// A value beside an axis, as short as it goes.
+/// Formats a value beside an axis, as short as possible.
 fn tick(value: f64) -> String {
     let size = value.abs();
     if size >= 1000.0 && value.fract().abs() < 1e-6 {

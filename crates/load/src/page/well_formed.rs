@@ -1,6 +1,6 @@
 //! A check of pages for tests, here and in `dev/lab`.
 
-/// Panics unless `text` is well-formed as far as tags, attributes' quotes and `&` go.
+/// Panics unless `text` is well-formed with respect to tags, quotes of attributes and `&`.
 pub fn assert_well_formed(text: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Comma-separated values as RFC 4180 says, with a line of names.
+//! Comma-separated values by RFC 4180, with a line of names.
 
 /// A document of `head` and `rows`; a cell with a comma, quote or line break is quoted.
 pub fn document(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
@@ -9,10 +9,10 @@ pub fn document(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Strin
     out
 }
 
-/// A number as programs read it; an empty cell for what is not known.
+/// A number for programs; an empty cell for an unknown value.
 pub fn number(value: Option<f64>) -> String {
     match value {
-        // Thousandths of the unit are far below what any of these figures is good for.
+        // Thousandths of the unit are far below the accuracy of these figures.
         Some(value) => format!("{}", (value * 1e3).round() / 1e3),
         None => String::new(),
     }

@@ -1,4 +1,4 @@
-//! Effect of compression: the connections that agreed on it, and the size of messages in each
+//! Effect of compression: the connections that negotiated it, and the size of messages in each
 //! direction.
 
 use serde::Serialize;
@@ -7,24 +7,24 @@ use crate::client::Traffic;
 use crate::plan::Plan;
 use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 
-/// Compression of one run, warm-up included. Ratios are payload bytes on the wire by bytes of the
-/// messages: less is better, 1 is not at all, and a message that was not compressed counts as it
-/// is. Frame headers are in neither.
+/// Compression of one run, warm-up included. A ratio is payload bytes on the wire divided by bytes
+/// of the messages: less is better, 1 means no compression, and a message that was not compressed
+/// counts at its full size. Frame headers count in neither.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DeflateReport {
-    /// Connections that agreed on permessage-deflate. 0: the server declined.
+    /// Connections that negotiated permessage-deflate. 0: the server declined.
     pub connections_agreed: u64,
     /// Ratio of the sent messages.
     pub ratio_sent: Option<f64>,
     /// Ratio of the messages received from the server.
     pub ratio_received: Option<f64>,
-    /// Bytes of the messages that came from the server, inflated.
+    /// Bytes of the messages received from the server, inflated.
     pub bytes_received: u64,
-    /// Bytes of a message that came from the server, with its frame header, on average.
+    /// Average bytes of a message received from the server, with its frame header.
     pub wire_bytes_per_message_received: Option<f64>,
 }
 
-/// A mode as the command line has it.
+/// Formats a mode as on the command line.
 pub fn mode_name(deflate: &Deflate) -> String {
     match deflate.mode {
         _ if !deflate.enabled => "off".to_owned(),
@@ -34,7 +34,7 @@ pub fn mode_name(deflate: &Deflate) -> String {
 }
 
 impl DeflateReport {
-    /// `None` if none was offered.
+    /// `None` if compression was not offered.
     pub fn of(plan: &Plan, traffic: &Traffic) -> Option<Self> {
         plan.deflate.enabled.then(|| {
             let size = plan.size as u64;
@@ -56,7 +56,7 @@ impl DeflateReport {
     }
 }
 
-/// A ratio in words.
+/// Describes a ratio.
 pub fn percent(ratio: f64) -> String {
     format!("{:.1} %", ratio * 100.0)
 }

@@ -33,7 +33,7 @@ impl Render for Report {
             }
         };
         tables.retain(|table| !table.is_empty());
-        // It has plots over time.
+        // Whether it has plots over time.
         if !matches!(self.result, Measured::Fanout(_)) {
             let last = tables.pop().map(|table| table.plots(self.spread(self.plan.connections)));
             tables.extend(last);
@@ -55,7 +55,7 @@ impl Render for Report {
 }
 
 impl<P, R, E> RunReport<P, R, E> {
-    /// Returns the lines about everything but the figures, with those about `errors`.
+    /// Returns all lines except the figures, with the lines about `errors`.
     pub(crate) fn remarks(&self, errors: Vec<Remark>) -> Vec<Remark> {
         let mut remarks = setup_remark(&self.setup);
         remarks.extend(tls_remark(&self.tls));
@@ -68,7 +68,7 @@ impl<P, R, E> RunReport<P, R, E> {
         remarks
     }
 
-    /// Returns the plot of its times over "one in so many": equal steps for p90, p99, p99.9.
+    /// Returns the plot of its times over "one in N": equal steps for p90, p99, p99.9.
     pub(crate) fn spread(&self, connections: usize) -> Option<Plot> {
         let histogram = self.histogram.as_ref()?;
         let points = histogram.record().spread();
@@ -84,14 +84,14 @@ impl<P, R, E> RunReport<P, R, E> {
         Some(plot.captioned(caption).series(&name, &points))
     }
 
-    /// Returns the exit code of a run: it is valid, and its thresholds were kept.
+    /// Returns the exit code of a run: 0 if it is valid and kept its thresholds.
     pub(crate) fn exit_code_by_thresholds(&self) -> u8 {
         exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
     }
 }
 
 impl PlanReport {
-    /// The plan in a line, without the URL.
+    /// Describes the plan in one line, without the URL.
     fn words(&self) -> String {
         let Self { headers, tokens, source_addresses, threads, .. } = self;
         let mut words = vec![self.connections_in_words()];
@@ -113,7 +113,7 @@ impl PlanReport {
         }
     }
 
-    /// Size, kind and compression of the messages.
+    /// Describes size, kind and compression of the messages.
     fn messages_in_words(&self) -> Vec<String> {
         let kind = match (self.payload, self.text) {
             ("json", _) => "JSON",
@@ -130,7 +130,7 @@ impl PlanReport {
         words
     }
 
-    /// When messages are sent or connections made, and how many.
+    /// Describes when and how many messages are sent or connections made.
     fn pace_in_words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if let Some(pipeline) = self.pipeline {
@@ -172,8 +172,8 @@ impl PlanReport {
     }
 }
 
-/// Returns who the clients of a plan are: their headers and tokens, where they connect from, and
-/// the threads that they share.
+/// Describes the clients of a plan: their headers and tokens, their source addresses, and the
+/// threads that they share.
 pub fn clients_in_words(
     headers: Option<&[String]>,
     tokens: Option<usize>,
@@ -218,7 +218,7 @@ fn closes(closes: &ClosesReport) -> Table {
     Table::new("", columns).rows(rows).notes([took])
 }
 
-/// The quantiles of several times, a row each; what was not measured is left out.
+/// The quantiles of several times, a row each; unmeasured ones are left out.
 pub fn times(rows: &[(&str, Option<Summary>)]) -> Table {
     let quantiles = ["min", "p50", "p90", "p99", "p99.9", "max"];
     let mut columns = vec![Column::new("", Unit::Text, "time")];
@@ -241,7 +241,7 @@ pub fn quantiles(latency: Option<Summary>) -> [(Column, Cell); 4] {
 }
 
 impl OpenLoopReport {
-    /// Returns a sentence about how well the schedule was kept.
+    /// Returns a sentence about the lateness of the schedule.
     pub fn note(&self) -> String {
         let rate = self.planned_per_s.map(|rate| format!(" ({} a second)", rounded(rate)));
         format!(
@@ -501,7 +501,7 @@ fn server_remark(server: Option<&ServerReport>) -> Remark {
     ("server", text)
 }
 
-/// Ourselves, and the machine.
+/// Describes this generator and the machine.
 fn generator_remark(generator: &GeneratorReport, machine_busy_share: Option<f64>) -> Remark {
     let cpu = generator.cpu;
     let mut text = format!("{} of its core", percent(cpu.busiest_thread_cores));
@@ -517,8 +517,7 @@ fn generator_remark(generator: &GeneratorReport, machine_busy_share: Option<f64>
     ("generator", text)
 }
 
-/// Counts of what went wrong, those that are not 0, which of them TLS has caused, and the first of
-/// them in words.
+/// Describes the errors: the counts above 0, those caused by TLS, and the first of them.
 pub fn error_remarks(
     kinds: &[(u64, &str)],
     tls: &SessionFailures,

@@ -12,19 +12,19 @@ use crate::units::{grouped, rounded};
 /// Messages to many channels, by a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct FanoutReport {
-    /// Time measured.
+    /// Measured time.
     pub measured_s: f64,
     /// Channels, each with a publisher of its own.
     pub channels: u64,
     /// Subscribers of each.
     pub subscribers_per_channel: u64,
-    /// Messages planned within the measured time, all of which left.
+    /// Messages planned within the measured time; all were sent.
     pub published: u64,
     /// Published messages a second.
     pub published_per_s: f64,
-    /// Deliveries expected of them: one for each subscriber of the channel.
+    /// Expected deliveries of these: one for each subscriber of the channel.
     pub expected: u64,
-    /// Deliveries that were received, however late.
+    /// Deliveries that were received, even if late.
     pub received: u64,
     /// Deliveries received within the measured time, a second.
     pub received_per_s: f64,
@@ -32,7 +32,7 @@ pub struct FanoutReport {
     pub lost: u64,
     /// Subscribers that lost any.
     pub subscribers_with_loss: u64,
-    /// The most that one of them lost.
+    /// The maximum that one of them lost.
     pub most_lost_by_one_subscriber: u64,
     /// Deliveries of a message that had come before, at any time.
     pub duplicates: u64,
@@ -40,20 +40,20 @@ pub struct FanoutReport {
     pub reordered: u64,
     /// From the planned time of a publish to each subscriber.
     pub latency: Option<Summary>,
-    /// Lateness of sent messages, whatever the reason.
+    /// Lateness of sent messages, for any reason.
     pub lateness: Option<Summary>,
-    /// Server CPU time (all threads) by delivery.
+    /// Server CPU time (all threads) for each delivery.
     pub server_cpu_us_per_delivery: Option<f64>,
     /// The measured time, slice by slice.
     pub slices: Vec<Slice>,
 }
 
-/// A short while within the measured time.
+/// A short slice of the measured time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Slice {
-    /// Its end, since the measured time began.
+    /// Its end, from the beginning of the measured time.
     pub at_s: f64,
-    /// Deliveries by the second.
+    /// Deliveries a second.
     pub received_per_s: f64,
     /// Latency of the deliveries received in the slice.
     pub latency: Option<Summary>,

@@ -1,5 +1,5 @@
-//! All times of a run, as counts of buckets: what quantiles are made of, and can be added to those
-//! of other runs.
+//! All times of a run, as counts of buckets: the base of quantiles, and mergeable with those in
+//! other runs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,14 +7,14 @@ use serde_json::value::RawValue;
 
 use crate::record::Record;
 
-/// The times of a run. Each is at most its bucket's, and at least the thousandth part less.
+/// The times of a run. Each is at most its bucket's value, and less by at most a thousandth.
 #[derive(Clone, Debug, Serialize)]
 pub struct Histogram {
     /// Name of the recorded times, such as `latency`.
     pub of: &'static str,
     /// Times recorded.
     pub count: u64,
-    /// For each bucket that has any: its largest time in nanoseconds, and how many fell into it.
+    /// For each bucket that is not empty: its largest time in nanoseconds, and its count.
     pub buckets_ns: Box<RawValue>,
 }
 
@@ -23,12 +23,12 @@ impl Histogram {
     #[must_use]
     pub fn of(of: &'static str, record: &Record) -> Option<Self> {
         let buckets: Vec<(u64, u64)> = record.buckets().collect();
-        // On one line: a report is read by people, too.
+        // On one line, since people also read the report.
         let buckets_ns = serde_json::value::to_raw_value(&buckets).ok()?;
         (!buckets.is_empty()).then(|| Self { of, count: record.count(), buckets_ns })
     }
 
-    /// Returns the record that it was made of.
+    /// Returns the record from which it was made.
     pub(crate) fn record(&self) -> Record {
         let mut record = Record::new();
         let buckets = serde_json::from_str::<Vec<(u64, u64)>>(self.buckets_ns.get());
@@ -36,7 +36,7 @@ impl Histogram {
         record
     }
 
-    /// Adds the times of a report's histogram to a record; returns what they are of.
+    /// Adds the times of a report's histogram to a record; returns their name.
     #[must_use]
     pub fn read(report: &Value, record: &mut Record) -> Option<String> {
         let histogram = &report["histogram"];

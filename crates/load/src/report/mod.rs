@@ -1,7 +1,7 @@
 //! The result of a run: the same figures as JSON for programs and as a table for people.
 //!
-//! Field names of the JSON are stable; units stand at the end of names. What is not known is
-//! `null`, never 0.
+//! Field names of the JSON are stable; units stand at the end of names. An unknown value is `null`,
+//! never 0.
 
 #[doc(hidden)]
 pub mod csv;
@@ -41,14 +41,14 @@ use crate::units::{rounded, show_duration};
 /// Everything about one run of WebSocket connections. `Display` prints the table.
 pub type Report = RunReport<PlanReport, Measured, Errors>;
 
-/// The plan, as far as it matters for repeating a run.
+/// The plan, as far as needed to repeat a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
     /// `echo`, `idle`, `connect`, `broadcast`, `fanout` or `script`.
     pub mode: &'static str,
     /// The server and the request target.
     pub url: String,
-    /// Connections held, being made at a time (in an open loop at most), or subscribers.
+    /// Connections held, connections made at a time (in an open loop the maximum), or subscribers.
     pub connections: usize,
     /// Payload bytes of a message.
     pub size_bytes: usize,
@@ -60,32 +60,32 @@ pub struct PlanReport {
     pub seed: Option<u64>,
     /// Offer of permessage-deflate: `off`, `no-context`, or `window:BITS`.
     pub deflate: String,
-    /// Messages under way per connection, in a closed loop.
+    /// Messages in progress per connection, in a closed loop.
     pub pipeline: Option<usize>,
     /// Messages a second in an open loop: per connection, or with `fanout` to all channels
     /// together. With `connect` connections a second.
     pub rate_per_s: Option<f64>,
-    /// Time measured (echo, connect) or held (idle).
+    /// Measured time (echo, connect) or idle time.
     pub duration_s: Option<f64>,
-    /// Time run before and not counted.
+    /// Warm-up time, not counted.
     pub warmup_s: Option<f64>,
-    /// Time before that over which the rate rose from 0.
+    /// Time before the warm-up in which the rate rose from 0.
     pub rate_ramp_s: Option<f64>,
     /// The stages of the rate of an open loop, if it has any; `rate_per_s` is the highest then.
     pub stages: Option<Vec<StageReport>>,
     /// Publishes measured.
     pub publishes: Option<usize>,
-    /// Messages in all, if the run is over after them.
+    /// Total messages, if the run ends after them.
     pub number: Option<u64>,
     /// Threads of the generator.
     pub threads: usize,
     /// Source addresses.
     pub source_addresses: usize,
-    /// Names of the fields that were added to the upgrade request; never their values.
+    /// Names of the fields added to the upgrade request, without their values.
     pub headers: Option<Vec<String>>,
-    /// Subprotocols that were offered, with their places.
+    /// Offered subprotocols, with their places.
     pub subprotocols: Option<Vec<String>>,
-    /// Tokens that clients took in turn.
+    /// Number of tokens that clients used in turn.
     pub tokens: Option<usize>,
 }
 
@@ -121,7 +121,7 @@ impl PlanReport {
             Content::Given(_) => report.payload = "given",
             Content::Template(_) => report.payload = "template",
         }
-        // A number of messages or connections takes as long as it takes.
+        // The time for a fixed number of messages or connections is not planned.
         if let Some((duration, warmup)) = plan.mode.times()
             && plan.common.number.is_none()
         {
@@ -159,7 +159,7 @@ impl StageReport {
         (!stages.is_empty()).then(|| stages.iter().map(one).collect())
     }
 
-    /// The stages as they are written.
+    /// Formats the stages as on the command line.
     pub(crate) fn words(stages: &[Self]) -> String {
         let word = |stage: &Self| {
             let duration = show_duration(Duration::from_secs_f64(stage.duration_s));
@@ -173,7 +173,7 @@ pub(crate) fn ramp_s(ramp: Duration) -> Option<f64> {
     (!ramp.is_zero()).then_some(ramp.as_secs_f64())
 }
 
-/// Names of fields, for a report: values may be secrets.
+/// Returns the names of fields, for a report: values may be secrets.
 pub(crate) fn header_names(headers: &[(String, String)]) -> Option<Vec<String>> {
     let names = headers.iter().map(|(name, _)| name.clone());
     Some(names.collect()).filter(|names: &Vec<String>| !names.is_empty())
@@ -200,18 +200,18 @@ pub enum Measured {
 /// Messages that came back.
 #[derive(Clone, Debug, Serialize)]
 pub struct EchoReport {
-    /// Time measured.
+    /// Measured time.
     pub measured_s: f64,
     /// Answers within it.
     pub messages: u64,
     /// Answered messages a second.
     pub messages_per_s: f64,
-    /// Payload received, by the second.
+    /// Received payload bytes a second.
     pub payload_bytes_per_s: f64,
-    /// Answers by the second of server CPU time (all threads): the figure that other load on the
-    /// machine disturbs least.
+    /// Answers a second of server CPU time (all threads): the figure least affected by other load
+    /// on the machine.
     pub messages_per_server_cpu_s: Option<f64>,
-    /// Server CPU time (all threads) by answer.
+    /// Server CPU time (all threads) for each answer.
     pub server_cpu_us_per_message: Option<f64>,
     /// Effect of compression, if it was offered.
     pub deflate: Option<DeflateReport>,
@@ -226,14 +226,13 @@ pub struct EchoReport {
 pub struct OpenLoopReport {
     /// Messages planned within the measured time. None was skipped.
     pub planned: u64,
-    /// Planned messages a second. If it exceeds `messages_per_s` of the answers, the server or the
-    /// generator fell behind.
-    /// `null` if no time was measured.
+    /// Planned messages a second. If this exceeds `messages_per_s` of the answers, the server or
+    /// the generator fell behind. `null` if no time was measured.
     pub planned_per_s: Option<f64>,
-    /// Planned messages without an answer at the end. Their age counts as their latency, a lower
+    /// Planned messages without an answer at the end. Their age counts as their latency, as a lower
     /// bound.
     pub unanswered: u64,
-    /// Lateness of sent messages, whatever the reason.
+    /// Lateness of sent messages, for any reason.
     pub lateness: Option<Summary>,
 }
 
@@ -241,7 +240,7 @@ impl OpenLoopReport {
     pub(crate) fn of(planned: u64, unanswered: u64, lateness: &Record, measured_s: f64) -> Self {
         Self {
             planned,
-            // The measured time of a number of messages ends with the last answer.
+            // The measured time of a fixed number of messages ends with the last answer.
             planned_per_s: (measured_s > 1e-6).then(|| planned as f64 / measured_s),
             unanswered,
             lateness: lateness.summary(),
@@ -249,28 +248,28 @@ impl OpenLoopReport {
     }
 }
 
-/// Connections that do nothing.
+/// Idle connections.
 #[derive(Clone, Debug, Serialize)]
 pub struct IdleReport {
     /// Connections held.
     pub connections: u64,
-    /// Connections that answered an echo afterwards, if that was asked for: all of them.
+    /// Connections that answered an echo afterwards, if it was requested: all of them.
     pub answered: Option<u64>,
-    /// Time held.
+    /// Idle time.
     pub held_s: f64,
     /// The server's memory before the first connection.
     pub memory_before: Option<Memory>,
     /// The server's memory with all of them.
     pub memory_after: Option<Memory>,
-    /// Growth of the resident set by connection.
+    /// Growth of the resident set for each connection.
     pub rss_bytes_per_connection: Option<f64>,
-    /// Growth of private memory by connection.
+    /// Growth of private memory for each connection.
     pub private_bytes_per_connection: Option<f64>,
-    /// Growth of anonymous memory (heap and stacks) by connection.
+    /// Growth of anonymous memory (heap and stacks) for each connection.
     pub anonymous_bytes_per_connection: Option<f64>,
-    /// Server CPU while nothing happened; 1 is one core kept busy.
+    /// Server CPU during the idle time; 1 is one core kept busy.
     pub server_cores_while_idle: Option<f64>,
-    /// Server CPU of an echo afterwards, if that was asked for.
+    /// Server CPU of an echo afterwards, if it was requested.
     pub server_cpu_us_per_echo: Option<f64>,
     /// Closes by the server after the run, if they were awaited.
     pub closes: Option<ClosesReport>,
@@ -285,16 +284,16 @@ pub struct ClosesReport {
     pub by_code: BTreeMap<u16, u64>,
     /// Connections that ended without a Close frame.
     pub without_frame: u64,
-    /// Connections that were open when the wait was over.
+    /// Connections that were still open at the end of the wait.
     pub left_open: u64,
 }
 
 /// Connections made one after the other, or by a schedule.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ConnectReport {
-    /// Time measured.
+    /// Measured time.
     pub measured_s: f64,
-    /// Connect, upgrade, one echo, reset: completed within it.
+    /// Connect, upgrade, one echo, reset: number completed within it.
     pub connections: u64,
     /// Completed connections a second.
     pub connections_per_s: f64,
@@ -308,8 +307,8 @@ pub struct ConnectReport {
     pub upgrade: Option<Summary>,
     /// From there to the answer to one message.
     pub echo: Option<Summary>,
-    /// All of them together; in an open loop from the planned time on, with the age of those
-    /// without an answer.
+    /// All steps together; in an open loop from the planned time on, including the age of
+    /// unanswered connections.
     pub total: Option<Summary>,
     /// Adherence to the schedule; `null` in a closed loop. Its messages are connections.
     pub open_loop: Option<OpenLoopReport>,
@@ -331,8 +330,8 @@ pub struct BroadcastReport {
     pub last: Option<Summary>,
     /// From the publish to each subscriber.
     pub delivery: Option<Summary>,
-    /// Server CPU time (all threads) by publish.
+    /// Server CPU time (all threads) for each publish.
     pub server_cpu_us_per_publish: Option<f64>,
-    /// Server CPU time by message delivered.
+    /// Server CPU time for each delivered message.
     pub server_cpu_us_per_delivery: Option<f64>,
 }

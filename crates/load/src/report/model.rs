@@ -1,22 +1,21 @@
-//! One model of every report: tables of columns with key, unit and label, and what stands around
-//! them.
+//! One model of every report: tables of columns with key, unit and label, and the text around them.
 //!
-//! A mode fills in a [`Document`]; text, CSV and HTML are made from it here, once for all modes.
+//! A mode fills in a [`Document`]; this module makes text, CSV and HTML from it, for all modes.
 
 use crate::page::{Page, Plot};
 use crate::report::csv;
 use crate::units::{grouped, rounded, show_bytes, show_ns};
 
-/// Width of the labels at the left of a text report.
+/// Width of the labels on the left of a text report.
 const LABEL: usize = 12;
-/// For people, in the place of a figure that is not known.
+/// Shown to people instead of an unknown figure.
 const UNKNOWN: &str = "-";
 
-/// The unit of a column, which decides how its numbers are written for people. CSV has the plain
+/// The unit of a column, which decides how its numbers are shown to people. CSV has the plain
 /// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Words.
+    /// Text.
     Text,
     /// A whole number.
     Count,
@@ -28,7 +27,7 @@ pub enum Unit {
     Seconds,
     /// Bytes.
     Bytes,
-    /// A share from 0 to 1, written in per cent.
+    /// A share from 0 to 1, shown in per cent.
     Share,
     /// Per cent, three decimals.
     Percent,
@@ -37,7 +36,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// A number of this unit, for people.
+    /// Formats a number of this unit for people.
     #[must_use]
     pub fn show(self, value: f64) -> String {
         let signed = |text: String| if value < 0.0 { format!("-{text}") } else { text };
@@ -65,9 +64,9 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column with its name in CSV, unit last; its unit; and its name for people.
+    /// A column with its name in CSV, unit last; its unit; and its label for people.
     ///
-    /// Without a key it is left out of CSV, without a label out of what is for people.
+    /// Without a key it is left out of CSV, without a label out of the forms for people.
     #[must_use]
     pub fn new(key: &'static str, unit: Unit, label: impl Into<String>) -> Self {
         Self { key, unit, label: label.into() }
@@ -83,21 +82,21 @@ impl Column {
     }
 }
 
-/// Content of a cell of a table.
+/// Content of a table cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Not known.
+    /// An unknown value.
     Unknown,
-    /// Words.
+    /// Text.
     Text(String),
     /// A number in the column's unit.
     Number(f64),
-    /// A number, and what people read in its place.
+    /// A number, and the text that people see instead.
     Shown(Option<f64>, String),
 }
 
 impl Cell {
-    /// A number with other words for people.
+    /// A number with another text for people.
     #[must_use]
     pub fn shown(value: impl Into<Option<f64>>, words: impl Into<String>) -> Self {
         Self::Shown(value.into(), words.into())
@@ -157,7 +156,7 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
     }
 }
 
-/// Makes a row of anything that becomes a [`Cell`].
+/// Makes a row of values that can become a [`Cell`].
 #[macro_export]
 macro_rules! row {
     ($($cell:expr),* $(,)?) => {
@@ -170,12 +169,12 @@ pub use crate::row;
 #[derive(Clone, Debug)]
 pub struct Row {
     cells: Vec<Cell>,
-    /// Why it ends before the figures.
+    /// Why the row ends before the figures.
     reason: Option<String>,
 }
 
 impl Row {
-    /// A row that has no figures behind `cells`, and why.
+    /// A row that has no figures after `cells`, and the reason.
     #[must_use]
     pub fn without_figures(cells: Vec<Cell>, reason: impl Into<String>) -> Self {
         Self { cells, reason: Some(reason.into()) }
@@ -194,11 +193,11 @@ pub struct Table {
     title: String,
     columns: Vec<Column>,
     rows: Vec<Row>,
-    /// Name of a CSV column for why rows have no figures.
+    /// Name of the CSV column with the reason why a row has no figures.
     reasons: Option<&'static str>,
     plots: Vec<Plot>,
     notes: Vec<String>,
-    /// One row, written as a list of labels and values.
+    /// Whether its one row is shown as a list of labels and values.
     is_list: bool,
 }
 
@@ -210,8 +209,8 @@ impl Table {
         Self { title: title.into(), columns, rows, reasons: None, plots, notes, is_list: false }
     }
 
-    /// A single row, each figure of which stands on a line of its own for people. What is not known
-    /// is left out there.
+    /// A single row; for people, each figure has a line of its own, and unknown figures are left
+    /// out.
     #[must_use]
     pub fn list(figures: Vec<(Column, Cell)>) -> Self {
         let (columns, row) = figures.into_iter().unzip();
@@ -226,7 +225,7 @@ impl Table {
         self
     }
 
-    /// Names the CSV column for why rows have no figures.
+    /// Names the CSV column with the reason why a row has no figures.
     #[must_use]
     pub fn reasons(mut self, key: &'static str) -> Self {
         self.reasons = Some(key);
@@ -257,12 +256,12 @@ impl Table {
         self.columns.iter().any(|column| !column.key.is_empty())
     }
 
-    /// Which columns people see.
+    /// Returns which columns people see.
     fn shown(&self) -> Vec<usize> {
         (0..self.columns.len()).filter(|&at| !self.columns[at].label.is_empty()).collect()
     }
 
-    /// Head and rows for people, as words.
+    /// Returns head and rows for people, as text.
     fn for_people(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let shown = self.shown();
         let words = |row: &[Cell], at: usize| Some(row.get(at)?.for_people(self.columns[at].unit));
@@ -353,7 +352,7 @@ pub struct Document {
     pub kind: &'static str,
     /// The heading of the page.
     pub title: String,
-    /// Under which conditions it was measured, a line each.
+    /// The conditions of the measurement, one per line.
     pub conditions: Vec<String>,
     /// The figures.
     pub tables: Vec<Table>,
@@ -397,8 +396,8 @@ impl Document {
         out
     }
 
-    /// Comma-separated values: one line a row, after a line of keys. Of several tables the columns
-    /// are united.
+    /// Comma-separated values: one line a row, after a line of keys. The columns of several tables
+    /// are merged.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut keys: Vec<&str> = Vec::new();
@@ -450,7 +449,7 @@ impl Document {
     }
 }
 
-/// A report of one mode: typed figures for programs, and a [`Document`] for everything else.
+/// A report of one mode: typed figures for programs, and a [`Document`] for all other forms.
 pub trait Render: serde::Serialize {
     /// The report as tables.
     fn document(&self) -> Document;
@@ -458,7 +457,7 @@ pub trait Render: serde::Serialize {
     /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
     fn exit_code(&self) -> u8;
 
-    /// The JSON document, indented, with a final line break. Names are stable; what is not known is
+    /// The JSON document, indented, with a final line break. Names are stable; an unknown value is
     /// `null`.
     fn to_json(&self) -> String {
         // Plain structs with string keys: serialising cannot fail.

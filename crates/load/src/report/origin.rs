@@ -1,5 +1,4 @@
-//! Where and when a run was made, and with what, so that its figures can be distinguished from
-//! others.
+//! The time, place and program of a run, to distinguish its figures from others.
 
 use std::time::SystemTime;
 
@@ -10,7 +9,7 @@ use crate::units::show_bytes;
 /// The program, the time, the command line and the machine of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Origin {
-    /// The end of the run, as RFC 3339 has it.
+    /// The end of the run, in RFC 3339 form.
     pub date: String,
     /// The version of the program.
     pub version: &'static str,
@@ -34,7 +33,7 @@ pub struct Machine {
 }
 
 impl Origin {
-    /// Returns those of this process, at this moment.
+    /// Returns the machine as this process sees it now.
     pub(crate) fn now() -> Self {
         let args = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         Self {
@@ -45,7 +44,7 @@ impl Origin {
         }
     }
 
-    /// Returns the lines about it.
+    /// Returns the lines about the machine.
     pub(crate) fn remarks(&self) -> Vec<(&'static str, String)> {
         let Machine { system, cpu, cpus, memory_bytes } = &self.machine;
         let mut machine = vec![system.clone()];
@@ -75,11 +74,11 @@ impl Machine {
     }
 }
 
-/// Flags whose values may be secret; of a header line, all behind its name.
+/// Flags whose values may be secret; of a header line, everything after its name.
 const SECRET: [&str; 2] = ["--token", "--cookie"];
 const HEADER: [&str; 2] = ["--header", "-H"];
 
-/// Puts the words of a command line together, with `***` for what may be secret.
+/// Joins the words of a command line, with `***` instead of possible secrets.
 fn masked(args: impl Iterator<Item = String>) -> String {
     let mut words = Vec::new();
     let mut before = String::new();

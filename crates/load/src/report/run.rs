@@ -1,4 +1,4 @@
-//! The report of one run, whatever the protocol.
+//! The report of one run, for any protocol.
 
 use serde::Serialize;
 
@@ -15,8 +15,8 @@ pub const SCHEMA: &str = "throng-bench/1";
 /// Everything about one run. `Display` prints the table.
 ///
 /// The plan `P`, the measurements `R` and the errors `E` depend on the protocol:
-/// [`Report`](super::Report) is the report of WebSocket connections,
-/// [`http::Report`](crate::http::Report) that of HTTP requests.
+/// [`Report`](super::Report) is for WebSocket connections, [`http::Report`](crate::http::Report)
+/// for HTTP requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport<P, R, E> {
     /// [`SCHEMA`].
@@ -28,7 +28,7 @@ pub struct RunReport<P, R, E> {
     /// Set-up of the connections; all zero where the set-up itself is measured: in connect mode,
     /// and with one connection a request.
     pub setup: SetupReport,
-    /// The TLS that was agreed on, over the whole run; empty without TLS.
+    /// The negotiated TLS, over the whole run; empty without TLS.
     pub tls: Vec<TlsReport>,
     /// Measurements; the shape depends on `plan.mode`.
     pub result: R,
@@ -43,9 +43,9 @@ pub struct RunReport<P, R, E> {
     pub machine_busy_share: Option<f64>,
     /// Counts of errors.
     pub errors: E,
-    /// Thresholds, and what became of them.
+    /// Thresholds and their outcome.
     pub slo: Vec<SloReport>,
-    /// All times of the kind that thresholds are about; `null` without any.
+    /// All times to which thresholds apply; `null` without any.
     pub histogram: Option<Histogram>,
     /// Conclusion: whether the server or this generator limited the run.
     pub verdict: Verdict,
@@ -80,9 +80,9 @@ pub struct SetupReport {
 /// Counts of opened, reused and lost connections since the start.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ConnectionsReport {
-    /// Begun.
+    /// Connections started.
     pub opened: u64,
-    /// Ended by the server between two requests, which it may; they were made again.
+    /// Connections that the server ended between two requests, which it may; they were made again.
     pub ended_by_server: u64,
     /// Requests that were sent again because of that.
     pub requests_resent: u64,
@@ -93,7 +93,7 @@ pub struct ConnectionsReport {
 pub struct ServerReport {
     /// Its processes.
     pub pids: Vec<u32>,
-    /// Command name of the first.
+    /// Command name of the first process.
     pub name: Option<String>,
     /// CPUs that it may use.
     pub cpus_allowed: Option<usize>,
@@ -107,7 +107,7 @@ pub struct ServerReport {
     pub same_process: bool,
 }
 
-/// Ourselves.
+/// This generator.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct GeneratorReport {
     /// CPU during the measurement.
@@ -127,7 +127,7 @@ mod tests {
         lines.filter_map(|line| line.split_once('"')).map(|(key, _)| key).collect()
     }
 
-    /// Programs read the keys by name, people in their order.
+    /// Programs read keys by name, people read them in their order.
     #[test]
     fn the_keys_of_all_modes_keep_their_names_and_order() {
         let mut report = RunReport {

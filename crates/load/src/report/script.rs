@@ -14,35 +14,36 @@ use crate::work::ScriptOutcome;
 pub struct ScriptReport {
     /// The script's file.
     pub script: String,
-    /// Time measured: until the last client had come to its end, if that was earlier than planned.
+    /// Measured time: until the last client had come to the end of the script, if that was earlier
+    /// than planned.
     pub measured_s: f64,
-    /// Loops and scripts gone through within it.
+    /// Completed loops and scripts within it.
     pub rounds: u64,
-    /// By the second.
+    /// Loops a second.
     pub rounds_per_s: f64,
     /// Messages sent within it.
     pub sent: u64,
-    /// By the second.
+    /// Sent messages a second.
     pub sent_per_s: f64,
     /// Messages compared within it.
     pub received: u64,
     /// Messages that were expected, and came, within it.
     pub answers: u64,
-    /// By the second.
+    /// Expected messages a second.
     pub answers_per_s: f64,
-    /// Server CPU time (all threads) by expected message.
+    /// Server CPU time (all threads) for each expected message.
     pub server_cpu_us_per_answer: Option<f64>,
     /// Clients that came to the end of the script.
     pub clients_finished: u64,
     /// Clients that were waiting for a message when the run was over.
     pub clients_waiting: u64,
-    /// Messages that were left out, because a client had too many that it was not waiting for.
+    /// Messages that were dropped because a client that did not wait for one had too many.
     pub left_out: u64,
     /// From a client's last send to each expected message.
     pub latency: Option<Summary>,
     /// The lines of the script.
     pub steps: Vec<StepReport>,
-    /// The first mismatches, in words.
+    /// Descriptions of the first mismatches.
     pub mismatches: Vec<String>,
 }
 
@@ -55,9 +56,9 @@ pub struct StepReport {
     pub text: String,
     /// Number of times the step was done within the measured time.
     pub done: u64,
-    /// Messages that came in place of what was expected.
+    /// Messages that came instead of the expected one.
     pub mismatches: u64,
-    /// Times that nothing came.
+    /// Number of times that no message came.
     pub missing: u64,
     /// From the client's last send to the expected message.
     pub latency: Option<Summary>,

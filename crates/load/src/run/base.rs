@@ -1,4 +1,4 @@
-//! Base of a run's threads, whatever the protocol: shared state, start and end.
+//! Base of a run's threads, for any protocol: shared state, start and end.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{descriptors, sources};
 
 /// State that all threads of a run need.
 pub(crate) struct Base {
-    /// Each thread has a descriptor table of its own.
+    /// Whether each thread has its own descriptor table.
     own_tables: bool,
     pub(crate) peer: SocketAddr,
     pub(crate) tls: Option<Arc<TlsClient>>,
@@ -32,8 +32,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Prepares a run with so many sockets, which may need more threads than the plan has: it gets
-    /// them.
+    /// Prepares a run with so many sockets. It raises the number of threads if the sockets require
+    /// it.
     pub(crate) fn of(plan: &mut Common, sockets: usize) -> Result<Self, Error> {
         let division = descriptors::divide(sockets, plan.threads)?;
         plan.threads = division.threads;
@@ -49,7 +49,7 @@ impl Base {
         })
     }
 
-    /// The steering of a run of this plan.
+    /// Returns the steering of a run of this plan.
     pub(crate) fn steering<'a>(
         &'a self,
         plan: &Common,
@@ -91,12 +91,12 @@ impl Base {
             }
             let steered = steer();
             self.shared.finish();
-            // A panic of ours: it has been printed; pass it on.
+            // A panic of this program: its thread has printed it; pass it on.
             let ended = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             });
             let outcomes = ended.collect::<Vec<_>>().into_iter().flatten().collect();
-            // A thread's failure explains why the steering ended, if both did.
+            // The failure of a thread explains why the steering ended, if both failed.
             match self.shared.take_failure() {
                 Some(error) => Err(error),
                 None => Ok((steered?, outcomes)),
@@ -108,7 +108,7 @@ impl Base {
 /// Finds the server's processes: those given, or the process that listens on the port.
 fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, Error> {
     if server_pids.is_empty() {
-        // A port of another machine says nothing about who listens on the same port of this one.
+        // A port on another machine is unrelated to the same port on this one.
         let local = UdpSocket::bind((peer.ip(), 0)).is_ok();
         let pids = if local { listening_pids(peer) } else { Vec::new() };
         return Ok((!pids.is_empty()).then(|| Processes::new(pids)));
@@ -123,7 +123,7 @@ fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, E
     Ok(Some(Processes::new(server_pids.to_vec())))
 }
 
-/// Ends the run when a thread of it panics: the others would wait for it for ever.
+/// Ends the run when one of its threads panics: the others would wait for it forever.
 pub struct FinishOnPanic(pub Arc<Shared>);
 
 impl Drop for FinishOnPanic {

@@ -14,7 +14,7 @@ use crate::report::{ConnectReport, Measured as Results, OpenLoopReport, Report};
 use crate::verdict::{Facts, Pacing};
 use crate::work::{Connect, ConnectOutcome, OpenConnect, OpenConnectOutcome};
 
-/// As each connection ends, its place makes the next.
+/// When a connection ends, its place makes the next.
 pub(super) fn closed(
     context: &RunContext<'_>,
     mut steering: Steering<'_>,
@@ -54,7 +54,7 @@ pub(super) fn closed(
     Ok(context.report(None, setup, &measured, Results::Connect(Box::new(connect)), facts, &times))
 }
 
-/// The report of a closed loop, to which an open one adds what became of its schedule.
+/// The report of a closed loop, which an open loop extends with the outcome of its schedule.
 fn report(
     steps: &ConnectOutcome,
     total: &Record,

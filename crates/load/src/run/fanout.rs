@@ -1,5 +1,5 @@
-//! The phases of the fan-out mode: connect, warm up, measure in slices, wait for what is under way,
-//! report.
+//! The phases of the fan-out mode: connect, warm up, measure in slices, wait for deliveries in
+//! progress, report.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,11 +19,12 @@ use crate::schedule::Schedule;
 use crate::verdict::{Facts, Pacing};
 use crate::work::{ChannelLayout, Fanout, FanoutOutcome, FanoutTally};
 
-/// Longest wait for deliveries that are still out when the last message has left.
+/// Maximum wait for outstanding deliveries after the last message was sent.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Time without any delivery after which the rest counts as lost.
 const QUIET: Duration = Duration::from_secs(2);
-/// Maximum slices of a run, and the shortest: shorter ones have too few ticks of the kernel.
+/// Maximum number of slices in a run, and their minimum length: shorter ones have too few ticks of
+/// the kernel.
 const MOST_SLICES: u32 = 120;
 const SHORTEST_SLICE: Duration = Duration::from_millis(250);
 
@@ -74,8 +75,8 @@ pub(super) fn run(
     Ok(report)
 }
 
-/// Waits until the messages that were planned up to the end have reached their subscribers, for as
-/// long as any delivery comes.
+/// Waits until the messages that were planned up to the end have reached their subscribers, as long
+/// as deliveries keep coming.
 fn await_deliveries(
     context: &RunContext<'_>,
     steering: &mut Steering<'_>,
@@ -83,7 +84,7 @@ fn await_deliveries(
     layout: ChannelLayout,
     (timeline, rate_per_s): (Timeline, f64),
 ) {
-    // By the plan, not by what has left: the last messages may be a moment late themselves.
+    // Counts the planned messages, not the sent ones: the last messages may be sent a moment late.
     let until = timeline.to.min(Instant(tally.until_ns.load(Ordering::Acquire)));
     let each = rate_per_s / layout.channels as f64;
     let planned = Schedule::new(timeline.start, layout.channels, each).due(Instant(until.0 - 1));
@@ -92,7 +93,7 @@ fn await_deliveries(
     let waiting = || wanted.saturating_sub(done());
     let deadline = steering.clock.now().after(DRAIN);
     let mut before = u64::MAX;
-    // What a server has dropped never comes: waiting ends when nothing more comes.
+    // A message that the server dropped never comes: the wait ends when no more deliveries come.
     while waiting() > 0 && done() != before && steering.clock.now() < deadline {
         before = done();
         let stage = || Stage::Draining { waiting: waiting() };
@@ -132,7 +133,7 @@ fn report(
     }
 }
 
-/// Waits through the measurement, and looks at everything at the end of each slice.
+/// Waits through the measurement, and samples everything at the end of each slice.
 fn slices(
     steering: &mut Steering<'_>,
     context: &RunContext<'_>,

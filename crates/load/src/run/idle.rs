@@ -1,4 +1,4 @@
-//! Connections that do nothing: what they cost, and what becomes of them.
+//! The idle mode: the cost of connections without traffic, and their fate.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::units::grouped;
 use crate::verdict::Facts;
 use crate::work::{Closes, Idle};
 
-/// Between the last connection and the idle time that counts.
+/// Pause between the last connection and the measured idle time.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Close code of a connection that ended without a Close frame (RFC 6455 section 7.1.5).
 const WITHOUT_FRAME: u16 = 1006;
@@ -77,7 +77,7 @@ pub(super) fn run(
     Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts, &times))
 }
 
-/// Waits until each connection has answered its echo, for as long as any answer comes.
+/// Waits until each connection has answered its echo, as long as answers keep coming.
 fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result<(), Error> {
     let wanted = context.plan.common.connections as u64;
     let answered = || context.base.shared.sum(|lane| &lane.done);
@@ -96,8 +96,8 @@ fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result
     }
 }
 
-/// Waits until the server has closed each connection, for `limit` at most; returns how many are
-/// left.
+/// Waits until the server has closed each connection, for at most `limit`; returns the number of
+/// open ones.
 fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, limit: Duration) -> u64 {
     let open = || context.base.shared.sum(|lane| &lane.ready);
     steering.wait_for(limit, || open() == 0, || Stage::AwaitingClose { open: open() });

@@ -1,5 +1,5 @@
-//! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads
-//! down, report.
+//! A run from beginning to end: starts the threads, times the phases, samples at their edges, ends
+//! the threads, and reports.
 
 mod base;
 mod connect;
@@ -27,14 +27,14 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::work::ChannelLayout;
 
-/// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this
+/// Runs a plan to its end and reports. Blocks; `watch` is called about ten times a second on this
 /// thread.
 ///
-/// When `stop` becomes true the run ends early: with a report on what was measured until then, or
-/// with [`Error::Interrupted`] if that was nothing.
+/// When `stop` becomes true the run ends early: with a report on the measurements so far, or with
+/// [`Error::Interrupted`] if there are none.
 ///
 /// # Errors
-/// Whatever leaves nothing to report, each with its remedy; see [`Error`].
+/// Any failure that leaves nothing to report, each with its remedy; see [`Error`].
 pub fn run(
     plan: &Plan,
     stop: &AtomicBool,
@@ -123,7 +123,7 @@ impl RunContext<'_> {
                 first: (0..thread).map(connections).sum(),
                 sources: self.base.sources,
                 window: match self.plan.mode {
-                    // Without a set-up: all may be under way at any time.
+                    // Without a set-up, all connections may be in progress at any time.
                     Mode::Connect { .. } => connections(thread),
                     _ => common.window.div_ceil(common.threads),
                 },

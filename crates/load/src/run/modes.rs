@@ -23,16 +23,16 @@ use crate::work::{
     Broadcast, BroadcastOutcome, ClosedEcho, ClosedOutcome, OpenEcho, OpenOutcome, Publication,
 };
 
-/// Between all being ready and the first message: the threads have to hear of it.
+/// Pause before the first message when all connections are ready: the threads have to be informed.
 pub const LEAD: Duration = Duration::from_millis(5);
-/// Longest wait for the answers that are still out when a run has ended.
+/// Maximum wait for outstanding answers at the end of a run.
 pub(super) const DRAIN: Duration = Duration::from_secs(5);
-/// Time without any answer after which the rest of a number of messages counts as missing.
+/// Time without any answer after which the rest of a fixed number of messages counts as missing.
 pub const NO_ANSWER: Duration = Duration::from_secs(10);
 /// Bytes queued for one connection of an open loop before the server counts as stuck.
 pub(super) const OPEN_BACKLOG: usize = 256 << 20;
 
-/// Messages back and forth, each answer triggering the next.
+/// Echo in a closed loop: each answer triggers the next message.
 pub(super) fn closed_echo(
     context: &RunContext<'_>,
     mut steering: Steering<'_>,
@@ -40,7 +40,7 @@ pub(super) fn closed_echo(
     duration: Duration,
     warmup: Duration,
 ) -> Result<Report, Error> {
-    // Room for all that is under way, twice, so that reading is never paused because of it.
+    // Space for twice the messages in progress, so that reading is never paused because of it.
     let backlog = (1 << 20) + (context.plan.size + 14).saturating_mul(2 * pipeline);
     let ((took, timeline, measured), mut setup, outcomes) = context.with_threads(
         0,
@@ -158,7 +158,7 @@ pub(super) fn broadcast(
                 done: publication.complete.load(Ordering::Relaxed),
                 total: publishes as u64,
             };
-            // The publisher has a time limit of its own; this one only has to be longer.
+            // The publisher has its own time limit; this one only has to be longer.
             if !steering.wait_for(FOREVER, || publication.is_warm(), stage) {
                 return Err(Error::Interrupted);
             }
@@ -202,7 +202,7 @@ pub fn measure(
         return Err(Error::Interrupted);
     }
     let begin = steering.moment();
-    // Whether it was cut short shows in the time of the end.
+    // The time of the end shows whether the run was cut short.
     steering
         .until(timeline.to, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
     Ok(steering.measured(begin))
@@ -214,19 +214,19 @@ impl Measured {
         Some(self.end.server.as_ref()?.since(self.begin.server.as_ref()?))
     }
 
-    /// Returns the completed work between the samples a second of server CPU time.
+    /// Returns the work completed between the samples for each second of server CPU time.
     pub fn per_server_cpu_s(&self) -> Option<f64> {
         let done = self.end.done.saturating_sub(self.begin.done);
         self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
     }
 
-    /// The server's CPU time by what was completed between the samples, in microseconds.
+    /// The server's CPU time for each completed unit of work between the samples, in microseconds.
     pub fn server_cpu_us_each(&self) -> Option<f64> {
         self.per_server_cpu_s().filter(|&rate| rate > 0.0).map(|rate| 1e6 / rate)
     }
 
-    /// The measured time in seconds: what was planned, or less if the run was cut short. The
-    /// threads count by the plan, not by the samples, which are taken a moment later.
+    /// The measured time in seconds: the planned time, or less if the run was cut short. The
+    /// threads count by the planned times, not by the samples, which are taken a moment later.
     pub fn seconds(&self, planned: Duration) -> f64 {
         let sampled = self.end.at.since(self.begin.at);
         let measured = if self.cut_short { sampled.min(planned) } else { planned };

@@ -1,4 +1,4 @@
-//! The report of a run from its measurement, whatever the protocol.
+//! Makes the report of a run from its measurement, for any protocol.
 
 use super::steer::Measured;
 use crate::common::Common;
@@ -12,7 +12,7 @@ use crate::sampler::Processes;
 use crate::slo::Slo;
 use crate::verdict::{Facts, Verdict};
 
-/// The times that a mode is about.
+/// The times that the mode measures.
 #[derive(Clone, Copy)]
 pub(crate) struct Times<'a> {
     pub(crate) of: &'static str,
@@ -21,18 +21,18 @@ pub(crate) struct Times<'a> {
     pub(crate) rate_per_s: f64,
 }
 
-/// The end of a run of any protocol: its measurement, and the facts for the verdict.
+/// The end of a run, for any protocol: its measurement, and the facts for the verdict.
 pub(crate) struct RunOutcome<'a> {
     pub(crate) common: &'a Common,
     /// The server's processes, if they are known.
     pub(crate) server: Option<&'a Processes>,
     pub(crate) measured: &'a Measured,
-    /// Facts of the protocol for the verdict; those of the processes are added.
+    /// Facts of the protocol for the verdict; the facts of the processes are added later.
     pub(crate) facts: Facts,
     pub(crate) times: Times<'a>,
 }
 
-/// The parts of a report that only the protocol knows.
+/// The parts of a report that depend on the protocol.
 pub(crate) struct ProtocolParts<P, R, E> {
     pub(crate) plan: P,
     pub(crate) setup: SetupReport,

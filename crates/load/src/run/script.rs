@@ -1,5 +1,5 @@
-//! The phases of a script: connect, follow it until the time is over or every client has come to
-//! its end, report.
+//! The phases of a script: connect, follow the script until the time is over or every client has
+//! finished it, report.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,11 +54,11 @@ pub(super) fn run(
     )?;
     let mut sum = ScriptOutcome::default();
     outcomes.into_iter().for_each(|outcome| sum.merge(outcome));
-    // The script may end before its time.
+    // The script may end before the planned time.
     let measured_s = measured.end.at.since(measured.begin.at).min(duration).as_secs_f64().max(1e-9);
     let server_cpu_us = measured.server_cpu_us_each();
     let report = ScriptReport::of(script, &sum, measured_s, server_cpu_us);
-    // A script may do nothing but send.
+    // A script may consist of sends only.
     let waits = sum.steps.iter().any(|step| step.latency.is_some());
     let completed = if waits { report.answers } else { report.sent };
     let facts = Facts { completed, ..Facts::default() };

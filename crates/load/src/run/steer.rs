@@ -71,13 +71,12 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// True once the run is to end early.
+    /// True if the run must end early.
     pub fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.shared.is_finishing()
     }
 
-    /// Waits until `wanted` connections are open; returns how long that took since the threads were
-    /// begun.
+    /// Waits until `wanted` connections are open; returns the time since the threads were started.
     pub fn ready(&mut self, wanted: usize) -> Result<Duration, Error> {
         let start = self.begun;
         let (mut best, mut since) = (0, start);
@@ -93,19 +92,19 @@ impl<'a> Steering<'a> {
             if self.is_over() {
                 return Err(Error::Interrupted);
             }
-            // A second more than the engine gives a handshake, whose own message is better.
+            // A second more than the engine's handshake timeout, whose own message is better.
             if now.since(since) > self.setup_timeout + Duration::from_secs(1) {
                 let after = self.setup_timeout;
                 return Err(Error::SetupTimeout { ready: ready as usize, wanted, after });
             }
             self.tell(Stage::Connecting { ready, wanted: wanted as u64 });
-            // Short at first: a small pool is ready in a millisecond.
+            // The first waits are short: a small pool is ready in a millisecond.
             thread::sleep(now.since(start).clamp(Duration::from_micros(200), TICK / 5));
         }
     }
 
-    /// Waits until `then`, telling `stage` of the time since `from`; false if the run is to end
-    /// before.
+    /// Waits until `then`, and reports the time since `from` to `stage`; returns false if the run
+    /// must end earlier.
     pub fn until(
         &mut self,
         then: Instant,
@@ -125,8 +124,8 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// Waits for a condition that the threads bring about; false if the run is to end before, or
-    /// `limit` is.
+    /// Waits for a condition that the threads bring about; returns false if the run must end
+    /// earlier, or after `limit`.
     pub fn wait_for(
         &mut self,
         limit: Duration,
@@ -144,7 +143,7 @@ impl<'a> Steering<'a> {
         true
     }
 
-    /// Waits until each message sent has its answer, for `limit` at most.
+    /// Waits until each sent message has its answer, for at most `limit`.
     pub fn drain(&mut self, limit: Duration) {
         let shared = self.shared;
         let waiting =
@@ -152,7 +151,7 @@ impl<'a> Steering<'a> {
         self.wait_for(limit, || waiting() == 0, || Stage::Draining { waiting: waiting() });
     }
 
-    /// Waits until none of `total` messages is left, or none is answered for `limit`.
+    /// Waits until none of `total` messages is left, or no answer has come for `limit`.
     pub fn count(&mut self, total: u64, limit: Duration, left: impl Fn(&Shared) -> u64) {
         let shared = self.shared;
         let is_done = || left(shared) == 0;
@@ -168,14 +167,14 @@ impl<'a> Steering<'a> {
 
     /// CPU times and counts now.
     pub fn moment(&self) -> Moment {
-        // The server's CPU time and the count side by side: their ratio is the figure that matters.
+        // Reads the server's CPU time and the count together: their ratio is the important figure.
         let server = self.server.and_then(|server| server.cpu(self.clock.now().0));
         let (done, at) = (self.shared.sum(|lane| &lane.done), self.clock.now());
         let own = Processes::own().cpu(at.0);
         Moment { at, done, server, own, machine: MachineSample::now() }
     }
 
-    /// The end of a measurement that began at `begin`.
+    /// Ends a measurement that began at `begin`.
     pub fn measured(&self, begin: Moment) -> Measured {
         let end = self.moment();
         Measured {

@@ -1,4 +1,4 @@
-//! Which processes listen on a port.
+//! Finds the processes that listen on a port.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,8 +7,9 @@ use std::path::Path;
 
 use super::{numbered, parse};
 
-/// Ids of the processes that listen on `address`, ascending: several share a port with SO_REUSEPORT
-/// or after a fork. Empty if the address is another machine's, or if no descriptors may be read.
+/// Ids of the processes that listen on `address`, ascending: several can share a port with
+/// SO_REUSEPORT or after a fork. Empty if the address belongs to another machine, or if no
+/// descriptors can be read.
 #[must_use]
 pub fn listening_pids(address: SocketAddr) -> Vec<u32> {
     let inodes: BTreeSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]
@@ -29,7 +30,7 @@ pub fn listening_pids(address: SocketAddr) -> Vec<u32> {
     if !in_process.is_empty() {
         return in_process;
     }
-    // Threads may have descriptor tables of their own, with the listener in one of those.
+    // Threads may have their own descriptor tables, with the listener in one of them.
     holding(&|dir| {
         numbered(&dir.join("task")).any(|(_, thread)| holds_any(&thread.join("fd"), &inodes))
     })

@@ -1,4 +1,4 @@
-//! A process and what it started.
+//! A process and its descendants.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{numbered, parse};
 
-/// A process, distinguished from later ones with its id by its start time.
+/// A process; its start time distinguishes it from later ones with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupMember {
     /// Its process id.
@@ -16,7 +16,7 @@ pub struct GroupMember {
 }
 
 impl GroupMember {
-    /// It has not ended, and not become a zombie either.
+    /// Returns whether it still runs: neither ended nor a zombie.
     pub fn is_alive(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok();
         let stat = stat.as_deref().and_then(parse::proc_stat);
@@ -24,9 +24,9 @@ impl GroupMember {
     }
 }
 
-/// The process `root`, its descendants, and the members of the process group it leads, ascending,
-/// without those that have ended. A process that left the group and lost its parent is not found.
-/// Empty where there is no /proc.
+/// The process `root`, its descendants, and the members of its process group, ascending, without
+/// ended ones. A process that left the group and lost its parent is not found. Empty where there is
+/// no /proc.
 pub fn process_group(root: u32) -> Vec<GroupMember> {
     let mut all: Vec<(u32, parse::ProcStat)> = numbered(Path::new("/proc"))
         .filter_map(|(pid, dir)| {
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn children_and_grandchildren_are_found_until_they_end() {
-        // By another number: a shell gives what it starts in the background /dev/null in the place
-        // of descriptor 0.
+        // Uses descriptor 3: a shell replaces descriptor 0 of its background processes by
+        // /dev/null.
         let mut child = Command::new("sh")
             .args(["-c", "exec 3<&0; sh -c 'echo $$; exec cat' <&3 & wait"])
             .stdin(Stdio::piped())

@@ -1,8 +1,8 @@
 //! Resources that a process uses: CPU time, memory, threads and descriptors, read from /proc.
 //!
-//! Reading is all it does: the watched process is not touched, needs no support for it, and may be
-//! anybody's server. On systems without /proc every sample is `None`, and the report says that it
-//! does not know.
+//! It only reads: the watched process is not modified, needs no support for it, and may be any
+//! server. On systems without /proc every sample is `None`, and the report shows the value as
+//! unknown.
 
 mod find;
 mod group;
@@ -17,7 +17,7 @@ use serde::Serialize;
 pub use find::listening_pids;
 pub use group::{GroupMember, process_group};
 
-/// One or more processes that are watched as one: a server may be several processes behind one
+/// One or more processes that are watched together: a server may have several processes on one
 /// port.
 #[derive(Clone, Debug)]
 pub struct Processes {
@@ -31,8 +31,7 @@ pub struct CpuSample {
     pub at_ns: u64,
     /// By thread id.
     threads: BTreeMap<u32, ThreadTime>,
-    /// Nanoseconds by process id, of all its threads, also of those that have ended; in ticks of 10
-    /// ms.
+    /// Nanoseconds by process id, of all its threads including ended ones; in ticks of 10 ms.
     processes: BTreeMap<u32, u64>,
 }
 
@@ -56,8 +55,8 @@ pub struct CpuUsage {
     pub cores: f64,
     /// Cores used by the busiest thread.
     pub busiest_thread_cores: f64,
-    /// Share of the wall time that the busiest thread was ready to run and got no CPU, because
-    /// something else ran there. 0 where the kernel does not say.
+    /// Share of the wall time in which the busiest thread was ready to run and got no CPU, because
+    /// something else ran there. 0 if the kernel does not report it.
     pub busiest_thread_waiting: f64,
     /// Threads at the end.
     pub threads: usize,
@@ -120,8 +119,8 @@ impl Processes {
         (!threads.is_empty()).then_some(CpuSample { at_ns, threads, processes })
     }
 
-    /// CPU time of all processes in the kernel's ticks, of 10 ms as a rule, threads that have ended
-    /// included; `None` if one cannot be read.
+    /// CPU time of all processes in ticks of the kernel, usually of 10 ms, including ended threads;
+    /// `None` if one cannot be read.
     #[must_use]
     pub fn cpu_ticks(&self) -> Option<u64> {
         let one = |&pid: &u32| {
@@ -131,7 +130,7 @@ impl Processes {
     }
 
     /// Memory of all processes; `None` if one cannot be read (another user's, or gone). Walks the
-    /// page tables: a few milliseconds for a large process, so not for the middle of a measurement.
+    /// page tables: a few milliseconds for a large process, so not for use during a measurement.
     #[must_use]
     pub fn memory(&self) -> Option<Memory> {
         let mut sum = Memory::default();
@@ -147,7 +146,7 @@ impl Processes {
     }
 
     /// Resident memory of all processes in bytes; `None` if one cannot be read. Cheap enough for
-    /// the middle of a measurement: the kernel keeps the count.
+    /// use during a measurement: the kernel keeps the count.
     #[must_use]
     pub fn resident(&self) -> Option<u64> {
         let one = |&pid: &u32| {
@@ -169,7 +168,8 @@ impl Processes {
         let allowed = |&pid: &u32| {
             parse::cpus_allowed(&fs::read_to_string(self.dir(pid).join("status")).ok()?)
         };
-        // Several pinned processes are assumed to be pinned apart, which is why one runs several.
+        // Several pinned processes are assumed to be pinned to different CPUs, the usual reason for
+        // several.
         let sum = self.pids.iter().map(allowed).sum::<Option<usize>>()?;
         let machine = std::thread::available_parallelism().map_or(sum, usize::from);
         (sum > 0).then_some(if self.pids.len() > 1 { sum.min(machine) } else { sum })
@@ -182,7 +182,7 @@ impl Processes {
 
 impl CpuSample {
     /// Returns the use since an `earlier` sample, including threads that have ended in between (a
-    /// server may have one for each connection).
+    /// server may have a thread for each connection).
     #[must_use]
     pub fn since(&self, earlier: &Self) -> CpuUsage {
         let wall_ns = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
@@ -226,7 +226,7 @@ impl MachineSample {
         Some(Self { busy_ticks, total_ticks })
     }
 
-    /// Share (0 to 1) of all CPUs' time that was busy since `earlier`, with any process.
+    /// Share (0 to 1) of all CPUs' time that was busy since `earlier`, for any process.
     #[must_use]
     pub fn busy_since(&self, earlier: &Self) -> f64 {
         let total = self.total_ticks.saturating_sub(earlier.total_ticks).max(1) as f64;
@@ -234,7 +234,7 @@ impl MachineSample {
     }
 }
 
-/// Time of a thread: in nanoseconds where the scheduler keeps statistics, else in ticks of 10 ms.
+/// Time of a thread: in nanoseconds if the scheduler keeps statistics, otherwise in ticks of 10 ms.
 fn thread_time(dir: &Path) -> Option<ThreadTime> {
     let exact = fs::read_to_string(dir.join("schedstat")).ok();
     if let Some((cpu, waiting)) = exact.as_deref().and_then(parse::schedstat_ns)
@@ -246,7 +246,7 @@ fn thread_time(dir: &Path) -> Option<ThreadTime> {
     Some(ThreadTime { cpu: stat_cpu_ns(&stat)?, waiting: 0 })
 }
 
-/// Largest error of two counts in ticks.
+/// Maximum error of two counts in ticks.
 const COARSE_NS: u64 = 20_000_000;
 
 fn stat_cpu_ns(stat: &str) -> Option<u64> {
@@ -274,8 +274,8 @@ fn page_size() -> u64 {
 }
 
 fn descriptors(dir: &Path) -> Option<usize> {
-    // Since Linux 6.2 the directory's size is their number; before, it is 0 and they have to be
-    // listed.
+    // Since Linux 6.2 the directory's size is the number of descriptors; before, it is 0 and they
+    // must be listed.
     match fs::metadata(dir).ok()?.len() {
         0 => Some(fs::read_dir(dir).ok()?.count()),
         n => Some(n as usize),
@@ -321,7 +321,7 @@ mod tests {
         after.processes.insert(1, 910_000_000);
         let usage = after.since(&before);
         assert_eq!((usage.cpu_s, usage.busiest_thread_cores, usage.threads), (0.9, 0.1, 1));
-        // As much as ticks are off by says nothing.
+        // A difference within the error of ticks is not significant.
         after.processes.insert(1, 120_000_000);
         assert_eq!(after.since(&before).cpu_s, 0.1);
     }

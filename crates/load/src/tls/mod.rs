@@ -32,12 +32,12 @@ pub struct TlsPlan {
     pub trust: TlsTrust,
     /// The files of a client certificate, and of its private key (PEM). Default: none.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// True if TLS 1.3 is not offered. Default: false.
+    /// Whether TLS 1.3 is disabled. Default: false.
     pub only_tls12: bool,
-    /// True if sessions are resumed.
+    /// Whether sessions are resumed.
     pub resumes: bool,
-    /// The name that is asked for (SNI) and that the certificate has to have. Default: the host of
-    /// the URL.
+    /// The requested server name (SNI), which must be in the certificate. Default: the host of the
+    /// URL.
     pub name: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub enum TlsTrust {
 }
 
 impl TlsPlan {
-    /// Reads what the connections to `target` need, if it has TLS.
+    /// Reads the files for connections to `target`, if it uses TLS.
     ///
     /// # Errors
     /// [`Error::Usage`]: a file cannot be used, the name is not valid, or this build has no TLS.

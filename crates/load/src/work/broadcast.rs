@@ -1,4 +1,4 @@
-//! One publishes, all others receive.
+//! One connection publishes, all others receive.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::units::grouped;
 
 /// Publishes that must reach all subscribers before measuring begins.
 const WARM_UP: u64 = 2;
-/// Time one of them may take before another try: a subscription may become effective a moment after
-/// the upgrade.
+/// Time limit of such a publish before the next attempt: a subscription may become effective a
+/// moment after the upgrade.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(3);
 const WARM_UP_TRIES: u32 = 5;
 
-/// The publish under way, as all threads see it.
+/// The current publish, shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Publication {
     subscribers: u64,
@@ -31,15 +31,15 @@ pub(crate) struct Publication {
     round: AtomicU64,
     /// When it was sent.
     at_ns: AtomicU64,
-    /// Subscribers that have it, and when the first and the last did.
+    /// Subscribers that have received it, and when the first and the last did.
     received: AtomicU64,
     first_ns: AtomicU64,
     last_ns: AtomicU64,
-    /// The warm-up is over.
+    /// Whether the warm-up is over.
     warm: AtomicBool,
-    /// Measured publishes may begin.
+    /// Whether measured publishes may begin.
     go: AtomicBool,
-    /// All were made.
+    /// Whether all publishes were made.
     done: AtomicBool,
     /// Measured publishes that reached all subscribers.
     pub(crate) complete: AtomicU64,
@@ -64,7 +64,8 @@ impl Publication {
         }
     }
 
-    /// The connections work; waiting for [`Publication::go`].
+    /// Returns whether the warm-up is complete, so that the publisher waits for
+    /// [`Publication::go`].
     pub(crate) fn is_warm(&self) -> bool {
         self.warm.load(Ordering::Acquire)
     }
@@ -86,7 +87,7 @@ impl Publication {
 
     /// Counts one subscriber; true for the last.
     fn count(&self, now: Instant) -> bool {
-        // The count shows which are the first and the last, whatever thread they are on.
+        // The count identifies the first and the last subscriber on any thread.
         let before = self.received.fetch_add(1, Ordering::AcqRel);
         if before == 0 {
             self.first_ns.store(now.0, Ordering::Release);
@@ -104,19 +105,19 @@ impl Publication {
     }
 }
 
-/// Present state of the publisher.
+/// The current state of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Not begun.
     Waiting,
     /// A publish is under way.
     Published {
-        /// When it was sent; during the warm-up, when progress was last seen.
+        /// When it was sent; during the warm-up, the time of the last progress.
         since: Instant,
-        /// The subscribers that had it then.
+        /// The number of subscribers that had it at that time.
         received: u64,
     },
-    /// Warm; the measured messages begin on request.
+    /// Warm-up complete; the measured messages begin on request.
     Warm,
     Done,
 }
@@ -134,7 +135,7 @@ pub(crate) struct Broadcast {
     round: u64,
     warm_rounds: u64,
     tries: u32,
-    /// The last publish each connection had.
+    /// The last publish that each connection received.
     had: Vec<u64>,
     total: u64,
     outcome: BroadcastOutcome,
@@ -196,7 +197,7 @@ impl Broadcast {
         self.publication.go.load(Ordering::Acquire)
     }
 
-    /// The publish has reached all subscribers.
+    /// Handles a publish that has reached all subscribers.
     fn complete(&mut self, pool: &mut ClientPool, core: &mut Core) {
         if !self.is_measuring() {
             self.warm_rounds += 1;
@@ -221,7 +222,7 @@ impl Broadcast {
         self.publication.done.store(true, Ordering::Release);
     }
 
-    /// The publish has not reached all subscribers in time.
+    /// Handles a publish that has not reached all subscribers in time.
     fn miss(&mut self, pool: &mut ClientPool, core: &mut Core) {
         let received = self.publication.received.load(Ordering::Acquire);
         let reached = format!(
@@ -278,7 +279,7 @@ impl Work for Broadcast {
                 if self.is_measuring() || by_now == received {
                     return self.miss(pool, core);
                 }
-                // A million subscribers take their time.
+                // A million subscribers need some time.
                 self.stage = Stage::Published { since: now, received: by_now };
             }
             Stage::Warm => self.publish(pool, core),
@@ -301,7 +302,7 @@ impl Work for Broadcast {
         }
         let round = self.publication.round.load(Ordering::Acquire);
         if self.had[index] == round || !self.payload.is_answer(message, 0, round) {
-            // A greeting, or a warm-up publish that comes after the next one was tried.
+            // A greeting, or a warm-up publish that arrives after the next attempt.
             if self.is_measuring() {
                 pool.note_wrong(|| match self.had[index] == round {
                     true => format!("subscriber {index} got publish {round} twice"),

@@ -1,5 +1,5 @@
-//! Clients that chat: each sends a message to its channel now and then, and receives those of the
-//! others.
+//! Clients that chat: each sends a message to its channel at intervals, and receives the messages
+//! of the others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +46,7 @@ pub(crate) struct ChatCounters {
     pub(crate) received: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Since it was last taken: from the planned time to each receiver.
+    /// Since it was last read: from the planned time to each receiver.
     pub(crate) latency: Mutex<Record>,
     pub(crate) first_error: Mutex<Option<String>>,
     /// Request to close the connections and end.
@@ -172,7 +172,7 @@ impl Work for Chat {
     }
 
     fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
-        // 1001: the server stops, which is its right.
+        // 1001: the server stops, which it may.
         if !self.left && close.code != 1001 && !pool.shared.is_finishing() {
             self.counters.lost.fetch_add(1, Ordering::Relaxed);
             let why = pool.session_failure(index).map(|why| why.to_string());

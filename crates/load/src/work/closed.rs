@@ -1,5 +1,5 @@
-//! The closed loop: so many messages under way on each connection, and each answer triggers the
-//! next.
+//! The closed loop: a fixed number of messages in progress on each connection, and each answer
+//! triggers the next.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ pub(crate) struct ClosedEcho {
     left: u64,
     /// Answers so far, by connection; `pipeline` more were sent.
     answered: Vec<u64>,
-    /// When the messages under way were sent: a ring of `pipeline` times for each connection.
+    /// The send times of the messages in progress: a ring of `pipeline` times for each connection.
     sent_at: Vec<Instant>,
     timeline: Option<Timeline>,
     outcome: ClosedOutcome,
@@ -68,7 +68,7 @@ impl Work for ClosedEcho {
         for index in 0..pool.connections() {
             for k in 0..(self.pipeline as u64).min(self.left) {
                 let slot = self.slot(index, k);
-                // Read each time: encoding for ten thousand connections takes milliseconds.
+                // Read for each message: encoding for ten thousand connections takes milliseconds.
                 self.sent_at[slot] = pool.clock.now();
                 let sent = core.send(pool.id(index), self.payload.message(index, k));
                 pool.note_sent(sent);
@@ -103,7 +103,7 @@ impl Work for ClosedEcho {
             return;
         }
         self.left -= 1;
-        // The answered message's slot in the ring is the next message's.
+        // The slot of the answered message in the ring is reused for the next message.
         self.sent_at[slot] = now;
         let sent = cx.send(self.payload.message(index, k + self.pipeline as u64));
         pool.note_sent(sent);

@@ -1,4 +1,4 @@
-//! Connect, upgrade, one echo, reset, and again: a closed loop.
+//! Connect, upgrade, one echo, reset, in a closed loop.
 
 use std::sync::atomic::Ordering;
 
@@ -10,20 +10,21 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::record::Record;
 
-/// Failures in a row, on one thread, after which there is no point in going on.
+/// Consecutive failures on one thread after which the run ends.
 pub(super) const HOPELESS: u32 = 200;
 
-/// Connects of a thread that failed one after the other.
+/// The consecutive failed connects of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Failures(u32);
 
 impl Failures {
-    /// Begins to count again, after an answer.
+    /// Resets the count after an answer.
     pub(super) fn reset(&mut self) {
         self.0 = 0;
     }
 
-    /// Counts a connect that failed. Returns false if that ends the run, as `most` in a row do.
+    /// Counts a failed connect. Returns false if it ends the run, after `most` consecutive
+    /// failures.
     pub(super) fn add(
         &mut self,
         pool: &mut ClientPool,
@@ -56,12 +57,12 @@ pub(super) fn note_lost(pool: &mut ClientPool, index: usize, close: &Close<'_>) 
 pub(crate) struct Connect {
     resource: String,
     payload: Payload,
-    /// Which connections have had their answer, so that their end is ours.
+    /// Connections that have had their answer, so that we end them.
     answered: Vec<bool>,
     timeline: Option<Timeline>,
     failures: Failures,
     total: u64,
-    /// Connections that are still to be begun, if their number is limited.
+    /// Connections that are still to begin, if their number is limited.
     left: Option<u64>,
     /// Connections that have ended, with or without an answer.
     over: u64,
@@ -77,7 +78,7 @@ pub(crate) struct ConnectOutcome {
     pub(crate) upgrade: Record,
     pub(crate) echo: Record,
     pub(crate) together: Record,
-    /// When the first connection that was answered was begun, and the last answer came.
+    /// When the first answered connection was started, and when the last answer came.
     pub(crate) span: Option<(Instant, Instant)>,
     pub(crate) over: u64,
 }
@@ -121,14 +122,14 @@ impl Connect {
             timeline: None,
             failures: Failures::default(),
             total: 0,
-            // The plan was checked: there are as many as places.
+            // The plan was checked: there are at least as many connections as places.
             left: plan.number_of(thread).map(|number| number.saturating_sub(connections as u64)),
             over: 0,
             outcome: ConnectOutcome::default(),
         }
     }
 
-    /// Begins another connection, unless there were enough.
+    /// Starts another connection, unless there were enough.
     fn begin_next(&mut self, pool: &mut ClientPool, index: usize) {
         self.over += 1;
         pool.lane().sent.store(self.over, Ordering::Relaxed);
@@ -194,7 +195,7 @@ impl Work for Connect {
     }
 
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        // The first ones show whether the run makes sense, unless all of them begin at once.
+        // The first connections show whether the run works, unless all of them begin at once.
         let places = self.answered.len().min(HOPELESS as usize) as u32;
         let most = if self.total == 0 { places } else { HOPELESS };
         if self.failures.add(pool, index, most, error) {

@@ -1,4 +1,5 @@
-//! Many channels: one connection of each publishes by the schedule, all others of it receive.
+//! Many channels: one connection of each publishes by the schedule, all others of the channel
+//! receive.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use crate::record::Record;
 use crate::schedule::Schedule;
 use crate::sequence::{Arrival, Sequence};
 
-/// The place of those in a payload.
+/// The placeholder of these bytes in a payload.
 pub(crate) const STAMP_PLACE: &str = "{stamp}";
 
 /// Interval at which a thread passes its latencies to the steering thread.
@@ -24,10 +25,10 @@ const SHOW_EVERY: Duration = Duration::from_millis(50);
 /// State shared by the threads and the steering thread.
 #[derive(Debug)]
 pub(crate) struct FanoutTally {
-    /// Since it was last taken: from the planned time to each subscriber, whatever the time it
-    /// counts for.
+    /// Since it was last read: from the planned time to each subscriber, also outside of the
+    /// measured time.
     pub(crate) latency: Mutex<Record>,
-    /// Messages planned from here on are not sent; set when a run is cut short.
+    /// Messages planned from this time on are not sent; set when a run is cut short.
     pub(crate) until_ns: AtomicU64,
 }
 
@@ -36,14 +37,14 @@ impl FanoutTally {
         Self { latency: Mutex::new(Record::new()), until_ns: AtomicU64::new(u64::MAX) }
     }
 
-    /// The latencies since the last call.
+    /// Returns the latencies since the last call.
     pub(crate) fn take_latency(&self) -> Record {
         std::mem::take(&mut *self.latency.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Roles of the connections: each channel has one publisher and `subscribers` subscribers, one
-/// behind the other.
+/// Roles of the connections: each channel has one publisher and `subscribers` subscribers, in
+/// sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelLayout {
     pub(crate) channels: usize,
@@ -63,8 +64,7 @@ impl ChannelLayout {
         channel * (self.subscribers + 1)
     }
 
-    /// Numbers of the channel's messages that are planned within `from..to`, all channels taking
-    /// turns.
+    /// Numbers of the channel's messages planned within `from..to`; all channels take turns.
     fn numbers(
         self,
         schedule: &Schedule,
@@ -85,18 +85,18 @@ impl ChannelLayout {
 #[derive(Debug)]
 pub(crate) struct Fanout {
     layout: ChannelLayout,
-    /// Number of this thread's first connection among all.
+    /// Number of this thread's first connection in the sequence of all.
     first: usize,
     resources: Vec<String>,
     rate_per_s: f64,
     text: bool,
     size: usize,
-    /// Texts before and behind the stamp.
+    /// Texts before and after the stamp.
     around: (String, String),
     body: String,
     schedule: Option<Schedule>,
     timeline: Option<Timeline>,
-    /// The next message of all channels.
+    /// The next message in the sequence of all channels.
     next: u64,
     received: Vec<Sequence>,
     tally: Arc<FanoutTally>,
@@ -109,7 +109,7 @@ pub(crate) struct Fanout {
 /// Measurements of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FanoutOutcome {
-    /// Planned within the measured time, from there to each subscriber.
+    /// From the planned time to each subscriber, for messages planned within the measured time.
     pub(crate) latency: Record,
     /// Lateness of the publishers.
     pub(crate) lateness: Record,
@@ -120,11 +120,11 @@ pub(crate) struct FanoutOutcome {
     /// Deliveries received, and received before the end of the measured time.
     pub(crate) received: u64,
     pub(crate) in_time: u64,
-    /// Deliveries never received; subscribers that lost any, and the most that one of them lost.
+    /// Deliveries never received; subscribers that lost any, and the maximum that one of them lost.
     pub(crate) lost: u64,
     pub(crate) losers: u64,
     pub(crate) most_lost: u64,
-    /// At any time.
+    /// Within the whole run.
     pub(crate) duplicates: u64,
     pub(crate) reordered: u64,
 }
@@ -159,7 +159,7 @@ impl Fanout {
         let filler =
             || (FANOUT_STAMP..plan.size).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
         let around = match &plan.content {
-            // The plan was checked: it is text, with a place for the stamp.
+            // The plan was checked: the payload is text, with a place for the stamp.
             Content::Given(bytes) => split(bytes).unwrap_or_default(),
             _ => (String::new(), filler()),
         };
@@ -184,7 +184,7 @@ impl Fanout {
         }
     }
 
-    /// The end of what is sent.
+    /// The time after which nothing is sent.
     fn until(&self, timeline: Timeline) -> Instant {
         timeline.to.min(Instant(self.tally.until_ns.load(Ordering::Acquire)))
     }
@@ -195,7 +195,7 @@ impl Fanout {
         self.shown.clear();
     }
 
-    /// Sends what is due and belongs to this thread's publishers.
+    /// Sends the due messages of this thread's publishers.
     fn publish_due(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let (Some(schedule), Some(timeline)) = (self.schedule.clone(), self.timeline) else {
             return;
@@ -311,8 +311,8 @@ impl Work for Fanout {
         pool.lane().done.store(self.delivered, Ordering::Relaxed);
         let age = now.since(planned).as_nanos() as u64;
         self.shown.add(age);
-        // Not this thread's copy: another may have begun to publish before this one has received
-        // the beginning.
+        // Not from this thread's copy: another thread may have begun to publish before this one
+        // received the start.
         if let Some(timeline) = pool.shared.timeline()
             && timeline.counts(planned)
         {
@@ -344,8 +344,8 @@ impl Work for Fanout {
     }
 }
 
-/// Texts before and behind the place of the stamp in a payload; `None` if it is no text or has not
-/// exactly one.
+/// Texts before and after the place of the stamp in a payload; `None` if it is not text or does not
+/// have exactly one place.
 pub(crate) fn split(payload: &[u8]) -> Option<(String, String)> {
     let (before, behind) = str::from_utf8(payload).ok()?.split_once(STAMP_PLACE)?;
     (!behind.contains(STAMP_PLACE)).then(|| (before.to_owned(), behind.to_owned()))
@@ -363,7 +363,8 @@ fn compose(
     let _ = write!(body, "{before}{channel:08x}{number:016x}{:016x}{behind}", planned.0);
 }
 
-/// Channel, number and planned time; `None` for what [`compose`] did not make for this `size`.
+/// Channel, number and planned time; `None` for a message that [`compose`] did not make with this
+/// `size`.
 fn parse(
     bytes: &[u8],
     size: usize,
@@ -415,7 +416,7 @@ mod tests {
         );
     }
 
-    /// The numbers by formula are those that a walk over the schedule finds.
+    /// The formula yields the same numbers as a walk over the schedule.
     #[test]
     fn the_expected_numbers_are_those_planned_in_the_window() {
         let start = Instant(1_000_000_000);

@@ -1,5 +1,5 @@
-//! Connections that do nothing, answer one echo when that is over, and may wait for the server's
-//! Close.
+//! Connections without traffic. After the idle time they answer one echo, and may wait for the
+//! server's Close.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub(crate) struct Idle {
     resource: String,
     echo: Option<Echo>,
-    /// From when on the server may close connections, which it is then asked to do.
+    /// When the server may start to close connections, as it is then asked to do.
     closes_from: Option<Instant>,
     awaits_close: bool,
     closes: Closes,
@@ -58,7 +58,7 @@ impl Closes {
 #[derive(Debug)]
 struct Echo {
     payload: Payload,
-    /// When the next burst leaves; `None` before the start and after the last.
+    /// When the next burst is sent; `None` before the start and after the last.
     next_at: Option<Instant>,
     /// Connections that were sent to: those below this index.
     sent: usize,
@@ -117,7 +117,7 @@ impl Work for Idle {
         echo.next_at = (end < all).then(|| now.after(PAUSE));
     }
 
-    /// A server may greet before.
+    /// A server may send a greeting first.
     fn on_message(
         &mut self,
         pool: &mut ClientPool,
@@ -142,7 +142,7 @@ impl Work for Idle {
             Some(from) if from <= now && !pool.shared.is_finishing() => {
                 self.closes.add(close.code.get(), now);
                 if close.code == 1006 {
-                    // It will be counted as lost.
+                    // The connection will be counted as lost.
                     pool.errors.tls_failures.count(pool.session_failure(index));
                 }
             }

@@ -1,4 +1,4 @@
-//! One file a mode: what its connections do.
+//! One file for each mode: the work of its connections.
 
 mod broadcast;
 mod chat;

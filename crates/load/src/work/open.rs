@@ -1,4 +1,4 @@
-//! The open loop: messages leave by the schedule, whether or not answers come.
+//! The open loop: messages are sent by the schedule, whether or not answers come.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,9 +11,8 @@ use crate::plan::Plan;
 use crate::record::Record;
 use crate::schedule::{RateStage, Schedule};
 
-/// Messages sent in one turn when many are due. A turn reads from as many connections at least, so
-/// that a generator that has fallen behind does not keep its own answers waiting and blame the
-/// server.
+/// Maximum messages sent in one turn. A turn reads from at least as many connections, so that a
+/// generator that has fallen behind does not delay its own answers and blame the server.
 const MOST_SENDS: usize = MOST_EVENTS;
 
 /// Open-loop echo on one thread.
@@ -27,10 +26,10 @@ pub(crate) struct OpenEcho {
     stages: Vec<RateStage>,
     /// Connections of all threads.
     of: usize,
-    /// This thread's place between two messages of one schedule, 0 to 1.
+    /// This thread's position between two messages of one schedule, 0 to 1.
     shift: f64,
     running: Option<(Schedule, Timeline)>,
-    /// The next message, counted over all connections.
+    /// The number of the next message, counted over all connections.
     next: u64,
     /// Answers so far, by connection.
     answered: Vec<u64>,
@@ -46,7 +45,7 @@ pub(crate) struct OpenOutcome {
     /// From the planned time to the send.
     pub(crate) lateness: Record,
     pub(crate) planned: u64,
-    /// Answers that came within the measured time, whenever their messages were planned.
+    /// Answers within the measured time, for messages planned at any time.
     pub(crate) in_time: u64,
     pub(crate) unanswered: u64,
 }
@@ -143,7 +142,7 @@ impl Work for OpenEcho {
         pool.lane().done.store(self.total, Ordering::Relaxed);
     }
 
-    /// A message without an answer has waited from its planned time until now at least. Leaving it
+    /// A message without an answer has waited at least from its planned time until now. Leaving it
     /// out would make a server that stops answering look fast.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> OpenOutcome {
         if let Some((schedule, timeline)) = &self.running {

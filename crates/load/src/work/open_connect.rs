@@ -1,5 +1,5 @@
-//! Connections by the schedule: connect, upgrade, one echo, reset, whatever became of the
-//! connections before.
+//! Connections by the schedule: connect, upgrade, one echo, reset, independent of earlier
+//! connections.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -14,19 +14,19 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 
-/// Connect mode on one thread, in an open loop. A connection takes a place for as long as it lives;
-/// when all are taken, those that are due wait for one, and their time runs.
+/// Connect mode on one thread, in an open loop. A connection occupies a place as long as it exists;
+/// when all places are taken, connections that are due wait for one, and their time counts.
 #[derive(Debug)]
 pub(crate) struct OpenConnect {
     plan: Plan,
     payload: Payload,
     rate_per_s: f64,
-    /// This thread's place between two connections of one schedule, 0 to 1.
+    /// This thread's position between two connections of one schedule, 0 to 1.
     shift: f64,
     running: Option<Running>,
-    /// Free places and since when, the longest free first.
+    /// Free places with the time since when each is free, the longest free first.
     free: VecDeque<(u32, Instant)>,
-    /// The planned time of the connection at each place that has no answer yet.
+    /// The planned time of the connection at each place, until it has an answer.
     awaited: Vec<Option<Instant>>,
     /// The next connection of the schedule.
     next: u64,
@@ -39,7 +39,7 @@ pub(crate) struct OpenConnect {
 struct Running {
     schedule: Schedule,
     timeline: Timeline,
-    /// Connections planned until the end.
+    /// Planned connections until the end.
     planned: u64,
     /// Connections that failed.
     failed: u64,
@@ -48,11 +48,10 @@ struct Running {
 /// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct OpenConnectOutcome {
-    /// The steps of the connections that were planned within the measured time; they count from the
-    /// connect call.
+    /// The steps of the connections planned within the measured time, from the connect call.
     pub(crate) steps: ConnectOutcome,
-    /// From the planned time to the answer, and how late the connect calls were, not counting the
-    /// wait for a place.
+    /// From the planned time to the answer, and the lateness of the connect calls without the wait
+    /// for a place.
     pub(crate) open: OpenOutcome,
     /// Planned connections that found all places taken.
     pub(crate) waited: u64,
@@ -93,8 +92,8 @@ impl OpenConnect {
         self.running.as_ref().is_some_and(|running| running.timeline.counts(at))
     }
 
-    /// Counts a connection that will have no answer. Leaving its time out would make a server that
-    /// stops accepting look fast.
+    /// Counts a connection that will not get an answer. Leaving its time out would make a server
+    /// that stops accepting look fast.
     fn count_unanswered(&mut self, planned: Instant, now: Instant) {
         if self.counts(planned) {
             self.outcome.open.unanswered += 1;
@@ -102,7 +101,7 @@ impl OpenConnect {
         }
     }
 
-    /// The connection at this place is over, with or without an answer.
+    /// Ends the connection at this place, with or without an answer.
     fn release(&mut self, pool: &ClientPool, place: usize) {
         let now = pool.clock.now();
         if let Some(planned) = self.awaited[place].take() {
@@ -115,7 +114,7 @@ impl OpenConnect {
         self.publish(pool);
     }
 
-    /// Shows the steering thread how many are awaited in all, and have come.
+    /// Shows the steering thread how many answers are awaited in all, and have come.
     fn publish(&self, pool: &ClientPool) {
         let Some(running) = &self.running else { return };
         pool.lane().sent.store(running.planned - running.failed, Ordering::Relaxed);
@@ -145,13 +144,13 @@ impl Work for OpenConnect {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        // Without a free place the end of a connection is waited for.
+        // Without a free place, waits for the end of a connection.
         self.planned().filter(|_| !self.free.is_empty())
     }
 
     fn on_deadline(&mut self, pool: &mut ClientPool, _: &mut Core, now: Instant) {
-        // As many as a turn reads from, so that a generator that has fallen behind does not keep
-        // its own answers waiting.
+        // At most as many as a turn reads from, so that a generator that has fallen behind does not
+        // delay its own answers.
         for _ in 0..MOST_EVENTS {
             let Some(planned) = self.planned().filter(|&planned| planned <= now) else { return };
             let Some((place, free_since)) = self.free.pop_front() else { return };
@@ -206,15 +205,15 @@ impl Work for OpenConnect {
     }
 
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        // The first one shows whether the run makes sense.
+        // The first connection shows whether the run works.
         let most = if self.answered == 0 { 1 } else { HOPELESS };
         if self.failures.add(pool, index, most, error) {
             self.release(pool, index);
         }
     }
 
-    /// Connections without an answer, and those that still wait for a place, have waited from their
-    /// planned time until now at least.
+    /// Connections without an answer, and connections that still wait for a place, have waited at
+    /// least from their planned time until now.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> OpenConnectOutcome {
         for place in 0..self.awaited.len() {
             if let Some(planned) = self.awaited[place].take() {

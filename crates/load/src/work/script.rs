@@ -1,4 +1,4 @@
-//! Clients that follow a script: each sends, waits for what it expects, and goes on.
+//! Clients that follow a script: each sends, waits for an expected message, and continues.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -17,11 +17,11 @@ use crate::record::Record;
 use crate::script::{Action, Script};
 use crate::template::{Template, Tokens, Values};
 
-/// Messages kept for a client that is not waiting for one; more are left out, and counted.
+/// Messages kept for a client that does not wait for one; more are dropped, and counted.
 const MOST_KEPT: usize = 256;
 /// Characters of a message in a description.
 const SHOWN: usize = 80;
-/// Descriptions of mismatches kept.
+/// Maximum kept descriptions of mismatches.
 const MOST_EXAMPLES: usize = 10;
 
 /// The work of a thread whose clients follow a script.
@@ -35,11 +35,11 @@ pub(crate) struct ScriptWork {
     seed: u64,
     timeout: Duration,
     clients: Vec<Follower>,
-    /// When clients that pause go on.
+    /// When paused clients continue.
     pauses: BinaryHeap<Reverse<(Instant, u32)>>,
     next_sweep: Option<Instant>,
     timeline: Option<Timeline>,
-    /// Clients of all threads that have come to the end, or have lost their connection.
+    /// Clients of all threads that have finished, or have lost their connection.
     ended: Arc<AtomicU64>,
     /// The text of a message or an expectation.
     scratch: String,
@@ -47,7 +47,7 @@ pub(crate) struct ScriptWork {
     outcome: ScriptOutcome,
 }
 
-/// A client on its way through the script.
+/// A client that follows the script.
 #[derive(Clone, Debug)]
 struct Follower {
     step: usize,
@@ -55,7 +55,7 @@ struct Follower {
     /// Messages sent.
     sent: u64,
     sent_at: Instant,
-    /// Times that the loop at hand has been gone through.
+    /// Completed rounds of the current loop.
     turns: u64,
     kept: VecDeque<(Instant, bool, Box<[u8]>)>,
 }
@@ -64,7 +64,7 @@ struct Follower {
 enum State {
     /// Not begun, or between two steps.
     Ready,
-    /// Since then for a message.
+    /// Waits for a message since this time.
     Waiting(Instant),
     Pausing,
     Ended,
@@ -81,19 +81,19 @@ pub(crate) struct ScriptOutcome {
     pub(crate) received: u64,
     pub(crate) rounds: u64,
     pub(crate) left_out: u64,
-    /// Clients that came to the end, and that were waiting for a message when the run was over.
+    /// Clients that finished, and clients that waited for a message when the run was over.
     pub(crate) finished: u64,
     pub(crate) waiting: u64,
     pub(crate) examples: Vec<String>,
 }
 
-/// The counts of a step within the measured time; of failures from the start on.
+/// The counts of a step within the measured time; failures are counted from the start.
 #[derive(Debug, Default)]
 pub(crate) struct StepTally {
     pub(crate) done: u64,
     pub(crate) mismatches: u64,
     pub(crate) missing: u64,
-    /// Only of steps that wait for a message: a record is large.
+    /// Only for steps that wait for a message: a record is large.
     pub(crate) latency: Option<Box<Record>>,
 }
 
@@ -163,7 +163,7 @@ impl ScriptWork {
         self.timeline.is_some_and(|timeline| timeline.counts(now))
     }
 
-    /// Fills in a template for a client; what it expects has the values of what it sent last.
+    /// Fills in a template for a client; an expectation gets the values of the last sent message.
     fn fill(&mut self, template: &Template, index: usize, sequence: u64) {
         let client = (self.first + index) as u64;
         let values = Values { client, sequence, seed: self.seed, tokens: &self.tokens };
@@ -171,7 +171,7 @@ impl ScriptWork {
         template.render(&values, &mut self.scratch);
     }
 
-    /// Takes steps until one has to wait.
+    /// Performs steps until one has to wait.
     fn advance(&mut self, pool: &mut ClientPool, core: &mut Core, index: usize, now: Instant) {
         let script = Arc::clone(&self.script);
         loop {
@@ -198,7 +198,7 @@ impl ScriptWork {
                     else {
                         return;
                     };
-                    // If it is skipped, the step is still the same, and takes the next one.
+                    // If the message is skipped, the same step takes the next message.
                     self.receive(pool, index, (is_text, &bytes), came_at, now);
                 }
                 Action::Pause(time) => {
@@ -234,8 +234,8 @@ impl ScriptWork {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Compares a message that came at `came_at` with the step that waits for one, which is then
-    /// over unless it skips what it does not expect.
+    /// Compares a message that came at `came_at` with the step that waits for one. The step is then
+    /// over, unless it skips unexpected messages.
     fn receive(
         &mut self,
         pool: &mut ClientPool,
@@ -277,7 +277,7 @@ impl ScriptWork {
         }
         let tally = &mut self.outcome.steps[at];
         tally.done += 1;
-        // What came before anything was sent answers nothing.
+        // A message before any send is not an answer.
         let sent_at = self.clients[index].sent_at;
         if sent > 0 && came_at >= sent_at {
             let ns = came_at.since(sent_at).as_nanos() as u64;
@@ -288,15 +288,15 @@ impl ScriptWork {
         }
     }
 
-    /// Returns what a client expects, as a report may show it.
+    /// Returns the expected text, in a form that a report may show.
     #[cold]
     fn expected<'a>(&self, part: &'a Template, index: usize, sequence: u64) -> Cow<'a, str> {
         let client = (self.first + index) as u64;
         part.rendered(&Values { client, sequence, seed: self.seed, tokens: &Tokens::hidden() })
     }
 
-    /// Describes a message that came in place of `part`, as a report may show it: what came in
-    /// place of a token may be another one.
+    /// Describes a message that came instead of `part`, in a form that a report may show: if a
+    /// token was expected, the message may be another token.
     #[cold]
     fn describe(&self, part: &Template, index: usize, is_text: bool, bytes: &[u8]) -> String {
         let kind = if is_text { "" } else { "binary " };
@@ -325,7 +325,7 @@ impl ScriptWork {
         pool.errors.note(|| why);
     }
 
-    /// Lets clients go on that have waited too long for a message.
+    /// Continues clients that have waited too long for a message.
     fn sweep(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let script = Arc::clone(&self.script);
         for index in 0..self.clients.len() {
@@ -415,7 +415,7 @@ impl Work for ScriptWork {
     }
 
     fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
-        // A server may end a session that has come to its end.
+        // A server may end a session that has finished its script.
         if self.clients[index].state != State::Ended {
             self.clients[index].state = State::Ended;
             self.ended.fetch_add(1, Ordering::Relaxed);

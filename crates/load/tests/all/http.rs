@@ -1,5 +1,5 @@
-//! The HTTP load against a server of its own kind: one thread a connection, written on sockets
-//! alone, and one that can misbehave. No figure of time is asserted.
+//! The HTTP load against a separate server: one thread per connection, directly on sockets, which
+//! can also misbehave. No test asserts a time.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,8 +23,8 @@ fn plan_for(port: u16) -> Plan {
     }
 }
 
-/// Runs the plan that `change` makes against a server that is right, until answers have been
-/// counted: how long that takes is the machine's business.
+/// Runs the plan that `change` makes against a correct server until answers have been counted: the
+/// duration depends on the machine.
 fn measured_until_answered(change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
     let server = start(Behaviour::Right);
     let mut plan = plan_for(server.port);
@@ -39,7 +39,7 @@ fn measured_until_answered(change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
     (report.unwrap(), seen)
 }
 
-/// Runs the plan that `change` makes against a server with these behaviour.
+/// Runs the plan that `change` makes against a server with this behaviour.
 fn measured(behaviour: Behaviour, change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
     let server = start(behaviour);
     let mut plan = plan_for(server.port);
@@ -65,8 +65,8 @@ fn right_answers_are_counted_with_their_bytes() {
     assert_eq!(report.result.latency.unwrap().count, report.result.requests);
     assert_eq!((report.connections.unwrap().opened, seen.connections), (4, 4), "all of them kept");
     assert_eq!(report.setup.connections, 4);
-    // The server runs in this very process, so that the two cannot be distinguished, but a
-    // generator at 92 % of a core recognises its own limit.
+    // The server runs in this process, so that the two cannot be distinguished, but a generator at
+    // 92 % of a core recognises its own limit.
     let is_busy = report.generator.cpu.busiest_thread_cores >= 0.92;
     let limit = if is_busy { Limit::Generator } else { Limit::Unknown };
     assert_eq!(report.verdict.limit, limit, "{report}");
@@ -130,7 +130,7 @@ fn one_request_a_connection() {
     assert_eq!(result.connect_and_answer.unwrap().count, result.requests);
     assert_eq!(report.connections.unwrap().ended_by_server, 0, "that is what was asked for");
     assert_eq!(report.setup.connections, 0);
-    // Who ignores it, and keeps the connection, is left.
+    // The server ignores the request to close, and keeps the connection.
     let (report, seen) = measured(Behaviour::Clinging, |plan| plan.keep_alive = false);
     assert_eq!(report.errors.total(), 0, "{report}");
     assert!(seen.connections >= report.result.requests && report.result.requests > 0);
@@ -254,7 +254,7 @@ fn an_absent_server_ends_the_run_and_one_that_closes_is_an_error() {
 #[test]
 fn a_server_that_shuts_the_door_during_set_up_ends_the_run() {
     let server = start(Behaviour::Shuts);
-    // On a busy machine set-up may be over before the first close comes: then once more.
+    // On a busy machine set-up may be over before the first close comes: then run once more.
     let run = || run(&plan_for(server.port), &AtomicBool::new(false), &mut |_| {}).err();
     let error = std::iter::repeat_with(run).take(100).find_map(|error| error).unwrap();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
@@ -329,12 +329,12 @@ fn a_number_of_requests_ends_the_run() {
             assert_eq!(report.exit_code(), 0, "{report}");
         }
     }
-    // Every third answer of a connection is a refusal, which is over, too.
+    // Every third answer of a connection is a refusal, which also completes its request.
     let (report, asked) = counted(Behaviour::Busy, 24, |_| ());
     assert_eq!((report.result.requests, report.errors.unexpected_status, asked), (16, 8, 24));
     let (report, _) = counted(Behaviour::LeavesAfterFive, 41, |_| ());
     assert_eq!((report.result.requests, report.errors.total()), (41, 0), "{report}");
-    // A request without an answer is over after its time.
+    // A request without an answer ends after its timeout.
     let (report, _) = counted(Behaviour::Mute, 4, |plan| plan.timeout = Duration::from_millis(100));
     assert_eq!((report.result.requests, report.errors.timeouts), (0, 4), "{report}");
     assert_eq!(report.exit_code(), 1);

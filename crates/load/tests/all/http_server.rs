@@ -1,5 +1,5 @@
-//! A small server of its own kind, one thread a connection, so that the generator is not tested
-//! against the code it is built on; and one that can misbehave.
+//! A small separate server, with one thread per connection, so that the generator is not tested
+//! against the code that it is built on. It can also misbehave.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Result, Write};
@@ -10,7 +10,7 @@ use std::thread;
 /// Behaviour of the server towards its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// Answers [`RIGHT`].
+    /// Answers with [`RIGHT`].
     Right,
     /// Answers in chunks, with an extension and a trailer.
     Chunked,
@@ -20,9 +20,9 @@ pub(crate) enum Behaviour {
     Dribble,
     /// Answers without a length, and closes.
     UntilClose,
-    /// Answers a head with a length and no body: to HEAD.
+    /// Sends a head with a length and no body: for HEAD.
     HeadOnly,
-    /// Answers when so many requests are there.
+    /// Answers when so many requests have come.
     Collect {
         /// So many.
         requests: usize,
@@ -31,11 +31,11 @@ pub(crate) enum Behaviour {
     Clinging,
     /// Sends `Connection: close` with every fifth answer.
     LastOfFive,
-    /// Closes after every fifth answer without a word.
+    /// Closes after every fifth answer without announcing it.
     LeavesAfterFive,
     /// Answers every third request with 503.
     Busy,
-    /// Answers with what is not HTTP.
+    /// Answers with bytes that are not HTTP.
     Garbage,
     /// Answers every request twice.
     Twice,
@@ -47,7 +47,7 @@ pub(crate) enum Behaviour {
     Resets,
     /// Never answers.
     Mute,
-    /// Takes so many connections, and no more.
+    /// Accepts so many connections, and no more.
     Leaves {
         /// So many.
         connections: usize,
@@ -70,10 +70,10 @@ pub(crate) struct Seen {
     pub(crate) requests: u64,
     pub(crate) body_bytes: u64,
     pub(crate) asked_to_close: u64,
-    /// Maximum requests that were there before one of them was answered.
+    /// Maximum requests that had come before one of them was answered.
     pub(crate) most_at_once: usize,
     pub(crate) peers: BTreeSet<IpAddr>,
-    /// Requests that are not what the tests ask for.
+    /// Requests that differ from those the tests send.
     pub(crate) faults: u64,
     pub(crate) first_fault: Option<String>,
 }
@@ -102,7 +102,7 @@ pub(crate) fn start(behaviour: Behaviour) -> Server {
             let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { continue };
             lock(&shared).connections += 1;
             let serve = move || {
-                // An end of either side is no concern of the server's.
+                // The server ignores an end by either side.
                 let _ = Connection::new(stream, behaviour, shared).and_then(Connection::serve);
             };
             thread::Builder::new().stack_size(128 << 10).spawn(serve).unwrap();
@@ -162,7 +162,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads a request; whether it asks to close. `None` at the end.
+    /// Reads a request; returns whether it asks to close. `None` at the end.
     fn request(&mut self) -> Result<Option<bool>> {
         let mut head = Vec::new();
         loop {
@@ -219,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// Answers one request; false if that was the last.
+    /// Answers one request; returns false after the last.
     fn answer(&mut self, closes: bool) -> Result<bool> {
         self.answered += 1;
         let is_fifth = self.answered.is_multiple_of(5);

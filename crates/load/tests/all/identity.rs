@@ -1,5 +1,4 @@
-//! Clients with headers, tokens and subprotocols of their own, before a server that insists on
-//! them.
+//! Clients with their own headers, tokens and subprotocols, against a server that requires them.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,5 @@
-//! A small server of its own kind, one thread a connection, so that the generator is not tested
-//! against the engine it is built on; and one that can misbehave.
+//! A small separate server, with one thread per connection, so that the generator is not tested
+//! against the engine that it is built on. It can also misbehave.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,15 +17,15 @@ pub(crate) enum Behaviour {
     Echo,
     /// Sends every message to all others.
     Channel,
-    /// As a channel, but every fifth message of a connection is not delivered.
+    /// Like a channel, but every fifth message of a connection is not delivered.
     Lossy,
-    /// As a channel, but every fifth message of a connection goes to the others twice.
+    /// Like a channel, but every fifth message of a connection is delivered twice.
     Repeat,
     /// Sends the seventh message back with a byte changed.
     Forge,
     /// Answers text with binary.
     Confuse,
-    /// Cuts the connection off at the seventh message.
+    /// Ends the connection at the seventh message.
     Cut,
     /// Never answers a message.
     Mute,
@@ -37,12 +37,12 @@ pub(crate) enum Behaviour {
     WrongKey,
     /// Never answers the upgrade.
     Silent,
-    /// Echoes to who sends `Authorization`, and chooses the first subprotocol; else answers with
-    /// 401.
+    /// Echoes to clients that send `Authorization`, and chooses the first subprotocol; otherwise
+    /// answers with 401.
     Guarded,
     /// Chooses a subprotocol that was not offered.
     Imposes,
-    /// Greets with `welcome`, and says `noise` before each echo.
+    /// Greets with `welcome`, and sends `noise` before each echo.
     Noisy,
 }
 
@@ -117,7 +117,7 @@ fn serve(
         (Behaviour::Imposes, _) => "Sec-WebSocket-Protocol: mine\r\n".to_owned(),
         _ => String::new(),
     };
-    // Under the lock, so that no member's message comes before the response, and none is missed
+    // Under the lock, so that no message of a member comes before the response, and none is missed
     // after it.
     let mut joined = members.lock().unwrap();
     write!(
