@@ -29,17 +29,17 @@ use crate::shard::{Parts, Shard};
 use crate::stalls::{Watch, Watching};
 use crate::stats::Snapshot;
 
-/// Sockets that may be on their way to another shard at a time; beyond that a shard keeps what it
-/// accepted.
+/// Maximum sockets in transit to another shard at a time; above it a shard keeps the sockets that
+/// it accepts.
 const HANDOVER_CAPACITY: usize = 4096;
 
 /// Result of [`build`].
 pub struct Built<D: Driver, S: Service> {
     /// One shard per driver, in order; each runs on a thread of its own.
     pub shards: Vec<Shard<D, S>>,
-    /// Handle that reaches all of them from any thread.
+    /// Handle that reaches all shards from any thread.
     pub remote: Remote,
-    /// Their counters, by shard.
+    /// Counters of the shards, by shard number.
     pub snapshots: Arc<[Arc<Snapshot>]>,
     /// Subscribers of each channel, over all shards.
     pub totals: Arc<Totals>,
@@ -58,13 +58,13 @@ pub struct BuildOptions {
     pub classes: Classes,
     /// Channels with presence.
     pub presences: PresenceRules,
-    /// Indexed by route; routes beyond have the defaults.
+    /// Indexed by route; routes beyond the end have the defaults.
     pub routes: Arc<[RouteOptions]>,
     /// The limit on connections in force; 0 = none.
     pub max_connections: usize,
-    /// Connections that a shard's own [descriptor table](throng_io::tables) holds; `None`: shards
-    /// share one. With tables of their own they hand no sockets over, since a descriptor's number
-    /// names another file elsewhere.
+    /// Connections that fit into a shard's own [descriptor table](throng_io::tables); `None`:
+    /// shards share one table. Shards with their own tables do not hand over sockets, since the
+    /// number of a descriptor names another file in another table.
     pub own_tables: Option<usize>,
     /// Settings of stall detection; `None`: nothing is measured, and the clock is read less often.
     pub watching: Option<Watching>,
@@ -72,10 +72,9 @@ pub struct BuildOptions {
     pub mailbox_mark: Option<usize>,
     /// Replacement of [`MAILBOX_CAPACITY`], for simulations.
     pub mailbox_capacity: Option<usize>,
-    /// Replacement of the number of connections that may be on their way to a shard, for
-    /// simulations.
+    /// Replacement of the maximum number of sockets in transit to a shard, for simulations.
     pub handover_capacity: Option<usize>,
-    /// Addresses of proxies, whose connections have no cap by address.
+    /// Addresses of proxies; their connections have no cap by address.
     pub trusted_proxies: Option<TrustedProxies>,
     /// `Some`: accepted connections begin with a PROXY header.
     pub proxy_protocol: Option<ProxyProtocol>,
@@ -86,7 +85,7 @@ pub struct BuildOptions {
 }
 
 impl BuildOptions {
-    /// Creates the histories, and takes their memory out of the account.
+    /// Creates the histories, and subtracts their memory from the account.
     pub(crate) fn histories(&self, rules: &Rules, account: &mut MemoryAccount) -> Histories {
         let max_bytes = match rules.histories().is_empty() {
             true => 0,
@@ -95,16 +94,16 @@ impl BuildOptions {
         Histories::new(rules.histories().clone(), max_bytes, crate::random::mix(self.seed()))
     }
 
-    /// Creates the presence of all channels, if any has it, and takes its memory out of the
-    /// account.
+    /// Creates the presence of all channels if any channel has it, and subtracts its memory from
+    /// the account.
     pub(crate) fn presences(&self, account: &mut MemoryAccount) -> Option<Presences> {
         let rules = self.presences.clone();
         let mut max_bytes = || account.reserve(self.limits.max_presence_memory);
         (!rules.is_empty()).then(|| Presences::new(rules, max_bytes()))
     }
 
-    /// Returns the number of connections that a shard reserves address space for. A page is touched
-    /// when its first connection comes.
+    /// Returns the number of connections for which a shard reserves address space. A page is
+    /// touched when its first connection arrives.
     fn connections_of_a_shard(&self) -> usize {
         self.own_tables.unwrap_or(self.max_connections).clamp(1024, 1 << 20) + 1024
     }
@@ -130,8 +129,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Creates the state for `parts` shards. Connections are admitted by `limits`; all else follows
-    /// `options`.
+    /// Creates the state for `parts` shards. `limits` admits connections; `options` sets the rest.
     ///
     /// # Errors
     /// Limits or classes contradict themselves.
@@ -156,18 +154,19 @@ impl Shared {
     }
 }
 
-/// The queues of a shard, by which the others and other threads reach it.
+/// The queues of a shard, by which other shards and other threads reach it.
 struct Queues<K> {
     queue: ShardQueue,
     inbox: ShardInbox,
-    /// Sockets that other shards accepted for it.
+    /// Sockets that other shards accepted for this shard.
     handovers: Inbox<Handover<K>>,
 }
 
-/// The queues of each shard, and the sending halves of those for sockets.
+/// The queues of each shard, and the sending halves of the socket queues.
 type AllQueues<K> = (Vec<Queues<K>>, Vec<Mailbox<Handover<K>>>);
 
-/// Creates the queues of each shard. There is no sending half where shards hand no sockets over.
+/// Creates the queues of each shard. There is no sending half where shards do not hand over
+/// sockets.
 fn create_queues<D: Driver>(drivers: &[D], options: &BuildOptions) -> AllQueues<D::Socket> {
     let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
     let capacity = options.mailbox_capacity.unwrap_or(MAILBOX_CAPACITY);

@@ -16,7 +16,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Checks limits and rules, and gives each of `shards` its part of what they share.
+    /// Checks limits and rules, and gives each of `shards` its part of the shared limits.
     ///
     /// # Errors
     /// Limits or classes contradict themselves.

@@ -29,13 +29,13 @@ pub struct Configurator {
 }
 
 impl Configurator {
-    /// Applies limits, rules and the options of routes, on each shard by itself; the receipt is
-    /// complete when all have. Of the limits, `max_connections` and the kernel's part of
-    /// `write_timeout` stay. A lifetime is that of sessions which begin later; a deadline that was
-    /// set before stays.
+    /// Applies limits, rules and the options of routes on each shard separately; the receipt is
+    /// complete when all shards have applied them. `max_connections` and the kernel's part of
+    /// `write_timeout` do not change. A new lifetime applies to sessions that begin later;
+    /// deadlines that are already set stay.
     ///
     /// # Errors
-    /// They contradict themselves, or are for other routes. Nothing is changed then.
+    /// The limits or rules contradict themselves, or are for other routes. Nothing is changed then.
     pub fn apply(
         &self,
         limits: &Limits,

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Binary logarithm of the first bucket's bound in nanoseconds: 33 µs.
 const FIRST: u32 = 15;
 
-/// Number of buckets with a bound, each twice the one before; the last is 17 s.
+/// Number of buckets with a bound; each bound is twice the previous one, the last is 17 s.
 const BOUNDS: usize = 20;
 
 /// Returns the bucket of a duration. It is computed rather than looked up: shards count each turn.
@@ -16,10 +16,10 @@ fn bucket(nanos: u64) -> usize {
     (doublings as usize).min(BOUNDS)
 }
 
-/// Counts of durations, by buckets of which each is twice as wide as the one before.
+/// Counts of durations, in buckets whose width doubles from each to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// The last has no bound.
+    /// The last bucket has no bound.
     counts: [u64; BOUNDS + 1],
     sum: u64,
 }
@@ -70,7 +70,7 @@ pub(crate) struct SharedHistogram {
 }
 
 impl SharedHistogram {
-    /// Adds a duration, for the only thread that does.
+    /// Adds a duration, where only one thread does so.
     #[inline]
     pub(crate) fn record_alone(&self, nanos: u64) {
         let add = |to: &AtomicU64, by| to.store(to.load(Ordering::Relaxed) + by, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl SharedHistogram {
         add(&self.sum, nanos);
     }
 
-    /// Adds a duration, for one of many threads that do.
+    /// Adds a duration, where many threads do so.
     pub(crate) fn record(&self, nanos: u64) {
         self.counts[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanos, Ordering::Relaxed);

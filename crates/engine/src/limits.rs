@@ -10,9 +10,9 @@ use crate::conn::timers;
 
 /// Limits and timeouts of connections. The defaults are safe on the open Internet.
 ///
-/// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours. A
-/// timeout of 0, and a limit that would let nothing in, is an error, since 0 has no special
-/// meaning: what may be unlimited or turned off is an [`Option`] or a [`Limit`].
+/// Durations are kept in whole seconds, rounded up; the maximum is 18 hours. A timeout of 0, or a
+/// limit that would admit nothing, is an error: 0 has no special meaning. A value that may be
+/// unlimited or off is an [`Option`] or a [`Limit`].
 ///
 /// ```
 /// # use throng_engine::{Limit, Limits};
@@ -50,11 +50,11 @@ pub struct Limits {
     /// oldest of them is closed for a new one (not with a thread for each connection).
     pub max_pending_handshakes: Limit,
     /// Connections of one IPv4 address, or of one IPv6 /64 network. Default [`Limit::Auto`]: a
-    /// quarter of [`Limits::max_connections`], without a cap for loopback addresses, since those
-    /// are clients of this machine, such as a proxy in front. A number caps every address. A proxy
-    /// on another machine needs [`Limit::Unlimited`]. Where it is reached, a new connection closes
-    /// the oldest of that address that has been without a whole request head for a second, of those
-    /// of its own event loop; if there is none, it is refused with 429.
+    /// quarter of [`Limits::max_connections`], without a cap for loopback addresses, which are
+    /// clients of this machine, such as a proxy in front. A number caps every address. A proxy on
+    /// another machine needs [`Limit::Unlimited`]. At the cap, a new connection closes the oldest
+    /// connection of its address that is on the same event loop and has been without a whole
+    /// request head for a second; if there is none, the new one is refused with 429.
     pub max_connections_per_address: Limit,
     /// Time from accept to a whole request head. Default 10 s; answered with 408 if a part of one
     /// has come.
@@ -63,29 +63,28 @@ pub struct Limits {
     /// [`Limits::handshake_timeout`]. Default 1 KiB/s; a slower one is answered with 408.
     /// `None` allows one such timeout for the whole body.
     pub min_body_rate: Option<usize>,
-    /// Bytes of incomplete request bodies that a process buffers, for handlers that take them
-    /// whole. Default 256 MiB, shared by event loops in equal parts, and by connections with
-    /// threads of their own as they need it. A body that would exceed it ends those that have come
-    /// slowest lately for what they hold, with 408; where there are none, and with a thread for
-    /// each connection, it is answered with 503. 0 = no such bodies.
+    /// Bytes of incomplete request bodies that a process buffers for handlers that take whole
+    /// bodies. Default 256 MiB. Event loops share it in equal parts, connections with their own
+    /// threads as they need it. A body that would exceed it ends, with 408, the bodies that have
+    /// arrived slowest lately for their size; if there are none, or each connection has a thread,
+    /// the body is answered with 503. 0 = no such bodies.
     pub max_body_memory: usize,
-    /// Bytes of memory that all connections of the process may cause together: output that they do
-    /// not take, input that is incomplete or waits, request bodies, compression contexts. Above it
-    /// the connections that hold the most are ended, sessions with 1008 and requests with 503 (a
-    /// peer that does not read is reset), until seven eighths remain; new connections are served.
-    /// Default [`Limit::Auto`]: a quarter of what the machine, the cgroup or the process's own
-    /// limits allow. It is a measure, not a reservation: for moments up to an eighth more may be
-    /// held, and the allocator's overhead is not counted.
+    /// Maximum bytes of memory that all connections of the process may cause together: output that
+    /// peers do not take, input that is incomplete or waits, request bodies, compression contexts.
+    /// Above it the connections that use the most are ended, sessions with 1008 and requests with
+    /// 503 (a peer that does not read is reset), until seven eighths remain; new connections are
+    /// served. Default [`Limit::Auto`]: a quarter of the memory that the machine, the cgroup or the
+    /// process's own limits allow. It is a measure, not a reservation: up to an eighth more may be
+    /// in use for moments, and the allocator's overhead is not counted.
     pub max_memory: Limit,
-    /// Memory of the histories of all channels together, in bytes; see
-    /// [`History`](crate::History). Default 64 MiB. It is a part of `max_memory`, a quarter of it
-    /// at most, and only where a channel has a history. When it is used up, whole channels are
-    /// forgotten, those that were published to least recently first.
+    /// Memory of the histories of all channels together, in bytes; see [`History`](crate::History).
+    /// Default 64 MiB. It is a part of `max_memory`, at most a quarter, and only if a channel has a
+    /// history. When it is used up, whole channels are forgotten, those published to least recently
+    /// first.
     pub max_history_memory: usize,
-    /// Memory of presence in all channels together, in bytes; see
-    /// [`Presence`](crate::Presence). Default 16 MiB. It is a part of `max_memory`, a quarter of it
-    /// at most, and only where a channel has presence. When it is used up, clients that join are
-    /// members, and not listed.
+    /// Memory of presence in all channels together, in bytes; see [`Presence`](crate::Presence).
+    /// Default 16 MiB. It is a part of `max_memory`, at most a quarter, and only if a channel has
+    /// presence. When it is used up, clients that join become members but are not listed.
     pub max_presence_memory: usize,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in
     /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.
@@ -112,11 +111,11 @@ pub struct Limits {
     pub heartbeat_always: bool,
     /// Bytes queued for one connection, and not taken by its peer, before the slow-consumer policy
     /// applies. Default 1 MiB. A message is accepted while the queue is shorter, so the queue is at
-    /// most this and one message; what a single callback sends to one connection, before the kernel
-    /// can be asked whether its peer takes it, may be 16 times as much, and has no limit where the
-    /// policy drops messages. Above half of it, the connection is not read and its further
-    /// messages wait. The rest of a message that leaves in
-    /// fragments does not count: its peer is read during it, and its pings are answered.
+    /// most this and one message. Messages that one callback sends to one connection, before the
+    /// kernel can be asked whether its peer takes them, may reach 16 times as much; they have no
+    /// limit where the policy drops messages. Above half of this value the connection is not read
+    /// and its further messages wait. The rest of a message that leaves in fragments does not
+    /// count: its peer is read during it, and its pings are answered.
     pub max_backlog: usize,
     /// Messages that one connection may send in a second. Default `None`: no limit. More are closed
     /// with 1008.
@@ -163,7 +162,7 @@ impl Default for Limits {
 /// A limit that may be absent, or left to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// Derived from other limits or from the machine, as the documentation of the setting says.
+    /// Derived from other limits or from the machine; the documentation of each setting states how.
     #[default]
     Auto,
     /// No limit.
@@ -173,7 +172,8 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Returns the number; `auto` computes that of [`Limit::Auto`], and no limit is `usize::MAX`.
+    /// Returns the number; `auto` computes the value of [`Limit::Auto`], and no limit is
+    /// `usize::MAX`.
     pub(crate) fn or_else(self, auto: impl FnOnce() -> usize) -> usize {
         match self {
             Self::Auto => auto(),
@@ -252,8 +252,8 @@ impl Limits {
         self
     }
 
-    /// Sets the maximum payload of one frame in bytes, where it is to be smaller than that of a
-    /// message; a larger frame is closed with 1009. Default: that of a message.
+    /// Sets the maximum payload of one frame in bytes, if it must be smaller than the maximum of a
+    /// message; a larger frame is closed with 1009. Default: the maximum of a message.
     pub fn max_frame_size(mut self, bytes: usize) -> Self {
         self.ws.max_frame_size = bytes;
         self
@@ -284,9 +284,9 @@ impl Limits {
 /// [`Limits`], checked, with timeouts as ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
-    /// Limits of sessions of routes without limits of their own.
+    /// Limits of sessions on routes without their own limits.
     pub(crate) route: RouteLimits,
-    /// Indexed by route; routes beyond have those of `route`.
+    /// Indexed by route; routes beyond the end have the limits in `route`.
     pub(crate) routes: Arc<[RouteLimits]>,
     pub(crate) http: http1::Limits,
     pub(crate) handshake: u16,
@@ -317,7 +317,7 @@ impl Checked {
         (limits.ws, limits.streams)
     }
 
-    /// Returns the limits of routes without their own, then those of each route.
+    /// Returns the limits of routes without their own limits, then the limits of each route.
     pub(crate) fn each_route(&self) -> impl Iterator<Item = &RouteLimits> + Clone {
         [&self.route].into_iter().chain(self.routes.iter())
     }
@@ -337,8 +337,8 @@ impl Limits {
         self.checked().map(drop)
     }
 
-    /// Returns the limits for connections with threads of their own: the thread that accepts cannot
-    /// make room among them.
+    /// Returns the limits for connections with their own threads: the accepting thread cannot make
+    /// room among them.
     pub(crate) fn with_threads(&self) -> Self {
         let mut limits = self.clone();
         if limits.max_pending_handshakes == Limit::Auto {
@@ -397,7 +397,7 @@ impl Limits {
         })
     }
 
-    /// Returns the limits of sessions whose routes have none of their own.
+    /// Returns the limits of sessions whose routes have no limits of their own.
     fn route_limits(&self) -> Result<RouteLimits, SettingError> {
         Ok(RouteLimits {
             ws: self.ws,

@@ -51,8 +51,7 @@ pub enum Fault {
     /// The peer broke the WebSocket protocol; the session is closed with the code of that error.
     Protocol(ProtocolError),
     /// The TLS session failed after its handshake: by an alert, a violation of the protocol, or
-    /// keys that are used up. A client that ends its stream without close_notify is no failure, a
-    /// server that does is one.
+    /// exhausted keys. A missing close_notify is a failure only when the peer is a server.
     Tls(SessionFailure),
     /// The peer read too slowly, and its policy closed it.
     SlowConsumer,
@@ -99,7 +98,7 @@ pub enum EndReason {
     Rate,
     /// A message took too long to arrive.
     Reassembly,
-    /// All connections together held more memory than they may, and this one the most.
+    /// All connections together used too much memory, and this connection used the most.
     Memory,
     /// The client did not answer a ping.
     Heartbeat,
@@ -109,12 +108,12 @@ pub enum EndReason {
     Write,
     /// The cluster did not answer in time, so that the client could not join a channel.
     Cluster,
-    /// The cluster takes no messages, and one of the client's would have been lost.
+    /// The cluster does not accept messages, and a message of the client would have been lost.
     Publication,
-    /// Messages of a channel with history are lost in the cluster: the client is to come back, and
-    /// to learn that it cannot continue.
+    /// Messages of a channel with history are lost in the cluster: the client must reconnect, and
+    /// learns that it cannot continue.
     Loss,
-    /// The workers have no room for what the client asked for.
+    /// The workers have no room for the client's work.
     Workers,
 }
 

@@ -7,7 +7,7 @@ use throng_proto::{SettingError, ws};
 use crate::conn::route_limits::RouteLimits;
 use crate::limits::{Limit, Limits, or_0, secs};
 
-/// Options of a route's sessions. What is not set is as [`Limits`](crate::Limits) say.
+/// Options of a route's sessions. Options that are not set follow [`Limits`](crate::Limits).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteOptions {
     /// Limits on messages.
@@ -22,9 +22,9 @@ pub struct RouteOptions {
     pub heartbeat_timeout: Option<Duration>,
     /// Lifetime of a session; `Some(None)` for no limit.
     pub max_lifetime: Option<Option<Duration>>,
-    /// Messages that a connection may send in a second. [`Limit::Auto`]: those of the server.
+    /// Messages that a connection may send in a second. [`Limit::Auto`]: the server's limit.
     pub max_messages_per_second: Limit,
-    /// Bytes that a connection may send in a second. [`Limit::Auto`]: those of the server.
+    /// Bytes that a connection may send in a second. [`Limit::Auto`]: the server's limit.
     pub max_bytes_per_second: Limit,
 }
 
@@ -37,7 +37,7 @@ impl RouteOptions {
         self.over(Limits::default().checked()?.route).map(drop)
     }
 
-    /// Returns the server's limits with those of the route in their place where it has its own.
+    /// Returns the server's limits, with the route's own limits in their place where they are set.
     ///
     /// # Errors
     /// A limit of the route would let nothing in, or a time is out of range.

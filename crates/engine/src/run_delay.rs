@@ -1,10 +1,10 @@
-//! The time for which the kernel did not run this thread, though it was ready to run.
+//! The time for which the kernel did not run this thread, although it was ready to run.
 
 #[cfg(target_os = "linux")]
 use std::{fs::File, os::unix::fs::FileExt};
 
-/// The run delay of one thread (`/proc/thread-self/schedstat`), since it was last sampled. Without
-/// the file, which other systems do not have, it is 0.
+/// The run delay of one thread (`/proc/thread-self/schedstat`) since the last sample; 0 on systems
+/// without that file.
 #[derive(Debug, Default)]
 pub(crate) struct RunDelay {
     #[cfg(target_os = "linux")]
@@ -15,7 +15,7 @@ pub(crate) struct RunDelay {
 
 #[cfg(target_os = "linux")]
 impl RunDelay {
-    /// Samples it, on the thread that it is of.
+    /// Samples the delay; must be called on the measured thread.
     pub(crate) fn sample(&mut self) {
         if self.file.is_none() {
             self.file = File::open("/proc/thread-self/schedstat").ok();

@@ -1,5 +1,5 @@
-//! Durations that are measured of a sample alone, because each costs two readings of the clock; and
-//! the codes that sessions were closed with.
+//! Durations that are measured for a sample only, because each costs two clock readings; and the
+//! close codes of sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use throng_proto::ws::CloseCode;
 use crate::histogram::{Histogram, SharedHistogram};
 use crate::message::Fault;
 
-/// One of so many requests is measured, and one of so many publications.
+/// One request in this many is measured, and one publication in this many.
 const ONE_OF: u64 = 16;
 
 /// Returns whether the thing with this number, from 1, is in the sample.
@@ -19,8 +19,8 @@ pub(crate) fn is_sampled(number: u64) -> bool {
     number % ONE_OF == 1
 }
 
-/// The ranges of close codes that are counted together, after the codes of RFC 6455 and its
-/// registry, each counted alone.
+/// The ranges of close codes that are counted together. They follow the codes of RFC 6455 and its
+/// registry, which are counted individually.
 const RANGES: [&str; 3] = ["3000-3999", "4000-4999", "other"];
 const CODES: [&str; 16] = [
     "1000", "1001", "1002", "1003", "1004", "1005", "1006", "1007", "1008", "1009", "1010", "1011",
@@ -60,7 +60,7 @@ impl Measured {
         Fault::WORDS.into_iter().zip(counts)
     }
 
-    /// Returns the sessions that were closed with each code, or with one of a range.
+    /// Returns the number of sessions closed with each code, or with a code of each range.
     pub(crate) fn closes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let labels = CODES.into_iter().chain(RANGES);
         labels.zip(&self.closes).map(|(label, count)| (label, count.load(Ordering::Relaxed)))
@@ -82,7 +82,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Adds those of another shard.
+    /// Adds the durations of another shard.
     pub fn add(&mut self, other: &Self) {
         self.turns.add(&other.turns);
         self.handshakes.add(&other.handshakes);
@@ -91,8 +91,8 @@ impl Durations {
     }
 }
 
-/// A shard's sample: of each kind, the one that is being measured. The next is chosen when that has
-/// ended, so long ones are neither left out nor preferred.
+/// A shard's sample: of each kind, the instance that is being measured. The next instance is chosen
+/// when it has ended, so long ones are neither left out nor preferred.
 #[derive(Debug)]
 pub(crate) struct Samples {
     pub(crate) measured: Arc<Measured>,
@@ -111,7 +111,7 @@ impl Samples {
         self.handshake.get_or_insert((id, now));
     }
 
-    /// Records that a session was opened; `now` is read only of a sample.
+    /// Records that a session was opened; `now` is read only for a sample.
     pub(crate) fn open(&mut self, id: ConnId, now: impl FnOnce() -> Instant) {
         if let Some((_, began)) = self.handshake.take_if(|(sampled, _)| *sampled == id) {
             self.measured.handshakes.record(now().0.saturating_sub(began.0));
@@ -124,8 +124,8 @@ impl Samples {
         self.request.get_or_insert((id, now));
     }
 
-    /// Records that a request was answered, but not by an upgrade: its connection may be kept for
-    /// long, and is no handshake to wait for. `now` is read only of a sample.
+    /// Records that a request was answered, but not by an upgrade: its connection may stay open for
+    /// long, and no handshake is awaited on it. `now` is read only for a sample.
     #[inline]
     pub(crate) fn end_request(&mut self, id: ConnId, now: impl FnOnce() -> Instant) {
         self.handshake.take_if(|(sampled, _)| *sampled == id);
@@ -134,7 +134,7 @@ impl Samples {
         }
     }
 
-    /// Forgets what is measured of a connection that has ended, or that sends events from now on.
+    /// Stops measuring a connection that has ended, or that sends events from now on.
     pub(crate) fn forget(&mut self, id: ConnId) {
         self.handshake.take_if(|(sampled, _)| *sampled == id);
         self.request.take_if(|(sampled, _)| *sampled == id);

@@ -81,8 +81,8 @@ pub trait Service {
         let _ = (cx, event);
     }
 
-    /// Called with a value that another thread has sent to this session or event stream, which is
-    /// still open, as to others.
+    /// Called with a value that another thread sent to this session or event stream, among others;
+    /// it is still open.
     fn on_notice(&mut self, cx: &mut Cx<'_>, notice: &Notice) {
         let _ = (cx, notice);
     }
@@ -103,8 +103,8 @@ pub trait Service {
     /// connection closes after it.
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str);
 
-    /// Called when a connection is closed because its peer is no trusted proxy, or its PROXY header
-    /// is wrong or late.
+    /// Called when a connection is closed because its peer is not a trusted proxy, or its PROXY
+    /// header is wrong or late.
     fn on_proxy_refused(&mut self, peer: Option<SocketAddr>, reason: &str) {
         let _ = (peer, reason);
     }
@@ -113,8 +113,8 @@ pub trait Service {
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal);
 
     /// Called in place of [`Service::on_request`] for the one request of a connection beyond the
-    /// caps. Answers it if that must be possible when the server is full, which health checks are;
-    /// else as [`Service::on_refused`] does.
+    /// caps. Answers requests that must work when the server is full, such as health checks;
+    /// otherwise acts as [`Service::on_refused`] does.
     fn on_request_refused(&mut self, cx: &mut Cx<'_>, request: &Request<'_>, why: Refusal) {
         let _ = request;
         self.on_refused(cx, why);
@@ -164,8 +164,8 @@ pub trait Service {
         let _ = cx;
     }
 
-    /// Returns whether a session has work that a drain should wait for. It is asked from time to
-    /// time until it has none, or until the time of the drain is almost up.
+    /// Returns whether a session has work that a drain should wait for. Called from time to time
+    /// until it returns false, or until the time of the drain is almost up.
     fn has_work(&mut self, cx: &mut Cx<'_>) -> bool {
         let _ = cx;
         false

@@ -137,7 +137,7 @@ counters! {
     /// Commands to other shards that found their mailbox full.
     commands_dropped Counter,
     /// Times that a connection was not read because the queue of another shard, to which it
-    /// publishes, was nearly full, or that of messages for the cluster.
+    /// publishes, or the queue of messages for the cluster, was nearly full.
     publishers_held Counter,
     /// Bytes received.
     bytes_in Counter,
@@ -284,8 +284,8 @@ impl Snapshot {
         self.measured.faults()
     }
 
-    /// Returns the progress of the shard at this moment; with a thread for each connection, that of
-    /// the acceptor.
+    /// Returns the progress of the shard at this moment; with a thread for each connection, the
+    /// acceptor's progress.
     #[must_use]
     pub fn progress(&self) -> ShardProgress {
         self.progress.read()
@@ -299,7 +299,7 @@ impl Snapshot {
 
     /// Returns the classes of back-pressure: the pattern of channels or the route's path, its
     /// policy, and its counters. Every shard has the same classes in the same order.
-    /// Those of rules that were replaced while the server ran are among them.
+    /// Classes of rules that were replaced while the server ran are included.
     #[must_use]
     pub fn classes(&self) -> Vec<(Arc<str>, SlowPolicy, ClassCounters)> {
         let class = |(name, policy, counters): &(Arc<str>, _, PublishedClass)| {

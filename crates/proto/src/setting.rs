@@ -26,8 +26,8 @@ impl SettingError {
         Self { may_pass, ..self }
     }
 
-    /// Returns whether the setting may be in order: another attempt may work although none is
-    /// changed, for example because a file is there by then. Default: false.
+    /// Returns whether the setting may be in order: another attempt may work although no setting
+    /// changes, for example because a file exists at that time. Default: false.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         self.may_pass
@@ -51,7 +51,7 @@ impl error::Error for SettingError {}
 
 /// Error of a name that is not expected, when a setting is parsed from text.
 ///
-/// Its text lists them; the caller knows the setting and its value.
+/// Its text lists the accepted names; the caller knows the setting and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     expected: &'static [&'static str],

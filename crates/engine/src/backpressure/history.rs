@@ -16,16 +16,16 @@ pub enum HistoryMode {
     /// All that it missed, or the explicit answer that this is not possible.
     #[default]
     Stream,
-    /// The newest publication, if it has not got that: for channels of which each message replaces
-    /// those before.
+    /// The newest publication, if the client has not got that: for channels where each message
+    /// replaces the earlier ones.
     Cache,
 }
 
-/// Amount of history that is kept of each channel that matches a pattern, and what of it a client
-/// that comes back gets.
+/// Amount of history that is kept of each channel that matches a pattern, and the part of it that a
+/// returning client gets.
 ///
-/// A member of such a channel that reads too slowly is closed with 1008, whatever other rules say:
-/// it comes back, and gets what it missed.
+/// A member of such a channel that reads too slowly is closed with 1008, even if other rules match:
+/// it comes back, and gets the messages that it missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
@@ -36,7 +36,7 @@ pub struct History {
     pub age: Duration,
     /// Bytes kept of one channel, with about 250 for each publication and channel besides the
     /// message. Default `None`: half of [`Limits::max_backlog`](crate::Limits::max_backlog), which
-    /// is also the most, so that what is recovered fits into a connection's queue.
+    /// is also the maximum, so that recovered publications fit into a connection's queue.
     pub max_bytes: Option<usize>,
     /// Part of it that a client that comes back gets. Default [`HistoryMode::Stream`].
     pub mode: HistoryMode,
@@ -121,7 +121,7 @@ impl HistoryRules {
         self.patterns.iter().find(|(pattern, _)| pattern.matches(channel))?.1
     }
 
-    /// Returns the rules in words, in their order: those of servers that share channels are equal.
+    /// Returns the rules as text, in their order: servers that share channels have equal texts.
     pub(crate) fn words(&self) -> Vec<String> {
         let words = |(pattern, number): &(Pattern, Option<u16>)| match number {
             None => format!("{} history=none", pattern.as_str()),
@@ -135,7 +135,7 @@ impl HistoryRules {
                 format!("{} history={count}/{age:?} max_bytes={max_bytes}{mode}", pattern.as_str())
             }
         };
-        // The last ones without a history say nothing.
+        // The last rules without a history have no effect.
         let last = self.patterns.iter().rposition(|(_, number)| number.is_some());
         self.patterns.iter().take(last.map_or(0, |last| last + 1)).map(words).collect()
     }
@@ -145,7 +145,7 @@ impl HistoryRules {
         self.rules.first().map(|rule| rule.class)
     }
 
-    /// Returns the most bytes that a channel keeps.
+    /// Returns the maximum bytes that a channel keeps.
     pub(crate) fn most_bytes(&self) -> usize {
         self.rules.iter().map(|rule| rule.max_bytes).max().unwrap_or(0)
     }

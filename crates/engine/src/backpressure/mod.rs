@@ -29,9 +29,9 @@ pub enum SlowPolicy {
     /// up sees the latest.
     DropOldest,
     /// Only the newest value of each key waits (conflation), in the place of the value it replaces.
-    /// The key is that of [`Frame::keyed`](crate::Frame::keyed), within the channel; without one,
-    /// the channel is the key. At the cap the oldest value of another key is dropped, so the cap
-    /// should hold one message of each key.
+    /// [`Frame::keyed`](crate::Frame::keyed) sets the key, within the channel; without one, the
+    /// channel is the key. At the cap the oldest value of another key is dropped, so the cap should
+    /// hold one message of each key.
     Latest,
 }
 
@@ -66,7 +66,7 @@ impl FromStr for SlowPolicy {
     }
 }
 
-/// The rules for one class of messages: those of the channels that match a pattern, or those of a
+/// The rules for one class of messages: the messages of the channels that match a pattern, or of a
 /// route.
 ///
 /// They act only while a receiver is slow, that is while the kernel has not taken all that was sent
@@ -116,7 +116,7 @@ pub(crate) type ClassIndex = u16;
 pub(crate) struct Class {
     pub(crate) name: Arc<str>,
     pub(crate) policy: SlowPolicy,
-    /// Whether it is that of channels with a history, which other rules do not replace.
+    /// Whether it is the class of channels with a history, which other rules do not replace.
     pub(crate) is_history: bool,
     pub(crate) max_backlog: usize,
     /// Longest wait in milliseconds; 0 = unlimited.
@@ -157,9 +157,9 @@ impl Classes {
         Ok(())
     }
 
-    /// Keeps a history of channels whose names match `pattern`, which is as for
-    /// [`Classes::add_channels`]. Slow receivers of those channels are closed, whatever other rules
-    /// say. `None`: those channels have no history, whatever patterns that are added later say.
+    /// Keeps a history of channels whose names match `pattern`, written as for
+    /// [`Classes::add_channels`]. Slow receivers of those channels are closed, even if other rules
+    /// match. `None`: those channels have no history, even if patterns that are added later match.
     ///
     /// # Errors
     /// The pattern is malformed.
@@ -177,8 +177,8 @@ impl Classes {
         self.routes.push((route, name.to_owned(), rules));
     }
 
-    /// Returns whether any of these rules drops messages that wait: the fresher they are to be, the
-    /// less may wait in the kernel, where no rule reaches.
+    /// Returns whether any of these rules drops messages that wait: the fresher messages must be,
+    /// the less may wait in the kernel, where no rule reaches.
     #[must_use]
     pub fn drop_stale(&self) -> bool {
         let channels = self.channels.iter().map(|(_, rules)| rules);
@@ -218,7 +218,7 @@ impl Classes {
         for (pattern, history) in &self.histories {
             let rule = match *history {
                 Some(history) => {
-                    // What is recovered is sent as the route's own messages are.
+                    // Recovered publications are sent as the route's own messages are.
                     let max_backlog = limits.max_backlog.min(rules.least_cap_of_answers());
                     let max_bytes = history.checked(pattern.as_str(), max_backlog)?;
                     let class = rules.add(pattern.as_str(), SlowPolicy::Close.into(), limits)?;
@@ -258,7 +258,7 @@ impl Rules {
     }
 
     /// Returns the smallest backlog at which a connection can be closed for the answers to its own
-    /// messages: half of it is the mark from which its messages wait, so that a client that sends
+    /// messages. Half of it is the mark from which its messages wait, so that a client that sends
     /// more than it reads is slowed down instead.
     pub(crate) fn least_cap_of_answers(&self) -> usize {
         let classes = self.routes.iter().chain([&self.default]).map(|&index| self.class(index));
@@ -275,12 +275,13 @@ impl Rules {
         self.routes.get(usize::from(route)).copied().unwrap_or(self.default)
     }
 
-    /// Numbers the classes so that they can replace those of `before` while messages wait: a class
-    /// that is there by name and policy keeps its number, since what waits and what is counted
-    /// refers to it. Others get numbers of their own, and what they replace stays for what waits.
+    /// Numbers the classes so that they can replace the classes of `before` while messages wait: a
+    /// class with the same name and policy keeps its number, since waiting messages and counters
+    /// refer to it. Other classes get new numbers, and the classes they replace stay for waiting
+    /// messages.
     ///
     /// # Errors
-    /// Too many classes, those of earlier rules included.
+    /// Too many classes, including the classes of earlier rules.
     pub(crate) fn replacing(&self, before: &Self) -> Result<Self, SettingError> {
         let mut classes = before.classes.clone();
         let mut numbers = Vec::with_capacity(self.classes.len());

@@ -7,8 +7,8 @@ use throng_io::{ConnId, Instant};
 
 use crate::conn::by_address::AddressKey;
 
-/// Connections in the order in which they came: those that may have to make room, and some that no
-/// longer have to.
+/// Connections in order of arrival: connections that may have to make room, and some that no longer
+/// have to.
 #[derive(Debug, Default)]
 pub struct Arrivals(VecDeque<ConnId>);
 
@@ -23,14 +23,14 @@ impl Arrivals {
         std::iter::from_fn(|| self.0.pop_front()).find(|&id| may_go(id))
     }
 
-    /// Returns the number of those listed.
+    /// Returns the number of listed connections.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "audits compare the number")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Removes those that no longer have to make room. Called once a second.
+    /// Removes connections that no longer have to make room. Called once a second.
     pub fn retain(&mut self, may_go: impl Fn(ConnId) -> bool) {
         if self.0.is_empty() {
             return;
@@ -40,9 +40,9 @@ impl Arrivals {
     }
 }
 
-/// Age from which on a connection may have to make room for another one of its address. A
-/// handshake over a slow network takes less; without a minimum, a stranger who shares the address,
-/// perhaps behind the same NAT, could end each handshake with a connection more.
+/// Age from which a connection may have to make room for another of its address. A handshake over a
+/// slow network takes less; without a minimum, a stranger that shares the address, perhaps behind
+/// the same NAT, could end each handshake with one more connection.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
 /// Connections of each address that has a cap, in the order in which they came, and when.
@@ -57,7 +57,8 @@ impl ArrivalsByAddress {
         }
     }
 
-    /// Removes and returns the oldest of an address that `may_go` and came `MIN_AGE` ago.
+    /// Removes and returns the oldest connection of an address that `may_go` and came `MIN_AGE`
+    /// ago.
     pub fn pop_oldest(
         &mut self,
         key: Option<AddressKey>,
@@ -78,7 +79,7 @@ impl ArrivalsByAddress {
         None
     }
 
-    /// Removes those that no longer have to make room. Called once a second.
+    /// Removes connections that no longer have to make room. Called once a second.
     pub fn retain(&mut self, may_go: impl Fn(ConnId) -> bool) {
         if self.0.is_empty() {
             return;

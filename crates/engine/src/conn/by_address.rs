@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The key under which connections of an IPv4 address or of an IPv6 /64 network are counted:
-/// the address itself, or a hash of the network under a secret key. Two networks in 2^32 have the
-/// same hash, and share a cap. `None` in its place: they have no cap.
+/// The key under which connections of an IPv4 address or of an IPv6 /64 network are counted: the
+/// address itself, or a hash of the network under a secret key. Two networks in 2^32 have the same
+/// hash, and then share a cap. `None` instead of a key: no cap.
 pub type AddressKey = std::num::NonZeroU32;
 
 /// Connections of all shards by address. Used once a connection.
@@ -30,7 +30,8 @@ impl AddressCounts {
         }
     }
 
-    /// Counts a connection in, if it has a key. Returns false if there are `most` of it already.
+    /// Counts a connection in, if it has a key. Returns false if the key has `most` connections
+    /// already.
     #[must_use]
     pub fn enter(&self, key: Option<AddressKey>, most: usize) -> bool {
         let Some(key) = key else { return true };

@@ -2,8 +2,8 @@
 
 /// Bytes received and not yet decoded.
 ///
-/// Decoding moves a cursor instead of the bytes, so taking one request or message out costs nothing
-/// for those behind it.
+/// Decoding moves a cursor instead of the bytes, so removing one request or message costs nothing
+/// for the bytes that follow.
 #[derive(Debug, Default)]
 pub struct HeldInput {
     bytes: Vec<u8>,
@@ -58,9 +58,9 @@ impl HeldInput {
         self.bytes.extend_from_slice(more);
     }
 
-    /// Marks `count` more bytes as used. The rest is moved, and memory of the others freed, only
-    /// when it is half of all at most, which makes the cost of a byte constant. Without any left no
-    /// memory is held.
+    /// Marks `count` more bytes as used. The rest is moved, and the memory of used bytes freed,
+    /// only when the rest is at most half of all, which makes the cost of a byte constant. With no
+    /// bytes left, no memory is kept.
     pub fn consume(&mut self, count: usize) {
         self.used += count;
         debug_assert!(self.used <= self.bytes.len(), "more was used than there is");

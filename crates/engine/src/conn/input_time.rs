@@ -32,7 +32,7 @@ impl InputTime {
     }
 
     /// Counts an event that others of the same read follow; returns whether the rest of the input
-    /// is to wait.
+    /// must wait.
     #[inline(always)]
     pub(crate) fn is_up(&mut self, id: ConnId, clock: &Clock) -> bool {
         self.left -= 1;
@@ -54,7 +54,7 @@ impl InputTime {
         }
         let is_up = now.since(self.since) >= MAX_TIME;
         if is_up {
-            // What follows is another turn's.
+            // The rest of the input belongs to another turn.
             self.of = NO_CONN;
         }
         is_up

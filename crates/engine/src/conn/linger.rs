@@ -1,10 +1,9 @@
 //! Bounds on reading and dropping input after our FIN.
 //!
-//! A peer that sends its whole request before it looks for an answer has not read the one that we
-//! gave early: a close with its bytes unread, or a close that further bytes meet, would be a reset,
-//! and destroy that answer. So we read on for as long as bytes come, within bounds that no honest
-//! request needs and that a dishonest one gains nothing by: dropped input costs a receive, and no
-//! memory.
+//! A peer that sends its whole request before it reads has not read an answer that we gave early. A
+//! close with its bytes unread, or a close that further bytes meet, would become a reset and
+//! destroy that answer. So we read on while bytes come, within bounds that no honest request needs
+//! and that do not profit a dishonest one: dropped input costs a receive, and no memory.
 
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ use crate::conn::deadlines::Tick;
 /// Silence after which a lingering connection is closed.
 pub const LINGER_SILENCE: Duration = Duration::from_secs(2);
 
-/// Seconds after which it is closed, however much it sends.
+/// Seconds after which it is closed, even if it still sends.
 const MOST_SECS: u32 = 30;
 
-/// Bytes after which no more are waited for.
+/// Bytes after which it is closed, even if more come.
 const MOST_BYTES: usize = 1 << 30;
 
 /// Data that a lingering connection sent after our FIN.

@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use throng_io::ConnId;
 
-/// A map from connections. Ids are ours, not the network's, so no key can be chosen to collide, and
-/// spreading them costs one multiplication.
+/// A map from connections. This process creates the ids, not the network, so no key can be chosen
+/// to collide, and spreading them costs one multiplication.
 pub type ConnMap<V> = HashMap<ConnId, V, BuildHasherDefault<IdHasher>>;
 
 /// Hasher of a [`ConnMap`].

@@ -114,7 +114,7 @@ impl Reading {
         !self.watched.is_empty()
     }
 
-    /// Returns whether a connection is to be read again.
+    /// Returns whether any connection must be read again.
     pub(crate) fn has_resumed(&self) -> bool {
         !self.resumed.is_empty()
     }

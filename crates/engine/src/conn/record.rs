@@ -28,8 +28,8 @@ pub(crate) struct ServiceFields {
     pub(crate) data: u32,
     /// The service's route.
     pub(crate) route: u16,
-    /// Messages of at most so many bytes need no check of the route's limits; 0 until those were
-    /// looked up.
+    /// Maximum bytes of a message that needs no check of the route's limits; 0 until the limits
+    /// were looked up.
     pub(crate) inline_limit: u16,
 }
 

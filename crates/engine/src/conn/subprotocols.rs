@@ -15,8 +15,8 @@ impl Subprotocols {
         self.names.get(number.checked_sub(1)?).map(|name| &**name)
     }
 
-    /// Records the subprotocol of a connection. Names are those of the server's routes, so few;
-    /// beyond 255 none is recorded.
+    /// Records the subprotocol of a connection. The names come from the server's routes, so there
+    /// are few; beyond 255 none is recorded.
     pub(crate) fn set(&mut self, slot: usize, name: &str) {
         let known = self.names.iter().position(|other| **other == *name);
         let at = known.unwrap_or_else(|| {

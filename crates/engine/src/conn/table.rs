@@ -1,4 +1,4 @@
-//! The records of a shard's connections, and the side tables of those that few connections have.
+//! The records of a shard's connections, and the side tables for state that few connections have.
 
 use throng_io::ConnId;
 

@@ -89,10 +89,10 @@ impl Timers {
         timers
     }
 
-    /// Changes the times of heartbeats and the longest lifetimes: those of routes without limits of
-    /// their own come first. Pings come after the last input, or `pings_always`. Heartbeats of
-    /// sessions that are open follow with [`Timers::await_heartbeat`]; their ends stay, unless no
-    /// session has one now.
+    /// Changes the times of heartbeats and the longest lifetimes. The limits of routes without
+    /// their own limits come first. Pings come after the last input, or `pings_always`. Heartbeats
+    /// of open sessions follow with [`Timers::await_heartbeat`]; the ends of their lifetimes stay,
+    /// unless no session has a longest lifetime now.
     pub(crate) fn configure<'a>(
         &mut self,
         routes: impl Iterator<Item = &'a RouteLimits> + Clone,

@@ -4,9 +4,9 @@ use throng_io::ConnId;
 
 use crate::conn::record::Conn;
 
-/// A list of connections, each at most once: a flag of the connection says whether it is in it.
+/// A list of connections, each at most once: a flag of the connection shows whether it is listed.
 ///
-/// A connection that is gone stays listed until the list is taken; its id names none then.
+/// A connection that is gone stays listed until the list is taken; its id then names no connection.
 #[derive(Debug)]
 pub(crate) struct WorkList {
     ids: Vec<ConnId>,
@@ -28,14 +28,14 @@ impl WorkList {
         }
     }
 
-    /// Removes and returns all ids. Their flags stay, so that none is added again before its turn;
+    /// Removes and returns all ids. Their flags stay, so that no id is added again before its turn;
     /// `Connections::unlist` clears them one by one.
     pub(crate) fn take(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.ids)
     }
 
-    /// Puts connections that were taken, and still have their flag, back before those that were
-    /// added during it.
+    /// Puts back connections that were taken and still have their flag, before the connections that
+    /// were added in between.
     pub(crate) fn put_back(&mut self, mut ids: Vec<ConnId>) {
         ids.append(&mut self.ids);
         self.ids = ids;

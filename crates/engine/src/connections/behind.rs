@@ -12,9 +12,8 @@ use crate::outbox::frame::Frame;
 use crate::outbox::sent::{REFERENCE_COST, Sent};
 
 impl Connections {
-    /// Keeps what this session is sent from now on until a publication that waits in the shard's
-    /// queue is carried out: [`Connections::release_behind`]. Returns false if it is no open
-    /// session.
+    /// Keeps this session's output from now on until a publication that waits in the shard's queue
+    /// is carried out: [`Connections::release_behind`]. Returns false if it is not an open session.
     pub(crate) fn hold_behind(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.table.conn_mut(id).filter(|conn| conn.is(Stage::Open)) else {
             return false;
@@ -23,7 +22,7 @@ impl Connections {
         true
     }
 
-    /// Returns whether what this session is sent waits for a publication.
+    /// Returns whether this session's output waits for a publication.
     #[inline]
     pub(crate) fn is_held_behind(&self, id: ConnId) -> bool {
         let conn = self.table.conn(id);
@@ -81,8 +80,8 @@ impl Connections {
         }
     }
 
-    /// Begins the closing handshake of a session that gets no more publications: what waits for
-    /// them is sent without them.
+    /// Begins the closing handshake of a session that gets no more publications: output that waits
+    /// for them is sent without them.
     pub(crate) fn close_at_once(&mut self, id: ConnId, code: u16, reason: &str) {
         while self.is_held_behind(id) {
             self.release_behind(id);
@@ -90,19 +89,19 @@ impl Connections {
         self.close(id, code, reason);
     }
 
-    /// Sends what has waited for the publication that was carried out now. Returns the number of
-    /// messages.
+    /// Sends the output that has waited for the publication that was just carried out. Returns the
+    /// number of messages.
     pub(crate) fn release_behind(&mut self, id: ConnId) -> u64 {
         let Some(conn) = self.table.conn_mut(id).filter(|conn| conn.has(flag::HELD)) else {
             return 0;
         };
         let items = self.outbox.take_behind(conn);
         conn.set(flag::HELD, false);
-        // Who waits for `on_drain` is flushed, which looks at the backlog.
+        // A session that waits for `on_drain` is flushed, which checks the backlog.
         self.outbox.mark_dirty(conn);
         let count = items.len() as u64;
         for item in items {
-            // Its sender got its outcome before; what is dropped now is counted.
+            // Its sender already has an outcome; only count the messages that are dropped now.
             match item {
                 Item::Publication => {}
                 Item::Message { text, payload, compressible } => {

@@ -21,7 +21,7 @@ impl Connections {
     }
 
     fn close_session(&mut self, id: ConnId, code: u16, reason: &str) {
-        // The peer's Close is awaited, whatever comes before it.
+        // Read on, past any input, to the peer's Close.
         self.resume_reading(id);
         self.release_publisher(id);
         self.queue_all_waiting(id);
@@ -58,7 +58,7 @@ impl Connections {
         self.fail(id, reason.code().get(), reason.text());
     }
 
-    /// Notes a fault for [`Service::on_fault`](crate::Service::on_fault).
+    /// Records a fault for [`Service::on_fault`](crate::Service::on_fault).
     #[cold]
     pub(crate) fn note_fault(&mut self, id: ConnId, fault: Fault) {
         self.faults.push((id, fault));

@@ -1,11 +1,11 @@
-//! Account of the memory that connections cause, and what happens when it is used up.
+//! Account of the memory that connections cause, and the action when it is used up.
 //!
 //! Memory that follows a peer's behaviour is counted: output that it does not take, input that is
 //! incomplete or held back, request bodies, compression contexts, and TLS handshakes in progress.
-//! Nothing is counted when it is queued, which would cost something for each message: the shard
-//! adds up, on slow paths only, how much came, and from time to time measures those connections
-//! that hold any, which are on lists already. A measurement is exact about what it sees, so errors
-//! do not add up.
+//! Nothing is counted when it is queued, which would cost something for each message. Instead the
+//! shard adds up, on slow paths only, how much came, and from time to time measures the connections
+//! that use memory, which are already on lists. A measurement is exact about the memory that it
+//! finds, so errors do not add up.
 //!
 //! All shards share one [`MemoryAccount`], which distinguishes connections by how much they hold.
 //! When it is over its limit each shard ends those that hold the most, until seven eighths of the
@@ -26,12 +26,12 @@ use crate::random::Random;
 /// Connections are distinguished by how much they hold, in powers of two.
 const SIZES: usize = usize::BITS as usize;
 
-/// The class of connections whose TLS handshake is in progress, beside those of sizes.
+/// The class of connections whose TLS handshake is in progress, besides the size classes.
 const HANDSHAKES: usize = SIZES;
 
 const CLASSES: usize = SIZES + 1;
 
-/// Least bytes between two measurements.
+/// Minimum bytes between two measurements.
 const LEAST_STEP: usize = 64 << 10;
 
 /// Memory of a process's connections, in bytes.
@@ -40,7 +40,7 @@ pub(crate) struct MemoryAccount {
     limit: AtomicUsize,
     /// Part of the configured limit that histories and presence have.
     reserved: usize,
-    /// The sum of `of_class`, and the most since it was asked for.
+    /// The sum of `of_class`, and its maximum since it was last read.
     used: AtomicUsize,
     most_used: AtomicUsize,
     /// Memory of the connections that use 2^n to 2^(n+1) - 1 bytes each, and of [`HANDSHAKES`].
@@ -58,7 +58,7 @@ pub(crate) struct ShardMemory {
     came: usize,
     /// Whether this shard has ended its part since the account went over its limit.
     has_acted: bool,
-    /// Whether other shards have to end their part, and are to be woken for that.
+    /// Whether other shards have to end their part, and must be woken for that.
     must_wake_others: bool,
     random: Random,
     /// Whether this shard has one connection at most: a thread's.
@@ -140,7 +140,7 @@ impl MemoryAccount {
     /// Checks whether a limit leaves enough beside what is reserved.
     ///
     /// # Errors
-    /// More than half of it is.
+    /// More than half of the limit is reserved.
     pub(crate) fn check(&self, limit: Limit) -> Result<(), SettingError> {
         if Self::resolve(limit) / 2 >= self.reserved {
             return Ok(());
@@ -162,8 +162,8 @@ impl MemoryAccount {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `bytes` out of the account for another purpose, and a quarter of what is left at
-    /// most; returns how many.
+    /// Takes up to `bytes` out of the account for another purpose, at most a quarter of the rest;
+    /// returns how many.
     pub(crate) fn reserve(&mut self, bytes: usize) -> usize {
         let reserved = bytes.min(self.limit() / 4);
         self.reserved += reserved;
@@ -185,7 +185,7 @@ impl MemoryAccount {
     fn report(&self, reported: &mut [usize; CLASSES], measured: &[usize; CLASSES]) {
         for ((total, before), now) in self.of_class.iter().zip(reported).zip(measured) {
             if *before != *now {
-                // Wraps around where it falls, which addition undoes.
+                // A decrease wraps around, which addition undoes.
                 total.fetch_add(now.wrapping_sub(*before), Ordering::Relaxed);
                 self.used.fetch_add(now.wrapping_sub(*before), Ordering::Relaxed);
                 *before = *now;
@@ -197,7 +197,7 @@ impl MemoryAccount {
         self.is_over.store(used > bound, Ordering::Relaxed);
     }
 
-    /// Returns which connections are to be ended, so that seven eighths of the limit remain.
+    /// Returns which connections must be ended so that seven eighths of the limit remain.
     fn excess(&self) -> Option<Excess> {
         let mut missing = self.used.load(Ordering::Relaxed).checked_sub(self.goal())?;
         if !self.is_over() || missing == 0 {
@@ -271,8 +271,8 @@ impl ShardMemory {
         self.came = self.came.saturating_add(bytes);
     }
 
-    /// Returns whether other shards are to be woken, once: a shard that sleeps would otherwise keep
-    /// what its connections hold until its next sweep.
+    /// Returns whether other shards must be woken, once: a shard that sleeps would otherwise keep
+    /// the memory of its connections until its next sweep.
     pub(crate) fn must_wake_others(&mut self) -> bool {
         std::mem::take(&mut self.must_wake_others)
     }
@@ -289,9 +289,9 @@ impl ShardMemory {
         (now, self.account.most_used.swap(now, Ordering::Relaxed))
     }
 
-    /// Returns whether the connections are to be measured: when much came, and once when the
-    /// account is over its limit. Until other shards have ended their part, a measurement in each
-    /// turn would only cost time.
+    /// Returns whether the connections must be measured: when much came, and once when the account
+    /// is over its limit. Until other shards have ended their part, a measurement in each turn
+    /// would only cost time.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         let is_over = self.account.is_over();
@@ -300,8 +300,8 @@ impl ShardMemory {
         self.came >= step.max(LEAST_STEP) || is_over && !self.has_acted
     }
 
-    /// Reports what `holders` hold, measured just now. Returns how many of them are to be ended,
-    /// after sorting them by falling rank.
+    /// Reports the memory of `holders`, measured just now. Sorts them by falling rank, and returns
+    /// how many of them must be ended.
     pub(crate) fn measure(&mut self, holders: &mut [Holder]) -> usize {
         let mut measured = [0; CLASSES];
         for holder in &*holders {
@@ -318,7 +318,7 @@ impl ShardMemory {
         let is_first = !std::mem::replace(&mut self.has_acted, true);
         let draw = (self.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
         let worst = self.worst(holders, excess, draw);
-        // Their memory is on its way back: it is not to be asked of others as well.
+        // Their memory is being freed: other connections must not free it as well.
         for holder in &holders[..worst] {
             measured[holder.rank.class()] -= holder.bytes;
         }
@@ -327,7 +327,7 @@ impl ShardMemory {
         worst
     }
 
-    /// Returns how many of `holders`, sorted by falling memory, are to be ended. `draw` is a random
+    /// Returns how many of `holders`, sorted by falling memory, must be ended. `draw` is a random
     /// number below 1.
     fn worst(&self, holders: &[Holder], excess: Excess, draw: f64) -> usize {
         let own = self.reported[excess.rank.class()];
@@ -337,7 +337,7 @@ impl ShardMemory {
             if holder.rank != excess.rank {
                 return holder.rank > excess.rank;
             }
-            // Of many threads with one connection each some are to go, not each of them.
+            // Of many threads with one connection each some must end, not each of them.
             let goes = match self.is_single {
                 true => draw * (excess.of as f64) < excess.part as f64,
                 false => ended < goal,
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(account.limit(), 3563);
     }
 
-    /// Two shards' memory in an account of 800 bytes, and how many of each are to be ended.
+    /// Two shards' memory in an account of 800 bytes, and how many of each must be ended.
     fn shards(of: [&[usize]; 2], is_single: bool, draw: f64) -> (Arc<MemoryAccount>, Vec<usize>) {
         let account = Arc::new(MemoryAccount::new(Limit::AtMost(800)));
         let mut all = Vec::new();
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn the_worst_go_wherever_they_are() {
-        // 700 are to remain.
+        // 700 must remain.
         assert_eq!(shards([&[100, 100], &[500, 60]], false, 0.0).1, [0, 0], "760 of 800");
         assert_eq!(shards([&[100, 100], &[500, 160]], false, 0.0).1, [0, 1]);
         assert_eq!(shards([&[300; 3], &[300; 3]], false, 0.0).1, [2, 2], "600 of 1,800 remain");
@@ -467,7 +467,7 @@ mod tests {
         let mut of_other: Vec<_> = holders(5).collect();
         assert_eq!((other.measure(&mut of_other), other.must_wake_others()), (0, false));
         let mut of_one: Vec<_> = holders(5).collect();
-        // 300 are to go, the half of them from here.
+        // 300 must be freed, half of them here.
         assert_eq!((one.measure(&mut of_one), one.must_wake_others()), (2, true));
         assert!(!one.must_wake_others() && !one.is_due() && other.is_due());
         assert_eq!((other.measure(&mut of_other), other.must_wake_others()), (1, false));

@@ -70,8 +70,8 @@ impl Connections {
         }
     }
 
-    /// Applies other limits and rules. What is under way has its deadline already; a session's
-    /// next heartbeat follows the new interval, unless it is to answer a ping.
+    /// Applies other limits and rules. Work in progress keeps its deadline; a session's next
+    /// heartbeat follows the new interval, unless a ping is unanswered.
     pub(crate) fn configure(&mut self, configuration: &Configuration) {
         let Configuration { limits, rules } = configuration.clone();
         self.timers.configure(limits.each_route(), limits.heartbeat_always);
@@ -185,8 +185,9 @@ impl Connections {
         }
     }
 
-    /// Counts all that was received since the last incomplete input as held. That is too much, and
-    /// costs no more than an early measurement; the length of each read would cost each read.
+    /// Counts all bytes received since the last incomplete input as held. That is too much, and
+    /// costs no more than an early measurement; recording the length of each read would cost each
+    /// read.
     pub(crate) fn count_incomplete(&mut self) {
         let came = self.reading.count_incomplete(self.stats.bytes_in);
         self.memory.add(came);
@@ -204,7 +205,7 @@ impl Connections {
         self.table.has(id, flag::REQUEST)
     }
 
-    /// Ends a request of which all has arrived: the next one may take its time.
+    /// Ends a request that has arrived completely: the next one has no deadline yet.
     pub(crate) fn end_request(&mut self, id: ConnId) {
         self.timers.due_in(id, self.limits.keep_alive);
         if let Some(conn) = self.table.conn_mut(id) {
@@ -299,7 +300,7 @@ impl Connections {
         match conn.stage() {
             Stage::Serving => {
                 conn.advance(Stage::Http);
-                // The delay was ours: the body's deadline restarts.
+                // The server caused the delay: the body's deadline restarts.
                 self.timers.due_in(id, self.limits.handshake);
             }
             Stage::Open if conn.has(flag::STOPPED) => {

@@ -3,13 +3,13 @@
 //!
 //! A connection whose publication finds queues crowded is *held*: the rest of its input is not
 //! pulled, and the driver does not read it. Each finds that out by itself and at most once a
-//! message, so the queue's remaining room (see `RESERVE` in `remote/mod.rs`) is one message's
-//! worth for each of very many connections; others of the shard go on. The shard that takes its
-//! commands wakes those who wait for it. It never waits itself, so shards that wait for each other
-//! go on: both take their commands in their next turn, whatever they wait for.
+//! message, so the queue's remaining room (see `RESERVE` in `remote/mod.rs`) is one message's worth
+//! for each of very many connections; other connections of the shard go on. The shard that takes
+//! its commands wakes the connections that wait for it. It never waits itself, so shards that wait
+//! for each other go on: both take their commands in their next turn, even while they wait.
 //!
-//! The way to a broker is one more such queue: the relay reports when it is crowded, and wakes the
-//! shards when it has room.
+//! The queue to a broker is one more such queue: the relay reports when it is crowded, and wakes
+//! the shards when it has room.
 
 use std::collections::BTreeMap;
 
@@ -34,15 +34,16 @@ pub(crate) struct Publishers {
 pub(crate) struct Publisher {
     pub(crate) id: ConnId,
     /// Other shards whose queues it found crowded, or the broker. It resumes when each had room
-    /// once: one shard that is stuck would otherwise get another message each time that a quick one
-    /// has room.
+    /// once: otherwise one stuck shard would get another message each time that a quick one has
+    /// room.
     pub(crate) others: Vec<usize>,
 }
 
 impl Connections {
     #[cold]
     pub(crate) fn hold_publisher(&mut self, id: ConnId, crowded: Vec<usize>) {
-        // Whatever this event still brings is held; the next flush takes that back for the others.
+        // The rest of this event's input is held; the next flush restores the budget for other
+        // connections.
         self.outbox.use_up_budget();
         if !matches!(self.table.stage(id), Stage::Http | Stage::Serving | Stage::Open) {
             return;
@@ -72,8 +73,8 @@ impl Connections {
         self.mark_drained(id);
     }
 
-    /// Applies its policy to a receiver that misses so many publications, which were lost on their
-    /// way to this shard.
+    /// Applies its policy to a receiver that misses this many publications, which were lost in
+    /// transit to this shard.
     pub(crate) fn miss(&mut self, id: ConnId, of: Published<'_>, count: u64) {
         if !matches!(self.table.stage(id), Stage::Open | Stage::Events) {
             return;

@@ -80,8 +80,8 @@ impl Connections {
         sent
     }
 
-    /// Queues a reference to a finished frame, published to a channel or sent by itself, whatever
-    /// waits behind publications.
+    /// Queues a reference to a finished frame, published to a channel or sent by itself, even if
+    /// other output waits behind publications.
     pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
         let Self { table, outbox, stats, memory, .. } = self;
         let Some(conn) = table.conn_mut(id) else { return Sent::Closed };
@@ -121,14 +121,14 @@ impl Connections {
             Sent::Accepted => counters.delivered += 1,
             Sent::Queued => counters.queued += 1,
             Sent::Closed => counters.closed += 1,
-            // Counted by what was done about it.
+            // Counted where it was dropped.
             Sent::Dropped => {}
         }
         sent
     }
 
-    /// Returns the class of messages to this connection that belong to no channel with rules of its
-    /// own. Ids in a broadcast's filter are the user's: one may be made up.
+    /// Returns the class of messages to this connection that belong to no channel with its own
+    /// rules. Ids in a filter come from the user and may not exist.
     pub(crate) fn class_of(&self, id: ConnId) -> ClassIndex {
         self.table.route_in_slot(id).map_or(0, |route| self.outbox.rules().of_route(route))
     }
@@ -152,15 +152,15 @@ impl Connections {
         }
     }
 
-    /// Sends the event `lost` in place of one that would be much larger than its message, and
-    /// counts that as dropped. No policy closes the stream: one publisher could end those of all
-    /// members, and they would get the message no sooner.
+    /// Sends the event `lost` in place of an event that would be much larger than its message, and
+    /// counts the message as dropped. No policy closes the stream: one publisher could end the
+    /// streams of all members, and they would get the message no sooner.
     #[cold]
     fn send_lost(&mut self, id: ConnId, lost: &Frame, of: Published<'_>) -> Sent {
         let class = of.class.unwrap_or_else(|| self.class_of(id));
         self.stats.messages_dropped += 1;
         self.outbox.counters_mut()[usize::from(class)].too_large += 1;
-        // What becomes of the message is known; a stream that is too slow for this ends by itself.
+        // The outcome of the message is known; a stream that is too slow for this ends by itself.
         let _ = self.send_frame(id, lost, of);
         Sent::Dropped
     }

@@ -11,8 +11,8 @@ use crate::pubsub::history::{Joined as Place, Recovery, Since};
 use crate::pubsub::relay::Joined;
 
 impl Core {
-    /// Closes a connection that is to be a member of a channel whose broker was never there: it
-    /// would get nothing, and not learn so. Returns whether it was.
+    /// Closes a connection that wants to join a channel whose broker was never there: it would get
+    /// nothing, and not learn so. Returns whether it was closed.
     pub(super) fn turn_away(&mut self, id: ConnId, channel: &str) -> bool {
         let is_linked = self.remote.was_linked(channel);
         if !is_linked {
@@ -50,7 +50,7 @@ impl Core {
     }
 
     /// Records that publications up to the place may be among the commands that wait, and returns
-    /// what the member is to get.
+    /// the member's part of the history.
     fn begin_at(
         &mut self,
         id: ConnId,
@@ -76,8 +76,8 @@ impl Core {
         }
     }
 
-    /// Returns the outcome for a member that waits, now that the broker has answered; `None`: it
-    /// waits no more, or for one more answer.
+    /// Returns the outcome for a member that waits, now that the broker has answered; `None`: it no
+    /// longer waits, or waits for one more answer.
     pub(crate) fn admit(&mut self, id: ConnId, channel: &Arc<str>) -> Option<Joined> {
         let Waiting { since, is_asked, .. } = self.recent.waits(id, channel)?;
         let slot = id.slot() as u32;

@@ -1,5 +1,5 @@
-//! Members that joined while publications waited for this shard: those were published before, and
-//! are not theirs. A mark in the shard's queue says where their membership begins.
+//! Members that joined while publications waited for this shard: those were published before, so
+//! they must not get them. A mark in the shard's queue shows where their membership begins.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,8 +69,9 @@ where
 }
 
 impl Core {
-    /// Lets a membership that is about to begin exclude what waits for this shard now. The mark
-    /// comes first: who sees the subscription counted and publishes then comes behind it.
+    /// Makes a membership that is about to begin exclude the publications that wait for this shard
+    /// now. The mark comes first: a publisher that sees the subscription counted publishes behind
+    /// the mark.
     #[inline]
     pub(super) fn begin_join(&mut self, id: ConnId, name: &str, is_pattern: bool) {
         if self.has_commands() {

@@ -42,7 +42,7 @@ impl Core {
     }
 
     /// Calls `run` with this shard's value of the type and the shard. If it panics, the value stays
-    /// as it is by then.
+    /// as it is at that moment.
     pub fn with_local<T, R>(&mut self, run: impl FnOnce(&mut T, &mut Self) -> R) -> R
     where
         T: Default + Send + 'static,

@@ -67,10 +67,10 @@ pub struct Core {
     pub(crate) queue: ShardQueue,
     pub(crate) recent: RecentJoins,
     pub(crate) joining: Joining,
-    /// A publication of no connection waits in this shard's queue, since the last
+    /// A publication that no connection made waits in this shard's queue, since the last
     /// [`Core::begin_tick`].
     pub(crate) waits_here: bool,
-    /// Connections that are to move to other shards when what was lent is returned.
+    /// Connections that must move to other shards when the lent bytes are returned.
     pub(crate) moves: Vec<Move>,
     pub(crate) locals: Locals,
 }
@@ -171,13 +171,13 @@ impl Core {
         }
     }
 
-    /// Begins a function that the shard calls outside of callbacks: what it sends follows what it
-    /// has published by [`Core::publish_unheld`], from here on.
+    /// Begins a function that the shard calls outside of callbacks: from here on, its messages
+    /// follow its publications by [`Core::publish_unheld`].
     pub fn begin_tick(&mut self) {
         self.waits_here = false;
     }
 
-    /// Sends a finished frame to a connection of this shard, behind what was published since
+    /// Sends a finished frame to a connection of this shard, behind the publications since
     /// [`Core::begin_tick`].
     pub fn send_in_tick(&mut self, to: ConnId, frame: &Frame) -> Sent {
         if self.waits_here {
@@ -186,7 +186,7 @@ impl Core {
         self.send_frame(to, frame)
     }
 
-    /// Begins the closing handshake, behind what was published since [`Core::begin_tick`].
+    /// Begins the closing handshake, behind the publications since [`Core::begin_tick`].
     pub fn close_in_tick(&mut self, conn: ConnId, code: u16, reason: &str) {
         if self.waits_here {
             self.hold_behind(conn);
@@ -194,7 +194,7 @@ impl Core {
         self.close(conn, code, reason);
     }
 
-    /// Asks for the bytes that a session's connection carries, all in all:
+    /// Requests the total bytes that a session's connection carries:
     /// [`Service::on_traffic`](crate::Service::on_traffic) gets them when its socket is closed.
     /// Only in [`Service::on_open`](crate::Service::on_open).
     pub fn count_traffic(&mut self, conn: ConnId) {
@@ -241,8 +241,8 @@ impl Core {
     /// room, or shards have descriptor tables of their own, the service of this shard gets the
     /// event.
     ///
-    /// Its state at the service of this shard is to be dropped before, or put into the event: no
-    /// callback for the old id follows.
+    /// Before the call, its state at the service of this shard must be dropped, or put into the
+    /// event: no callback for the old id follows.
     pub fn move_upgrade(&mut self, conn: ConnId, to: usize, event: UserEvent) {
         self.moves.push(Move { id: conn, to, event });
     }
@@ -454,8 +454,8 @@ impl<'a> Cx<'a> {
     }
 
     /// Adds this connection to the channel of exactly this name; returns false if it was a member,
-    /// or is closing: as one is from now on that wants a channel whose broker was never there. It
-    /// gets what is published from now on.
+    /// or is closing. A connection is closed if the channel's broker was never there. It gets
+    /// publications from now on.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         if self.can_join(channel) {
             self.core.begin_join(self.id, channel, false);
@@ -464,7 +464,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Adds this connection to a channel as [`Cx::subscribe`] does, for a subscription that was
-    /// [announced](Remote::announce): what waits for this shard was published behind that.
+    /// [announced](Remote::announce): publications that wait for this shard came after it.
     pub fn subscribe_announced(&mut self, channel: &str) -> bool {
         let joined =
             self.can_join(channel) && self.core.channels.subscribe(self.id.slot() as u32, channel);
@@ -502,9 +502,9 @@ impl<'a> Cx<'a> {
         Ok(joined)
     }
 
-    /// Adds this connection to the channel of exactly this name, at an exact place: what the result
-    /// says was missed since the position `since`, and what comes live, are together all that is
-    /// published from there on, each once and in order. Without history it is like
+    /// Adds this connection to the channel of exactly this name, at an exact place: the
+    /// publications missed since the position `since`, which the result has, and the live ones are
+    /// together all publications from there on, each once and in order. Without history it is like
     /// [`Cx::subscribe`].
     pub fn subscribe_since(&mut self, channel: &str, since: impl Into<Since>) -> Recovery {
         self.subscribe_as(channel, since, "")
@@ -523,9 +523,9 @@ impl<'a> Cx<'a> {
         recovery
     }
 
-    /// Sends what [`Cx::subscribe_since`] says was missed, by the rules of the channel: all of it
-    /// leaves, or the connection is closed as too slow and comes back for it. Other messages to the
-    /// connection may have rules by which some are dropped.
+    /// Sends the missed publications of [`Cx::subscribe_since`], by the rules of the channel: all
+    /// of them leave, or the connection is closed as too slow and comes back for them. Other
+    /// messages to the connection may have rules by which some are dropped.
     pub fn send_missed(&mut self, recovery: &Recovery) -> Sent {
         self.core.send_missed(self.id, recovery)
     }
@@ -571,8 +571,8 @@ impl<'a> Cx<'a> {
     }
 
     /// Sends to every member of a channel, in one order for all members on all shards; see
-    /// [`Core::publish`]. When the queue of a shard with members is nearly full, or the way to the
-    /// broker that carries the channel, this connection is not read until it has room.
+    /// [`Core::publish`]. When the queue of a shard with members is nearly full, or the queue to
+    /// the broker that carries the channel, this connection is not read until it has room.
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Receipt {
         self.core.publisher = Some(self.id);
         let receipt = self.core.publish(channel, frame, None);
@@ -607,7 +607,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Returns whether this connection is held back because its publications found another shard's
-    /// queue crowded, or the way to the broker. It is read again when there is room, and
+    /// queue crowded, or the queue to the broker. It is read again when there is room, and
     /// [`Service::on_drain`](crate::Service::on_drain) follows if [`Core::await_drain`] was called.
     #[must_use]
     pub fn is_held_back(&self) -> bool {
@@ -626,7 +626,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Returns the peer's address, kept until the upgrade only; in
-    /// [`Service::on_fault`](crate::Service::on_fault) that of the socket.
+    /// [`Service::on_fault`](crate::Service::on_fault) the socket's address.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.core.connections.table.cold(self.id)?.peer

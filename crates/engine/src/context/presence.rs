@@ -24,7 +24,7 @@ impl Core {
     fn enter_listed(&mut self, id: ConnId, channel: &str, info: &str) {
         let presences = self.remote.presence_of(channel);
         if presences.is_some_and(|presences| presences.join(channel, id, info)) {
-            // One that waits for its place in the channel's history gets that first.
+            // A client that waits for its place in the channel's history gets that first.
             if self.recent.waiting_for(channel).is_none_or(|waiting| !waiting.contains_key(&id)) {
                 self.tell_if_unannounced(id, channel);
             }
@@ -32,8 +32,8 @@ impl Core {
         }
     }
 
-    /// Sends a client that has joined a channel, behind what it gets of its handler now, that joins
-    /// and leaves are not announced there, if so.
+    /// Sends a notice to a client that has joined a channel where joins and leaves are not
+    /// announced, behind its handler's current output.
     pub(crate) fn tell_if_unannounced(&mut self, id: ConnId, channel: &str) {
         if !self.remote.announces(channel) {
             return;
@@ -110,8 +110,8 @@ impl Core {
         }
     }
 
-    /// Sends a join or leave to the other members of its channel, or to all that they get no more.
-    /// It is no publication of the channel's history.
+    /// Sends a join or leave to the other members of its channel, or a notice to all that they get
+    /// no more of them. It does not enter the channel's history.
     fn announce(&mut self, id: ConnId, channel: &str, info: &str, change: PresenceChange) {
         let event = PresenceEvent { change, channel, node: None, client: id.to_bits(), info };
         match self.remote.presence_frame(&event) {

@@ -24,7 +24,7 @@ use crate::samples::is_sampled;
 
 impl Core {
     /// Sends to every member of `channel` but `except`, by one command to each shard with members.
-    /// All members get what is published so, on any shard or by other threads, in one order.
+    /// All members get these publications, from any shard or other threads, in one order.
     ///
     /// The members of this shard get it now, unless commands of other threads wait here: those come
     /// first.
@@ -78,9 +78,9 @@ impl Core {
         !self.commands.is_empty() || self.queue.has_commands()
     }
 
-    /// Publishes in the order of the channel; what is `announced` only if it is current still when
-    /// its turn has come. Where all members are on this shard, and no commands wait for it, nothing
-    /// of other shards can come before it.
+    /// Publishes in the order of the channel; an `announced` message only if it is still current
+    /// when its turn has come. Where all members are on this shard, and no commands wait for it,
+    /// nothing of other shards can come before it.
     #[inline(never)]
     pub(super) fn publish_in_order(
         &mut self,
@@ -123,9 +123,9 @@ impl Core {
         self.homes.iter().all(|home| usize::from(*home) == self.shard)
     }
 
-    /// Posts a command to each shard that `homes` lists, in the order of a channel, if what is
-    /// announced there is current still, or in that of all channels. If nothing waits for this
-    /// shard, it gets none, and its slot is returned: the receivers here are next.
+    /// Posts a command to each shard that `homes` lists, in the order of a channel, if its
+    /// announced message is still current, or in the order of all channels. If nothing waits for
+    /// this shard, it gets no command, and its slot is returned: the receivers here are next.
     fn post_in_order(
         &mut self,
         channel: Option<(&str, Option<&Announced>)>,
@@ -147,7 +147,7 @@ impl Core {
         {
             return (Receipt::known(Delivery::default()), None);
         }
-        // Whatever comes before this message was put into this shard's queue under the same lock.
+        // Commands before this message were put into this shard's queue under the same lock.
         let here = commands.is_empty() && !queue.has_commands();
         let but = here.then_some(*shard);
         let posting = remote.post_to_others(but, Some(&homes[..]), receivers, command, crowded);
@@ -160,8 +160,8 @@ impl Core {
         (receipt, acks.into_inner().pop().filter(|_| here && is_home))
     }
 
-    /// Holds back what its sender, if it is a receiver, is sent from now on: a publication waits in
-    /// this shard's queue.
+    /// Holds back further output to the sender, if it is a receiver: a publication waits in this
+    /// shard's queue.
     #[cold]
     pub(super) fn hold_sender(&mut self, receivers: &Receivers) {
         let Some(id) = self.publisher else {
@@ -192,7 +192,7 @@ impl Core {
         }
     }
 
-    /// Holds back what a session is sent until the shard has carried out all that waits for it now.
+    /// Holds back a session's output until the shard has carried out all commands that wait now.
     pub(super) fn hold_behind(&mut self, id: ConnId) {
         if self.connections.hold_behind(id) {
             self.queue.put_always(Command::Behind { of: id });
@@ -301,7 +301,7 @@ impl Core {
         self.publish_to_members(channel, frame, except, began, &[])
     }
 
-    /// Sends what has waited in this shard's queue to those that were members when it was queued.
+    /// Sends a publication that has waited in this shard's queue to the members when it was queued.
     pub(crate) fn publish_queued(
         &mut self,
         channel: &str,
@@ -327,7 +327,8 @@ impl Core {
         let mut delivery = Delivery::default();
         let of = Published { channel, class: self.connections.outbox.rules().of_channel(channel) };
         let Self { connections, channels, recent, .. } = self;
-        // One that waits for its place in the channel's history gets that before anything else.
+        // A member that waits for its place in the channel's history gets that before anything
+        // else.
         let waiting = recent.waiting_for(channel);
         channels.matching(channel, |slot| {
             let Some(id) = connections.table.in_slot(slot) else { return };
@@ -467,7 +468,7 @@ impl Core {
         }
     }
 
-    /// Holds the connection `by` if what it published last found a queue crowded.
+    /// Holds the connection `by` if its last publication found a queue crowded.
     #[inline]
     pub(crate) fn hold_publisher(&mut self, by: ConnId) {
         self.publisher = None;

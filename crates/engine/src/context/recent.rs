@@ -1,4 +1,4 @@
-//! Members that joined a channel with history while publications to it may have been on their way.
+//! Members that joined a channel with history while publications to it may have been in flight.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use throng_io::{ConnId, Instant};
 
 use crate::pubsub::history::{Position, Since};
 
-/// Time for which a member waits for the broker at most.
+/// Maximum time for which a member waits for the broker.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Maximum members that end each second because they have waited for too long: they come back, and
@@ -17,11 +17,11 @@ const MOST_EXPIRED: usize = 1_024;
 
 type Joins = HashMap<(ConnId, Arc<str>), Position>;
 
-/// Places up to which members have got a channel's publications from its history, as long as
-/// commands with the same publications may wait for this shard.
+/// Places up to which members have got a channel's publications from its history. They are kept as
+/// long as commands with the same publications may wait for this shard.
 ///
 /// Commands that wait when a member joins have been carried out when the queue was taken twice: the
-/// first time those that had been taken are done, the second time those that were in the queue.
+/// first time the commands that had been taken are done, the second time the commands in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct RecentJoins {
     newer: Joins,
@@ -120,8 +120,8 @@ impl RecentJoins {
     }
 
     /// Returns whether a member has got this publication already, or gets it later, or it is of
-    /// another sequence than the one that the member has joined: of an older one that waited in the
-    /// queue, since members do not stay when another one begins.
+    /// another sequence than the member's: of an older sequence, and it waited in the queue, since
+    /// members do not stay when another sequence begins.
     pub(crate) fn has_got(&self, id: ConnId, channel: &Arc<str>, place: Position) -> bool {
         if self.waits(id, channel).is_some() {
             return true;
@@ -163,7 +163,7 @@ mod tests {
         let has_got = |recent: &RecentJoins, at| recent.has_got(id, &channel, at);
         assert!(has_got(&recent, place(2, 3)) && !has_got(&recent, place(2, 4)));
         assert!(has_got(&recent, place(1, 9)), "it is of a sequence that has ended");
-        // One that has left and come back is where it was last.
+        // A member that has left and come back is at its last place.
         recent.queue_taken();
         recent.add(id, Arc::clone(&channel), place(3, 1));
         assert!(has_got(&recent, place(2, 4)) && !has_got(&recent, place(3, 2)));

@@ -42,8 +42,8 @@ impl Core {
             let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed);
             Command::Recorded { recorded: Arc::clone(&recorded), except, ack }
         };
-        // Whatever comes before this message was put into this shard's queue under the same lock,
-        // or was lost and recorded there, which ends those that miss it.
+        // Commands before this message were put into this shard's queue under the same lock, or
+        // were lost and recorded there, which ends the members that miss them.
         let here = !self.has_commands() && !self.queue.has_losses();
         let but = here.then_some(self.shard);
         let homes = Some(&self.homes[..]);
@@ -121,7 +121,7 @@ impl Core {
         self.finish_join(id, rule, &place, since)
     }
 
-    /// Returns what a member is to get that has joined at `place`.
+    /// Returns the part of the history that a member gets that has joined at `place`.
     pub(super) fn finish_join(
         &self,
         id: ConnId,

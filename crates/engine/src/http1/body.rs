@@ -84,7 +84,8 @@ pub(crate) struct RequestBodies {
 const MAX_KEPT: usize = 64 * 1024;
 
 impl RequestBody {
-    /// Counts bytes received `now`. Returns true when `enough` bytes have come since it last did.
+    /// Counts bytes received `now`. Returns true when `enough` bytes have come since it last
+    /// returned true.
     pub(crate) fn note(&mut self, bytes: usize, enough: u64, now: Instant) -> bool {
         self.rate.record(bytes, now);
         self.progress.add(bytes, enough)
@@ -92,8 +93,8 @@ impl RequestBody {
 }
 
 impl RequestBodies {
-    /// Creates a table that shares its budget with other shards, of which `buffered` bytes are
-    /// used.
+    /// Creates a table that shares its budget with other shards; `buffered` counts the bytes in
+    /// use.
     pub(crate) fn sharing(buffered: Arc<AtomicUsize>) -> Self {
         Self { buffered, ..Self::default() }
     }
@@ -134,9 +135,10 @@ impl RequestBodies {
         true
     }
 
-    /// Returns the bodies that make room for that of `id` when no memory is left: those that hold
-    /// more than twice as much as it, measured by the rate at which each has come lately, and of
-    /// those the worst 64th of all, so that one search serves many.
+    /// Returns the bodies that make room for the body of `id` when no memory is left. A body is
+    /// measured by the time that its buffered bytes would take at its recent rate; all bodies above
+    /// twice the time of `id` qualify. The worst 64th of all bodies is returned, so that one search
+    /// serves many.
     pub(crate) fn slowest(&self, id: ConnId, now: Instant) -> Vec<ConnId> {
         let Some(own) = self.coming.get(&id) else { return Vec::new() };
         let time_held = |body: &RequestBody| body.rate.time_of(body.body.len(), now);

@@ -1,9 +1,9 @@
 //! Output of sessions that waits behind publications of their own.
 //!
-//! Where commands wait for a shard, what a callback publishes is queued behind them, since that is
-//! its place in the channel's order. What the session is sent after that follows the publication:
-//! it is kept here, with a mark for each publication, until the shard has carried that out. Close
-//! frames wait, too. Nothing of this concerns sessions without such a publication.
+//! Where commands wait for a shard, a callback's publication is queued behind them, since that is
+//! its place in the channel's order. Later output of the session must follow the publication: it is
+//! kept here, with a mark for each publication, until the shard has carried that out. Close frames
+//! also wait. Sessions without such a publication are not affected.
 
 use std::collections::VecDeque;
 
@@ -47,13 +47,13 @@ impl Item {
 }
 
 impl Outbox {
-    /// Keeps what a session is sent from now on behind a publication.
+    /// Keeps a session's output from now on behind a publication.
     pub(crate) fn hold(&mut self, conn: &mut Conn) {
         self.keep(conn, Item::Publication);
         conn.set(flag::HELD, true);
     }
 
-    /// Adds output to what waits.
+    /// Adds output to the kept output.
     pub(crate) fn keep(&mut self, conn: &Conn, item: Item) {
         let behind = self.behind.entry(conn.id).or_default();
         behind.bytes += item.bytes();
@@ -61,7 +61,8 @@ impl Outbox {
         behind.items.push_back(item);
     }
 
-    /// Takes what waits for the publication that was carried out now: up to the next one.
+    /// Takes the output that waits for the publication that was just carried out: up to the next
+    /// one.
     pub(crate) fn take_behind(&mut self, conn: &mut Conn) -> Vec<Item> {
         let Some(behind) = self.behind.get_mut(&conn.id) else { return Vec::new() };
         behind.items.pop_front();
@@ -72,7 +73,7 @@ impl Outbox {
         taken
     }
 
-    /// Goes on to hold a session if there are further publications, and it has not ended.
+    /// Continues to hold a session if there are further publications, and it has not ended.
     pub(crate) fn hold_on(&mut self, conn: &mut Conn) {
         let Some(behind) = self.behind.get(&conn.id) else { return };
         if behind.items.is_empty() || !conn.is(Stage::Open) {
@@ -82,7 +83,7 @@ impl Outbox {
         }
     }
 
-    /// Drops what waits.
+    /// Drops the kept output.
     pub(crate) fn drop_behind(&mut self, conn: &mut Conn) {
         if !self.behind.is_empty() && self.behind.remove(&conn.id).is_some() {
             conn.set(flag::HELD, false);

@@ -1,10 +1,10 @@
 //! Frames published in this turn to connections that have nothing else queued: nearly all of a
 //! publication.
 //!
-//! These connections get no queue. Each remembers, in one number, the list of frames that it is to
-//! get; receivers of the same frames share a list, so that its bytes are joined once and one plain
-//! send per receiver is all that follows. Only output that the kernel does not take, or that meets
-//! other output, goes into a queue.
+//! These connections get no queue. Each remembers its list of frames in one number; receivers of
+//! the same frames share a list, so that its bytes are joined once and only one plain send per
+//! receiver follows. Only output that the kernel does not take, or that meets other output, goes
+//! into a queue.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(crate) struct Fanout {
     of: Vec<ListIndex>,
     lists: Vec<List>,
     /// The longer list that was needed last, for each form of a frame: consecutive receivers of a
-    /// publish mostly need the same.
+    /// publication usually need the same.
     recent: [ListIndex; 3],
     joined: Vec<u8>,
     /// The list that `joined` holds.
@@ -64,7 +64,7 @@ struct List {
 }
 
 /// Cost of one more frame for one connection until the flush: at most the memory of a list that it
-/// shares with no other connection, and mostly just time, of which a turn has no more than memory.
+/// does not share, and usually only time, which the same budget bounds.
 pub(crate) const COST: usize = 2 * size_of::<List>();
 
 impl Fanout {
@@ -101,7 +101,7 @@ impl Fanout {
         true
     }
 
-    /// Returns the bytes that the connection in `slot` is to get.
+    /// Returns the bytes that the connection in `slot` will get.
     pub(crate) fn len(&self, slot: usize) -> usize {
         self.of.get(slot).and_then(|number| self.list(*number)).map_or(0, |list| list.len)
     }

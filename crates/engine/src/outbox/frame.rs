@@ -14,9 +14,9 @@ use throng_proto::ws::{self, Message, Opcode, OwnedMessage};
 ///
 /// Make one when the same message goes to many connections or more than once: it is queued as a
 /// 16-byte reference and never copied per receiver (frames of up to 64 bytes are: the reference
-/// would cost as much). Cloning counts a reference. What other transports need is made when the
-/// first of their connections is sent it, and shared likewise: a compressed form for each size of
-/// window, and that of server-sent events.
+/// would cost as much). Cloning counts a reference. The forms for other transports are made when
+/// the first of their connections is sent it, and shared likewise: a compressed form for each size
+/// of window, and the server-sent event.
 #[derive(Clone)]
 pub struct Frame {
     inner: Arc<Inner>,
@@ -72,7 +72,7 @@ thread_local! {
 /// Bytes of that memory that a thread keeps.
 const MAX_KEPT: usize = 64 * 1024;
 
-/// Equal if message, key, setting for compression, id and name are.
+/// Equal if message, key, setting for compression, id and name are equal.
 impl PartialEq for Frame {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&*self.inner, &*other.inner);
@@ -228,7 +228,7 @@ impl Frame {
     }
 
     /// Sets the id that the message has as a server-sent event. A browser whose stream ends sends
-    /// that of the last event with its next request (`Request::last_event_id`). Ends of lines are
+    /// the id of the last event with its next request (`Request::last_event_id`). Ends of lines are
     /// left out.
     #[must_use]
     pub fn event_id(self, id: impl AsRef<str>) -> Self {
@@ -242,7 +242,7 @@ impl Frame {
         self.with_fields(|fields| fields.set_name(name.as_ref()))
     }
 
-    /// Returns what the message is made of, for another process.
+    /// Returns the parts of the message, for another process.
     #[must_use]
     pub fn parts(&self) -> FrameParts<'_> {
         let fields = self.inner.fields.as_deref();
@@ -374,7 +374,7 @@ impl Frame {
     }
 
     /// Returns the event `lost`, whose id and data are the id of this message. It has its form as
-    /// an event, however long the id is.
+    /// an event, for an id of any length.
     fn lost(&self) -> Self {
         let id = self.inner.fields.as_deref().and_then(sse::Fields::id);
         let lost = Self::text(id.unwrap_or_default()).event_name("lost");

@@ -75,8 +75,8 @@ impl OutboxLimits {
     }
 }
 
-/// The output of a shard's connections: their queues, what they share, and the lists of those that
-/// are to be flushed.
+/// The output of a shard's connections: their queues, the parts they share, and the lists of
+/// connections to flush.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Length below which messages are sent whole and by a copy: the fast path.
@@ -375,7 +375,7 @@ impl Outbox {
         self.drained.add(conn);
     }
 
-    /// Puts a connection on the list of those that the next turn flushes.
+    /// Puts a connection on the list for the next turn's flush.
     pub(crate) fn mark_unfinished(&mut self, conn: &mut Conn) {
         self.unfinished.add(conn);
     }
@@ -386,7 +386,7 @@ impl Outbox {
         self.dirty.get(at)
     }
 
-    /// Returns whether no connection is to be flushed and `on_drain` is due for none.
+    /// Returns whether there is nothing to flush and `on_drain` is not due for any connection.
     pub(crate) fn is_idle(&self) -> bool {
         self.dirty.is_empty() && self.drained.is_empty()
     }
@@ -401,7 +401,7 @@ impl Outbox {
         !self.drained.is_empty()
     }
 
-    /// Returns the bytes published in this turn to a connection that is to get nothing else.
+    /// Returns the bytes published in this turn to a connection that gets nothing else.
     #[inline]
     pub(crate) fn fan_out_bytes(&mut self, conn: &Conn) -> &[u8] {
         self.fanout.bytes(conn.id.slot())
@@ -440,7 +440,7 @@ impl Masks {
         ((self.0.bits() >> 32) as u32).to_ne_bytes()
     }
 
-    /// Returns the key of the next frame to this connection, if we mask what it is sent.
+    /// Returns the key of the next frame to this connection, if we mask its frames.
     fn for_conn(&mut self, conn: &Conn) -> Option<[u8; 4]> {
         conn.has(flag::CLIENT).then(|| self.next())
     }

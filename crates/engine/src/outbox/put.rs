@@ -1,4 +1,4 @@
-//! Messages and control frames on their way into a connection's queue, encoded for its side.
+//! Messages and control frames that enter a connection's queue, encoded for its side.
 
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ impl Outbox {
         if conn.has(flag::CLIENT) {
             return self.control(conn, opcode, payload);
         }
-        // With a batch in flight the next flush is not the one that follows this event.
+        // With a batch in flight the message leaves after the next flush, when the lent bytes are
+        // gone.
         let is_large = payload.len() >= LARGE && !conn.has(flag::IN_FLIGHT);
         match is_large.then(|| self.borrowed.segment(conn.id, payload)).flatten() {
             Some(segment) => {
@@ -111,7 +112,7 @@ impl Outbox {
     }
 
     /// Adds a short frame to the fan-out list of a connection with a batch in flight: the list is
-    /// moved behind all that it has queued already. Returns false if it is to be copied.
+    /// moved behind all queued output later. Returns false if the frame must be copied.
     fn wait_in_list(&mut self, conn: &mut Conn, bytes: &Arc<[u8]>, form: Form) -> bool {
         if !conn.has(flag::IN_FLIGHT)
             || conn.is_finishing()

@@ -1,9 +1,8 @@
 //! Messages that wait for a slow receiver one by one, so that each can still be dropped, replaced
 //! or grow too old.
-//!
 //! One lane a class of back-pressure, each in the order of its messages; numbers give the order
-//! across lanes. Made when a connection that the kernel took no more bytes for is sent a message
-//! that may be dropped, and gone when the last of them has left.
+//! across lanes. Created when a message that may be dropped is sent to a connection that the kernel
+//! took no more bytes for, and freed when the last message has left.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -64,21 +63,21 @@ impl Content {
         }
     }
 
-    /// Returns the bytes it counts as: no less than its own memory.
+    /// Returns the bytes it counts as: at least its own memory.
     fn weight(&self) -> usize {
         self.len().max(SMALL_FRAME)
     }
 }
 
-/// A message of which the first fragments have left.
+/// A message whose first fragments have left.
 #[derive(Debug)]
 pub(crate) struct Partial {
     pub(crate) content: Content,
     pub(crate) sent: usize,
 }
 
-/// A fragment's part of a message, on its way out by reference: however many receivers are in the
-/// middle of a message, it is in memory once.
+/// A fragment's part of a message, sent by reference: with any number of receivers in the middle of
+/// a message, it is in memory once.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) content: Content,
@@ -137,8 +136,8 @@ impl Waiting {
         self.bytes + self.unsent_of_partial()
     }
 
-    /// Returns an estimate of the memory of what waits: of frames that several connections wait
-    /// for, its share.
+    /// Returns an estimate of the memory of the waiting messages; a frame that several connections
+    /// wait for counts by its share.
     pub(crate) fn memory(&self) -> usize {
         let partial = self.partial.as_ref().map_or(0, |partial| partial.content.share());
         self.lanes.iter().map(Lane::memory).sum::<usize>() + partial
@@ -160,7 +159,8 @@ impl Waiting {
         self.bytes == 0 && self.partial.is_none()
     }
 
-    /// The most bytes by which a lane is over the cap of its class, less one message; for audits.
+    /// The maximum bytes by which a lane is over the cap of its class, less one message; for
+    /// audits.
     pub(crate) fn excess(&self, cap: impl Fn(ClassIndex) -> usize) -> usize {
         let over = |lane: &Lane| match lane.entries.len() {
             1 => 0,
@@ -169,9 +169,8 @@ impl Waiting {
         self.lanes.iter().map(over).max().unwrap_or(0)
     }
 
-    /// Queues a message of class number `index`, or if the receiver is slow applies the class's
-    /// policy. [`SlowPolicy::Close`] is the caller's to apply: here its messages are always
-    /// accepted.
+    /// Queues a message of class number `index`, or applies the class's policy if the receiver is
+    /// slow. The caller applies [`SlowPolicy::Close`]: here its messages are always accepted.
     pub(crate) fn admit(
         &mut self,
         (index, class): (ClassIndex, &Class),
@@ -222,7 +221,7 @@ impl Waiting {
         Admitted::Queued
     }
 
-    /// Takes the oldest message that is not too old, whatever its class.
+    /// Takes the oldest message of any class that is not too old.
     pub(crate) fn pop<'c>(
         &mut self,
         now: Millis,

@@ -1,6 +1,7 @@
 //! Results of sending, and sizes from which messages are queued by reference.
 
-/// Result of sending a message. There will be no others: each copy of a message has exactly one.
+/// Result of sending a message. Exhaustive: every copy of a message has exactly one of these
+/// results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// Queued with nothing ahead of it that the peer has not taken: it leaves in this turn.

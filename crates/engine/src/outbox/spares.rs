@@ -2,7 +2,7 @@
 
 use throng_io::Batch;
 
-/// Small batches kept by a server's shard. More can be in use; these are just not given back.
+/// Small batches kept by a server's shard. More can be in use; the excess is freed.
 const SMALL_SPARES: usize = 1024;
 /// A batch whose memory is at most this is small.
 const SMALL_CAPACITY: usize = 16 * 1024;
@@ -31,7 +31,7 @@ pub struct Spares {
 }
 
 impl Default for Spares {
-    /// Creates those of a server's shard.
+    /// Creates the spares of a server's shard.
     fn default() -> Self {
         Self { largest: LARGE_CAPACITY, ..Self::small(SMALL_SPARES) }
     }
@@ -58,7 +58,7 @@ impl Spares {
         kept.map(|batch| batch.spare_capacity()).sum()
     }
 
-    /// Returns an empty batch, with memory if there is one that has some.
+    /// Returns an empty batch, with the memory of a spare one if there is any.
     #[inline]
     #[must_use]
     pub fn take(&mut self) -> Box<Batch> {
@@ -68,7 +68,7 @@ impl Spares {
         }
     }
 
-    /// Keeps an empty batch, or the memory of a full one that is not needed.
+    /// Keeps an empty batch, or the memory of a full batch that is not needed.
     #[inline]
     pub fn give(&mut self, batch: Box<Batch>) {
         let is_usual = batch.is_empty() && batch.spare_capacity() <= self.largest;

@@ -86,7 +86,8 @@ impl Outbox {
     /// Moves a quantum of waiting messages into the output queue, oldest first, except those that
     /// have grown too old.
     pub(crate) fn refill(&mut self, conn: &mut Conn, now: Millis, stats: &mut Stats) {
-        // What the driver holds counts like what may not be dropped, and must leave room for that.
+        // Bytes with the driver count like messages that may not be dropped, and must leave room
+        // for those.
         self.take_waiting(conn, QUANTUM.min(self.low_water()).max(1), now, stats);
     }
 
@@ -162,7 +163,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the most bytes by which messages of one class that wait for a connection are over
+    /// Returns the maximum bytes by which messages of one class that wait for a connection are over
     /// their cap; for audits.
     pub(crate) fn excess(&self, conn: &Conn) -> usize {
         let congested = self.congested.get(&conn.id);

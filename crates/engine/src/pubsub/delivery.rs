@@ -1,4 +1,4 @@
-//! Outcome of a publication: counts of one shard, and receipts for those of all.
+//! Outcome of a publication: the counts of one shard, and receipts for the counts of all.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ pub struct Delivery {
     /// Not sent: the receiver is closing.
     pub closed: u64,
     /// Shards whose mailbox was full, or that have stopped: none of their receivers gets the
-    /// message, and their number is unknown. A broker that has not taken the message counts here,
-    /// too, and one of which that is [unknown](Receipt::is_unknown).
+    /// message, and their number is unknown. A broker that has not taken the message also counts
+    /// here, and so does a broker whose answer is [unknown](Receipt::is_unknown).
     pub unreached: u64,
 }
 
@@ -36,7 +36,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the number of receivers, whatever the outcome of their copy.
+    /// Returns the number of receivers, with any outcome.
     #[must_use]
     pub fn receivers(&self) -> u64 {
         self.delivered + self.queued + self.dropped + self.closed
@@ -118,9 +118,9 @@ impl Receipt {
         Self { counts: Counts::Several(receipts.into()) }
     }
 
-    /// Returns the counts of all shards, if all have counted. Of a channel that a broker carries
-    /// receivers are not counted: it is complete when the broker has the message, or is known not
-    /// to take it, or has not answered within some seconds.
+    /// Returns the counts of all shards, if all have counted. Receivers in a channel that a broker
+    /// carries are not counted: the receipt is complete when the broker has the message, is known
+    /// not to take it, or has not answered within some seconds.
     #[must_use]
     pub fn total(&self) -> Option<Delivery> {
         let tally = match &self.counts {
@@ -133,9 +133,9 @@ impl Receipt {
         (sum.missing == 0).then_some(sum.so_far)
     }
 
-    /// Returns whether it is known that the broker which carries the channel does not take the
-    /// publication: no member gets it, in any process. That is so at once while the broker is away,
-    /// and [later](Self::total) for one that has waited for the broker for too long.
+    /// Returns whether the broker that carries the channel is known not to take the publication: no
+    /// member gets it, in any process. This is known at once while the broker is away, and
+    /// [later](Self::total) for a publication that has waited for the broker for too long.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         match &self.counts {
@@ -157,9 +157,9 @@ impl Receipt {
         }
     }
 
-    /// Waits for the counts of all shards; `None` if `timeout` passes first. One that no clock can
-    /// reach, such as [`Duration::MAX`], is no limit. Do not call it in callbacks: their shard
-    /// would wait for itself.
+    /// Waits for the counts of all shards; `None` if `timeout` passes first. A timeout that no
+    /// clock can reach, such as [`Duration::MAX`], is unlimited. Do not call it in callbacks: their
+    /// shard would wait for itself.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<Delivery> {
         self.wait_until(Instant::now().checked_add(timeout))
@@ -211,8 +211,8 @@ impl AckSlot {
         Self { tally: None, lost: 0 }
     }
 
-    /// Turns the slot into that of a shard with one connection: if that is gone, no receiver is
-    /// missed.
+    /// Turns the slot into the slot of a shard with one connection: if that connection is gone, no
+    /// receiver is missed.
     pub(crate) fn of_one(self) -> Self {
         let mut ack = self;
         ack.lost = 0;

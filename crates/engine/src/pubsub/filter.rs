@@ -30,7 +30,7 @@ impl Filter {
         add(self.include.get_or_insert_default(), ids);
     }
 
-    /// Excludes these connections, whatever else holds; further calls add to them.
+    /// Excludes these connections, even if all other conditions hold; further calls add to them.
     pub fn exclude(&mut self, ids: impl IntoIterator<Item = ConnId>) {
         add(&mut self.exclude, ids);
     }

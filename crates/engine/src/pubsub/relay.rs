@@ -21,8 +21,8 @@ pub trait Relay: Any + Debug + Send + Sync {
     fn carries(&self, channel: &str) -> bool;
 
     /// Takes a publication; `None`: it cannot. A `publisher` is a connection that is not read while
-    /// its part of the way to the broker is [crowded](RelayFill::Crowded), may use what is
-    /// reserved for such, and learns if what was taken is lost.
+    /// its part of the queue to the broker is [crowded](RelayFill::Crowded), may use the room that
+    /// is reserved for publishers, and learns if the publication is lost.
     fn publish(
         &self,
         channel: &str,
@@ -35,9 +35,9 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// member is admitted.
     fn was_linked(&self, channel: &str) -> bool;
 
-    /// Registers `waker` to be woken when the way to this part of the broker is not crowded any
-    /// more; returns false if it is not. It replaces the one that the same `sender` has given for
-    /// the part before.
+    /// Registers `waker` to be woken when the queue to this part of the broker is no longer
+    /// crowded; returns false if it is not crowded now. It replaces the waker that the same
+    /// `sender` registered for the part before.
     fn await_capacity(&self, part: u16, sender: usize, waker: &Waker) -> bool;
 
     /// Records that a channel has its first member in this process.
@@ -47,7 +47,7 @@ pub trait Relay: Any + Debug + Send + Sync {
     fn leave(&self, channel: &Arc<str>);
 
     /// Records that members wait for the channel's position:
-    /// [`Remote::admit_to_followed`](crate::Remote::admit_to_followed) is to follow.
+    /// [`Remote::admit_to_followed`](crate::Remote::admit_to_followed) must follow.
     fn ask(&self, channel: &Arc<str>, question: Question);
 
     /// Takes the join or leave of a client in a channel with presence that it carries. With
@@ -57,7 +57,7 @@ pub trait Relay: Any + Debug + Send + Sync {
 }
 
 /// The outcome of a publication that a broker carries: known once the broker has answered, or has
-/// not for too long.
+/// not answered for too long.
 pub trait Carried: Debug + Send + Sync {
     /// Returns the outcome, if it is known.
     fn outcome(&self) -> Option<CarriedOutcome>;
@@ -77,12 +77,12 @@ pub enum CarriedOutcome {
     Unknown,
 }
 
-/// Fill of the way to the broker after a publication was taken.
+/// Fill of the queue to the broker after a publication was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayFill {
     /// There is room for many more.
     Available,
-    /// The way to the part of the broker that has the channel is crowded: see
+    /// The queue to the part of the broker that has the channel is crowded: see
     /// [`Relay::await_capacity`].
     Crowded(u16),
 }
@@ -107,8 +107,8 @@ pub struct CarriedPresence<'a> {
 pub enum Question {
     /// Publications since this process has heard of the channel.
     New,
-    /// All that it keeps:
-    /// [`Remote::refill_followed`](crate::Remote::refill_followed) is to follow.
+    /// All publications that the broker keeps:
+    /// [`Remote::refill_followed`](crate::Remote::refill_followed) must follow.
     All,
 }
 

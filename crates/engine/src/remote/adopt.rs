@@ -11,8 +11,8 @@ impl Remote {
     /// Gives a connection to a shard, which counts and limits it like an accepted one.
     ///
     /// # Errors
-    /// There is no shard, its mailbox is full, or shards have descriptor tables of their own, where
-    /// the socket's descriptor is not known. The socket is closed.
+    /// No shard, a full mailbox, or one descriptor table per shard, so that the socket's descriptor
+    /// is not known. The socket is closed.
     pub fn adopt(&self, adoption: Adoption) -> io::Result<()> {
         if !self.shares_descriptors {
             return Err(io::Error::other(

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 /// A connection that was accepted elsewhere, with what was read of it there.
 #[derive(Debug)]
 pub struct Adoption {
-    /// The socket; one of a Unix socket, too.
+    /// The socket, which may also be a Unix socket.
     pub stream: TcpStream,
     /// Bytes that were received and not used, from the head of a request on.
     pub received: Vec<u8>,

@@ -16,8 +16,8 @@ use crate::remote::adoption::Adoption;
 /// A request from one thread to the shard of another.
 #[derive(Debug)]
 pub enum Command {
-    /// Send to every member of a channel but one: one command per shard and publication, whatever
-    /// the number of members.
+    /// Send to every member of a channel but one: one command per shard and publication, for any
+    /// number of members.
     Publish {
         /// The channel's name.
         channel: Arc<str>,
@@ -36,7 +36,7 @@ pub enum Command {
         frames: Arc<[Frame]>,
         /// Number of the message that is next.
         next: usize,
-        /// The counts of those before.
+        /// The counts of the messages before it.
         so_far: Delivery,
         /// Slot for the shard's counts.
         ack: AckSlot,
@@ -97,12 +97,12 @@ pub enum Command {
         /// Slot for the shard's counts.
         ack: AckSlot,
     },
-    /// Send a session what waits behind a publication of its own, which was the command before.
+    /// Send a session its output that waits behind a publication of its own, the previous command.
     Behind {
         /// The session.
         of: ConnId,
     },
-    /// Begin a membership: what is published from here on is for it.
+    /// Begin a membership: it gets publications from here on.
     Joined {
         /// The connection.
         id: ConnId,

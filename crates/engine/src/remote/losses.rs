@@ -116,7 +116,7 @@ impl Losses {
             Receivers::Hole(channel) => drop(missing.holes.insert(Arc::clone(channel))),
             Receivers::Any => missing.others += 1,
         }
-        // Release: a thread that sees it in a command that was queued later sees the losses, too;
+        // Release: a thread that sees it in a command that was queued later also sees the losses;
         // the queue's lock orders that.
         self.any.store(true, Ordering::Release);
     }

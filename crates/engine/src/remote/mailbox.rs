@@ -160,20 +160,20 @@ impl<T> Mailbox<T> {
     /// capacity that others have.
     ///
     /// # Errors
-    /// Returns the command when that capacity is used up, too.
+    /// Returns the command when that capacity is also used up.
     pub fn send_within(&self, command: T, bytes: usize, times: usize) -> Result<Fill, T> {
         self.put_or_drop(command, bytes, times)
     }
 
-    /// Queues a command however full the mailbox is: for commands whose number is bounded by
+    /// Queues a command even if the mailbox is full: for commands whose number is bounded by
     /// something else.
     pub fn send_always(&self, command: T) {
-        // It can only be taken.
+        // Without a limit it is always accepted.
         drop(self.put_or_drop(command, 0, usize::MAX));
     }
 
     /// Registers `waker` to be woken when the commands are taken, if the queue is crowded now;
-    /// returns false if it is not. `sender` identifies the caller: one that waits already is not
+    /// otherwise returns false. `sender` identifies the caller: a sender that already waits is not
     /// listed again.
     pub fn await_capacity(&self, sender: usize, waker: &Waker) -> bool {
         let mut queue = lock(&self.inner.queue);
@@ -208,7 +208,7 @@ impl<T> Mailbox<T> {
     fn put(&self, command: T, bytes: usize, times: usize) -> Result<Fill, Unsent<T>> {
         let (first, fill) = {
             let mut queue = lock(&self.inner.queue);
-            // The command is dropped, if it is, after the lock is let go.
+            // A rejected command is dropped after the lock is released.
             let Some(queue) = queue.as_mut() else { return Err(Unsent::Gone(command)) };
             let capacity = self.inner.capacity;
             if queue.commands.len() >= capacity.saturating_mul(times)
@@ -274,7 +274,7 @@ impl<T> Inbox<T> {
 impl<T> Drop for Inbox<T> {
     fn drop(&mut self) {
         let queued = lock(&self.inner.queue).take();
-        // After the lock is released: a command may hold anything, a sender of this mailbox too.
+        // After the lock is released: a command may hold anything, even a sender of this mailbox.
         let waiting = queued.map(|queue| queue.waiting).unwrap_or_default();
         waiting.iter().for_each(|(_, waker)| waker.wake());
     }

@@ -44,8 +44,8 @@ pub const MAILBOX_CAPACITY: usize = 65_536;
 /// Mark above which a shard's mailbox is crowded: connections that publish to it are held back.
 pub const MAILBOX_MARK: usize = MAILBOX_CAPACITY / 4;
 
-/// The first number of those that stand for the ways to the parts of the broker, among the shards
-/// whose queues publishers wait for.
+/// The first number that stands for the queue to a part of the broker, among the numbers of the
+/// shards whose queues publishers wait for.
 pub(crate) const BROKER: usize = usize::MAX - u16::MAX as usize;
 
 /// Outcome of a publication's commands to other shards.
@@ -57,7 +57,7 @@ pub(crate) struct Posting {
     pub(crate) lost: u64,
 }
 
-/// Counts of what threads outside of the shards have sent.
+/// Counts of the messages and commands that threads outside of the shards have sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteCounts {
@@ -134,7 +134,7 @@ impl Remote {
         self
     }
 
-    /// Returns the handle of no shard, for who holds one before there are shards.
+    /// Returns a handle of no shard, for owners that exist before there are shards.
     #[must_use]
     pub fn of_no_shard() -> Self {
         let stores = (Histories::default(), None);
@@ -233,12 +233,12 @@ impl Remote {
     }
 
     /// Sends several messages to every member of `channel`, in their order: one command to each
-    /// shard that has a member when this is called. To a channel with history, or one that a broker
-    /// carries, they are published one by one.
+    /// shard that has a member when this is called. If the channel has a history, or a broker
+    /// carries it, they are published one by one.
     ///
     /// # Errors
     /// At least one shard's mailbox is full; the others have the command. A channel with history
-    /// has the messages before the one that there was no room for.
+    /// has the messages before the first that found no room.
     pub fn publish_all(&self, channel: &str, frames: Vec<Frame>) -> Result<Receipt, QueueFull> {
         if frames.is_empty() {
             return Ok(Receipt::known(Delivery::default()));
@@ -353,7 +353,7 @@ impl Remote {
         }
     }
 
-    /// Announces a subscription to `channel` that is on its way to a shard: until this is dropped,
+    /// Announces a subscription to `channel` that is in transit to a shard: until this is dropped,
     /// publications reach that shard, so that the subscription takes effect before any later
     /// publication of the same thread.
     #[must_use]
@@ -433,7 +433,7 @@ impl Remote {
         self.counters.commands_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns what threads outside of the shards have sent so far.
+    /// Returns the counts of what threads outside of the shards have sent so far.
     #[must_use]
     pub fn counts(&self) -> RemoteCounts {
         RemoteCounts {
@@ -465,8 +465,8 @@ impl Remote {
 
     /// Passes `what` to the service of one connection, which gets it in
     /// [`Service::on_user_event`](crate::Service::on_user_event) if the connection is still there.
-    /// The mailbox's capacity does not apply: the caller must bound the number of events on their
-    /// way, for instance by one per request.
+    /// The mailbox's capacity does not apply: the caller must bound the number of events in
+    /// transit, for instance by one per request.
     pub fn post(&self, to: ConnId, what: Box<dyn Any + Send>) {
         self.put_always(to, Command::Post { to, event: UserEvent(what) });
     }
@@ -476,7 +476,7 @@ impl Remote {
         self.put_always(to, Command::Send { to, frame, ack: AckSlot::unclaimed() });
     }
 
-    /// Queues a command for a connection's shard, whatever waits there.
+    /// Queues a command for a connection's shard, even if the queue is full.
     fn put_always(&self, to: ConnId, command: Command) {
         let thread = self.registry().and_then(|registry| registry.queue(to.shard()));
         let queue = match &self.registry {
@@ -574,7 +574,7 @@ impl Remote {
         posting
     }
 
-    /// Registers `waker` to be woken when the queue of `shard`, or the way to a part of the
+    /// Registers `waker` to be woken when the queue of `shard`, or the queue to a part of the
     /// [`BROKER`], has room, if it is crowded now; returns false if it is not.
     pub(crate) fn await_capacity(&self, shard: usize, sender: usize, waker: &Waker) -> bool {
         if let Some(part) = shard.checked_sub(BROKER) {

@@ -11,7 +11,7 @@ use crate::pubsub::relay::Relay;
 /// command is put into the queues of all shards concerned.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// With the histories of the channels whose publications each orders.
+    /// With the histories of the channels that each stripe orders.
     pub(super) stripes: [Mutex<Stripe>; ORDER_STRIPES],
     hasher: RandomState,
     pub(super) histories: Histories,
@@ -40,7 +40,7 @@ impl Order {
         Self { stripes, hasher: RandomState::new(), histories, path, relay, presences }
     }
 
-    /// Returns the guard of the channels whose stripe is that of `channel`.
+    /// Returns the guard of the stripe that `channel` is in.
     pub(super) fn of(&self, channel: &str) -> MutexGuard<'_, Stripe> {
         let stripe = self.hasher.hash_one(channel) as usize % ORDER_STRIPES;
         self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)

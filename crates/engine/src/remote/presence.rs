@@ -25,8 +25,8 @@ impl Remote {
         self.order.presences.as_ref().filter(|presences| presences.rules.of(channel).is_some())
     }
 
-    /// Returns what members get of a join or leave, which the program may make: in a channel of too
-    /// many none, or that they get no more.
+    /// Returns the message that members get for a join or leave, which the program may make. In a
+    /// channel of too many members there is no message, or the notice that announcements end.
     pub(crate) fn presence_frame(
         &self,
         event: &PresenceEvent<'_>,
@@ -34,8 +34,8 @@ impl Remote {
         self.made(|presences| presences.announced(event, || self.subscribers(event.channel)))
     }
 
-    /// Returns what a member of a channel gets that has got whether joins and leaves are
-    /// announced there, if that has changed.
+    /// Returns the message for a member that knows whether joins and leaves were announced in a
+    /// channel, if that has changed.
     pub(crate) fn changed_frame(
         &self,
         channel: &str,
@@ -45,7 +45,7 @@ impl Remote {
         self.made(|presences| presences.changed_since(channel, members, known_announced))
     }
 
-    /// Returns what functions of the program make.
+    /// Calls functions of the program and returns their result.
     fn made<T>(&self, make: impl FnOnce(&Presences) -> Option<T>) -> Result<Option<T>, Panicked> {
         let made = catch_unwind(AssertUnwindSafe(|| self.order.presences.as_ref().and_then(make)));
         made.map_err(|panic| {
@@ -63,15 +63,15 @@ impl Remote {
         rule.is_some_and(Presence::announces)
     }
 
-    /// Returns whether this is what members of a channel are to get still: another shard may have
+    /// Returns whether members of a channel must still get this message: another shard may have
     /// switched since it was made.
     pub(crate) fn is_current(&self, channel: &str, announced: &Announced) -> bool {
         let presences = self.order.presences.as_ref();
         presences.is_some_and(|all| all.is_announced(channel) == announced.is_announced())
     }
 
-    /// Sends a join or leave that a broker has delivered to the members of its channel, but for the
-    /// client itself, if it is one of this process (`is_own`).
+    /// Sends a join or leave that a broker has delivered to the members of its channel, except the
+    /// client itself, if it belongs to this process (`is_own`).
     pub fn announce_followed(&self, node: u64, is_own: bool, presence: &CarriedPresence<'_>) {
         let CarriedPresence { change, channel, client, info, .. } = *presence;
         let event =
@@ -111,8 +111,8 @@ impl Remote {
         Some(self.presence_of(channel)?.list(channel, most))
     }
 
-    /// Returns the memory of histories and presence in all channels, and with it the most that
-    /// presence has had since the last call.
+    /// Returns the memory of histories and presence in all channels: now, and with presence at its
+    /// maximum since the last call.
     pub(crate) fn kept_memory(&self) -> (usize, usize) {
         let of_histories = self.order.histories.memory();
         let (now, most) = self.order.presences.as_ref().map_or((0, 0), Presences::memory);

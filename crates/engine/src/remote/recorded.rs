@@ -46,7 +46,7 @@ impl Remote {
     }
 
     /// Calls `join` under the lock of a channel's publications, with the place at which a member
-    /// joins, whether it continues from `since`, and what it has missed.
+    /// joins, whether it continues from `since`, and the publications that it has missed.
     pub(crate) fn join_at(
         &self,
         of: (&str, u16),
@@ -84,7 +84,7 @@ impl Remote {
         Some((position, numbered(position.epoch, &kept)))
     }
 
-    /// Returns the rules for histories in words, in their order.
+    /// Returns the rules for histories as text, in their order.
     #[must_use]
     pub fn history_rules(&self) -> Vec<String> {
         self.order.histories.rules.words()
@@ -96,23 +96,23 @@ impl Remote {
         self.has_histories().then(|| self.order.histories.counts())
     }
 
-    /// Removes what has expired from the histories of one stripe; each second of each shard has
-    /// another one.
+    /// Removes expired publications from the histories of one stripe, a different stripe each
+    /// second of each shard.
     pub(crate) fn expire_histories(&self, shard: usize, second: u64, now: throng_io::Instant) {
-        // Threads of connections leave it to the one that accepts.
+        // Threads of connections leave it to the accepting thread.
         if !self.has_histories() || self.registry.is_some() && shard != 0 {
             return;
         }
         let number = second as usize * self.shards.len() + shard;
         let stripe = &self.order.stripes[number % self.order.stripes.len()];
-        // The thread that holds it removes what has expired of the channel it is about.
+        // The thread that holds the stripe removes the expired publications of its channel.
         if let Some(mut stripe) = try_lock(stripe) {
             stripe.expire(&self.order.histories, now);
         }
     }
 
-    /// Publishes to a channel with history. Where a queue is full nothing is published, until
-    /// `deadline`: members that miss a publication would have to come back.
+    /// Publishes to a channel with history. While a queue is full, waits for room until `deadline`
+    /// and publishes nothing: members that miss a publication would have to come back.
     pub(super) fn publish_recorded(
         &self,
         of: (&str, u16),
@@ -137,8 +137,8 @@ impl Remote {
         }
     }
 
-    /// Returns whether the queues of these shards have space. That of a connection's own thread is
-    /// its backlog, for which no other waits.
+    /// Returns whether the queues of these shards have space. The queue of a connection's own
+    /// thread is its backlog, for which no other waits.
     fn have_room(&self, homes: &[u16]) -> bool {
         let queues = homes.iter().filter_map(|home| self.shards.get(usize::from(*home)));
         self.registry.is_some() || queues.into_iter().all(|queue| queue.mailbox.has_room())

@@ -1,8 +1,8 @@
 //! Registry of connection threads in thread-per-connection mode.
 //!
-//! A shard has one connection there, starts with it and ends with it. Its number is that of its
-//! thread; numbers are created as they are needed, and used again. Number 0 is the acceptor, which
-//! has no session.
+//! In this mode a shard has one connection, starts with it and ends with it. Its number is its
+//! thread's number; numbers are created as they are needed, and used again. Number 0 is the
+//! acceptor, which has no session.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ pub(crate) struct ThreadRegistry {
     acceptor: Waker,
 }
 
-/// Slots of threads; the first is that of thread 1.
+/// Slots of threads; the first belongs to thread 1.
 #[derive(Default)]
 struct Rows {
     slots: Vec<ThreadSlot>,
@@ -128,9 +128,8 @@ impl ThreadRegistry {
         rows.slots.get(number.checked_sub(1)?)?.queue.clone()
     }
 
-    /// Returns the queues of the threads with these numbers, or of all, except that of thread
-    /// `except`. A publication to a channel of three members then wakes three threads and not five
-    /// thousand.
+    /// Returns the queues of the threads with these numbers, or of all, except thread `except`. So
+    /// a publication to a channel of three members wakes three threads and not five thousand.
     pub(crate) fn queues(&self, numbers: Option<&[u16]>, except: Option<usize>) -> Vec<ShardQueue> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let queue = |number: usize| {

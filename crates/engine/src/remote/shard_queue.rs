@@ -12,8 +12,8 @@ use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
 
 /// Factor by which shards of event loops may fill each other's queues more than other threads may:
-/// their publishers are held back at [`super::MAILBOX_MARK`], and this is capacity for what each of
-/// very many publishers may cause before that.
+/// their publishers are held back at [`super::MAILBOX_MARK`], and this is capacity for the
+/// publications that each of very many publishers may make before that.
 const RESERVE: usize = 4;
 
 /// Interval at which a publisher that waits for room looks again.
@@ -72,7 +72,7 @@ impl ShardQueue {
         self.losses.are_any()
     }
 
-    /// Queues a command of the shard itself, whatever waits there.
+    /// Queues a command of the shard itself, even if the queue is full.
     pub(crate) fn put_always(&self, command: Command) {
         self.mailbox.send_always(command);
     }

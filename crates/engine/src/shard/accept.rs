@@ -19,7 +19,7 @@ use crate::shard::moves::Handover;
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
 
-/// Connections that make room for one: another shard may take the place that one has left.
+/// Maximum connections that make room for one: another shard may take the place that became free.
 const MAX_EVICTIONS: usize = 4;
 
 /// Starts a connection's thread. Returns the socket if none could be started.
@@ -87,8 +87,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.adopt_as(socket, peer, key, true)
     }
 
-    /// Enters a connection: a new one, or one that comes from another shard after its first
-    /// request.
+    /// Enters a connection: a new one, or a connection from another shard after its first request.
     pub(super) fn adopt_as(
         &mut self,
         socket: D::Socket,
@@ -127,8 +126,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         Some(id)
     }
 
-    /// Ends the oldest connection that has not sent a whole request: of all, or where those of an
-    /// address are too many, of that address. Returns false if there is none.
+    /// Ends the oldest connection that has not sent a whole request: of all, or of an address that
+    /// has too many. Returns false if there is none.
     fn make_room(&mut self, why: Refusal, address: Option<IpAddr>) -> bool {
         let oldest = match why {
             Refusal::Full => {
@@ -144,8 +143,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         true
     }
 
-    /// Closes a connection at once, without waiting for its peer: what it holds must be free before
-    /// it is given to another.
+    /// Closes a connection at once, without waiting for its peer: its resources must be free before
+    /// another connection gets them.
     fn flush_evicted(&mut self, id: ConnId) {
         self.flush(id);
         if self.state.core.connections.table.stage(id) < Stage::Ending {
@@ -185,7 +184,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if why == Refusal::Draining {
             self.state.inbound[id.slot()] = Inbound::Refused;
             if self.state.begins_tls_later() {
-                // Nothing can be said before the handshake.
+                // Nothing can be sent before the handshake.
                 self.state.core.connections.finish(id, AfterFlush::Close);
                 self.flush(id);
                 return Some(id);
@@ -247,8 +246,8 @@ impl<S: Service> State<S> {
         self.pending_of_address.pop_oldest(key, connections.now, may_go)
     }
 
-    /// Ends a connection that has not sent a whole request, in the favour of another: with a 408 if
-    /// it has sent a part of one. Its place is free at once, and it closes with the next flush.
+    /// Ends a connection that has not sent a whole request, in favour of another: with a 408 if it
+    /// has sent a part of one. Its place is free at once, and it closes with the next flush.
     pub(super) fn end_for_another(&mut self, id: ConnId) {
         let connections = &mut self.core.connections;
         connections.stats.refused += 1;

@@ -78,7 +78,7 @@ impl Admission {
         admission
     }
 
-    /// Sets the caps besides that of all connections. Connections that came from an address while
+    /// Sets all caps except the cap on all connections. Connections that came from an address while
     /// it had no cap are not counted later.
     pub(crate) fn configure(&self, limits: &Limits) {
         let part = |divisor: usize, least: usize| match self.max_connections {
@@ -272,9 +272,10 @@ impl Admission {
     }
 }
 
-/// The correction on top of SO_REUSEPORT, whose spread is random: a shard keeps what it accepted
-/// while its load is at most 1/16 above the mean; beyond that the least loaded shard gets it. That
-/// bounds the spread well inside the promised 1.25, and hands over only the excess.
+/// The correction on top of SO_REUSEPORT, whose spread is random: a shard keeps the connections
+/// that it accepted while its load is at most 1/16 above the mean; beyond that the least loaded
+/// shard gets them. That bounds the spread well inside the promised 1.25, and hands over only the
+/// excess.
 fn least_loaded_if_over(loads: impl Iterator<Item = usize> + Clone, me: usize) -> usize {
     let (count, total) = loads.clone().fold((0, 0), |(n, sum), load| (n + 1, sum + load));
     let mine = loads.clone().nth(me).unwrap_or(0);

@@ -25,12 +25,12 @@ pub struct Audit {
     pub paused: usize,
     /// The largest backlog of a connection, in bytes.
     pub largest_backlog: usize,
-    /// The most bytes by which messages of one class that wait for one connection are over their
+    /// Maximum bytes by which messages of one class that wait for one connection are over their
     /// cap, not counting a message that waits alone.
     pub largest_excess: usize,
-    /// The most bytes that a connection's decoder holds.
+    /// Maximum bytes that a connection's decoder holds.
     pub largest_partial: usize,
-    /// Connections of whose input part is held back.
+    /// Connections with a part of their input held back.
     pub held: usize,
     /// Connections whose request's body is incomplete.
     pub request_bodies: usize,

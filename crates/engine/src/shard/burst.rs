@@ -1,20 +1,20 @@
 //! Detection of the end of a burst of connections that come or go: when its memory is worth
 //! returning to the system.
 
-/// Connections of a burst that leave enough free memory to be given back.
+/// Connections of a burst that free enough memory to be returned.
 const MANY: u64 = 1000;
 
-/// Connections that come or go between two looks and are no burst.
+/// Connections that may come or go between two looks without making a burst.
 const FEW: u64 = 64;
 
-/// Looks in a row with few connections until a burst is over: a TLS session that rests gives the
-/// last of its memory back after two seconds.
+/// Looks in a row with few connections until a burst is over: an idle TLS session frees the last of
+/// its memory after two seconds.
 const QUIET_LOOKS: u8 = 2;
 
-/// Detects the end of a burst. The memory that a connection needs until its handshake is complete,
-/// hundreds of bytes and with TLS thousands, is free then, and when it ends, that of its channels
-/// and its presence in them; after thousands of connections at one moment the allocator would keep
-/// it, between blocks in use.
+/// Detects the end of a burst. A connection frees memory when its handshake is complete, hundreds
+/// of bytes and with TLS thousands; when it ends, it frees the memory of its channels and of its
+/// presence in them. After thousands of connections at one moment the allocator would keep this
+/// memory, between blocks in use.
 #[derive(Debug, Default)]
 pub struct BurstDetector {
     /// Connections ever accepted, and those that were open, at the last look.

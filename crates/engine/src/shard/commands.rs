@@ -26,7 +26,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Carries out commands of other threads for a bounded time; those left are the next turn's.
+    /// Carries out commands of other threads for a bounded time; the rest waits for the next turn.
     #[inline(never)]
     fn carry_out_commands(&mut self) {
         let mut drain = None;
@@ -81,8 +81,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now(), state.seed));
     }
 
-    /// Carries out one command, except that of a drain, which is put into `drain`. Returns the work
-    /// that it took: one for the command and one for each receiver.
+    /// Carries out one command; a drain is put into `drain` instead. Returns the work that it took:
+    /// one for the command and one for each receiver.
     #[inline]
     fn carry_out(&mut self, command: Command, drain: &mut Option<DrainPlan>) -> u64 {
         let (mut work, state) = (1, &mut self.state);

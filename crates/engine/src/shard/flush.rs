@@ -29,8 +29,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Sends the frames published in this turn if they are all that the connection is to get;
-    /// returns false if there is more.
+    /// Sends the frames published in this turn if the connection gets nothing else; returns false
+    /// if there is more.
     #[inline]
     fn flush_fan_out(&mut self, id: ConnId) -> bool {
         let Connections { table, outbox, stats, .. } = &mut self.state.core.connections;
@@ -49,8 +49,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         true
     }
 
-    /// Queues the rest of published frames of which the kernel took only `sent` bytes; it waits
-    /// like any other output.
+    /// Queues the rest of published frames after the kernel took only `sent` bytes; it waits like
+    /// any other output.
     #[cold]
     fn queue_rest(&mut self, id: ConnId, sent: usize) {
         let Connections { table, outbox, .. } = &mut self.state.core.connections;
@@ -193,7 +193,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Reports the faults that were noted, while their sockets can be asked for the addresses.
+    /// Reports the recorded faults, while their sockets can be asked for the addresses.
     #[inline]
     pub(crate) fn report_faults(&mut self) {
         while !self.state.core.connections.faults.is_empty() {

@@ -70,8 +70,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         ids.into_iter().map(holder).filter(|holder| holder.bytes() > 0).collect()
     }
 
-    /// Returns the memory that one connection causes. One that is being closed at once counts no
-    /// more.
+    /// Returns the memory that one connection causes; 0 for a connection that is being closed at
+    /// once.
     fn memory_of(&self, id: ConnId) -> usize {
         let state = &self.state;
         let connections = &state.core.connections;
@@ -135,7 +135,7 @@ impl<S: Service> State<S> {
         self.forget_input(id);
     }
 
-    /// Drops what is buffered of incomplete input: no more of it is decoded.
+    /// Drops the buffered part of incomplete input: no more of it is decoded.
     fn forget_input(&mut self, id: ConnId) {
         let is_client =
             self.core.connections.table.conn(id).is_some_and(|conn| conn.has(flag::CLIENT));

@@ -58,16 +58,16 @@ use crate::ws::messages::Assembly;
 /// Pause of accepting after descriptors ran out, unless a connection ends earlier.
 const ACCEPT_REST: Duration = Duration::from_millis(200);
 
-/// Time in which a turn continues connections whose input was held; at least one is.
+/// Time in which a turn continues connections whose input was held; it continues at least one.
 const MAX_RESUMING: Duration = Duration::from_micros(500);
 
 /// Time that a turn spends on commands of other threads, and on connections from other shards.
 const MAX_MAIL_TIME: Duration = Duration::from_millis(1);
 
-/// Buffers for messages that a shard without connections may keep without looking after them.
+/// Maximum bytes for joining messages that an idle shard keeps; with more it sweeps to free them.
 const SPARE_AT_REST: usize = 64 << 10;
 
-/// Heap that a thread of a connection uses, of its own and in its part of the allocator.
+/// Heap that the thread of a connection uses, of its own and in its part of the allocator.
 const THREAD_MEMORY: usize = 8 << 10;
 
 /// The event loop.
@@ -75,10 +75,10 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) driver: D,
     pub(crate) state: State<S>,
     pub(crate) handovers: Inbox<Handover<D::Socket>>,
-    /// Handovers taken out of there that wait for their turn.
+    /// Handovers taken from the queue that wait for their turn.
     arrived: VecDeque<Handover<D::Socket>>,
     /// The other shards' `handovers`, indexed by shard. Empty where each shard has a descriptor
-    /// table of its own: there is no way for a socket to another thread.
+    /// table of its own: a socket cannot reach another thread.
     pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
     pub(crate) accept_rests_until: Option<Instant>,
     /// Starts a thread for each connection, in thread-per-connection mode.
@@ -226,8 +226,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         Ok(self.stopped())
     }
 
-    /// Returns why the TLS session of a connection failed whose stream has ended. Many clients end
-    /// theirs without close_notify; of a server that is a failure.
+    /// Returns why the TLS session failed on a connection whose stream has ended. A missing
+    /// close_notify is a failure only when the peer is a server: many clients leave it out.
     fn session_failure(&self, id: ConnId) -> Option<SessionFailure> {
         let is_cut = || {
             let table = &self.state.core.connections.table;
@@ -372,9 +372,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.end_waits();
         let core = &self.state.core;
         core.remote.expire_histories(core.shard, secs, core.now());
-        // Of the last sweep: another shard may have done it for all since.
+        // Runs the trim that the last sweep requested, unless another shard did.
         self.trim.run();
-        // Both are asked: each follows what happens.
+        // Call both, no short circuit: each updates its own state.
         let (held, most) = self.held_memory();
         let is_over = self.peak.is_over(held, most);
         let stats = &self.state.core.connections.stats;
@@ -391,9 +391,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Returns the memory of all shards that may be returned to the system when it is free, and the
-    /// most that it was since a shard asked. The thread of a connection holds little, and the shard
-    /// that accepts looks at all of them.
+    /// Returns the memory of all shards that may be returned to the system when it is free, and its
+    /// maximum since a shard last asked. The thread of a connection uses little, and the accepting
+    /// shard counts all of them.
     fn held_memory(&self) -> (usize, usize) {
         let core = &self.state.core;
         let memory = &core.connections.memory;
@@ -427,8 +427,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.connections.outbox.in_flight().put_back(listed);
     }
 
-    /// Returns whether a batch of this connection is in flight, and resets the connection if that
-    /// has been so for too long.
+    /// Returns whether this connection has a batch in flight, and resets the connection if the
+    /// batch has been in flight for too long.
     fn is_in_flight(&mut self, id: ConnId, now: Tick) -> bool {
         let unsent = self.driver.unsent(id);
         let connections = &mut self.state.core.connections;
@@ -462,8 +462,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Continues connections that waited for room or for their turn, for a bounded time. Those left
-    /// are the first of the next turn.
+    /// Continues connections that waited for room or for their turn, for a bounded time. The rest
+    /// comes first in the next turn.
     #[inline(never)]
     fn continue_held(&mut self) {
         self.state.core.connections.outbox.compression().begin_phase();
@@ -524,7 +524,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 // A message after its upgrade has stopped it: its service resumes it.
                 continue;
             }
-            // Called without bytes too: the end of the request may still have to be reported.
+            // Also called without bytes: the end of the request may still have to be reported.
             let bytes = self.state.held.remove(&id).unwrap_or_default();
             self.state.on_held(id, bytes);
             self.flush(id);
@@ -616,7 +616,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     && self.state.core.connections.stats.connections == 0
                     && self.awaited(drain.deadline()) == 0
                     && self.arrived.is_empty()
-                    // Last: what another shard would send from here on stays there.
+                    // Last: sockets that another shard would send from here on stay there.
                     && self.handovers.close_if_empty() =>
             {
                 let forced = drain.forced + self.forced_elsewhere();

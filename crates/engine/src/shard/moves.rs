@@ -17,7 +17,7 @@ use crate::shard::shutdown::Phase;
 use crate::shard::{MAX_MAIL_TIME, Shard};
 use crate::ws::inbound::Inbound;
 
-/// A socket on its way to the shard that will serve it, with the key under which its address is
+/// A socket in transit to the shard that will serve it, with the key under which its address is
 /// counted.
 pub(crate) struct Handover<S> {
     pub(crate) socket: S,
@@ -27,10 +27,10 @@ pub(crate) struct Handover<S> {
     pub(crate) upgrade: Option<Box<MovedUpgrade>>,
 }
 
-/// An upgrade that the service of one shard has left to that of another.
+/// An upgrade that the service of one shard has passed to another shard's.
 pub(crate) struct MovedUpgrade {
     event: UserEvent,
-    /// Received behind the request.
+    /// Received after the request.
     input: HeldInput,
     /// Its client has got the response.
     is_answered: bool,
@@ -92,8 +92,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Enters connections from other shards for a bounded time, since sessions open with them;
-    /// those left are the next turn's.
+    /// Enters connections from other shards for a bounded time, since sessions open with them; the
+    /// rest waits for the next turn.
     #[inline(never)]
     fn enter_arrived(&mut self) {
         if self.arrived.is_empty() {
@@ -105,7 +105,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 true => {
                     // The service refuses it if sessions no longer open.
                     self.take_moved(handover);
-                    // What its session has published leaves before the next one publishes.
+                    // Its session's publications leave before the next one publishes.
                     self.flush_published();
                     self.checkpoint();
                 }
@@ -125,8 +125,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             Phase::Draining(ref drain) if drain.hand_over => {
                 self.adopt(socket, peer, key);
             }
-            // Accepted before the drain began, and not entered yet: it is refused like those that
-            // come later.
+            // Accepted before the drain began, and not entered yet: it is refused like connections
+            // that come later.
             _ => {
                 self.state.admission.leave(self.state.core.shard, true, key);
                 self.refuse(socket, peer, Refusal::Draining);

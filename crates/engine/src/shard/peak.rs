@@ -11,7 +11,7 @@ const REST: u8 = 10;
 #[derive(Debug, Default)]
 pub struct Peak {
     most: usize,
-    /// Whether the last sample was far below the peak, which is to be reported.
+    /// Whether the last sample was far below the peak, and this must be reported.
     has_fallen: bool,
     /// Whether it was so too soon after the last report.
     is_early: bool,
@@ -32,9 +32,9 @@ impl Peak {
         self.most > LITTLE
     }
 
-    /// Records the bytes that are held now, and the most since the last call. Returns true once,
-    /// after they were 16 MiB and a tenth of what is left below the peak: one sample later, since
-    /// what has ended may still be freeing its memory.
+    /// Records the bytes that are held now, and the maximum since the last call. Returns true once
+    /// memory has fallen 16 MiB plus 10 % of the rest below its peak, one sample late because ended
+    /// connections may still be freeing.
     pub fn is_over(&mut self, held: usize, most: usize) -> bool {
         let is_over = std::mem::take(&mut self.has_fallen);
         self.most = self.most.max(most).max(held);

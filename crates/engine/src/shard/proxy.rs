@@ -68,7 +68,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Begins with what follows a PROXY header, of which `before` bytes came earlier.
+    /// Begins with the input after a PROXY header; `before` bytes of the header came earlier.
     fn begin_behind_proxy(
         &mut self,
         id: ConnId,
@@ -95,9 +95,9 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Counts a connection for the address of its client, in the place of its proxy's. Returns
-    /// false if it was closed; one for which only the client's own cap is reached may send one
-    /// request, to learn that.
+    /// Counts a connection for the address of its client, in place of its proxy's. Returns false if
+    /// it was closed; if only the client's own cap is reached, the connection may send one request,
+    /// to learn that.
     fn count_for(&mut self, id: ConnId, client: SocketAddr) -> bool {
         let cold = self.core.connections.table.cold_mut(id);
         let admitted = cold.map_or(Admitted::Evicted, |cold| {
@@ -139,8 +139,8 @@ impl<S: Service> State<S> {
         true
     }
 
-    /// Closes a connection whose PROXY header is wrong or late. There is no response: nothing says
-    /// that the peer speaks HTTP.
+    /// Closes a connection whose PROXY header is wrong or late. There is no response: the peer may
+    /// not speak HTTP.
     pub(super) fn refuse_proxy(&mut self, id: ConnId, reason: &str) {
         self.inbound[id.slot()] = Inbound::Refused;
         let peer = self.core.connections.table.cold(id).and_then(|cold| cold.peer);

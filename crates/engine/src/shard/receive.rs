@@ -99,8 +99,8 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Keeps undecoded input until the connection's answers have left, or others had their turn.
-    /// Input that is no longer needed is dropped. Returns true if input was kept.
+    /// Keeps undecoded input until the connection's answers have left, or other connections had
+    /// their turn. Input that is no longer needed is dropped. Returns true if input was kept.
     #[cold]
     fn hold(&mut self, id: ConnId, rest: HeldInput) -> bool {
         if self.core.connections.table.stage(id) == Stage::Lingering {
@@ -153,8 +153,8 @@ impl<S: Service> State<S> {
         self.finish_input(id, reason, false);
     }
 
-    /// Handles the end of input. `completed`: a message that is incomplete now is not the one that
-    /// was incomplete before.
+    /// Handles the end of input. `completed`: if a message is incomplete now, it is not the message
+    /// that was incomplete before.
     #[inline(never)]
     fn finish_input(&mut self, id: ConnId, reason: StopReason, completed: bool) {
         // Only reads that come here had a message in a form that can be relayed.
@@ -192,8 +192,8 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// RFC 6455 section 5.5.1: answer a Close with its own code, unless it answers ours; then the
-    /// server closes the TCP connection first (section 7.1.1), and the client waits for that.
+    /// RFC 6455 section 5.5.1: answer a Close with its own code, unless it answers our Close; then
+    /// the server closes the TCP connection first (section 7.1.1), and the client waits for that.
     #[cold]
     fn on_peer_close(&mut self, id: ConnId, code: u16, reason: &str) {
         let answer = if code == 1005 { 0 } else { code };

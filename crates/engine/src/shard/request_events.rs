@@ -11,15 +11,15 @@ use crate::samples::is_sampled;
 use crate::service::{Answer, Flow, Service};
 
 /// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime): the clock
-/// is read after every second one that others follow, since a page of metrics takes as long as
+/// is read after every second request that others follow, since a page of metrics takes as long as
 /// hundreds of messages.
 const REQUEST_EVENTS: u32 = 16;
 
 /// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
 /// arrived, and nothing else. A client that has announced this as its last request sends nothing
-/// more (RFC 9112 section 9.6), so no close of ours becomes a reset that destroys data it has not
-/// read; from any other, input is read for a while. So it is with TLS, where the client still
-/// answers our close_notify.
+/// more (RFC 9112 section 9.6), so our close does not become a reset that destroys data it has not
+/// read. From any other client, input is read for a while; with TLS from this client as well, since
+/// it still answers our close_notify.
 fn close_mode(table: &Table, id: ConnId, request: &Request<'_>, is_here: bool) -> AfterFlush {
     let has_tls = || table.cold(id).is_some_and(|cold| cold.tls.is_some());
     match is_here && !request.keep_alive() && !has_tls() {
@@ -40,7 +40,7 @@ pub(crate) enum RequestOutcome {
     /// All input is taken. `is_between`: the last request in it is complete.
     Incomplete { is_between: bool },
     /// The service was called with a head. `is_too_large`: it answered without the body, which is
-    /// longer than one that it would have asked for.
+    /// longer than it would have accepted.
     Begin { answer: Answer, close_mode: AfterFlush, is_too_large: bool },
     /// The service was called with a body, or with its end.
     Answer(Answer, AfterFlush),
@@ -52,7 +52,7 @@ pub(crate) enum RequestOutcome {
     TurnAway,
 }
 
-/// Returns the limits of the next event. That of a body depends on its handler, which its head
+/// Returns the limits of the next event. The limit of a body depends on its handler, which its head
 /// selects.
 pub(crate) fn event_limits(
     core: &Core,
@@ -128,7 +128,7 @@ impl<S: Service> Requests<'_, S> {
         RequestOutcome::Begin { answer, close_mode, is_too_large }
     }
 
-    /// Handles the next bytes of a body, as the service's answer to its head says.
+    /// Handles the next bytes of a body, in the mode that the service selected at its head.
     pub(crate) fn on_body(&mut self, bytes: &[u8]) -> RequestOutcome {
         let Self { core, service, bodies, id } = self;
         let connections = &mut core.connections;

@@ -1,5 +1,5 @@
-//! HTTP on a connection: requests, or the answer to ours; and the start of a session, or of a
-//! stream of events.
+//! HTTP on a connection: requests, or the answer to our request; and the start of a session, or of
+//! a stream of events.
 
 use std::ops::ControlFlow;
 
@@ -16,8 +16,8 @@ use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
 
 impl<S: Service> State<S> {
-    /// Handles input before there is a session: requests, or the answer to ours. Input after an
-    /// upgrade is left; returns true if there is any.
+    /// Handles input before there is a session: requests, or the answer to our request. Input after
+    /// an upgrade is left; returns true if there is any.
     #[inline(never)]
     pub(crate) fn pump_handshake(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
         match self.inbound[id.slot()] {
@@ -95,8 +95,8 @@ impl<S: Service> State<S> {
                 self.complete_handshake(id);
                 self.apply_answer(id, answer, input, close_mode)?;
                 if is_too_large {
-                    // A body that the service did not ask for is read and dropped, but not without
-                    // end.
+                    // A body that the service did not ask for is read and dropped, but within
+                    // bounds.
                     self.core.connections.finish(id, AfterFlush::Linger);
                 }
                 return ControlFlow::Continue(());
@@ -113,7 +113,8 @@ impl<S: Service> State<S> {
     fn refuse(&mut self, id: ConnId, error: http1::Error) {
         let Self { core, service, request_bodies, .. } = self;
         core.connections.stats.bad_requests += 1;
-        // Of two answers to one request, the client would take the second for that to its next.
+        // Of two answers to one request, the client would take the second for the answer to its
+        // next request.
         if !request_bodies.is_dropped(id) {
             service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
         }
@@ -168,7 +169,7 @@ impl<S: Service> State<S> {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.table.conn_mut(id) else { return };
         if conn.has(flag::FINISHED) {
-            // It has half-closed, and what it had asked for before that is answered.
+            // It has half-closed, and its earlier requests are answered.
             return connections.finish(id, AfterFlush::Close);
         }
         // The first request's deadline runs since the accept.

@@ -114,7 +114,7 @@ impl Drain {
         }
     }
 
-    /// Adds connections, some of which may be in the list, or have been notified: those ignore it.
+    /// Adds connections. Some may be in the list already, or have been notified: those ignore it.
     pub(crate) fn add(&mut self, ids: Vec<ConnId>, seed: u64) {
         self.waiting.extend(ids);
         self.waiting.sort_unstable();
@@ -148,7 +148,7 @@ impl Drain {
         (std::mem::take(&mut self.working), now >= self.last_close)
     }
 
-    /// Returns true once, when the listeners are to be closed: the last of the closes was due, or
+    /// Returns true once, when the listeners must be closed: the last of the closes was due, or
     /// another process takes over, and nothing waited in a turn that began after the drain.
     /// `accepted`: connections accepted so far.
     pub(crate) fn ends_listening(&mut self, accepted: u64) -> bool {
@@ -185,8 +185,8 @@ impl Drain {
         }
     }
 
-    /// Returns when to check again: after the deadline, too, but not at once, since a driver may
-    /// take its time to close.
+    /// Returns when to check again. Checks continue after the deadline, but not at once, since a
+    /// driver may take its time to close.
     pub(crate) fn next_step(&self, now: Instant) -> Instant {
         match self.deadline {
             _ if self.hand_over && self.is_listening => now.after(STEP),

@@ -40,7 +40,7 @@ pub(crate) struct State<S> {
     pub(crate) inbox: ShardInbox,
     pub(crate) snapshot: Arc<Snapshot>,
     /// Counts added to a snapshot that is common to many shards, of one connection each. Such a
-    /// shard sleeps until something is due, however long that is.
+    /// shard sleeps until something is due, for any length of time.
     pub(crate) added: Option<Box<Added>>,
     pub(crate) phase: Phase,
     pub(crate) started: Instant,
@@ -69,13 +69,13 @@ pub(crate) enum AfterEvent<T> {
     RestAccept,
     /// The peer's stream has ended. If its TLS session failed, that is reported first.
     Finish(ConnId),
-    /// A connection is gone, whose bytes the service asks for if it is named.
+    /// A connection is gone. `Some` if the service wants its byte counts.
     RetryAccept(Option<ConnId>),
 }
 
 impl<S: Service> State<S> {
-    /// Keeps the outcome of a TLS handshake: of a client for its requests, of a connection that we
-    /// started for [`Service::on_connected`].
+    /// Keeps the outcome of a TLS handshake: of a client for its requests, of a connection that
+    /// this side started for [`Service::on_connected`].
     #[cold]
     fn on_secured(&mut self, id: ConnId, info: Box<TlsInfo>) {
         let connections = &mut self.core.connections;
@@ -99,8 +99,9 @@ impl<S: Service> State<S> {
             Event::Sent(id, batch) => self.on_sent(id, batch),
             Event::Incoming(socket, peer, _listener) => return AfterEvent::Place(socket, peer),
             Event::Connected(id) => self.on_connected(id),
-            // Its first bytes follow; until they do, its deadline is that of a silent client. Bound
-            // here, or the event would be kept in memory for its drop, which costs every event.
+            // Its first bytes follow; until then it has the deadline of a silent client.
+            // Destructured here: otherwise the event is kept alive for its drop, a cost on every
+            // event.
             Event::Secured(id, info) => self.on_secured(id, info),
             // No listener of a server passes connections through.
             Event::PassedThrough(_, passed) => drop(passed),
@@ -143,13 +144,13 @@ impl<S: Service> State<S> {
         self.core.connections.stats.handler_panics += 1;
         let fault = Fault::Panic { route: self.core.watch.entered() };
         match self.core.connections.table.stage(id) {
-            // Its address is known yet, and the answer is reported, too.
+            // Report now: the address is still known. The answer is reported as well.
             Stage::Http | Stage::Serving => self.report(id, fault, None),
             _ => self.core.connections.note_fault(id, fault),
         }
         match self.core.connections.table.stage(id) {
             Stage::Open => self.core.connections.fail(id, 1011, "internal error"),
-            // Whatever it was about to answer was not queued yet, or the service knows better.
+            // Its answer was not queued; if it was, the service ignores this call.
             Stage::Http | Stage::Serving => {
                 let answered = catch_unwind(AssertUnwindSafe(|| {
                     let mut cx = Cx::new(&mut self.core, id);
@@ -165,7 +166,7 @@ impl<S: Service> State<S> {
     }
 
     /// Counts a fault and reports it to the service, whose own panic changes nothing more. `peer`
-    /// is the address that the socket knows; what was kept of the client goes before it.
+    /// is the address that the socket knows; the kept address of the client takes precedence.
     #[cold]
     pub(crate) fn report(&mut self, id: ConnId, fault: Fault, peer: Option<SocketAddr>) {
         self.core.samples.measured.count_fault(fault);
@@ -202,13 +203,13 @@ impl<S: Service> State<S> {
         self.counted(|state| state.service.on_traffic(id, traffic));
     }
 
-    /// Returns to the service what it has given to a connection that could not move.
+    /// Returns to the service the event of a connection that could not move.
     #[cold]
     pub(crate) fn report_failed_move(&mut self, event: UserEvent) {
         self.counted(|state| state.service.on_move_failed(&mut state.core, event));
     }
 
-    /// Runs a callback that belongs to no connection that is left: its panic is only counted.
+    /// Runs a callback that belongs to no remaining connection: its panic is only counted.
     fn counted(&mut self, run: impl FnOnce(&mut Self)) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run(self))) {
             // The panic hook already reported it. Leak the payload: its `Drop` could panic.
@@ -266,8 +267,7 @@ impl<S: Service> State<S> {
             Stage::Serving if is_upgrading => {
                 self.core.connections.finish(id, AfterFlush::Close);
             }
-            // What it has asked for is still answered, unless the service ends that; see
-            // `record_request`.
+            // Its requests are still answered, unless the service ends that; see `record_request`.
             Stage::Serving => self.on_half_closed(id),
             Stage::Http if self.held.contains_key(&id) => {}
             // Answers that are queued still go out to a client that has half-closed.
@@ -319,7 +319,7 @@ impl<S: Service> State<S> {
             code => code.into(),
         };
         self.end_session(id, Close::new(code, ""), false);
-        // By its decoder, since the stage is past all that by now.
+        // By its decoder: the stage has already advanced.
         if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
             self.guarded(id, |state| {
                 state.service.on_failed(&mut Cx::new(&mut state.core, id), why);
@@ -335,8 +335,8 @@ impl<S: Service> State<S> {
         self.core.connections.leave(id);
     }
 
-    /// Calls `on_close`, exactly once for each `on_open`, however the session ends. `clean`: by a
-    /// closing handshake.
+    /// Calls `on_close`, exactly once for each `on_open`, after any end of the session. `clean`: by
+    /// a closing handshake.
     pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>, clean: bool) {
         let Some(conn) = self.core.connections.table.conn_mut(id) else { return };
         if !conn.has(flag::SESSION) {
@@ -360,7 +360,7 @@ impl<S: Service> State<S> {
     }
 
     /// Continues the drain, if there is one. Returns true when all connections were notified, and
-    /// listening is to end.
+    /// listening must end.
     pub(crate) fn continue_drain(&mut self) -> bool {
         let Phase::Draining(drain) = &mut self.phase else { return false };
         let now = self.core.now();
@@ -417,7 +417,7 @@ impl<S: Service> State<S> {
             Stage::Http => self.core.connections.finish(id, AfterFlush::Close),
             // Its answer is its last, unless that is a session.
             Stage::Serving if !is_late && self.is_handing_over() => self.await_request(id),
-            // The service says so when it has it.
+            // The service finishes it when it has the answer.
             Stage::Serving => {}
             Stage::Connecting | Stage::Upgrading => {
                 self.core.connections.finish(id, AfterFlush::Abort);
@@ -453,8 +453,8 @@ impl<S: Service> State<S> {
         matches!(&self.phase, Phase::Draining(drain) if drain.hand_over)
     }
 
-    /// Returns whether a connection's first request, or what it has begun, is waited for: where
-    /// another process takes over, clients notice nothing of it.
+    /// Returns whether the drain waits for a connection's first request, or for a request that has
+    /// begun: where another process takes over, clients must not notice.
     fn awaits_request(&self, id: ConnId) -> bool {
         let connections = &self.core.connections;
         self.is_handing_over()

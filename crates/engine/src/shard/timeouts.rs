@@ -32,7 +32,8 @@ impl<S: Service> State<S> {
                 let interval = connections.route_limits_of(id).heartbeat_interval;
                 connections.timers.await_heartbeat(id, interval);
             }
-            // The time for its Close begins when ours has left; the write timeout watches that.
+            // The time for the peer's Close begins when our Close has left; the write timeout
+            // watches that.
             Stage::Closing if in_flight => connections.timers.due_in(id, connections.limits.close),
             Stage::Connecting | Stage::Upgrading | Stage::Closing => {
                 connections.stats.timeouts += 1;
@@ -44,7 +45,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Pings a session that was silent, or ends one that did not answer.
+    /// Pings a session that was silent, or ends a session that did not answer.
     fn on_silence(&mut self, id: ConnId) {
         let connections = &mut self.core.connections;
         let timeout = connections.route_limits_of(id).heartbeat_timeout;
@@ -100,13 +101,13 @@ impl<S: Service> State<S> {
             // It is idle when its answer has left, and not before.
             connections.timers.due_in(id, connections.limits.keep_alive);
         } else {
-            // An idle kept-alive connection: closing it is no fault.
+            // An idle kept-alive connection: closing it is not a fault.
             connections.finish(id, AfterFlush::Close);
         }
     }
 
-    /// Refuses an upgrade that takes longer than any handshake; the delay of other answers is the
-    /// service's.
+    /// Refuses an upgrade that takes longer than any handshake; the service is responsible for the
+    /// delay of other answers.
     fn on_answer_due(&mut self, id: ConnId) {
         let connections = &mut self.core.connections;
         if !connections.table.has(id, flag::UPGRADE_LATER) {
@@ -159,7 +160,7 @@ impl<S: Service> State<S> {
         let Some(since) = connections.table.cold(id).and_then(|cold| cold.assembling) else {
             return false;
         };
-        // While we do not read it, the delay is ours.
+        // While we do not read the connection, we cause the delay.
         let paused = connections.table.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
         if paused || now.since(since) <= timeout {
             return true;
@@ -172,18 +173,18 @@ impl<S: Service> State<S> {
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
-    /// Ends sessions that are not read and whose peer has gone, as if its end had been read, and
-    /// reports those of requests that are being answered.
+    /// Ends sessions that are not read and whose peer has gone, as if its end had been read.
+    /// Reports this for requests that are being answered.
     pub(crate) fn end_deserted(&mut self) {
         let mut listed = self.state.core.connections.reading.watched().take();
         listed.retain(|&id| {
             let conn = self.state.core.connections.table.conn(id);
             let conn = conn.filter(|conn| !conn.has(flag::FINISHED));
-            // A request may be behind the one that was watched.
+            // A new request may have taken the place of the watched one.
             let is_serving =
                 conn.is_some_and(|conn| conn.is(Stage::Serving) && !conn.has(flag::UPGRADE_LATER));
             let is_unread = is_serving || conn.is_some_and(|conn| conn.has(flag::STOPPED));
-            // Of one that is read the driver reports the end.
+            // While a connection is read, the driver reports the end.
             let is_paused = conn.is_some_and(|conn| conn.has(flag::PAUSED));
             let has_gone = is_unread && is_paused && self.driver.has_peer_finished(id);
             match has_gone {

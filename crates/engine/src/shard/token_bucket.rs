@@ -31,10 +31,10 @@ impl TokenBucket {
         Self::share(rate_per_second, 0, 1)
     }
 
-    /// The bucket of shard number `shard` for its part of a rate of all `shards`, each of which
-    /// closes its own tunnels. Their turns follow one another: the first is due at once in shard 0,
-    /// and in the last shard after nearly `shards / rate` seconds. So all together close at the
-    /// rate, even where it is less than one per second and shard.
+    /// The bucket of shard number `shard` for its part of a rate of all `shards`; each shard closes
+    /// its own tunnels. Their turns follow one another: the first is due at once in shard 0, and in
+    /// the last shard after nearly `shards / rate` seconds. So all together close at the rate, even
+    /// if it is less than one per second and shard.
     #[must_use]
     pub fn share(rate_per_second: u32, shard: u32, shards: u32) -> Self {
         let shards = u64::from(shards.max(1));
@@ -51,8 +51,8 @@ impl TokenBucket {
         Self { count: count.max(1) as u64, per, credit: per, first: per, at: None }
     }
 
-    /// Starts over if a closing is due already: the bucket has been idle, and so have those of
-    /// other shards, which would otherwise all close one at once.
+    /// Starts over if a closing is due already: the bucket has been idle, and so have the buckets
+    /// of other shards, which would otherwise all close one at once.
     pub fn renew(&mut self, now: Instant) {
         if self.at.is_some() && self.next(now) <= now {
             self.credit = self.first;
@@ -61,7 +61,7 @@ impl TokenBucket {
     }
 
     /// Returns how many may be closed at `now`. They count as closed: the caller cannot return
-    /// those that it has no tunnels for.
+    /// closings for which it has no tunnels.
     pub fn due(&mut self, now: Instant) -> u32 {
         let nanos = self.at.map_or(0, |at| now.0.saturating_sub(at.0));
         // A clock that another thread read a little earlier must not earn the same time twice.
@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn fractions_are_carried() {
-        // Three a second, asked every 10 ms: a third of a second is no number of nanoseconds.
+        // Three a second, asked every 10 ms: a third of a second is not a whole number of
+        // nanoseconds.
         let mut bucket = TokenBucket::new(3);
         let sum: u32 = (0..=100_000).map(|tick| bucket.due(at(tick * 10))).sum();
         assert_eq!(sum, 3001);
@@ -163,7 +164,7 @@ mod tests {
         };
         assert_eq!(due(0), [1, 0, 0, 0]);
         assert_eq!(due(60_000), [1, 0, 0, 0], "a minute later it is as at first");
-        // One that is not due yet goes on.
+        // A bucket whose closing is not due yet goes on.
         let mut own = TokenBucket::share(1, 0, 2);
         assert_eq!(own.due(at(0)), 1);
         own.renew(at(1999));

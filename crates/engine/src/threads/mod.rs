@@ -1,8 +1,8 @@
 //! Thread-per-connection mode: an acceptor, and for each accepted connection a thread with a shard
 //! of its own, which ends with the connection.
 //!
-//! Handlers of different connections run in parallel and may block. Costs that a shard of thousands
-//! has once, every connection has here, so its tables have capacity for one, its counters are added
+//! Handlers of different connections run in parallel and may block. Each connection has the costs
+//! that a shard of thousands has once. So its tables have capacity for one, its counters are added
 //! to common ones, its memory for large messages is freed once a second, and it sleeps until
 //! something is due instead of checking each second.
 
@@ -196,7 +196,7 @@ where
     }
 
     /// Reserves a number, and creates a driver, a shard and a thread. Returns the socket if any of
-    /// them is not to be had.
+    /// them cannot be created.
     ///
     /// The shard is created here, on the acceptor's stack: creating it on the connection's would
     /// take four pages of every stack.
@@ -225,12 +225,12 @@ where
             return Err(socket);
         };
         self.registry.occupy(thread, queue.clone(), progress);
-        // A change that came before is in no queue of this thread.
+        // A change that came before is not in the queue of this thread.
         let latest = current(&self.configuration);
         if !Arc::ptr_eq(&latest, &configuration) {
             queue.configure(&latest, AckSlot::unclaimed());
         }
-        // A thread that cannot be started drops its closure, and the socket is still wanted then.
+        // A thread that cannot be started drops its closure, but the socket is still needed.
         let waiting = Arc::new(Mutex::new(Some(socket)));
         let (shared, given) = (Arc::clone(self), Arc::clone(&waiting));
         let builder = std::thread::Builder::new()
@@ -329,7 +329,8 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Returns when the next sweep is due of a shard that sleeps until something is; `None`: never.
+    /// Returns when the next sweep of a shard that sleeps until something is due must run; `None`:
+    /// never.
     pub(crate) fn next_due_sweep(&self) -> Option<Instant> {
         let connections = &self.core.connections;
         let watched = connections.outbox.has_in_flight()

@@ -10,13 +10,13 @@ use crate::histogram::Histogram;
 pub struct WorkerMetrics {
     /// Threads.
     pub workers: usize,
-    /// Jobs that wait, those outside of the full queue included.
+    /// Jobs that wait, including jobs outside of the full queue.
     pub queue_depth: usize,
     /// The part of these that waits for room in the queue.
     pub waiting_for_capacity: usize,
     /// Jobs that run.
     pub running: Vec<RunningJob>,
-    /// Jobs that have ended, by a panic too.
+    /// Jobs that have ended, including by a panic.
     pub jobs: u64,
     /// Jobs that were turned away because the queue was full.
     pub refused: u64,
@@ -104,7 +104,7 @@ impl Recorder {
         .collect()
     }
 
-    /// Returns all metrics except those of the queue.
+    /// Returns all metrics except the queue's.
     pub(super) fn metrics(&self, now: Instant) -> WorkerMetrics {
         let busy = |worker: &Worker| match worker.runs {
             Some((_, since)) => worker.busy + now.saturating_duration_since(since),

@@ -46,7 +46,7 @@ pub type Work = Box<dyn FnOnce() + Send>;
 
 /// A pool of threads that run jobs of connections; clone it freely.
 ///
-/// The jobs of one connection run in the order they were submitted, one at a time; those of
+/// The jobs of one connection run in the order they were submitted, one at a time; the jobs of
 /// different connections at once, taking turns. No thread exists before [`start`](Self::start) or
 /// the first job.
 #[derive(Clone)]
@@ -241,7 +241,7 @@ impl Workers {
             Ok(_) => inner.wake(&mut state),
             Err(_) => state.recorder.refused += 1,
         }
-        // A job that was refused is dropped without the lock: what it holds may do anything then.
+        // A job that was refused is dropped without the lock: its drop may do anything.
         drop(state);
         pushed.map_err(|_| Busy)
     }
@@ -269,7 +269,7 @@ impl Workers {
         self.inner.has_started.load(Ordering::Acquire) && self.inner.lock().queue.credits(id) > 0
     }
 
-    /// Drops the jobs of a connection that has gone, except the one that runs.
+    /// Drops the jobs of a connection that has gone, except the running job.
     pub fn cancel(&self, id: ConnId) {
         let inner = &self.inner;
         if !inner.has_started.load(Ordering::Acquire) {

@@ -6,7 +6,7 @@ use throng_io::ConnId;
 
 use crate::conn::map::ConnMap;
 
-/// Jobs of many connections. Those of one run in order and never two at once; connections take
+/// Jobs of many connections. The jobs of one run in order and never two at once; connections take
 /// turns.
 ///
 /// A connection with jobs that may run is *listed*: once, in one list. A worker [takes](Self::take)
@@ -103,8 +103,8 @@ impl<J> Queue<J> {
     /// Adds a job.
     ///
     /// # Errors
-    /// Returns the job: there is no room, and its policy is to refuse it, or another of its
-    /// connection waits already.
+    /// Returns the job: there is no room, and its policy refuses it, or another job of its
+    /// connection already waits.
     pub(super) fn push(
         &mut self,
         id: ConnId,
@@ -194,7 +194,7 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Removes a connection's jobs, except the one that runs, and releases its credits.
+    /// Removes a connection's jobs, except the running job, and releases its credits.
     pub(super) fn cancel(&mut self, id: ConnId) -> Vec<J> {
         let Some(lane) = self.lanes.get_mut(&id) else { return Vec::new() };
         let mut jobs: Vec<J> = lane.jobs.drain(..).collect();
@@ -209,7 +209,7 @@ impl<J> Queue<J> {
         jobs
     }
 
-    /// Removes all jobs, except those that run.
+    /// Removes all jobs, except the running ones.
     pub(super) fn cancel_all(&mut self) -> Vec<J> {
         let ids: Vec<ConnId> = self.lanes.keys().copied().collect();
         ids.into_iter().flat_map(|id| self.cancel(id)).collect()
@@ -341,7 +341,7 @@ mod tests {
     enum Step {
         Push(u32, OverflowPolicy),
         Take(usize),
-        /// One of those that run.
+        /// A running job.
         Finish(usize),
         Cancel(u32),
     }
@@ -363,9 +363,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done in whatever order: a worker that finds nothing leaves nothing behind
-        /// that could run, the jobs of a connection run in order, never two at once, each once, and
-        /// those that are notified of room had to wait for it.
+        /// For any operations in any order: a worker that finds nothing leaves nothing behind that
+        /// could run, the jobs of a connection run in order, never two at once, each once, and
+        /// connections that are notified of room had to wait for it.
         #[test]
         fn no_job_is_lost_overtaken_or_left_behind(
             lists in 1usize..4,

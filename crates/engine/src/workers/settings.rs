@@ -8,7 +8,7 @@ use throng_proto::{SettingError, UnknownName};
 
 use crate::limits::setters;
 
-/// More workers than this are no pool: each needs a stack, and a thread the kernel schedules.
+/// Maximum workers: each needs a stack, and a thread the kernel schedules.
 pub const MAX_POOL_SIZE: usize = 4096;
 
 /// The settings of a pool of workers.
@@ -27,10 +27,10 @@ pub struct WorkerSettings {
     /// [`suggested_size`].
     pub pool_size: Option<usize>,
     /// Jobs that may wait in all, besides one of each connection that pauses; at least 1. Default
-    /// 4096. Each holds what it was given: a message, or a request with its body.
+    /// 4096. Each keeps its input in memory: a message, or a request with its body.
     pub queue_size: usize,
-    /// A connection's jobs always run on the same worker, say for what that keeps in its thread.
-    /// Default false: on whichever is free, which leaves none idle while there is work.
+    /// A connection's jobs always run on the same worker, for state that they keep in its thread.
+    /// Default false: they run on any free worker, so that none is idle while there is work.
     pub affinity: bool,
     /// Policy for a full queue.
     pub overload: Overload,

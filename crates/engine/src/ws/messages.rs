@@ -270,7 +270,7 @@ fn take<'a>(
             core.connections.pong(id, payload);
             Next::Control
         }
-        // Whatever is compressed is inflated before.
+        // Compressed messages were inflated before.
         Ok(Some(Event::Pong(_) | Event::Compressed(_))) => Next::Control,
         Ok(Some(Event::Close(reason))) => {
             // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.

@@ -136,8 +136,8 @@ impl Channels {
         index.map_or(&[], |&c| &self.channels[c as usize].members)
     }
 
-    /// Calls `each` once with the slot of every connection that gets what is published to `name`,
-    /// however many of its subscriptions match. `name` is literal: see `wildcard.rs`.
+    /// Calls `each` once with the slot of every connection that gets publications to `name`, even
+    /// if several of its subscriptions match. `name` is literal: see `wildcard.rs`.
     pub(crate) fn matching(&mut self, name: &str, mut each: impl FnMut(u32)) {
         let exact = self.by_name.get(name).copied();
         let members = |channel: ChannelIndex| self.channels[channel as usize].members.iter();
@@ -169,13 +169,13 @@ impl Channels {
         channel.is_some_and(|&channel| self.subs.contains(slot, channel))
     }
 
-    /// Returns whether the connection in `slot` gets what is published to `name`.
+    /// Returns whether the connection in `slot` gets publications to `name`.
     pub(crate) fn gets(&mut self, slot: u32, name: &str) -> bool {
         self.gets_by(slot, name, |_, _| true)
     }
 
-    /// Returns whether it does so by a subscription for which `counts`, given its text and whether
-    /// it is a pattern.
+    /// Returns whether it does so by a subscription that `counts` accepts, given its text and
+    /// whether it is a pattern.
     pub(crate) fn gets_by(
         &mut self,
         slot: u32,
@@ -304,7 +304,7 @@ impl Channels {
         index
     }
 
-    /// Removes the channel's side of a membership that its connection has no more.
+    /// Removes the channel's side of a membership that its connection no longer has.
     fn leave(&mut self, Sub { channel: index, position }: Sub) {
         self.memberships -= 1;
         let channel = &mut self.channels[index as usize];
@@ -334,7 +334,7 @@ impl Channels {
         self.totals.leave(tally);
         self.free.push(index);
         if self.len() == 0 {
-            // Whatever the most channels ever took is given back, if it was much.
+            // Free the memory that the maximum number of channels took, if it was much.
             self.free.clear();
             self.channels.clear();
             trim(&mut self.free);

@@ -42,7 +42,7 @@ impl Table {
         self.len as usize
     }
 
-    /// All places, the free ones ([`NO_SUB`]) too.
+    /// All places, including free ones ([`NO_SUB`]).
     pub(super) fn places(&self) -> &[Sub] {
         &self.places
     }
@@ -79,7 +79,8 @@ impl Table {
         if removed.channel != channel {
             return None;
         }
-        // What comes behind without a gap moves up, unless it would come to lie before its home.
+        // Entries that follow without a gap move up, unless an entry would come to lie before its
+        // home.
         let places = self.places.len();
         let mut at = hole;
         loop {
@@ -105,7 +106,7 @@ impl Table {
 
     /// Resizes the table for `capacity` memberships, and inserts the existing ones.
     fn rebuild(&mut self, capacity: usize, subs: &[Sub], multiplier: u64) {
-        // One place more than can be taken: it ends every search.
+        // One place more than can be used: it ends every search.
         self.places = vec![NO_SUB; (capacity * 8).div_ceil(7) + 1].into();
         self.len = 0;
         for &sub in subs.iter().filter(|&&sub| sub != NO_SUB) {
@@ -124,8 +125,8 @@ impl Table {
         at
     }
 
-    /// Multiply-shift: two channels share a place as rarely as if thrown there, for who does not
-    /// know the multiplier.
+    /// Multiply-shift: for anyone who does not know the multiplier, two channels share a place as
+    /// rarely as by chance.
     fn home(&self, channel: ChannelIndex, multiplier: u64) -> usize {
         let hash = u64::from(channel).wrapping_mul(multiplier) >> 32;
         ((hash * self.places.len() as u64) >> 32) as usize

@@ -1,16 +1,16 @@
 //! Subscribers of each channel over all shards, right at any moment and from any thread; and which
 //! shards they are on.
 //!
-//! A shard registers a channel when its first member comes and lets go when the last one leaves;
-//! only then is a lock taken, that of one stripe. In between it holds the channel's counter, and a
-//! subscription is one atomic addition. A channel that no shard has is forgotten.
+//! A shard registers a channel when its first member comes and unregisters it when the last one
+//! leaves; only then does it take a lock, on one stripe. In between it keeps the channel's counter,
+//! and a subscription is one atomic addition. A channel that no shard has is forgotten.
 //!
-//! **Which shards are posted to.** A publication goes to those shards that have registered its
-//! name, or a pattern that matches it, when it is published. A shard registers before `subscribe`
-//! returns. So a subscription that *happens before* a publication is seen by it: an acknowledgement
-//! that the subscriber sent, and that reached the publisher's thread by whatever way (a socket, a
-//! queue, a lock), orders the two. Of a subscription and a publication that nothing orders, either
-//! may be first.
+//! **Which shards are posted to.** A publication goes to the shards that have registered its name,
+//! or a pattern that matches it, when it is published. A shard registers before `subscribe`
+//! returns. So a publication sees every subscription that *happens before* it: an acknowledgement
+//! that the subscriber sent, and that reached the publisher's thread by any path (a socket, a
+//! queue, a lock), orders the two. If nothing orders a subscription and a publication, either may
+//! be first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -40,14 +40,14 @@ const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Subscribers of every channel of a server, shared by its shards.
 ///
-/// A pattern counts by itself: a subscriber of `news.*` counts there and not at `news.eu`. The
-/// memory is that of the channels in use: about 150 bytes and the name.
+/// A pattern counts separately: a subscriber of `news.*` counts there and not at `news.eu`. Each
+/// channel in use takes memory: about 150 bytes and the name.
 #[derive(Debug)]
 pub struct Totals {
     stripes: Box<[Stripe]>,
     hasher: RandomState,
     patterns: Patterns,
-    /// Gets to know the first and the last member of each channel.
+    /// Learns of the first and the last member of each channel.
     relay: Option<Arc<dyn Relay>>,
 }
 
@@ -72,18 +72,19 @@ impl Registry {
 #[derive(Debug)]
 struct Registered {
     counter: Shared<Counter>,
-    /// Tallies given out. Counted here, under the lock, rather than by the counter's own reference
-    /// count, so that the thread that brings it to zero knows that no other can be taking one.
+    /// Tallies in use. Counted here, under the lock, rather than by the counter's own reference
+    /// count, so that the thread that brings it to zero knows that no other thread can be taking
+    /// one.
     shards: usize,
-    /// The shards of those tallies that gave their number, once for each tally.
+    /// The shards of tallies that gave their number, once for each tally.
     homes: Vec<u16>,
 }
 
 #[derive(Debug)]
 struct Counter {
     subscribers: AtomicUsize,
-    /// A bit for each of the first 63 shards that is in [`Registered::homes`]; [`FAR`] says that
-    /// others are. Written under the stripe's lock, read without.
+    /// A bit for each of the first 63 shards that is in [`Registered::homes`]; [`FAR`] shows that
+    /// there are others. Written under the stripe's lock, read without.
     homes: AtomicU64,
 }
 
@@ -168,7 +169,7 @@ impl PatternIndex {
             self.free.push(index);
         }
         if self.by_name.is_empty() {
-            // Whatever the most patterns ever took is given back.
+            // Free the memory that the maximum number of patterns took.
             *self = Self::default();
         }
     }
@@ -196,7 +197,7 @@ impl Tally {
         self.is_pattern
     }
 
-    /// The channel's name, of which the process has one copy.
+    /// The channel's name; the process has one copy of it.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
@@ -288,8 +289,8 @@ impl Totals {
             let counts = stripe
                 .all()
                 .map(|(name, channel)| (name, channel.counter.subscribers.load(Ordering::Relaxed)));
-            // Zero for the moment between a shard's taking a tally and its counting the first, or
-            // the reverse.
+            // Zero for the moment between a shard's taking a tally and its counting the first
+            // member, or the reverse.
             list.extend(
                 counts.filter(|(_, count)| *count > 0).map(|(name, n)| (Arc::clone(name), n)),
             );
@@ -341,10 +342,10 @@ impl Totals {
         Tally { name, counter: Shared::clone(&channel.counter), home, is_pattern }
     }
 
-    /// Appends the shards, of those that gave their number, with a member of this channel or of a
-    /// pattern that matches it, to `homes`: each once. `known`: the channel's tally, which saves
-    /// looking for it. `own_patterns`: how many patterns the asking shard, which does not ask for
-    /// itself, has registered.
+    /// Appends the shards with a member of this channel, or of a pattern that matches it, to
+    /// `homes`, each once; only shards that gave their number count. `known`: the channel's tally,
+    /// which saves looking for it. `own_patterns`: number of patterns that the asking shard has
+    /// registered; it does not ask for itself.
     pub(crate) fn homes(
         &self,
         name: &str,
@@ -388,8 +389,8 @@ impl Totals {
         }
     }
 
-    /// The shards, of those that gave their number, with a member of this channel or of a pattern
-    /// that matches it. `known`: the channel's tally, which saves looking for it.
+    /// Returns the shards with a member of this channel or of a pattern that matches it, if they
+    /// gave their number. `known`: the channel's tally, which saves looking for it.
     #[must_use]
     pub fn homes_of(&self, name: &str, known: Option<&Tally>) -> Vec<u16> {
         let mut homes = Vec::new();
@@ -397,7 +398,7 @@ impl Totals {
         homes
     }
 
-    /// Ends a shard's interest. Its counts were subtracted before.
+    /// Ends a shard's interest. The caller has subtracted its counts.
     pub fn leave(&self, tally: Tally) {
         if let (true, Some(home)) = (tally.is_pattern, tally.home) {
             write(&self.patterns.index).leave(&tally.name, home);
@@ -526,7 +527,7 @@ mod tests {
     }
 
     /// Threads as shards: each creates and removes the same few channels all the time, and checks
-    /// what it knows for certain while it is in one.
+    /// the facts that it knows for certain while it is in one.
     #[test]
     fn shards_that_come_and_go_at_the_same_time_lose_no_count() {
         const SHARDS: usize = 4;

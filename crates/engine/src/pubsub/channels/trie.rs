@@ -1,9 +1,9 @@
 //! Patterns in use on a shard, and the search for those that match a name.
 //!
 //! A node is a prefix of patterns. Tokens are numbered, so that a published token is looked for
-//! once and not once for each prefix that it could continue, and a node is 16 bytes whatever its
-//! tokens are. All edges lie in one map. A look-up visits the prefixes that match the name so far:
-//! at most the nodes there are, and at most two for each one of the token before. Names cost
+//! once and not once for each prefix that it could continue, and a node is 16 bytes with tokens of
+//! any length. All edges lie in one map. A look-up visits the prefixes that match the name so far:
+//! at most the number of nodes, and at most two for each node of the previous token. Names cost
 //! nothing where there is no pattern.
 
 use std::collections::HashMap;
@@ -101,7 +101,7 @@ impl Trie {
     pub(super) fn remove(&mut self, pattern: &str) {
         self.patterns -= 1;
         if self.patterns == 0 {
-            // Whatever the most patterns ever took is given back.
+            // Free the memory that the maximum number of patterns took.
             *self = Self::default();
             return;
         }
@@ -142,7 +142,7 @@ impl Trie {
         scratch: &mut Scratch,
         found: &mut Vec<ChannelIndex>,
     ) {
-        // A malformed name is no name, rather than one that `>` matches and `*.*` may not.
+        // A malformed name matches nothing, rather than matching `>` but perhaps not `*.*`.
         if self.is_empty() || name.split('.').any(str::is_empty) {
             return;
         }
@@ -173,8 +173,7 @@ impl Trie {
         found.extend(ends.filter(|&channel| channel != NONE));
     }
 
-    /// Nodes, edges and tokens in use, for tests: what patterns that are gone must not leave
-    /// behind.
+    /// Nodes, edges and tokens in use, for tests: removed patterns must not leave any.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
         (self.nodes.len() - self.free.len(), self.edges.len(), self.tokens.len())

@@ -2,15 +2,13 @@
 //!
 //! Names are tokens between dots. In a pattern the token `*` stands for exactly one token and
 //! `>`, at the end only, for one or more; as a part of a token (`n*`) they are ordinary characters.
-//! A name that is published to is always literal, and so is one that is subscribed to as a
-//! channel: publishing to `news.*` reaches the subscribers of that channel and of the patterns
-//! `news.*`, `news.>`, `*.*` or `>`, because `*` is then a token like any other, and not those of
-//! `news.eu`.
+//! A published name is always literal, and so is the name of a subscribed channel: publishing to
+//! `news.*` reaches the subscribers of that channel and of the patterns `news.*`, `news.>`, `*.*`
+//! or `>`, because `*` is then a token like any other. It does not reach subscribers of `news.eu`.
 
-/// Tokens of a pattern at most: its nodes in the trie, and so what one subscription can make a
-/// shard hold, are no more. A token of which there is no other costs about 110 bytes and itself, so
-/// a pattern at most about 2 KB and twice its name. A name without wildcards may have any number of
-/// tokens.
+/// Maximum tokens in a pattern. It bounds the trie nodes of one subscription. A token used nowhere
+/// else costs about 110 bytes plus its text, so a pattern costs at most about 2 KB plus twice its
+/// name. A name without wildcards may have any number of tokens.
 pub const MAX_PATTERN_TOKENS: usize = 16;
 
 pub(super) const ANY: &str = "*";

@@ -24,14 +24,14 @@ pub(super) struct Followed {
     pub(super) epoch: u64,
     /// Whether members can join at its end.
     pub(super) is_open: bool,
-    /// When the broker has last said where it ends.
+    /// When the broker last reported where the sequence ends.
     pub(super) answered: Instant,
     /// Whether publications were removed that the broker may keep.
     pub(super) is_cut: bool,
 }
 
 impl Followed {
-    /// Removes all publications, for the memory that they have; the broker has them.
+    /// Removes all publications to free their memory; the broker has them.
     pub(super) fn cut(&mut self) -> Freed {
         self.is_cut |= self.ring.len() > 0;
         self.ring.used = 0;

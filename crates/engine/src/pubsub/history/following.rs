@@ -13,7 +13,7 @@ use crate::backpressure::history::HistoryMode;
 use crate::outbox::frame::Frame;
 use crate::pubsub::relay::Question;
 
-/// Time for which the broker is not asked again what the epoch of a channel is.
+/// Time for which the broker is not asked again for the epoch of a channel.
 const ANSWER_LASTS: Duration = Duration::from_secs(1);
 
 impl Stripe {
@@ -38,7 +38,7 @@ impl Stripe {
         }
     }
 
-    /// Puts publications in the place of those that are kept, if they lead up to the same one.
+    /// Replaces the kept publications, if the new ones lead up to the same position.
     pub(crate) fn refill_followed(
         &mut self,
         all: &Histories,
@@ -76,8 +76,8 @@ impl Stripe {
         self.by_use.insert(self.uses, Arc::clone(channel));
     }
 
-    /// Adds the next publication of a followed channel; `None`: it is not the next one.
-    /// [`Histories::make_room`] is to follow, as after [`begin_followed`](Self::begin_followed).
+    /// Adds the next publication of a followed channel; `None`: it is not the next one. The caller
+    /// must then call [`Histories::make_room`], as after [`begin_followed`](Self::begin_followed).
     pub(crate) fn append_followed(
         &mut self,
         all: &Histories,
@@ -112,8 +112,8 @@ impl Stripe {
         }
     }
 
-    /// Returns the place at which a member joins now, or what the broker must be asked for, unless
-    /// it was (`is_asked`); `Err(None)`: the channel is about to be opened by itself.
+    /// Returns the place at which a member joins now, or the question for the broker, unless it was
+    /// asked (`is_asked`); `Err(None)`: the channel is about to be opened by itself.
     pub(crate) fn join_followed(
         &mut self,
         all: &Histories,
@@ -124,9 +124,9 @@ impl Stripe {
         let followed = self.followed.get_mut(channel).filter(|followed| followed.is_open);
         let Followed { ring, epoch, is_cut, answered, .. } = followed.ok_or(None)?;
         let top = ring.position(*epoch);
-        // One without a tag is unproven whatever the answer.
+        // A position without a tag is unproven, with any answer.
         let proven = since.position().filter(|since| since.tag.is_some());
-        // So that a client that makes positions up does not have the broker asked for each.
+        // A client that makes up positions must not cause a question to the broker for each.
         let is_old = now.since(*answered) >= ANSWER_LASTS;
         let is_beyond = |since: Position| match since.epoch == *epoch {
             true => since.offset > top.offset,

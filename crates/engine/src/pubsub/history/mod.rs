@@ -1,8 +1,8 @@
 //! History of channels: their last publications, with positions at which a member can join again.
 //!
-//! A publication of a channel with history gets an offset, one more than that of the one before,
-//! and is kept, under the lock that orders the channel's publications. A member joins under the
-//! same lock: what it gets from the history ends where what it gets live begins.
+//! A publication of a channel with history gets an offset, one more than the offset of the previous
+//! publication, and is kept, under the lock that orders the channel's publications. A member joins
+//! under the same lock: its part of the history ends where its live publications begin.
 //!
 //! The store is `store.rs`, one channel of it `ring.rs`. Channels without history do not come here.
 
@@ -33,18 +33,18 @@ const TAG_BITS: u32 = 40;
 /// tag it is `EPOCH:OFFSET`, and unproven: no client continues from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// Identifies the sequence: another epoch says nothing about this one's offsets.
+    /// Identifies the sequence: offsets of different epochs cannot be compared.
     pub epoch: u64,
     /// Offset of the last publication before this place.
     pub offset: u64,
     /// Number of 40 bits that recognizes that publication: a broker that has lost the end of a
-    /// sequence gives its offsets to others.
+    /// sequence uses its offsets again for other publications.
     pub tag: Option<u64>,
 }
 
 impl Position {
-    /// Returns the place in a sequence of this process, which loses none of its publications: the
-    /// tag is computed from the offset.
+    /// Returns the place in a sequence of this process. This process loses none of its
+    /// publications, so the tag is computed from the offset.
     fn own(epoch: u64, offset: u64) -> Self {
         // The finalizer of SplitMix64.
         let mut bits = epoch ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -64,18 +64,18 @@ impl fmt::Display for Position {
 /// The part of a channel's history that a member gets when it joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
-    /// Nothing: it gets what is published from now on. In a channel whose history is a
-    /// [cache](HistoryMode::Cache), the newest publication.
+    /// Nothing: it gets publications from now on. In a channel whose history is a
+    /// [cache](HistoryMode::Cache), it also gets the newest publication.
     #[default]
     Now,
-    /// All that was published since a position.
+    /// All publications since a position.
     Position(Position),
-    /// So many of the last publications, or those that are kept, if they are fewer.
+    /// This many of the last publications, or all kept ones if there are fewer.
     Last(usize),
 }
 
 impl Since {
-    /// Returns the position that the member comes back with.
+    /// Returns the position with which the member comes back.
     pub(crate) fn position(self) -> Option<Position> {
         match self {
             Self::Position(position) => Some(position),
@@ -96,7 +96,7 @@ impl From<Option<Position>> for Since {
     }
 }
 
-/// Error of a text that is no position.
+/// Error of a text that is not a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PositionError;
 
@@ -132,7 +132,7 @@ impl FromStr for Position {
     }
 }
 
-/// Reads a number of exactly so many digits, as it is written.
+/// Reads a number of exactly this many digits, as it is written.
 fn hexadecimal(text: &str, digits: usize) -> Result<u64, PositionError> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != digits || !text.bytes().all(is_digit) {
@@ -175,10 +175,10 @@ impl Publication {
     }
 }
 
-/// A publication on its way to the members of a channel.
+/// A publication that is being sent to the members of a channel.
 ///
-/// It is created under the lock of the channel's publications, so what members need besides the
-/// message is made when the first of them gets it.
+/// It is created under the lock of the channel's publications, so the forms that members need
+/// besides the message are made when the first member gets it.
 #[derive(Debug)]
 pub struct Recorded {
     pub(crate) channel: Arc<str>,
@@ -214,7 +214,7 @@ impl Recorded {
     }
 }
 
-/// Place at which a member joins a channel, with what is kept of the publications before it that it
+/// Place at which a member joins a channel, with the kept publications before it that the member
 /// has missed.
 #[derive(Debug)]
 pub(crate) struct Joined {
@@ -251,18 +251,17 @@ pub(crate) fn numbered(epoch: u64, kept: &[Kept]) -> Vec<Publication> {
 #[non_exhaustive]
 #[must_use = "send the missed publications, or report to the client that they are lost"]
 pub struct Recovery {
-    /// Whether the connection became a member now. If not, it was one, or is closing, and nothing
-    /// else is set.
+    /// Whether the connection became a member now. If not, it was one already, or is closing, and
+    /// no other field is set.
     pub joined: bool,
-    /// Whether the rest is not known yet, because a broker carries the channel and must be asked.
-    /// It comes as an event; the connection gets no publication of the channel before.
+    /// Whether the other fields are not known yet, because a broker carries the channel and must be
+    /// asked. They come as an event; until then the connection gets no publication of the channel.
     pub pending: bool,
     /// The place from which on the connection gets publications live; `None`: the channel has no
     /// history.
     pub position: Option<Position>,
-    /// Whether `missed` is all that was published since the position that was asked for. False if
-    /// that is not known, or no longer kept, and if no position was given, also with
-    /// [`Since::Last`].
+    /// Whether `missed` is all that was published since the given position. False if that is not
+    /// known, or no longer kept, and if no position was given, also with [`Since::Last`].
     pub recovered: bool,
     /// Publications in between, in order, to be sent with
     /// [`Cx::send_missed`](crate::Cx::send_missed).

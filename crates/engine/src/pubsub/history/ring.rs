@@ -44,8 +44,8 @@ pub(super) struct Freed {
 }
 
 impl Ring {
-    /// Creates the history of a channel of which all publications up to `top` are forgotten, the
-    /// last of which has this tag.
+    /// Creates the history of a channel whose publications up to `top` are all forgotten; `tag`
+    /// belongs to the last of them.
     pub(super) fn new((top, tag): (u64, Option<u64>), rule: u16) -> Self {
         Self { kept: VecDeque::new(), top, before: tag, bytes: 0, at: Instant(0), rule, used: 0 }
     }
@@ -118,7 +118,8 @@ impl Ring {
         }
     }
 
-    /// Returns what follows a place of this sequence, if it is proven and all of it is kept.
+    /// Returns the publications after a place of this sequence, if it is proven and all of them are
+    /// kept.
     pub(super) fn since(
         &self,
         place: Position,

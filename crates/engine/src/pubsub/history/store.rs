@@ -2,12 +2,12 @@
 //! publications of its channels.
 //!
 //! All stripes share one budget of bytes. A publication that exceeds it removes whole channels,
-//! those that were published to least recently, of each stripe in turn.
+//! starting with the channel that was published to least recently, from each stripe in turn.
 //!
-//! **Positions without memory.** The epoch is the server's, and a channel that is forgotten leaves
-//! one number for its whole stripe: the greatest offset of any forgotten channel, at which new ones
-//! begin. So a client that waits for the first publication of a channel costs nothing here, and one
-//! that comes back with an offset that is no less has missed nothing that was forgotten.
+//! **Positions without memory.** The epoch is the server's. A channel that is forgotten leaves one
+//! number for its whole stripe: the greatest offset of any forgotten channel, at which new channels
+//! begin. So a client that waits for the first publication of a channel costs nothing here, and a
+//! client that comes back with at least that offset has missed nothing that was forgotten.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,15 +25,15 @@ use crate::outbox::frame::Frame;
 /// Memory of a channel besides its publications and its name.
 const CHANNEL: usize = 256;
 
-/// Time for which a channel is remembered after its last publication has expired: clients that
-/// come back in it learn that they have missed nothing.
+/// Time for which a channel is remembered after its last publication has expired: clients that come
+/// back within it learn that they have missed nothing.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// Figures of all histories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryCounts {
-    /// Channels of which something is known.
+    /// Channels that the store remembers.
     pub channels: u64,
     /// Publications kept.
     pub publications: u64,
@@ -71,7 +71,7 @@ pub(crate) struct Stripe {
     rings: HashMap<Arc<str>, Ring>,
     /// Channels whose publications a broker orders.
     pub(super) followed: HashMap<Arc<str>, Followed>,
-    /// From the one that was published to least recently.
+    /// The channel that was published to least recently comes first.
     pub(super) by_use: BTreeMap<u64, Arc<str>>,
     pub(super) uses: u64,
     /// Greatest offset of a channel that is forgotten.
@@ -146,8 +146,8 @@ impl Histories {
         self.publications.fetch_sub(freed.publications, Ordering::Relaxed);
     }
 
-    /// Removes channels until the budget holds: of `own`, which is locked, and of those of `others`
-    /// that are not held, in turn.
+    /// Removes channels until the budget holds: from `own`, which is locked, and in turn from each
+    /// of `others` that is not held.
     #[cold]
     pub(crate) fn make_room(&self, own: &mut Stripe, others: &[Mutex<Stripe>]) {
         while self.is_over() {
@@ -160,7 +160,7 @@ impl Histories {
                     stripe.evict_least_used(self);
                 }
             }
-            // All others are empty or held: their holders free memory as well.
+            // All others are empty or held: their holders also free memory.
             if self.is_over() && !own.evict_least_used(self) {
                 return;
             }
@@ -169,8 +169,8 @@ impl Histories {
 }
 
 impl Stripe {
-    /// Adds a publication; `kept` is its [`Frame::bare`]. [`Histories::make_room`] is to follow if
-    /// this returns true.
+    /// Adds a publication; `kept` is its [`Frame::bare`]. If this returns true,
+    /// [`Histories::make_room`] must follow.
     pub(crate) fn append(
         &mut self,
         all: &Histories,
@@ -208,7 +208,7 @@ impl Stripe {
         name
     }
 
-    /// Returns the place at which channels are that are not known.
+    /// Returns the place at which unknown channels begin.
     fn own_floor(&self, all: &Histories) -> Position {
         Position::own(all.epoch, self.floor)
     }
@@ -227,8 +227,8 @@ impl Stripe {
         freed
     }
 
-    /// Forgets the channel that was published to least recently, or the publications of one that a
-    /// broker orders; returns false if there is none.
+    /// Forgets the channel that was published to least recently, or only its publications if a
+    /// broker orders it; returns false if there is none.
     fn evict_least_used(&mut self, all: &Histories) -> bool {
         let Some((_, name)) = self.by_use.pop_first() else { return false };
         if let Some(followed) = self.followed.get_mut(&name) {
@@ -240,7 +240,7 @@ impl Stripe {
         true
     }
 
-    /// Removes what is too old, and channels of which nothing has been left for a long time.
+    /// Removes publications that are too old, and channels that have been empty for a long time.
     pub(crate) fn expire(&mut self, all: &Histories, now: Instant) {
         let mut idle = Vec::new();
         for followed in self.followed.values_mut() {
@@ -259,8 +259,8 @@ impl Stripe {
         }
     }
 
-    /// Returns the place at which a member joins now, whether it continues from `since`, and what
-    /// it has missed.
+    /// Returns the place at which a member joins now, whether it continues from `since`, and the
+    /// publications that it has missed.
     pub(crate) fn join(
         &mut self,
         all: &Histories,
@@ -277,8 +277,8 @@ impl Stripe {
         answer_join(all, ring, all.epoch, since)
     }
 
-    /// Returns the place behind the last publication, and the last `most` of those that are kept,
-    /// with their offsets.
+    /// Returns the place behind the last publication, and the last `most` kept publications, with
+    /// their offsets.
     pub(crate) fn last(
         &mut self,
         all: &Histories,
@@ -296,7 +296,7 @@ impl Stripe {
 }
 
 /// Returns the place at the end of a history, whether a member continues there from `since`, and
-/// what it has missed.
+/// the publications that it has missed.
 pub(super) fn answer_join(all: &Histories, ring: &Ring, epoch: u64, since: Since) -> Joined {
     let position = ring.position(epoch);
     if all.rule(ring.rule).history.mode == HistoryMode::Cache {

@@ -1,4 +1,5 @@
-//! Rules of presence: the channels of which it is kept, and what members get of joins and leaves.
+//! Rules of presence: the channels that have it, and the messages that members get of joins and
+//! leaves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub struct PresenceEvent<'a> {
     /// The channel.
     pub channel: &'a str,
     /// The server that the client is connected to, in a channel that several servers of a cluster
-    /// share; `None`: this one, and the channel is no other's.
+    /// share; `None`: this server, and no other server has the channel.
     pub node: Option<u64>,
     /// The connection, as the bits of its handle there.
     pub client: u64,
@@ -151,11 +152,11 @@ impl Presence {
         self
     }
 
-    /// Sets the most members of a channel on this server that get joins and leaves: when `n`
+    /// Sets the maximum members of a channel on this server that get joins and leaves: when `n`
     /// clients come and go together, each gets `n` messages, which are `n²`. Above it they get
-    /// none, but a [`PresenceSwitch`], as does each client that joins then, and another one when
-    /// three quarters of it are left: then a client that lists the members again, and follows joins
-    /// and leaves, knows all. Default: 1,000.
+    /// none, but a [`PresenceSwitch`], as does each client that joins then. They get another one
+    /// when three quarters of it are left: a client that then lists the members again, and follows
+    /// joins and leaves, knows all. Default: 1,000.
     pub fn max_announced(mut self, members: usize) -> Self {
         self.max_announced = members;
         self
@@ -207,9 +208,9 @@ impl fmt::Debug for Presence {
 pub struct PresenceRules(Vec<(Pattern, Option<Presence>)>);
 
 impl PresenceRules {
-    /// Keeps presence of channels whose names match `pattern`, which is as for
+    /// Keeps presence of channels whose names match `pattern`, written as for
     /// [`Classes::add_channels`](crate::Classes::add_channels). `None`: those channels have none,
-    /// whatever patterns that are added later say.
+    /// even if patterns that are added later match.
     ///
     /// # Errors
     /// The pattern is malformed.

@@ -283,7 +283,7 @@ fn the_broker_is_asked_for_what_was_removed_for_its_memory() {
     let store = followed(22 * one.all.counts().bytes as usize);
     store.begin("a", 1..11);
     assert_eq!(store.rejoin("a", 7, false), Ok(Some(offsets(8..11))));
-    // The channel that is published to keeps what it has, as long as another one has anything.
+    // The channel that is published to keeps its publications, as long as another channel has any.
     store.begin("b", 1..11);
     (11..20).for_each(|offset| store.deliver("b", offset));
     assert_eq!(store.all.counts().evicted, 10);
