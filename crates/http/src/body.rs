@@ -6,8 +6,8 @@ use std::{fmt, io};
 
 /// The producer of a streamed body.
 ///
-/// It is asked for more when its earlier bytes have been sent, so a peer that reads slowly holds at
-/// most one chunk in memory. It is called on the thread that serves the connection and must not
+/// It is asked for more when its earlier bytes have been sent, so a peer that reads slowly causes
+/// at most one chunk in memory. It is called on the thread that serves the connection and must not
 /// block for long.
 pub trait StreamSource: Send {
     /// Appends about `room` bytes to `out`, which is empty, or fewer.
@@ -67,7 +67,7 @@ pub fn may_trail(name: &str) -> bool {
 pub enum SourcePull {
     /// There is more to come: pull again.
     More,
-    /// There is nothing to add now. The source is pulled again when it has woken the connection:
+    /// There is nothing to add now. The source is pulled again after it has woken the connection:
     /// see [`StreamSource::set_waker`]. A closure has no waker, so it cannot wait.
     Wait,
     /// The body is complete.

@@ -6,13 +6,14 @@ use throng_proto::http1::Request;
 
 use crate::networks::Network;
 
-/// Returns the client's address: the peer's, or if the peer is a trusted proxy, the rightmost one
-/// in X-Forwarded-For or Forwarded that is not itself a trusted proxy's (the leftmost, if all are).
+/// Returns the client's address: the peer's, or if the peer is a trusted proxy, the rightmost
+/// address in X-Forwarded-For or Forwarded that is not itself a trusted proxy's (the leftmost, if
+/// all are).
 ///
 /// Every proxy appends its peer, so entries to the left of an untrusted address cannot be trusted.
-/// The same holds beyond an entry that is no address (`unknown`, `_hidden`): the one to its right
-/// is the answer. If both headers are present and name different clients, one of them was not
-/// written by the proxy but passed through it, so neither is trusted.
+/// The same holds beyond an entry that is not an address (`unknown`, `_hidden`): the entry to its
+/// right is the answer. If both headers are present and name different clients, the proxy passed
+/// one of them through instead of writing it, so neither is trusted.
 #[must_use]
 pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Network]) -> IpAddr {
     let peer = peer.ip().to_canonical();
@@ -24,7 +25,7 @@ pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Networ
 }
 
 /// Returns the address of the client of a peer without an address, on a Unix socket: if such peers
-/// are trusted, the one that [`client_address`] would return. `None` if there is none.
+/// are trusted, the address that [`client_address`] would return. `None` if there is none.
 #[must_use]
 pub fn client_on_unix_socket(request: &Request<'_>, trusted: &[Network]) -> Option<IpAddr> {
     let is_trusted = |address| trusted.iter().any(|network| network.contains(address));

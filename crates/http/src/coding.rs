@@ -14,8 +14,8 @@ pub fn accepts_gzip(lines: HeaderLines<'_>) -> bool {
     is_accepted(lines, &["gzip", "x-gzip"])
 }
 
-/// Returns whether a coding is listed, under one of its names, with a weight above zero, or not
-/// listed and covered by `*`.
+/// Returns whether a coding is accepted: listed under one of its names with a weight above zero, or
+/// not listed and covered by `*`.
 pub(crate) fn is_accepted(lines: HeaderLines<'_>, names: &[&str]) -> bool {
     let (mut named, mut any) = (None, None);
     let members = lines.all("accept-encoding").flat_map(|value| value.split(','));
@@ -41,11 +41,11 @@ fn is_zero(weight: &str) -> bool {
     })
 }
 
-/// Fields that describe the bytes of a body, or say that it is not to be changed.
+/// Fields that describe the bytes of a body, or forbid changing it.
 const FIXED: [&str; 6] =
     ["content-encoding", "content-range", "content-md5", "digest", "content-digest", "repr-digest"];
 
-/// Media types beside those of text that are not compressed already.
+/// Media types, besides the text types, that are not compressed already.
 const COMPRESSIBLE: [&str; 13] = [
     "application/javascript",
     "application/json",
@@ -106,7 +106,7 @@ impl Response {
     }
 
     /// Replaces the body by one in a content coding. The entity tag becomes weak, and ranges are no
-    /// longer offered, since the bytes are others.
+    /// longer offered, since the bytes differ.
     pub fn coded(self, coding: &'static str, body: Body) -> Self {
         let mut coded = self.push_checked("Content-Encoding", coding).replacing_body(body);
         coded.edit_headers(|name, value| match name {
@@ -123,7 +123,7 @@ impl Response {
 /// Returns whether bodies of a media type are worth compressing.
 fn is_compressible_type(value: &str) -> bool {
     let media_type = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    // Events are to arrive at once, each as it is.
+    // Events must arrive at once, each as it is.
     (media_type.starts_with("text/") && media_type != "text/event-stream")
         || media_type.ends_with("+json")
         || media_type.ends_with("+xml")
@@ -178,7 +178,7 @@ mod tests {
         for status in [204, 206, 304].map(Status::new) {
             assert!(!of_type("text/plain").with_status(status).is_compressible(0), "{status}");
         }
-        // A length that is not known may be any.
+        // An unknown length may be any length.
         let endless = Response::new(Status::OK)
             .header("Content-Type", "text/plain")
             .unwrap()

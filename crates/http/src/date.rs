@@ -14,7 +14,7 @@ pub struct DateCache {
 
 const LENGTH: usize = 29;
 
-/// The date of now, by a caller's steady clock: the system's is read once a second.
+/// The current date, by a caller's steady clock: the system's clock is read once a second.
 #[derive(Clone, Debug, Default)]
 pub struct LiveDate {
     cache: DateCache,
@@ -148,7 +148,7 @@ mod tests {
         let mut date = LiveDate::default();
         let year: u64 = date.at(7)[12..16].parse().unwrap();
         assert!(year >= 2025, "{year}");
-        // A second of which the clock knows that it is not over.
+        // The clock knows that this second is not over.
         date.cache.at(0);
         assert_eq!(date.at(7)[12..16], *"1970");
         assert_ne!(date.at(7 + 1_000_000_000)[12..16], *"1970");

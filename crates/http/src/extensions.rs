@@ -31,7 +31,7 @@ impl Extensions {
         self.0.iter().find_map(|known| known.value.downcast_ref())
     }
 
-    /// Copies all values to those of a request of the `http` crate.
+    /// Copies all values to the extensions of a request of the `http` crate.
     #[cfg(feature = "http")]
     pub(crate) fn copy_to(&self, to: &mut http::Extensions) {
         self.0.iter().for_each(|known| (known.copy)(&*known.value, to));

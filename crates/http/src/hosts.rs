@@ -4,20 +4,20 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A host's name, or `*.` and a domain, which is for all of its subdomains and not for the domain
+/// A host's name, or `*.` and a domain, which matches all of its subdomains and not the domain
 /// itself. Case does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern(Box<str>);
 
 impl HostPattern {
-    /// Returns whether the pattern is for the host with this name, without its port.
+    /// Returns whether the pattern matches the host with this name, without its port.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         matches(&self.0, name)
     }
 }
 
-/// Returns whether a pattern, which was checked, is for a name.
+/// Returns whether a pattern, which was checked, matches a name.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix('*') {
         // With the dot, which a label comes before.
@@ -61,8 +61,8 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// Checks that clients can send a name, or a name for which `*.` and a domain stand. The error is
-/// the remedy.
+/// Checks that clients can send a name, or a name that `*.` and a domain match. The error is the
+/// remedy.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     if text.contains(|c: char| c.is_whitespace() || matches!(c, ';' | ',')) {
         return Err("several are separated by commas, or are a list".to_owned());
@@ -89,12 +89,12 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    // The dot of a name that is complete.
+    // The final dot of a complete name.
     let labels = name.strip_suffix('.').unwrap_or(name);
     if !labels.split('.').all(is_label) {
         return Err("it is no host's name: write one such as \"app.example.com\"".to_owned());
     }
-    // Browsers write numbers so.
+    // Browsers write numbers in this form.
     let is_number = labels.rsplit('.').next().is_some_and(|label| label.parse::<u32>().is_ok());
     if is_number && labels.parse::<Ipv4Addr>().is_err() {
         return Err("it is no IPv4 address: write its four numbers, as in \"10.0.0.1\"".to_owned());

@@ -22,7 +22,7 @@ impl From<Method> for http::Method {
     }
 }
 
-/// Fails, with the method, for one that routes cannot have: CONNECT and extensions.
+/// Fails, with the method, for a method that routes cannot have: CONNECT and extensions.
 impl TryFrom<http::Method> for Method {
     type Error = http::Method;
 
@@ -31,7 +31,7 @@ impl TryFrom<http::Method> for Method {
     }
 }
 
-/// Fails for an informational code, which is no response, and for one above 599.
+/// Fails for an informational code, which does not belong to a response, and for codes above 599.
 impl TryFrom<http::StatusCode> for Status {
     type Error = InvalidStatus;
 
@@ -47,7 +47,7 @@ impl From<Status> for http::StatusCode {
     }
 }
 
-/// Copies head, body and attached values; the peer's address is among these.
+/// Copies head, body and attached values, including the peer's address.
 impl TryFrom<&Request<'_>> for http::Request<Vec<u8>> {
     type Error = http::Error;
 
@@ -117,8 +117,8 @@ impl IntoResponse for InvalidResponse {
     }
 }
 
-/// Fails for a status that is none of a response, for a header whose value is not UTF-8, and for
-/// those that the server writes itself, except Content-Length, which is dropped.
+/// Fails for a status that a response cannot have, for a header whose value is not UTF-8, and for
+/// headers that the server writes itself, except Content-Length, which is dropped.
 impl<B: Into<Vec<u8>>> TryFrom<http::Response<B>> for Response {
     type Error = InvalidResponse;
 

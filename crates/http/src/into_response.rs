@@ -80,8 +80,8 @@ impl<T: IntoResponse> IntoResponse for (Status, T) {
     }
 }
 
-/// Overrides the status of the inner response; for a code that is no [`Status`], the response is
-/// that of [`InvalidStatus`].
+/// Overrides the status of the inner response; for a code that is not a valid [`Status`], the
+/// response of [`InvalidStatus`] is sent.
 impl<T: IntoResponse> IntoResponse for (u16, T) {
     fn into_response(self) -> Response {
         Status::try_from(self.0).map(|status| (status, self.1)).into_response()

@@ -13,7 +13,7 @@ use crate::status::Status;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
-    /// That of Prometheus, version 0.0.4, which other programs read, too.
+    /// The format of Prometheus, version 0.0.4, which other programs also read.
     Prometheus,
     /// OpenMetrics 1.0.
     #[default]
@@ -43,8 +43,8 @@ impl Format {
 
 /// Writes metrics as text.
 ///
-/// Prometheus takes nothing of a text with a mistake in one line. So a metric whose name is wrong,
-/// or was written before, is left out, and so is a sample with such a label, or with the labels of
+/// Prometheus rejects a whole text with a mistake in one line. So a metric whose name is wrong, or
+/// was written before, is left out, and so is a sample with such a label, or with the labels of
 /// another one: the gauge `PREFIX_metrics_left_out` counts them.
 ///
 /// ```

@@ -17,8 +17,8 @@ pub enum Origins {
     SameHost,
     /// Pages of these origins, and requests without `Origin`: each a scheme and a host, with a port
     /// unless it is the scheme's own, such as `https://app.example.com`; `https://*.example.com`
-    /// for all subdomains of a domain; `null` for pages without an origin, such as sandboxed ones
-    /// and those of files; or `file://`.
+    /// for all subdomains of a domain; `null` for pages without an origin, such as sandboxed pages
+    /// and local files; or `file://`.
     List(Vec<String>),
     /// All origins.
     Any,
@@ -35,7 +35,7 @@ impl Origins {
     /// Checks the members of a list.
     ///
     /// # Errors
-    /// The first that no browser sends, so that it could never match, and the remedy.
+    /// The first member that no browser sends, so that it could never match, and the remedy.
     pub fn check(&self) -> Result<(), String> {
         let Self::List(list) = self else { return Ok(()) };
         list.iter().try_for_each(|origin| {
@@ -94,7 +94,8 @@ impl fmt::Display for Origins {
     }
 }
 
-/// Checks the form of an origin, or of one with `*.` for all subdomains. The error is the remedy.
+/// Checks the form of an origin, or of an origin with `*.` for all subdomains. The error is the
+/// remedy.
 fn check_origin(text: &str) -> Result<(), String> {
     if text.contains(|c: char| c.is_whitespace() || matches!(c, ';' | ',')) {
         return Err("several are separated by commas, or are a list".to_owned());
@@ -118,7 +119,7 @@ fn check_origin(text: &str) -> Result<(), String> {
     if let Some((_, host)) = rest.rsplit_once('@') {
         return Err(format!("a browser sends no user: write \"{scheme}://{host}\""));
     }
-    // An address without its end has no port that can be seen.
+    // An address without its closing bracket has no recognizable port.
     let end = match rest.starts_with('[') {
         true => rest.find(']').unwrap_or(rest.len()),
         false => 0,

@@ -10,7 +10,7 @@ pub struct Params<'r> {
     ranges: Ranges,
 }
 
-/// Where the values of a route's parameters are in a path, to find them again in a copy of it.
+/// The positions of a route's parameter values in a path, to find them again in a copy of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ranges {
     ranges: [(u32, u32); MAX_PARAMS],
@@ -42,7 +42,7 @@ impl<'r> Params<'r> {
         Self { names, ranges }
     }
 
-    /// Returns where the values are.
+    /// Returns the positions of the values.
     #[must_use]
     pub const fn ranges(&self) -> Ranges {
         self.ranges

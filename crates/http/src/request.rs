@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the request with the networks of proxies whose headers are believed.
+    /// Returns the request with the networks of proxies whose headers are trusted.
     #[must_use]
     #[doc(hidden)]
     pub fn with_trusted_proxies(mut self, networks: &'a [Network]) -> Self {
@@ -95,9 +95,9 @@ impl<'a> Request<'a> {
         self.extensions
     }
 
-    /// Attaches a value for the handler, such as the user that middleware has authenticated. One
-    /// of the same type is replaced. A service of tower finds it among the extensions of its
-    /// request; a value that is no `Clone` is attached in an [`Arc`](std::sync::Arc).
+    /// Attaches a value for the handler, such as the user that middleware has authenticated. It
+    /// replaces a value of the same type. A service of tower finds it among the extensions of its
+    /// request; a value that is not `Clone` is attached in an [`Arc`](std::sync::Arc).
     pub fn insert_extension<T: Clone + Send + Sync + 'static>(&mut self, value: T) {
         self.extensions.insert(value);
     }
@@ -115,7 +115,7 @@ impl<'a> Request<'a> {
     }
 
     /// Returns the method as sent; methods are case-sensitive. It can be compared to a
-    /// [`Method`](crate::Method), of which there may be none for it on a route for any method.
+    /// [`Method`](crate::Method), which may not exist for it on a route for any method.
     #[must_use]
     pub fn method(&self) -> &'a str {
         self.head.method()
@@ -179,12 +179,12 @@ impl<'a> Request<'a> {
         self.header("content-type")?.split(';').next().map(str::trim)
     }
 
-    /// Parses the body as JSON, of the type `application/json` or one that ends with `+json`.
+    /// Parses the body as JSON, of the type `application/json` or a type that ends with `+json`.
     ///
     /// # Errors
     /// Refuses another type with 415, which also keeps pages of other origins from posting without
-    /// a preflight request; what is no JSON with 400; and JSON that is no `T` with 422, the path of
-    /// the field and the reason.
+    /// a preflight request; a body that is not JSON with 400; and JSON that does not fit `T` with
+    /// 422, the path of the field and the reason.
     #[cfg(feature = "serde")]
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Reject> {
         let is_json = |of: &str| {
@@ -245,9 +245,9 @@ impl<'a> Request<'a> {
         (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
     }
 
-    /// Returns the credentials of `Authorization: Basic`
-    /// ([RFC 7617 section 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)); `None` if there
-    /// are none, or they are malformed. Without TLS, everyone on the way can read them.
+    /// Returns the credentials of `Authorization: Basic` ([RFC 7617 section
+    /// 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)); `None` if they are missing or
+    /// malformed. Without TLS, everyone on the path can read them.
     ///
     /// ```
     /// # use throng_http::{Reject, Request};
@@ -263,15 +263,15 @@ impl<'a> Request<'a> {
         BasicCredentials::parse(self.header("authorization")?)
     }
 
-    /// Returns the authority that the request is for: that of an absolute target, else the Host
+    /// Returns the authority that the request is for: of an absolute target, else of the Host
     /// header.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {
         self.head.host()
     }
 
-    /// Returns the body. It has come whole when a handler is called, but not when middleware is, or
-    /// where the handler takes it while it comes: it is empty there.
+    /// Returns the body. It is complete when a handler is called. It is empty for middleware, and
+    /// where the handler takes it while it arrives.
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body
@@ -283,18 +283,18 @@ impl<'a> Request<'a> {
         str::from_utf8(self.body).ok()
     }
 
-    /// Returns the address of the other end of the connection, if it has one: that of a proxy, if
-    /// there is one. On a Unix socket there is none.
+    /// Returns the address of the other end of the connection, if it has one: behind a proxy, the
+    /// proxy's address. On a Unix socket there is no address.
     #[must_use]
     pub const fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// Returns the address of the client: that of [`Request::peer`], or if that is a trusted
-    /// proxy's, the rightmost address in X-Forwarded-For or Forwarded ([RFC 7239
-    /// section 4](https://www.rfc-editor.org/rfc/rfc7239#section-4)) that is not itself a trusted
-    /// proxy's. Where both headers are present and disagree, neither is believed. On a Unix socket
-    /// `None`, unless `unix:` is among the trusted proxies and the headers name a client.
+    /// Returns the address of the client: [`Request::peer`], or if that is a trusted proxy, the
+    /// rightmost address in X-Forwarded-For or Forwarded ([RFC 7239 section
+    /// 4](https://www.rfc-editor.org/rfc/rfc7239#section-4)) that is not itself a trusted proxy's.
+    /// Where both headers are present and disagree, neither is trusted. On a Unix socket `None`,
+    /// unless `unix:` is among the trusted proxies and the headers name a client.
     #[must_use]
     pub fn client(&self) -> Option<IpAddr> {
         let Some(peer) = self.peer else {
@@ -306,8 +306,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the id of the last server-sent event that the client has got, if it comes back after
-    /// its stream ended ([WHATWG HTML section
+    /// Returns the id of the last server-sent event that the client received, if it reconnects
+    /// after its stream ended ([WHATWG HTML section
     /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)).
     #[must_use]
     pub fn last_event_id(&self) -> Option<&'a str> {
@@ -470,7 +470,7 @@ mod tests {
             assert!(error.starts_with("415 "), "{error}");
         }
         let json = |body| parse("Content-Type: application/json\r\n", body).unwrap_err();
-        // JSON, but none that was asked for: where, and what was expected.
+        // JSON, but not of the requested type: where, and what was expected.
         let error = json(b"[1, 256]");
         assert!(error.starts_with("422 ") && error.contains("[1]: invalid value"), "{error}");
         let error = json(b"{}");

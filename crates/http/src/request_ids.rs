@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Default)]
 pub struct RequestIdSource {
     next: AtomicU64,
-    /// Two hashers with keys of their own: their hashes of a number cannot be foretold.
+    /// Two hashers with keys of their own: their hashes of a number cannot be predicted.
     keys: [RandomState; 2],
 }
 

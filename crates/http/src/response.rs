@@ -90,10 +90,10 @@ const DATE: HeaderName<'static> = HeaderName::literal("Date");
 const HSTS: HeaderName<'static> = HeaderName::literal(STRICT_TRANSPORT_SECURITY);
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The properties of the request and the connection that a response depends on.
+/// The properties of the request and the connection that affect a response.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyTo<'d> {
-    /// Whether the request was HEAD: the head is that of a GET, and no body follows.
+    /// Whether the request was HEAD: the head is the same as for a GET, and no body follows.
     pub is_head: bool,
     /// Whether the request was HTTP/1.1 rather than 1.0.
     pub is_http11: bool,
@@ -156,7 +156,7 @@ impl Response {
     /// Creates a 200 with a value as JSON.
     ///
     /// # Errors
-    /// The value cannot be written as JSON: a map whose keys are no text, for example. Returned by
+    /// The value cannot be written as JSON: a map whose keys are not text, for example. Returned by
     /// a handler it becomes a 500.
     #[cfg(feature = "serde")]
     pub fn json_of<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, crate::Reject> {
@@ -199,7 +199,7 @@ impl Response {
         self
     }
 
-    /// Appends a header; `Content-Type` replaces the one of the body.
+    /// Appends a header; `Content-Type` replaces the body's.
     ///
     /// # Errors
     ///

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 ///
 /// Patterns are paths in which a whole segment may be `{name}` (any one segment, not empty) or, at
 /// the end, `{*rest}` (the rest of the path, possibly empty). Where several match, a literal
-/// segment wins over `{name}`, and that over `{*rest}`, from left to right; a route without the
-/// method is skipped in favour of a less specific one that has it. A final slash is significant.
+/// segment wins over `{name}`, and `{name}` over `{*rest}`, from left to right; a route without the
+/// method is skipped in favour of a less specific route that has it. A final slash is significant.
 ///
 /// ```
 /// use throng_http::{Match, Method, Router};
@@ -107,7 +107,7 @@ impl<T> Router<T> {
     }
 
     /// Registers a route for GET that does not answer HEAD, such as a WebSocket's: a HEAD goes to
-    /// the next matching route. There may be another one for GET at the same path;
+    /// the next matching route. There may be another route for GET at the same path;
     /// [`find_if`](Self::find_if) distinguishes them.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl<T: Copy> Router<T> {
         self.find_if(method, path, |_| true)
     }
 
-    /// Finds the route among those for whose value `admits` returns true; otherwise like
+    /// Finds the route among the routes whose value `admits` accepts; otherwise like
     /// [`find`](Self::find).
     pub fn find_if<'r>(
         &'r self,
@@ -378,7 +378,7 @@ mod tests {
             ("/q/y", "param-y a=q"),
             ("/x/z", "x-param b=z"),
             ("/x/z/w", "deep"),
-            // The literal branch ends, so the parameter's is tried, with nothing left over from the
+            // The literal branch ends, so the parameter's branch is tried, without remains of the
             // first.
             ("/x/z/q", "param-z-param a=x b=q"),
             ("/x/q/q", "rest rest=x/q/q"),
@@ -548,8 +548,8 @@ mod tests {
 
     #[test]
     fn matching_a_long_path_costs_no_more_than_the_depth_of_the_tree() {
-        // A router that recursed by path would overflow the stack here; one that backtracked
-        // without bounds would not return.
+        // A router that recursed by path would overflow the stack here; unbounded backtracking
+        // would not return.
         let router = router(&[
             ("/{a}/{b}/x", "x"),
             ("/a/{b}/x", "ax"),

@@ -5,11 +5,11 @@ use std::{error, fmt};
 
 /// The status code of a response: 200 to 599.
 ///
-/// Codes of 1xx are not responses but precede one
-/// ([RFC 9110 section 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)): 100 is written
-/// when a body is wanted whose client waits for it, and 101 by the handshake of a WebSocket. Codes
-/// above 599 have no class, and clients would treat them as a 5xx
-/// ([RFC 9110 section 15](https://www.rfc-editor.org/rfc/rfc9110#section-15)).
+/// Codes of 1xx are not responses but precede one ([RFC 9110 section
+/// 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)): 100 is written when the server
+/// wants a body that the client holds back until then, and 101 by the handshake of a WebSocket.
+/// Codes above 599 have no class, and clients would treat them as a 5xx ([RFC 9110 section
+/// 15](https://www.rfc-editor.org/rfc/rfc9110#section-15)).
 ///
 /// ```
 /// # use throng_http as throng;
@@ -73,11 +73,11 @@ impl Status {
     /// 505 HTTP Version Not Supported.
     pub const HTTP_VERSION_NOT_SUPPORTED: Self = Self(505);
 
-    /// Creates the status with a code that is known to be valid, such as a literal. For one that is
-    /// computed, or comes from elsewhere, there is `Status::try_from`.
+    /// Creates the status with a code that is known to be valid, such as a literal. For a computed
+    /// code, or a code from elsewhere, use `Status::try_from`.
     ///
     /// # Panics
-    /// The code is not one from 200 to 599; in a `const`, this is an error of the compiler.
+    /// The code is not in 200 to 599; in a `const`, this is an error of the compiler.
     #[must_use]
     #[track_caller]
     pub const fn new(code: u16) -> Self {
@@ -192,7 +192,7 @@ const fn refuse(code: u16) -> ! {
     }
 }
 
-/// Error of a status code that no response has: it is not one from 200 to 599.
+/// Error of a status code that no response has: it is not in 200 to 599.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidStatus(u16);
 

@@ -1,10 +1,10 @@
-//! The parts of a request that an access log has.
+//! The parts of a request that an access log shows.
 
 use std::ops::Range;
 
 use throng_proto::http1::Request;
 
-/// The longest path and header that are kept.
+/// Maximum lengths of the path, of other headers and of User-Agent that are kept.
 const PATH: usize = 512;
 const HEADER: usize = 128;
 const USER_AGENT: usize = 256;
@@ -14,7 +14,7 @@ const USER_AGENT: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
     text: String,
-    /// Method, path, X-Request-ID, traceparent, the host and User-Agent in it.
+    /// Ranges of method, path, X-Request-ID, traceparent, the host and User-Agent in the copy.
     parts: [Range<u16>; 6],
 }
 

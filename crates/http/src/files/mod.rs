@@ -40,13 +40,13 @@ use std::time::SystemTime;
 /// The default of [`Files::max_open`].
 const MAX_OPEN: usize = 1024;
 
-/// A handler that serves the files of a directory, and none outside of it.
+/// A handler that serves only the files of a directory.
 ///
 /// It uses the part of the path that the route calls `{*rest}`; on a route without that name, the
 /// whole path. Each response has an ETag, Last-Modified and `Accept-Ranges`; conditions and ranges
 /// of a request are honoured. A file is streamed, 64 KiB at a time, so its size costs no memory; it
 /// is open until its last byte is read, and the number of open files is [limited](Self::max_open).
-/// Files of 16 KiB or less are read at once, and hold no descriptor. Reading happens on the thread
+/// Files of 16 KiB or less are read at once, and keep no descriptor. Reading happens on the thread
 /// that serves the connection: on a slow disk the connections of that shard wait for it.
 ///
 /// No file outside the directory is ever opened, by any path, even if entries below the directory
@@ -115,7 +115,7 @@ impl Files {
     /// The system's error, with the path of the directory.
     pub fn check(&self) -> io::Result<()> {
         let path = &self.root.path;
-        // With the dot: it must be a directory, and one that may be searched.
+        // With the dot: it must be a directory, and searchable.
         std::fs::metadata(path.join(".")).map(drop).map_err(|error| {
             let message = format!("static files: cannot use directory {}: {error}", path.display());
             io::Error::new(error.kind(), message)
@@ -128,8 +128,8 @@ impl Files {
         &self.root.path
     }
 
-    /// Sets the name of the file that is served for its directory. Default: `index.html`. The name
-    /// is the program's, and is not validated.
+    /// Sets the name of the file that is served for its directory. Default: `index.html`. The
+    /// program chooses the name, and it is not validated.
     #[must_use]
     pub fn index(mut self, name: impl Into<String>) -> Self {
         self.index = Some(name.into());
@@ -182,8 +182,8 @@ impl Files {
         self
     }
 
-    /// Sets the media type of files whose names end with `.` and `extension`, in any case, before
-    /// the one that is known of it. Default: the common types; other files are
+    /// Sets the media type of files whose names end with `.` and `extension`, in any case; it takes
+    /// precedence over the built-in type. Default: the common types; other files are
     /// `application/octet-stream`, which browsers save.
     ///
     /// # Errors
@@ -204,8 +204,8 @@ impl Files {
     /// Sets the maximum number of files that are open at once while being sent, a descriptor each.
     /// Default 1,024.
     ///
-    /// A download may take a client as long as it likes. One more is answered with 503 and
-    /// Retry-After, so that slow downloads cannot use up the descriptors of connections. Clones
+    /// A client may take any time for a download. A download above the limit is answered with 503
+    /// and Retry-After, so that slow downloads cannot use up the descriptors of connections. Clones
     /// share the limit and the count.
     ///
     /// The server's `dir` reserves as many descriptors, and lowers the limit where the process may
@@ -260,7 +260,7 @@ impl Files {
         }
     }
 
-    /// Finds the file for `path`; none if it is a directory that was requested without its slash.
+    /// Finds the file for `path`; `None` for a directory that was requested without its slash.
     fn find(&self, path: &Subpath) -> Result<Option<Found>, Failure> {
         if !path.is_directory()
             && let Opened::File(file, metadata) = self.root.open(path.as_str())?
@@ -326,7 +326,7 @@ fn redirect(path: &Subpath, query: Option<&str>) -> Response {
 fn refuse(failure: Failure) -> Response {
     match failure {
         Failure::Missing => Response::error(Status::NOT_FOUND, "no such file"),
-        // Not 404: it is a mistake of the operator, who has to be able to find it.
+        // Not 404: it is a mistake of the operator, who must be able to find it.
         Failure::Forbidden => {
             Response::error(Status::FORBIDDEN, "the server has no permission to read the file")
         }

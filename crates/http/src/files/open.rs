@@ -46,7 +46,7 @@ impl Root {
     }
 }
 
-/// Checks the type of the open file, not of its path, which may refer to another file by now.
+/// Checks the type of the open file, not of its path, which may refer to another file now.
 #[cfg(unix)]
 fn look(file: File) -> Result<Opened, Failure> {
     let metadata = file.metadata().map_err(|_| Failure::Broken)?;
@@ -59,7 +59,7 @@ fn look(file: File) -> Result<Opened, Failure> {
     }
 }
 
-/// Returns the part of the canonical form of `path` below that of `root`.
+/// Returns the part of the canonical form of `path` below the canonical form of `root`.
 fn canonical_below(root: &Path, path: &str) -> io::Result<PathBuf> {
     let (root, path) = (root.canonicalize()?, root.join(path).canonicalize()?);
     path.strip_prefix(root).map(Path::to_path_buf).map_err(|_| io::ErrorKind::NotFound.into())
@@ -103,7 +103,7 @@ mod unix {
         };
         let directory = open_path(&root.path, DIRECTORY, Mode::empty())?;
         let open = || openat2(&directory, path, FILE, Mode::empty(), ResolveFlags::BENEATH | links);
-        // AGAIN: something was renamed while a link with `..` was followed; openat2(2) says to
+        // AGAIN: something was renamed while a link with `..` was followed; openat2(2) requires a
         // retry.
         let retried = |result| match result {
             Err(Errno::AGAIN | Errno::INTR) => open(),
@@ -112,7 +112,7 @@ mod unix {
         Ok(File::from(retried(retried(open()))?))
     }
 
-    /// Opens name by name, none of which may be a link: links are resolved before, and one that
+    /// Opens name by name, without following links: links are resolved before, and a link that
     /// appears in between is an error and does not lead outside.
     pub(super) fn open_by_steps(root: &Root, path: &str) -> Result<File> {
         let resolved;
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_directory_replaced_by_a_link_leads_nowhere() {
         let site = Site::new();
-        // Opening by steps resolves first and opens then. This is what it opens if `sub` became a
+        // Opening by steps resolves first and opens then. This opens a path where `sub` became a
         // link in between.
         let root = site.root(false);
         fs::rename(site.0.join("root/sub"), site.0.join("root/old")).unwrap();
@@ -366,7 +366,7 @@ mod tests {
                     swaps.iter().for_each(|(from, to)| fs::rename(path(from), path(to)).unwrap());
                 }
             });
-            // Until both outcomes of the race occurred, however the threads are scheduled.
+            // Until both outcomes of the race occurred, with any scheduling of the threads.
             let (public, missing) = (Ok("public".to_owned()), Err(Failure::Missing));
             let mut found = HashSet::new();
             for round in 0..1_000_000 {

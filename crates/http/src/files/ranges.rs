@@ -64,8 +64,7 @@ fn part(spec: &[u8], length: u64) -> Option<Range<u64>> {
     }
 }
 
-/// Parses digits, of which there may be none: `Some(None)`. A number that is too large counts as
-/// the largest.
+/// Parses digits; `Some(None)` without any. A number that is too large counts as the largest.
 fn number(digits: &[u8]) -> Option<Option<u64>> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -258,7 +257,7 @@ mod tests {
                     let is_sent = |byte| parts.iter().any(|part| part.contains(&byte));
                     let found: Vec<bool> = (0..length).map(is_sent).collect();
                     prop_assert_eq!(found, marked);
-                    // None empty, none touching another: the response is never longer than the
+                    // No part is empty, and no two touch: the response is never longer than the
                     // file.
                     let mut sorted = parts.clone();
                     sorted.sort_by_key(|part| part.start);

@@ -90,7 +90,7 @@ impl Files {
         let response = self.describe(Response::new(Status::OK), &found).push_safety();
         let (media_type, length) = (found.media_type, found.length);
         if is_head {
-            // The head of the GET, which needs no open file.
+            // The head of the response to GET, which needs no open file.
             return response
                 .push_checked("Content-Type", media_type)
                 .with_stream(Some(length), |_, _: &mut Vec<u8>| Ok(SourcePull::End));
@@ -149,7 +149,7 @@ impl Files {
         }
     }
 
-    /// Adds the fields that a 304 has in common with its 200 (RFC 9110 section 15.4.5).
+    /// Adds the fields that a 304 and its 200 share (RFC 9110 section 15.4.5).
     fn describe(&self, response: Response, found: &Representation) -> Response {
         let mut response = response.push_checked("ETag", found.validators.etag());
         if let Some(seconds) = found.validators.last_modified {

@@ -243,7 +243,7 @@ fn no_race_leaves_the_root() {
         });
         let mut found = [0u32; 2];
         for round in 0..1_000_000 {
-            // Until both outcomes of the race occurred, however the threads are scheduled.
+            // Until both outcomes of the race occurred, with any scheduling of the threads.
             if round > 4000 && found.iter().all(|count| *count > 0) {
                 break;
             }
