@@ -1,5 +1,4 @@
-//! The settings of a certificate that an authority issues by ACME, which `serve` and `balance` have
-//! in common.
+//! The settings of a certificate that an authority issues by ACME, shared by `serve` and `balance`.
 
 use std::path::PathBuf;
 
@@ -15,7 +14,7 @@ pub const DOMAINS: Key = Key::new(
 )
 .at_start();
 
-/// The address for the authority.
+/// The email address for the authority.
 pub const EMAIL: Key = Key::new(
     "tls.acme.email",
     Kind::Text("an address such as \"admin@example.org\""),
@@ -75,7 +74,7 @@ pub const AGREE_TOS: Key = Key::new(
 pub struct AcmeValues {
     /// At least one.
     pub domains: Vec<String>,
-    /// The address for the authority.
+    /// The email address for the authority.
     pub email: Option<String>,
     /// The URL of the directory.
     pub directory: String,

@@ -11,8 +11,8 @@ use throng_io::{file, may_pass};
 use crate::error::{ConfigError, ConfigErrors, Origin};
 use crate::values::{Entry, FromValue, Value, Values};
 
-/// Values that a program converts to its own types. Mistakes that it finds are added to those of
-/// the sources; a value with a mistake is read as the one before it.
+/// Values that a program converts to its own types. Mistakes that it finds are added to the
+/// mistakes of the sources; a value with a mistake is read as the one before it.
 #[derive(Debug)]
 pub struct Draft {
     values: Values,
@@ -134,8 +134,8 @@ impl Draft {
         parse(first).map_err(|remedy| self.wrong_at(from_file, file_key, &remedy)).ok()
     }
 
-    /// Adds the error of [`Draft::wrong`] for a value that another start may find in order, by an
-    /// error of the system.
+    /// Adds the error of [`Draft::wrong`] for a value that another start may find in order, caused
+    /// by an error of the system.
     pub fn fails(&self, key: &str, error: &std::io::Error, remedy: impl Display) {
         match self.values.find(key) {
             Some(entry) => self.fails_at(entry, key, &remedy, may_pass(error)),
@@ -172,8 +172,8 @@ impl Draft {
         self.add(error.passing_if(may_pass));
     }
 
-    /// Adds an error, unless its key has one. A value that is missing is no mistake as long as
-    /// there are others, since it may be missing because of them; nor is any after one in the
+    /// Adds an error, unless its key has one. A missing value is not a mistake as long as there are
+    /// others, since it may be missing because of them; the same holds after a mistake in the
     /// syntax.
     pub fn add(&self, error: ConfigError) {
         let mut errors = self.errors.borrow_mut();

@@ -43,7 +43,7 @@ impl Origin {
         }
     }
 
-    /// Returns whether a source has it.
+    /// Returns whether a source has set it.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.rank() > 0
@@ -86,20 +86,20 @@ impl ConfigError {
         Self { key: key.to_owned(), origin, what, is_secret: false, may_pass: false }
     }
 
-    /// Sets whether it may be no mistake: another start may work although nothing is changed, for
-    /// example because a file is there by then. Default: false.
+    /// Sets whether it may not be a mistake: another start may work although nothing is changed,
+    /// for example because a file exists at that time. Default: false.
     #[must_use]
     pub fn passing_if(self, may_pass: bool) -> Self {
         Self { may_pass, ..self }
     }
 
-    /// Creates an error whose text and line do not have the value.
+    /// Creates an error whose text and line do not show the value.
     pub(crate) fn without_value(key: &str, origin: Origin, what: impl fmt::Display) -> Self {
         let what = what.to_string();
         Self { key: key.to_owned(), origin, what, is_secret: true, may_pass: false }
     }
 
-    /// Creates an error of no key, for example of a file that cannot be read.
+    /// Creates an error without a key, for example for a file that cannot be read.
     #[must_use]
     pub fn message(text: impl fmt::Display) -> Self {
         let (key, origin) = (String::new(), Origin::Default);
@@ -179,14 +179,14 @@ impl std::error::Error for ConfigError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
-/// Mistakes that are shown; those after them mostly follow from them.
+/// Maximum mistakes that are shown; later ones usually follow from them.
 const MOST_SHOWN: usize = 20;
 
 impl ConfigErrors {
     /// Returns the errors; `None` if there are none.
     #[must_use]
     pub fn of(mut errors: Vec<ConfigError>) -> Option<Self> {
-        // Stable: mistakes of one place, and those without one, stay in their order.
+        // Stable: mistakes at one place, and mistakes without a place, stay in their order.
         errors.sort_by_key(|error| (error.origin.rank(), error.location().map(|at| at.line)));
         (!errors.is_empty()).then_some(Self(errors))
     }

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Reads the text of the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, is no regular file, is too large, or is not UTF-8.
+/// It cannot be read, is not a regular file, is too large, or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     read_text(path).map_err(|error| {
         let hint = match error.fault {
@@ -25,10 +25,10 @@ pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     })
 }
 
-/// Reads the text of a file that is in use, and may be being written.
+/// Reads the text of a file that is in use, and that another program may be writing.
 ///
 /// # Errors
-/// Those of [`read_file`], or the file looks incomplete.
+/// The errors of [`read_file`], or the file looks incomplete.
 pub fn read_file_in_use(path: &Path) -> Result<String, ConfigError> {
     let text = read_file(path)?;
     std::thread::sleep(PAUSE);
@@ -39,7 +39,7 @@ pub fn read_file_in_use(path: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-/// Returns an error if `text` does not look complete, where the file was `later` a moment later.
+/// Returns an error if `text` does not look complete; `later` is the text a moment later.
 fn whole(text: &str, later: &str) -> Result<(), &'static str> {
     match () {
         () if text != later => Err("is being written"),

@@ -24,8 +24,8 @@ pub struct Key {
     pub default: &'static str,
     /// The meaning, on one line.
     pub help: &'static str,
-    /// Whether a change takes effect only when the program is started again. Only of interest for
-    /// programs that read their file again while they run.
+    /// Whether a change takes effect only at the next start. Matters only for programs that read
+    /// their file again while they run.
     pub at_start: bool,
 }
 
@@ -113,7 +113,7 @@ impl Key {
         Self { name, kind, default, help, at_start: false }
     }
 
-    /// Returns the key as one whose changes take effect with the next start.
+    /// Returns the key with changes that take effect at the next start.
     #[must_use]
     pub const fn at_start(self) -> Self {
         Self { at_start: true, ..self }
@@ -125,7 +125,7 @@ impl Key {
         format!("THRONG_{}", self.name.replace('.', "_").to_ascii_uppercase())
     }
 
-    /// Returns a line of a file that sets it.
+    /// Returns a line of a file that sets the key.
     pub(crate) fn example(&self) -> String {
         let name = self.name.rsplit('.').next().unwrap_or(self.name);
         let value = match (self.default, &self.kind) {
@@ -138,9 +138,9 @@ impl Key {
 }
 
 impl Kind {
-    /// Any duration, also none.
+    /// Any duration, including 0.
     pub const DURATION: Self = Self::Duration { min: Duration::ZERO, max: LONGEST };
-    /// Any duration but none.
+    /// Any duration except 0.
     pub const POSITIVE_DURATION: Self =
         Self::Duration { min: Duration::from_nanos(1), max: LONGEST };
     /// Any size.

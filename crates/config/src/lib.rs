@@ -3,7 +3,7 @@
 //!
 //! * Duty: reading and checking values, their origins, and errors that name place, key, value and
 //!   remedy, all of them at once.
-//! * Not its duty: the keys and what they mean. `throng-balance` and `throng-cli` have those.
+//! * Not its duty: the keys and their meaning. `throng-balance` and `throng-cli` have those.
 //! * Depends on: `throng-io` to read files, toml, and strsim for hints.
 //! * Start reading at: [`Key`], then [`Sources`] and [`Draft`].
 //!
@@ -61,8 +61,8 @@ pub use sources::Sources;
 pub use token::Token;
 pub use values::{Entry, FromValue, Value, Values};
 
-/// Returns the time between the end of readiness and the first close of a shutdown, where it is not
-/// set: Kubernetes takes some seconds to tell its proxies that a pod is ending.
+/// Returns the default time between the end of readiness and the first close of a shutdown:
+/// Kubernetes takes some seconds to notify its proxies that a pod is ending.
 #[must_use]
 pub fn drain_delay() -> std::time::Duration {
     let is_orchestrated = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();

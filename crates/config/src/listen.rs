@@ -44,18 +44,18 @@ impl<'a> Listen<'a> {
         matches!(self, Self::Address(_))
     }
 
-    /// Returns the address that is listened on, if it is `HOST:PORT`: the first one of a name.
+    /// Returns the address to listen on, if it is `HOST:PORT`: the first address of a name.
     ///
     /// # Errors
-    /// The name has none: see [`without_address`].
+    /// The name has no address: see [`without_address`].
     pub fn address(self) -> Option<io::Result<SocketAddr>> {
         let Self::Address(text) = self else { return None };
         let found = text.to_socket_addrs();
         Some(found.and_then(|mut all| all.next().ok_or(io::ErrorKind::NotFound.into())))
     }
 
-    /// Returns the addresses of all sockets that it stands for, whether they were taken or not; a
-    /// Unix socket has none. Empty if they cannot be had.
+    /// Returns the addresses of all sockets that it stands for, taken or not; a Unix socket has no
+    /// address. Empty if they cannot be read.
     #[must_use]
     pub fn addresses(self) -> Vec<Option<SocketAddr>> {
         let of_inherited = |is_meant: &dyn Fn(i32) -> bool| {

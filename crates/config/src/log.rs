@@ -1,4 +1,4 @@
-//! The settings of the log, which `serve` and `balance` have in common.
+//! The settings of the log, shared by `serve` and `balance`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::draft::Draft;
 use crate::key::{Key, Kind};
 
-/// The least level that is logged.
+/// The least severe level that is logged.
 pub const LEVEL: Key = Key::new(
     "log.level",
     Kind::Word(&["error", "warn", "info", "debug"]),
@@ -60,7 +60,7 @@ pub const MAX_RATE: Key = Key::new(
 /// The settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// The least level that is logged.
+    /// The least severe level that is logged.
     pub level: LogLevel,
     /// The form of a line.
     pub format: LogFormat,
@@ -103,10 +103,10 @@ impl LogSettings {
     }
 }
 
-/// The level of an event; later ones are less important.
+/// The level of an event, in order of falling importance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// The process cannot do what it was asked to.
+    /// The process cannot do its task.
     Error,
     /// An operator should look at it.
     Warn,
@@ -136,14 +136,14 @@ impl LogLevel {
 /// The form of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One of the others, by what reads it.
+    /// One of the others, selected by the reader of the log.
     #[default]
     Auto,
     /// For people.
     Text,
     /// One JSON object on a line.
     Json,
-    /// Text with the priority in front that systemd's journal reads.
+    /// Text with the priority in front, for systemd's journal.
     Journald,
 }
 
@@ -159,7 +159,7 @@ pub enum AccessDetail {
     All,
 }
 
-/// Parses the words of a setting whose table has checked that there is no other.
+/// Parses the words of a setting whose table has checked that there are no others.
 macro_rules! words {
     ($type:ty: $($word:literal => $value:expr),+) => {
         impl FromStr for $type {

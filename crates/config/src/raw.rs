@@ -36,7 +36,7 @@ pub(crate) struct Pair {
 }
 
 impl Raw {
-    /// Creates a value of text that came from no file.
+    /// Creates a value of text that did not come from a file.
     pub(crate) fn text(text: &str, origin: Origin) -> Self {
         Self { origin, written: format!("{text:?}"), node: Node::Scalar(text.to_owned()) }
     }
@@ -58,7 +58,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Vec<Pair>, Vec<ConfigError
     Err(errors.iter().map(error).collect())
 }
 
-/// Gives all of `pairs` the origin `origin`.
+/// Sets the origin of all of `pairs` to `origin`.
 pub(crate) fn set_origin(pairs: &mut [Pair], origin: &Origin) {
     for pair in pairs {
         pair.origin = origin.clone();
@@ -109,7 +109,7 @@ impl<'t> Document<'t> {
                 origin: self.origin(key.span().start),
                 value: self.value(value),
             };
-            // Of an array of tables, the first header.
+            // For an array of tables, use the first header.
             if let Node::List(items) = &pair.value.node
                 && !self.text[value.span()].starts_with('[')
             {

@@ -152,7 +152,7 @@ fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>
             errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
         }
         let path = match (&raw.node, at) {
-            // A text that is the first field alone is the item itself in messages.
+            // In messages, a text that is the first field alone is the item itself.
             (Node::Scalar(_), 0) if fields.len() == 1 => key.to_owned(),
             _ => format!("{key}.{}", known.name),
         };
@@ -160,7 +160,7 @@ fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>
             Some(pair) => read(&path, &known.kind, &pair.value, errors),
             None => Some(default(&path, &known.kind, known.default)),
         };
-        // In messages it is the item, for programs the field.
+        // In messages it is the item, for programs it is the field.
         entries.extend(entry.map(|entry| Entry { key: format!("{key}.{}", known.name), ..entry }));
     }
     (errors.len() == before).then(|| Entry {
@@ -359,7 +359,7 @@ fn host(key: &str, text: &str) -> Result<String, String> {
 }
 
 /// Converts the zone of an IPv6 address, an interface's name, to its number: `[fe80::1%eth0]:80`.
-/// `None` if the text is no such address.
+/// `None` if the text is not such an address.
 fn with_zone(text: &str) -> Option<Result<String, String>> {
     let (address, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
     let (ip, zone) = address.split_once('%')?;

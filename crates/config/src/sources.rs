@@ -26,7 +26,7 @@ impl Sources {
     /// Begins with the defaults of the table.
     ///
     /// # Panics
-    /// In debug builds, if a default is no value of its key.
+    /// In debug builds, if a default is not a valid value of its key.
     #[must_use]
     pub fn new(table: &'static Table) -> Self {
         let default = |key: &crate::Key| {
@@ -41,7 +41,7 @@ impl Sources {
         Self { values, errors: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Returns the path of the configuration file: that of the flag, else of `THRONG_CONFIG`.
+    /// Returns the path of the configuration file: from the flag, else from `THRONG_CONFIG`.
     #[must_use]
     pub fn path(flag: Option<&Path>) -> Option<PathBuf> {
         let named = || std::env::var_os(environment::FILE).filter(|path| !path.is_empty());
@@ -69,7 +69,7 @@ impl Sources {
                 self.aliased(at, &name, pair, pairs);
             } else if !table.is_section(&name) {
                 let what = format!("{name} is an unknown key: {}", table.unknown(&name));
-                // Without its value: the value of a mistyped token is a secret.
+                // Without its value: a mistyped token's value is a secret.
                 let error = ConfigError::without_value(&name, pair.origin.clone(), what);
                 self.errors.push(error);
             } else if let Node::Table(inner) = &pair.value.node {
@@ -113,8 +113,8 @@ impl Sources {
         }
     }
 
-    /// Reads the variables that begin with `THRONG_`. One that is no setting is a warning; those
-    /// that Kubernetes sets for a service called throng are ignored.
+    /// Reads the variables that begin with `THRONG_`. A variable that does not name a setting is a
+    /// warning; the variables that Kubernetes sets for a service called throng are ignored.
     pub fn environment(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) {
         let mut variables: Vec<_> = variables.into_iter().collect();
         variables.sort();
@@ -140,7 +140,8 @@ impl Sources {
         self.set_text(key, text, Origin::Flag(flag.to_owned()));
     }
 
-    /// Sets the list `key` to the texts of a flag that may be repeated; none leave it as it is.
+    /// Sets the list `key` to the texts of a flag that may be repeated; without any, the list stays
+    /// as it is.
     pub fn flags(&mut self, flag: &str, key: &str, texts: &[String]) {
         let Some(at) = self.values.table.position(key).filter(|_| !texts.is_empty()) else {
             return;
@@ -201,7 +202,7 @@ impl Sources {
         }
     }
 
-    /// Raises the number `key`, if no source sets it, to that of `other`.
+    /// Raises the number `key`, if no source sets it, to the number `other`.
     pub fn raise(&mut self, key: &str, other: &'static str) {
         let number = |key: &str| match self.values.entry(key).map(|entry| &entry.value) {
             Some(Value::Number(number)) => *number,

@@ -1,4 +1,4 @@
-//! The settings of TLS with clients, which `serve` and `balance` have in common.
+//! The settings of TLS with clients, shared by `serve` and `balance`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -217,7 +217,7 @@ impl FromValue for bool {
 macro_rules! numbers {
     ($($number:ty),*) => {$(
         impl FromValue for $number {
-            /// The bounds of the key's kind are those of the type, or within them.
+            /// The bounds of the key's kind are within the bounds of the type.
             fn from_value(value: &Value) -> Option<Self> {
                 let Value::Number(number) = value else { return None };
                 Some(Self::try_from(*number).unwrap_or(Self::MAX))
