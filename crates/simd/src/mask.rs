@@ -1,11 +1,11 @@
 //! WebSocket masking (RFC 6455 section 5.3): XOR with a repeated four-byte key.
 //!
 //! A short payload is masked inline, in 16-byte steps that every 64-bit CPU has: a call through a
-//! function pointer would cost more than wider vectors save. For a long one AVX2 is detected at run
-//! time. There are no intrinsics: the loops are over plain words, and the compiler turns them into
-//! the widest vectors that the surrounding function may use. AVX-512 was tried and is not used: the
-//! compiler's code for it was slower than that for AVX2, which already masks 16 KiB at 140 GB/s,
-//! many times what a socket delivers.
+//! function pointer would cost more than wider vectors save. For a long payload AVX2 is detected at
+//! run time. There are no intrinsics: the loops are over plain words, and the compiler turns them
+//! into the widest vectors that the surrounding function may use. AVX-512 was tried and is not
+//! used: the compiler's code for it was slower than its code for AVX2, which already masks 16 KiB
+//! at 140 GB/s, many times the rate of a socket.
 
 use std::mem::MaybeUninit;
 
@@ -24,7 +24,7 @@ pub const fn rotate(key: [u8; 4], by: usize) -> [u8; 4] {
     u32::from_le_bytes(key).rotate_right(8 * (by % 4) as u32).to_le_bytes()
 }
 
-/// Masks or unmasks `bytes` in slot; `key[0]` applies to the first byte.
+/// Masks or unmasks `bytes` in place; `key[0]` applies to the first byte.
 #[inline]
 pub fn apply(bytes: &mut [u8], key: [u8; 4]) {
     if bytes.len() < LONG {
@@ -150,7 +150,7 @@ fn tiny(bytes: &mut [u8], key: [u8; 4]) {
 /// Masks a short payload into `to`, which has its length and is written completely; returns whether
 /// it became all ASCII.
 ///
-/// Copying first and masking in slot would read stores that are still in flight: 24 ns for 100
+/// Copying first and masking in place would read stores that are still in flight: 24 ns for 100
 /// bytes instead of 2.
 #[inline]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>], key: [u8; 4]) -> bool {
@@ -205,7 +205,7 @@ fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
     mask_blocks_generic(blocks, key)
 }
 
-/// Writes all of `uninit_blocks`, of which there must be as many as blocks.
+/// Writes all of `uninit_blocks`, which must have as many blocks as `blocks`.
 fn copy_blocks(blocks: &[[u8; BLOCK]], uninit_blocks: &mut [UninitBlock], key: [u8; 4]) -> bool {
     assert_eq!(blocks.len(), uninit_blocks.len());
     #[cfg(all(target_arch = "x86_64", not(miri)))]
