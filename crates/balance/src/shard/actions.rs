@@ -107,9 +107,9 @@ impl ActionQueue {
     /// begun.
     pub(super) fn drop_exchange(&mut self, client: &mut ClientRecord) -> bool {
         let Some(exchange) = client.exchange.take() else { return false };
-        if let Some(upstream) = exchange.upstream {
+        if let Some(upstream) = exchange.upstream() {
             self.push(ConnAction::Close(upstream));
         }
-        exchange.is_answered
+        exchange.is_answered()
     }
 }

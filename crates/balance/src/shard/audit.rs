@@ -158,12 +158,12 @@ impl Auditor<'_> {
 
     fn audit_client(&self, id: ConnId, client: &ClientRecord) -> Audited {
         let is_endless = client.phase != Phase::Exchange && !self.has_deadline(id);
-        let replay = client.exchange.as_ref().and_then(|it| it.replay.as_ref());
+        let replay = client.exchange.as_ref().map_or(0, |exchange| exchange.replay_len());
         let held = Holdings {
             client_input: client.held.footprint(),
             client_head: client.decoder.buffered(),
             client_output: client.http.backlog(),
-            replay: replay.map_or(0, Vec::len),
+            replay,
             ..Holdings::default()
         };
         (held, is_endless.then_some("a client without a request that may stay for ever"))
@@ -183,7 +183,7 @@ impl Auditor<'_> {
                 return false;
             };
             let exchange = client.exchange.as_ref();
-            other == client_id && exchange.is_some_and(|it| it.upstream == Some(id))
+            other == client_id && exchange.is_some_and(|it| it.upstream() == Some(id))
         });
         let is_idle = upstream.client.is_none();
         let is_anothers = upstream

@@ -31,15 +31,17 @@ impl RequestLog {
         self.ids.create()
     }
 
-    /// Returns what to keep of a request that begins.
+    /// Returns what to keep of a request that begins; `id` was given to it by the balancer.
     pub(super) fn begin(
         &self,
         request: &Request<'_>,
         subject: Subject,
+        id: Option<String>,
         now: Instant,
     ) -> Option<Box<LogEntry>> {
         let mut entry = self.blank_entry(subject, now)?;
         entry.request = Some(RequestSummary::new(request));
+        entry.request_id = id.map(Into::into);
         Some(entry)
     }
 
@@ -66,7 +68,7 @@ impl RequestLog {
 
     /// Records a connection that was to be passed through, and that no backend accepted.
     pub(super) fn unconnected(&self, client: &ClientRecord, reason: &str, now: Instant) {
-        let entry = client.exchange.as_ref().and_then(|exchange| exchange.access.as_deref());
+        let entry = client.exchange.as_ref().and_then(|exchange| exchange.entry());
         let (Some(log), Some(entry)) = (&self.access, entry) else { return };
         log.record(&Access {
             is_failure: true,
@@ -79,7 +81,7 @@ impl RequestLog {
 
     /// Records a request that a backend has answered.
     pub(super) fn answered(&self, exchange: &Exchange, now: Instant) {
-        let (Some(log), Some(entry)) = (&self.access, &exchange.access) else { return };
+        let (Some(log), Some(entry)) = (&self.access, exchange.entry()) else { return };
         let access = entry.access(now);
         if entry.always || access.is_failure {
             log.record(&access);
@@ -90,7 +92,7 @@ impl RequestLog {
     pub(super) fn refused(&self, client: &ClientRecord, status: u16, reason: &str, now: Instant) {
         let Some(log) = &self.access else { return };
         let entry = match &client.exchange {
-            Some(exchange) => exchange.access.as_deref(),
+            Some(exchange) => exchange.entry(),
             None if log.detail() == AccessDetail::Off => return,
             None => None,
         };
@@ -128,7 +130,7 @@ impl RequestLog {
 
     /// Records a request whose client has left before the end of its response.
     pub(super) fn left(&self, exchange: &Exchange, now: Instant) {
-        let (Some(log), Some(entry)) = (&self.access, &exchange.access) else { return };
+        let (Some(log), Some(entry)) = (&self.access, exchange.entry()) else { return };
         if entry.always {
             log.record(&Access {
                 reason: "the client left, or did not read in time",
@@ -147,7 +149,7 @@ impl RequestLog {
 
     /// Keeps the entry of a request that became a tunnel.
     pub(super) fn keep(&mut self, client: ConnId, exchange: &mut Exchange) {
-        if let Some(entry) = exchange.access.take()
+        if let Some(entry) = exchange.take_entry()
             && entry.always
         {
             self.tunnels.insert(client, entry);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_proto::http1;
 
 use super::records::Exchange;
-use crate::forward::{self, Framing};
+use crate::forward::{self, Bound, Framing};
 use crate::settings::{Configuration, Settings, Sticky, Timeouts};
 
 /// The configuration in force.
@@ -89,10 +89,10 @@ impl BalanceRules {
     pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
         let settings = self.settings();
         let Sticky::Cookie(name) = &settings.sticky else { return None };
-        let tag = settings.cookie_key.tag(exchange.count.as_ref()?.backend().address());
-        let is_new = exchange.bound != Some(tag);
+        let tag = settings.cookie_key.tag(exchange.backend()?.address());
+        let is_new = exchange.facts().bound != Some(Bound::Backend(tag));
         let same_site = settings.cookie_same_site;
-        is_new.then(|| forward::set_cookie(name, tag, exchange.is_secure, same_site))
+        is_new.then(|| forward::set_cookie(name, tag, exchange.facts().is_secure, same_site))
     }
 
     /// Returns whether there is a backend for this route that is up, and all of them are full.

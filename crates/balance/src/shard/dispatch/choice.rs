@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Dispatch;
 use crate::backend::Backend;
+use crate::forward::Bound;
 use crate::guards::HandshakePermit;
 use crate::pick::{has_candidate, pick_bound, pick_by_key};
 use crate::settings::Pick;
@@ -31,30 +32,31 @@ impl Dispatch {
     ) -> Choice {
         let configuration = &**rules.configuration();
         let settings = &configuration.settings;
+        let facts = exchange.facts();
         let cap = settings.max_handshakes;
-        if exchange.tried.len() > usize::from(settings.retries) {
+        if exchange.tries() > usize::from(settings.retries) {
             return Choice::None;
         }
         let untried = |index: usize| {
             let target = &configuration.backends[index];
-            target.serves(exchange.route.as_deref())
-                && !exchange.tried.contains(&target.backend.key())
+            target.serves(facts.route.as_deref()) && !exchange.has_tried(target.backend.key())
         };
         let has_room =
             |index: usize| cap == 0 || configuration.backends[index].backend.handshakes() < cap;
-        let bound = exchange
-            .bound
-            .and_then(|tag| pick_bound(configuration, tag))
-            .filter(|&index| untried(index));
+        let (tag, key) = match facts.bound {
+            Some(Bound::Backend(tag)) => (Some(tag), None),
+            Some(Bound::Hash(key)) => (None, Some(key)),
+            None => (None, None),
+        };
+        let bound =
+            tag.and_then(|tag| pick_bound(configuration, tag)).filter(|&index| untried(index));
         // A client that is bound to one backend waits for it; others go to any with a free permit.
         let belongs = bound.is_some()
-            || exchange.sticky_key.is_some()
+            || key.is_some()
             || matches!(settings.pick, Pick::Rendezvous | Pick::IpHash);
-        let mut pick = |usable: &dyn Fn(usize) -> bool| match exchange.sticky_key {
+        let mut pick = |usable: &dyn Fn(usize) -> bool| match key {
             Some(key) => pick_by_key(configuration, key, usable),
-            None => {
-                self.picker.pick(configuration, exchange.wanted(), None, exchange.client, usable)
-            }
+            None => self.picker.pick(configuration, facts.wanted(), None, facts.client, usable),
         };
         let picked = bound.or_else(|| {
             if belongs { pick(&untried) } else { pick(&|index| untried(index) && has_room(index)) }

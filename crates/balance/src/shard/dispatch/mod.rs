@@ -68,7 +68,7 @@ impl Dispatch {
     pub(super) fn unbind(&mut self, records: &BalanceRecords) {
         self.waiting.unbind(|id| match records.at(id.slot()) {
             Some((at, BalanceRecord::Client(client))) if at == id => {
-                client.exchange.as_ref().and_then(|exchange| exchange.route.clone())
+                client.exchange.as_ref().and_then(|exchange| exchange.facts().route.clone())
             }
             _ => None,
         });

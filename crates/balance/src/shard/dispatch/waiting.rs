@@ -12,7 +12,7 @@ use crate::shard::rules::BalanceRules;
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Waiting {
     /// Clients that any backend with a free permit can serve, if it serves their route: that of
-    /// [`Exchange::route`](super::records::Exchange::route).
+    /// [`RequestFacts::route`](super::records::RequestFacts::route).
     any: BTreeMap<Option<Box<str>>, VecDeque<ConnId>>,
     /// Clients that are bound to one backend, by its key. They are not looked at while it is full.
     bound: BTreeMap<u64, Bound>,

@@ -1,6 +1,7 @@
 //! The record of a request and its answer.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use throng_engine::Progress;
 use throng_io::{ConnId, Instant};
@@ -8,10 +9,14 @@ use throng_proto::http1::{BodyLength, Request};
 use throng_proto::ws::handshake::Key;
 
 use super::LogEntry;
-use crate::backend::Wanted;
-use crate::forward::Framing;
+use crate::backend::{Backend, Wanted};
+use crate::forward::{Bound, Framing};
 use crate::guards::{HandshakePermit, RequestGuard};
 use crate::report::Failure;
+use crate::settings::Target;
+
+/// The bytes of a request that are kept for a retry; a longer request has only its first try.
+const REPLAY_LIMIT: usize = 64 << 10;
 
 /// A client on a connection: a trusted proxy's carries the requests of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,147 +26,357 @@ pub(in crate::shard) struct Owner {
     pub(in crate::shard) address: IpAddr,
 }
 
-/// A request and the answer to it.
+/// The facts of a request after its head. They do not change.
 #[derive(Debug)]
-pub(in crate::shard) struct Exchange {
-    /// The bytes for the backend, from the first, for as long as they may be sent again.
-    pub(in crate::shard) replay: Option<Vec<u8>>,
-    /// Where in them the Host is due that the backend has, as the request has none.
-    pub(in crate::shard) host_at: Option<usize>,
+pub(in crate::shard) struct RequestFacts {
     /// The key of a WebSocket handshake.
     pub(in crate::shard) key: Option<Key>,
     pub(in crate::shard) is_head: bool,
     /// RFC 9110 section 9.2.2: sending it twice does no harm.
     pub(in crate::shard) is_idempotent: bool,
     pub(in crate::shard) is_http11: bool,
-    pub(in crate::shard) keep_alive: bool,
     /// Its client has announced it as its last (RFC 9112 section 9.6).
     pub(in crate::shard) is_last: bool,
-    /// It has a body.
     pub(in crate::shard) has_body: bool,
-    /// Its body means nothing to its method, so a backend may take it for the next request.
+    /// The method defines no body; a backend may parse it as the next request (smuggling).
     pub(in crate::shard) has_odd_body: bool,
     /// Its body is forwarded in chunks.
-    pub(in crate::shard) chunked: bool,
+    pub(in crate::shard) is_chunked: bool,
     /// The client's address, past trusted proxies.
     pub(in crate::shard) client: IpAddr,
-    /// The key for picks by a key.
-    pub(in crate::shard) sticky_key: Option<u64>,
-    /// The backend named by its cookie, by its tag.
-    pub(in crate::shard) bound: Option<u64>,
+    /// The backend that its client is bound to, or the key for picks by a key.
+    pub(in crate::shard) bound: Option<Bound>,
     /// The client uses https: its connection has TLS, or a trusted proxy reports it.
     pub(in crate::shard) is_secure: bool,
-    /// Backends that were tried, by their keys.
-    pub(in crate::shard) tried: Vec<u64>,
-    /// The last failure.
-    pub(in crate::shard) failure: Option<Failure>,
-    /// Its last byte has been received.
-    pub(in crate::shard) is_complete: bool,
-    /// The progress of its body.
-    pub(in crate::shard) progress: Progress,
-    /// Interim responses to it (RFC 9110 section 15.2).
-    pub(in crate::shard) interim: u8,
-    /// The head of the answer was forwarded.
-    pub(in crate::shard) is_answered: bool,
-    /// The framing of the answer's body for the client.
-    pub(in crate::shard) framing: Framing,
-    pub(in crate::shard) upstream: Option<ConnId>,
-    pub(in crate::shard) count: Option<RequestGuard>,
-    pub(in crate::shard) permit: Option<HandshakePermit>,
-    /// When the backend was first sent something.
-    pub(in crate::shard) began: Instant,
-    /// The pattern of a connection that is passed through; its ClientHello is in `replay`.
+    /// The pattern of a connection that is passed through.
     pub(in crate::shard) route: Option<Box<str>>,
-    /// Its entry for the log.
-    pub(in crate::shard) access: Option<Box<LogEntry>>,
 }
 
-impl Exchange {
-    /// Counts the head of its backend's final response.
-    pub(in crate::shard) fn note_answer(&self, status: u16, now: Instant) {
-        let Some(count) = &self.count else { return };
-        let took = now.since(self.began).as_micros();
-        count.backend().note_answer(status, took.try_into().unwrap_or(u64::MAX));
-    }
-
-    /// Returns what its client wants.
-    pub(in crate::shard) fn wanted(&self) -> Wanted {
-        match self.key.is_some() || self.route.is_some() {
-            true => Wanted::Tunnel,
-            false => Wanted::Request,
-        }
-    }
-
-    /// Returns who it is of, on the connection `client`.
-    pub(in crate::shard) fn owner(&self, client: ConnId) -> Owner {
-        Owner { client, address: self.client }
-    }
-
-    /// Creates the record of a request that has just come, without its text for the backend.
-    pub(in crate::shard) fn new(request: &Request<'_>, client: IpAddr, now: Instant) -> Self {
+impl RequestFacts {
+    /// Reads the facts of a request from `client`.
+    pub(in crate::shard) fn new(
+        request: &Request<'_>,
+        key: Option<Key>,
+        client: IpAddr,
+        bound: Option<Bound>,
+        is_secure: bool,
+    ) -> Self {
         let method = request.method();
         Self {
+            key,
             is_head: method == "HEAD",
             is_idempotent: matches!(
                 method,
                 "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE" | "TRACE"
             ),
             is_http11: request.is_http11(),
-            keep_alive: request.keep_alive(),
             is_last: !request.keep_alive(),
             has_body: request.has_body(),
             // Backends may leave the body of any other method unread, and of one they do not know.
             has_odd_body: request.has_body() && !matches!(method, "POST" | "PUT" | "PATCH"),
-            chunked: request.body_length() == BodyLength::Chunked,
-            ..Self::blank(client, now)
+            is_chunked: request.body_length() == BodyLength::Chunked,
+            client,
+            bound,
+            is_secure,
+            route: None,
         }
+    }
+
+    /// Returns the facts of a connection that is passed through.
+    fn passed_through(route: Box<str>, client: IpAddr, bound: Option<Bound>) -> Self {
+        Self {
+            key: None,
+            is_head: false,
+            is_idempotent: false,
+            is_http11: false,
+            is_last: false,
+            has_body: false,
+            has_odd_body: false,
+            is_chunked: false,
+            client,
+            bound,
+            is_secure: false,
+            route: Some(route),
+        }
+    }
+
+    /// Returns whether it asks for an upgrade, or is a connection that is passed through.
+    pub(in crate::shard) fn wants_tunnel(&self) -> bool {
+        self.key.is_some() || self.route.is_some()
+    }
+
+    /// Returns what its client wants.
+    pub(in crate::shard) fn wanted(&self) -> Wanted {
+        if self.wants_tunnel() { Wanted::Tunnel } else { Wanted::Request }
+    }
+
+    /// Returns the team: the client's connection, and its address.
+    pub(in crate::shard) fn owner(&self, client: ConnId) -> Owner {
+        Owner { client, address: self.client }
+    }
+}
+
+/// The request's tries at backends.
+#[derive(Debug, Default)]
+struct BackendAttempt {
+    /// The bytes for the backend, from the first, for as long as they may be sent again.
+    replay: Option<Vec<u8>>,
+    /// Where in them the Host is due that the backend has, as the request has none.
+    host_at: Option<usize>,
+    /// Backends that were tried, by their keys.
+    tried: Vec<u64>,
+    /// The last failure.
+    failure: Option<Failure>,
+    upstream: Option<ConnId>,
+    count: Option<RequestGuard>,
+    permit: Option<HandshakePermit>,
+    /// When the backend was first sent something.
+    began: Instant,
+}
+
+/// The request's body, as far as it has come.
+#[derive(Debug)]
+enum BodyState {
+    /// Its last byte has not been received.
+    Running(Progress),
+    Complete,
+}
+
+/// The answer to a request, as far as it was forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answering {
+    /// After this many interim responses (RFC 9110 section 15.2).
+    Interim(u8),
+    /// Its head was forwarded: the framing of its body for the client.
+    Forwarding(Framing),
+}
+
+/// A request and the answer to it.
+#[derive(Debug)]
+pub(in crate::shard) struct Exchange {
+    facts: RequestFacts,
+    attempt: BackendAttempt,
+    body: BodyState,
+    answering: Answering,
+    /// The client's connection may continue after the answer.
+    keep_alive: bool,
+    /// Its entry for the log.
+    entry: Option<Box<LogEntry>>,
+}
+
+impl Exchange {
+    /// Creates the record of a request that has just come; `text` is for the backend, whose Host is
+    /// due at `host_at` if the request has none.
+    pub(in crate::shard) fn new(
+        facts: RequestFacts,
+        text: Vec<u8>,
+        host_at: Option<usize>,
+        entry: Option<Box<LogEntry>>,
+        now: Instant,
+    ) -> Self {
+        let attempt =
+            BackendAttempt { replay: Some(text), host_at, began: now, ..BackendAttempt::default() };
+        let (body, answering) = (BodyState::Running(Progress::default()), Answering::Interim(0));
+        Self { keep_alive: !facts.is_last, facts, attempt, body, answering, entry }
     }
 
     /// Creates the record of a connection that is passed through, after these bytes.
     pub(in crate::shard) fn passed_through(
         route: Box<str>,
         received: Vec<u8>,
-        client: IpAddr,
+        (client, bound): (IpAddr, Option<Bound>),
+        entry: Option<Box<LogEntry>>,
         now: Instant,
     ) -> Self {
-        Self {
-            replay: Some(received),
-            route: Some(route),
-            is_complete: true,
-            ..Self::blank(client, now)
+        let facts = RequestFacts::passed_through(route, client, bound);
+        let mut exchange = Self::new(facts, received, None, entry, now);
+        (exchange.keep_alive, exchange.body) = (false, BodyState::Complete);
+        exchange
+    }
+
+    pub(in crate::shard) fn facts(&self) -> &RequestFacts {
+        &self.facts
+    }
+
+    /// Returns its entry for the log, if it is of interest.
+    pub(in crate::shard) fn entry(&self) -> Option<&LogEntry> {
+        self.entry.as_deref()
+    }
+
+    /// Takes its entry for the log.
+    pub(in crate::shard) fn take_entry(&mut self) -> Option<Box<LogEntry>> {
+        self.entry.take()
+    }
+
+    fn note(&mut self, note: impl FnOnce(&mut LogEntry)) {
+        if let Some(entry) = &mut self.entry {
+            note(entry);
         }
     }
 
-    fn blank(client: IpAddr, now: Instant) -> Self {
-        Self {
-            replay: None,
-            host_at: None,
-            key: None,
-            is_head: false,
-            is_idempotent: false,
-            is_http11: false,
-            keep_alive: false,
-            is_last: false,
-            has_body: false,
-            has_odd_body: false,
-            chunked: false,
-            client,
-            sticky_key: None,
-            bound: None,
-            is_secure: false,
-            tried: Vec::new(),
-            failure: None,
-            is_complete: false,
-            progress: Progress::default(),
-            interim: 0,
-            is_answered: false,
-            framing: Framing::Empty,
-            upstream: None,
-            count: None,
-            permit: None,
-            began: now,
-            route: None,
-            access: None,
+    /// Returns whether the last byte of the request has been received.
+    pub(in crate::shard) fn is_complete(&self) -> bool {
+        matches!(self.body, BodyState::Complete)
+    }
+
+    /// Records the last byte of the request.
+    pub(in crate::shard) fn complete(&mut self) {
+        self.body = BodyState::Complete;
+    }
+
+    /// Counts bytes of its body. Returns whether `enough` have come for more time.
+    pub(in crate::shard) fn receive_body(&mut self, bytes: usize, enough: u64) -> bool {
+        self.note(|entry| entry.bytes_in += bytes as u64);
+        match &mut self.body {
+            BodyState::Running(progress) => progress.add(bytes, enough),
+            BodyState::Complete => false,
         }
+    }
+
+    /// Counts bytes of the answer's body.
+    pub(in crate::shard) fn send_body(&mut self, bytes: usize) {
+        self.note(|entry| entry.bytes_out += bytes as u64);
+    }
+
+    /// Appends more of its body to the copy for a retry, while there is one. `is_sent`: a backend
+    /// has been sent it as well.
+    pub(in crate::shard) fn keep_body(&mut self, is_sent: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        if is_sent && self.replay_len() > REPLAY_LIMIT {
+            self.attempt.replay = None;
+        }
+        if let Some(replay) = &mut self.attempt.replay {
+            write(replay);
+        }
+    }
+
+    /// Returns the bytes that are kept for another try.
+    pub(in crate::shard) fn replay_len(&self) -> usize {
+        self.attempt.replay.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Returns whether there are bytes to send to a backend, from the first.
+    pub(in crate::shard) fn has_replay(&self) -> bool {
+        self.attempt.replay.is_some()
+    }
+
+    /// Writes the request as it is sent to `target`.
+    pub(in crate::shard) fn write_to(&self, target: &Target, out: &mut Vec<u8>) {
+        let Some(replay) = &self.attempt.replay else { return };
+        let (before, after) = replay.split_at(self.attempt.host_at.unwrap_or(replay.len()));
+        out.extend_from_slice(before);
+        if self.attempt.host_at.is_some() {
+            target.write_host(out);
+        }
+        out.extend_from_slice(after);
+    }
+
+    /// Returns the connection to a backend that carries it.
+    pub(in crate::shard) fn upstream(&self) -> Option<ConnId> {
+        self.attempt.upstream
+    }
+
+    /// Returns its backend, while it counts there.
+    pub(in crate::shard) fn backend(&self) -> Option<&Arc<Backend>> {
+        self.attempt.count.as_ref().map(RequestGuard::backend)
+    }
+
+    /// Returns the number of backends that failed.
+    pub(in crate::shard) fn tries(&self) -> usize {
+        self.attempt.tried.len()
+    }
+
+    /// Returns whether the backend with this key was tried.
+    pub(in crate::shard) fn has_tried(&self, key: u64) -> bool {
+        self.attempt.tried.contains(&key)
+    }
+
+    /// Returns the last failure.
+    pub(in crate::shard) fn failure(&self) -> Option<Failure> {
+        self.attempt.failure
+    }
+
+    /// Begins a try at a backend.
+    pub(in crate::shard) fn begin_try(&mut self, backend: &Arc<Backend>, now: Instant) {
+        self.attempt.began = now;
+        self.attempt.count = Some(RequestGuard::begin(backend, self.facts.wanted()));
+        self.note(|entry| entry.try_backend(backend.address()));
+    }
+
+    /// Records the connection that carries it, with the permit that this needs.
+    pub(in crate::shard) fn send_on(&mut self, id: ConnId, permit: Option<HandshakePermit>) {
+        (self.attempt.upstream, self.attempt.permit) = (Some(id), permit);
+    }
+
+    /// Gives up its permit: the connection is made, or the handshake is over.
+    pub(in crate::shard) fn give_permit_back(&mut self) {
+        self.attempt.permit = None;
+    }
+
+    /// Ends a try: the connection is gone.
+    pub(in crate::shard) fn end_try(&mut self) {
+        let attempt = &mut self.attempt;
+        (attempt.upstream, attempt.count, attempt.permit) = (None, None, None);
+    }
+
+    /// Records why a try failed, and the key of the backend if that is not tried again.
+    pub(in crate::shard) fn fail(&mut self, failure: Failure, backend: Option<u64>) {
+        self.attempt.failure = Some(failure);
+        self.attempt.tried.extend(backend);
+    }
+
+    /// Returns the time since the backend was first sent something, in microseconds.
+    pub(in crate::shard) fn micros(&self, now: Instant) -> u64 {
+        now.since(self.attempt.began).as_micros().try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Returns whether the head of the answer was forwarded.
+    pub(in crate::shard) fn is_answered(&self) -> bool {
+        matches!(self.answering, Answering::Forwarding(_))
+    }
+
+    /// Returns the framing of the answer's body for the client, once its head was forwarded.
+    pub(in crate::shard) fn framing(&self) -> Framing {
+        match self.answering {
+            Answering::Forwarding(framing) => framing,
+            Answering::Interim(_) => Framing::Empty,
+        }
+    }
+
+    /// Counts an interim response; returns their number. Where its client is sent it, a second
+    /// backend's would be one too many: there is no other try.
+    pub(in crate::shard) fn count_interim(&mut self) -> u8 {
+        if let Answering::Interim(number) = &mut self.answering {
+            *number += 1;
+            if self.facts.is_http11 {
+                self.attempt.replay = None;
+            }
+            return *number;
+        }
+        0
+    }
+
+    /// Records the head of its final response, and how its body is framed for the client.
+    pub(in crate::shard) fn answer(&mut self, status: u16, framing: Framing, now: Instant) {
+        self.answering = Answering::Forwarding(framing);
+        if let Some(backend) = self.backend() {
+            backend.note_answer(status, self.micros(now));
+        }
+        self.note(|entry| entry.answered(status));
+    }
+
+    /// Forgets a response whose bytes have not left.
+    pub(in crate::shard) fn take_answer_back(&mut self) {
+        self.answering = Answering::Interim(0);
+        self.note(LogEntry::unanswered);
+    }
+
+    /// Returns whether the client's connection may continue after the answer.
+    pub(in crate::shard) fn keeps_alive(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Sets whether the client's connection continues after the answer.
+    pub(in crate::shard) fn set_keep_alive(&mut self, keep_alive: bool) {
+        self.keep_alive = keep_alive;
     }
 }

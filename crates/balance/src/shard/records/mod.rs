@@ -13,7 +13,7 @@ use throng_io::{Batch, Closed, ConnId, Instant, ServerTls};
 use throng_proto::http1;
 use throng_proto::ws::{Boundary, CloseCode};
 
-pub(super) use self::exchange::{Exchange, Owner};
+pub(super) use self::exchange::{Exchange, Owner, RequestFacts};
 pub(super) use self::log_entry::LogEntry;
 pub(super) use self::tunnel::Tunnel;
 use crate::access::Subject;
@@ -216,7 +216,7 @@ impl ClientRecord {
     /// Returns whether its input is decoded: not while the answer to a whole request is due, and
     /// not after its last one.
     pub(super) fn takes_requests(&self) -> bool {
-        !self.exchange.as_ref().is_some_and(|exchange| exchange.is_complete)
+        !self.exchange.as_ref().is_some_and(|exchange| exchange.is_complete())
             && !matches!(self.phase, Phase::Leaving | Phase::Lingering)
     }
 }
@@ -258,7 +258,8 @@ impl Upstream {
         is_reused: bool,
     ) -> Self {
         let mut decoder = http1::ResponseDecoder::new();
-        if exchange.is_head {
+        let facts = exchange.facts();
+        if facts.is_head {
             decoder.expect_answer_to_head();
         }
         Self {
@@ -267,10 +268,10 @@ impl Upstream {
             backend: Arc::clone(&target.backend),
             client: Some(client),
             is_connected: is_reused,
-            is_handshake: exchange.key.is_some(),
-            is_passthrough: exchange.route.is_some(),
+            is_handshake: facts.key.is_some(),
+            is_passthrough: facts.route.is_some(),
             is_reused,
-            is_last: target.send_proxy || exchange.has_odd_body,
+            is_last: target.send_proxy || facts.has_odd_body,
             generation: 0,
             owner: None,
             progress: Progress::default(),
@@ -427,7 +428,7 @@ impl BalanceRecords {
         &mut self,
         client: ConnId,
     ) -> Option<(&mut ClientRecord, Option<&mut Upstream>)> {
-        let id = self.client(client)?.exchange.as_ref().and_then(|exchange| exchange.upstream);
+        let id = self.client(client)?.exchange.as_ref().and_then(|exchange| exchange.upstream());
         let Some(id) = id.filter(|id| id.slot() < self.slots.len()) else {
             return Some((self.client(client)?, None));
         };

@@ -109,8 +109,8 @@ impl BalanceParts {
         {
             // A handshake keeps its permit until its 101; other requests need it only for the
             // connection.
-            if exchange.key.is_none() {
-                exchange.permit = None;
+            if exchange.facts().key.is_none() {
+                exchange.give_permit_back();
             }
         }
         self.flush(driver, id);
@@ -122,7 +122,7 @@ impl BalanceParts {
     /// Ends an answer whose body ends with its connection.
     pub(in crate::shard) fn end_answer(&mut self, client_id: ConnId) {
         let Some(client) = self.records.client(client_id) else { return };
-        if client.exchange.as_ref().is_some_and(|exchange| exchange.framing == Framing::Chunked) {
+        if client.exchange.as_ref().is_some_and(|it| it.framing() == Framing::Chunked) {
             self.actions.write(&mut client.http, |out| {
                 forward::write_last_chunk(out, HeaderLines::default());
             });
@@ -134,15 +134,14 @@ impl BalanceParts {
     pub(in crate::shard) fn complete<D: Driver>(&mut self, driver: &mut D, client_id: ConnId) {
         let Some(client) = self.records.client(client_id) else { return };
         let Some(exchange) = client.exchange.take() else { return };
-        if let Some(count) = &exchange.count {
-            let requests = &count.backend().totals().requests;
-            requests.fetch_add(1, Relaxed);
+        if let Some(backend) = exchange.backend() {
+            backend.totals().requests.fetch_add(1, Relaxed);
         }
         self.log.answered(&exchange, self.time.now());
-        let upstream_id = exchange.upstream;
-        let keeps = exchange.keep_alive && exchange.is_complete && client.may_ask_again();
-        let is_complete = exchange.is_complete;
-        client.has_sent_last = exchange.is_last && is_complete && client.held.is_empty();
+        let upstream_id = exchange.upstream();
+        let is_complete = exchange.is_complete();
+        let keeps = exchange.keeps_alive() && is_complete && client.may_ask_again();
+        client.has_sent_last = exchange.facts().is_last && is_complete && client.held.is_empty();
         drop(exchange);
         if let Some(upstream_id) = upstream_id {
             self.release(driver, upstream_id, is_complete, keeps);
@@ -198,7 +197,7 @@ impl BalanceParts {
     pub(in crate::shard) fn flush<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let (http, source) = match self.records.entry(id) {
             Some(BalanceRecord::Client(client)) => {
-                let upstream = client.exchange.as_ref().and_then(|exchange| exchange.upstream);
+                let upstream = client.exchange.as_ref().and_then(|exchange| exchange.upstream());
                 (&mut client.http, upstream)
             }
             Some(BalanceRecord::Upstream(upstream)) if upstream.is_connected => {
@@ -273,7 +272,8 @@ impl BalanceParts {
                 if is_idle { keep_alive } else { body }
             }
             Some(BalanceRecord::Client(client)) if client.phase == Phase::Exchange => {
-                let is_done = client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
+                let is_done =
+                    client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete());
                 match (is_done, client.http.is_clear()) {
                     (_, false) => body,
                     (true, true) => EighthTick::NEVER,
@@ -308,7 +308,8 @@ impl BalanceParts {
         let body = self.time.after(self.rules.timeouts().body);
         let (http, is_due) = match self.records.entry(id) {
             Some(BalanceRecord::Client(client)) if client.http.paused => {
-                let is_due = client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete);
+                let is_due =
+                    client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete());
                 if !is_due && client.held.len() > HIGH_WATER {
                     // It waits for the answer: each request that completes must not allow another
                     // read.
@@ -413,10 +414,7 @@ impl AnswerReader<'_> {
             if let Some(out) = &mut self.to.out {
                 out.clear();
             }
-            self.exchange.is_answered = false;
-            if let Some(entry) = &mut self.exchange.access {
-                entry.unanswered();
-            }
+            self.exchange.take_answer_back();
         }
         let Some(mut before) = before else { return };
         if let Some(mut answer) = self.to.out.take() {
@@ -430,12 +428,9 @@ impl AnswerReader<'_> {
     /// Forwards a 101, if it agrees to what the client asked for.
     fn on_switch(&mut self, response: &Response<'_>) -> Result<(), Failure> {
         let exchange = &mut *self.exchange;
-        forward::check_upgrade(response, exchange.key.as_ref()).map_err(Failure::BadUpgrade)?;
-        exchange.is_answered = true;
-        exchange.note_answer(101, self.time.now());
-        if let Some(entry) = &mut exchange.access {
-            entry.answered(101);
-        }
+        forward::check_upgrade(response, exchange.facts().key.as_ref())
+            .map_err(Failure::BadUpgrade)?;
+        exchange.answer(101, Framing::Empty, self.time.now());
         let cookie = self.rules.cookie_for(exchange);
         self.write_head(response, true, true, cookie);
         Ok(())
@@ -443,17 +438,14 @@ impl AnswerReader<'_> {
 
     /// Forwards an interim response to a client that knows of them.
     fn on_interim(&mut self, response: &Response<'_>) -> Result<(), Failure> {
-        self.exchange.interim += 1;
-        if self.exchange.interim > MAX_INTERIM {
+        if self.exchange.count_interim() > MAX_INTERIM {
             return Err(Failure::BadResponse("too many interim responses"));
         }
         self.extend(self.of_answer);
-        if !self.exchange.is_http11 {
+        if !self.exchange.facts().is_http11 {
             return Ok(());
         }
-        // A second backend's interim answer would be one too many.
-        self.exchange.replay = None;
-        if response.status() == 100 && !self.exchange.is_complete {
+        if response.status() == 100 && !self.exchange.is_complete() {
             // It has waited for this with its body.
             let due = self.time.after(self.of_body);
             self.deadlines.set(self.client, due);
@@ -467,38 +459,31 @@ impl AnswerReader<'_> {
         // A part of a head is no answer, however it trickles.
         self.extend(self.of_body);
         let keep_alive = self.keeps_alive();
-        let exchange = &mut *self.exchange;
-        exchange.is_answered = true;
-        exchange.note_answer(response.status(), self.time.now());
-        if let Some(entry) = &mut exchange.access {
-            entry.answered(response.status());
-        }
+        let cookie = self.rules.cookie_for(self.exchange);
+        let http11 = self.exchange.facts().is_http11;
+        let framing = self.write_head(response, http11, keep_alive, cookie);
+        self.exchange.answer(response.status(), framing, self.time.now());
         // The handshake is over, and the client may read slowly.
-        exchange.permit = None;
-        let cookie = self.rules.cookie_for(exchange);
-        let framing = self.write_head(response, self.exchange.is_http11, keep_alive, cookie);
+        self.exchange.give_permit_back();
         // A backend that answers before it has the whole request may not read the rest; one that
         // announces a body that is not due may send it. The server of one that refuses an upgrade
         // may have left the socket to a handler that reads no further request (Node).
-        *self.is_last |= !self.exchange.is_complete
-            || self.exchange.key.is_some()
+        *self.is_last |= !self.exchange.is_complete()
+            || self.exchange.facts().key.is_some()
             || !self.is_sent
             || forward::names_a_body_that_is_not_due(response);
-        self.exchange.framing = framing;
-        self.exchange.keep_alive = keep_alive && framing != Framing::UntilClose;
+        self.exchange.set_keep_alive(keep_alive && framing != Framing::UntilClose);
     }
 
     /// Forwards a part of the body.
     fn on_body(&mut self, piece: &[u8]) {
         let Self { actions, exchange, to, .. } = self;
-        let enough = self.rules.enough_of_answer(exchange.framing);
+        let enough = self.rules.enough_of_answer(exchange.framing());
         if self.progress.add(piece.len(), enough) {
             self.deadlines.set(self.upstream, self.time.after(self.of_body));
         }
-        if let Some(entry) = &mut exchange.access {
-            entry.bytes_out += piece.len() as u64;
-        }
-        match exchange.framing {
+        exchange.send_body(piece.len());
+        match exchange.framing() {
             Framing::Empty => {}
             Framing::Chunked => actions.write(to, |out| forward::write_chunk(out, piece)),
             Framing::Length(_) | Framing::UntilClose => {
@@ -509,7 +494,7 @@ impl AnswerReader<'_> {
 
     /// Forwards the end of the body.
     fn on_end(&mut self, trailers: HeaderLines<'_>) {
-        if self.exchange.framing == Framing::Chunked {
+        if self.exchange.framing() == Framing::Chunked {
             self.actions.write(self.to, |out| forward::write_last_chunk(out, trailers));
         }
     }
@@ -517,7 +502,7 @@ impl AnswerReader<'_> {
     /// Returns whether the client's connection can continue after this answer. The rest of an
     /// incomplete request would be taken for the next one.
     fn keeps_alive(&self) -> bool {
-        self.exchange.keep_alive && self.exchange.is_complete && self.may_follow
+        self.exchange.keeps_alive() && self.exchange.is_complete() && self.may_follow
     }
 
     /// Gives the backend `timeout` more.
@@ -534,7 +519,7 @@ impl AnswerReader<'_> {
         cookie: Option<String>,
     ) -> Framing {
         let hsts = self.rules.hsts(self.has_tls);
-        let is_head = self.exchange.is_head;
+        let is_head = self.exchange.facts().is_head;
         let date = if response.is_interim() { "" } else { self.time.date() };
         let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref(), date };
         self.actions

@@ -16,10 +16,10 @@ impl BalanceParts {
     pub(in crate::shard) fn refuse(&mut self, id: ConnId, status: u16, reason: &str) {
         let Some(client) = self.records.client(id) else { return };
         let exchange = client.exchange.as_ref();
-        if exchange.is_some_and(|exchange| exchange.route.is_some()) {
+        if exchange.is_some_and(|exchange| exchange.facts().route.is_some()) {
             return self.refuse_passthrough(id, reason);
         }
-        let is_head = exchange.is_some_and(|exchange| exchange.is_head);
+        let is_head = exchange.is_some_and(|exchange| exchange.facts().is_head);
         self.answer_error(id, status, reason, is_head);
     }
 
@@ -89,7 +89,7 @@ impl BalanceParts {
     /// Refuses a request that no backend is left for, with the last failure as the reason.
     pub(in crate::shard) fn refuse_without_backend(&mut self, id: ConnId) {
         let exchange = self.records.client(id).and_then(|client| client.exchange.as_ref());
-        let (status, reason) = match exchange.and_then(|exchange| exchange.failure) {
+        let (status, reason) = match exchange.and_then(|exchange| exchange.failure()) {
             Some(failure) => (failure.status(), failure.to_string()),
             None => (503, "there is no backend".to_owned()),
         };
@@ -110,42 +110,37 @@ impl BalanceParts {
         let Some(exchange) = &mut client.exchange else { return };
         let failure = match failure {
             // The backend had accepted the balancer: what comes later breaks the connection off.
-            Failure::Insecure(why) if exchange.is_answered => {
+            Failure::Insecure(why) if exchange.is_answered() => {
                 Failure::of_closed(Closed::Insecure(why))
             }
             failure => failure,
         };
-        exchange.upstream = None;
-        exchange.count = None;
-        exchange.permit = None;
+        exchange.end_try();
         // An idle connection may end at any moment: that says nothing about the backend, unless TLS
         // gives a reason.
-        let is_stale = upstream.is_reused && failure.is_break() && !exchange.is_answered;
+        let is_stale = upstream.is_reused && failure.is_break() && !exchange.is_answered();
         let is_silent = is_stale && failure == Failure::Reset;
         // Mostly an early answer (413) that its reset overtook: a refusal of this upload, and not a
         // sign of its health.
         let is_refusal = failure == Failure::Reset
             && upstream.is_connected
-            && (!exchange.is_complete || !upstream.http.is_clear());
-        if upstream.is_reused && failure == Failure::ResponseTimeout && !exchange.is_answered {
+            && (!exchange.is_complete() || !upstream.http.is_clear());
+        if upstream.is_reused && failure == Failure::ResponseTimeout && !exchange.is_answered() {
             upstream.backend.note_silence();
         }
         if !is_silent && !is_refusal {
-            let is_retry = !exchange.tried.is_empty();
+            let is_retry = exchange.tries() > 0;
             self.mail.report(&mut self.meters, &upstream.backend, failure, is_retry);
         }
         let was_not_sent = !upstream.is_connected;
-        let may_repeat = exchange.replay.is_some()
-            && !exchange.is_answered
-            && (was_not_sent || exchange.is_idempotent)
+        let may_repeat = exchange.has_replay()
+            && !exchange.is_answered()
+            && (was_not_sent || exchange.facts().is_idempotent)
             && !matches!(failure, Failure::BadResponse(_) | Failure::BadUpgrade(_));
         if !may_repeat {
             return self.refuse(client_id, failure.status(), &failure.to_string());
         }
-        exchange.failure = Some(failure);
-        if !is_stale {
-            exchange.tried.push(upstream.backend.key());
-        }
+        exchange.fail(failure, (!is_stale).then(|| upstream.backend.key()));
         self.meters.count(|it| it.retries += 1);
         self.actions.push(ConnAction::Dispatch(client_id));
     }
@@ -179,7 +174,7 @@ impl BalanceParts {
         self.meters.count(|it| it.unread_ended += 1);
         if let Some(client) = self.records.client(id) {
             let exchange = client.exchange.as_ref();
-            let backend = exchange.and_then(|exchange| exchange.access.as_ref()?.backend);
+            let backend = exchange.and_then(|exchange| exchange.entry()?.backend);
             self.log.ended(&client.subject(), backend, EndReason::Unread);
         }
         driver.abort(id);

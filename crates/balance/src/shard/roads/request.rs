@@ -18,8 +18,8 @@ use throng_proto::{Input, proxy_protocol};
 
 use crate::access::{EndReason, Subject};
 use crate::backend::Backend;
-use crate::forward;
-use crate::guards::{HandshakePermit, RequestGuard};
+use crate::forward::{self, Bound};
+use crate::guards::HandshakePermit;
 use crate::pick::client_key;
 use crate::report::Failure;
 use crate::settings::{Sticky, Target};
@@ -28,13 +28,10 @@ use crate::shard::actions::{ActionQueue, ConnAction};
 use crate::shard::clients::{Evicted, Full};
 use crate::shard::dispatch::Choice;
 use crate::shard::records::{
-    BalanceRecord, ClientRecord, EighthTick, Exchange, HIGH_WATER, Phase, Upstream,
+    BalanceRecord, ClientRecord, EighthTick, Exchange, HIGH_WATER, Phase, RequestFacts, Upstream,
 };
 use crate::shard::request_log::RequestLog;
 use crate::shard::rules::BalanceRules;
-
-/// The bytes of a request that are kept for a retry; a longer request has only its first try.
-const REPLAY_LIMIT: usize = 64 << 10;
 
 /// Clients that make room for one: another shard may take the place that one has left.
 const MAX_EVICTIONS: usize = 4;
@@ -74,7 +71,7 @@ fn has_left(client: &ClientRecord) -> bool {
     match (client.phase, &client.exchange) {
         (Phase::Leaving, _) => false,
         // Half a request, or a client that wants a tunnel and has left.
-        (_, Some(exchange)) => !exchange.is_complete || exchange.key.is_some(),
+        (_, Some(exchange)) => !exchange.is_complete() || exchange.facts().key.is_some(),
         (_, None) => true,
     }
 }
@@ -346,12 +343,11 @@ impl BalanceParts {
             return self.actions.push(ConnAction::Close(id));
         }
         let (address, now) = (client.address.ip(), self.time.now());
-        let mut exchange = Exchange::passed_through(route, received, address, now);
         let settings = self.rules.settings();
-        if settings.sticky == Sticky::Ip {
-            exchange.sticky_key = Some(client_key(&settings.cookie_key, address));
-        }
-        exchange.access = self.log.begin_passthrough(server_name, client.subject(), now);
+        let is_bound = settings.sticky == Sticky::Ip;
+        let bound = is_bound.then(|| Bound::Hash(client_key(&settings.cookie_key, address)));
+        let entry = self.log.begin_passthrough(server_name, client.subject(), now);
+        let exchange = Exchange::passed_through(route, received, (address, bound), entry, now);
         self.meters.count(|it| it.passed_through += 1);
         client.begin(Box::new(exchange));
         self.records.set_deadline(id, EighthTick::NEVER);
@@ -402,7 +398,7 @@ impl BalanceParts {
                 }
                 Ok(Some(Event::Body(piece))) => {
                     let Some(exchange) = client.exchange.as_mut() else { break };
-                    has_progressed |= exchange.progress.add(piece.len(), enough);
+                    has_progressed |= exchange.receive_body(piece.len(), enough);
                     on_request_body(exchange, upstream, &mut self.actions, piece);
                     Next::Continue
                 }
@@ -465,8 +461,8 @@ impl BalanceParts {
         let Some(exchange) = &client.exchange else { return };
         // The bytes that wait for a connection to the backend. A connected one is flushed, and that
         // pauses the client where it is behind.
-        let backlog = match (exchange.upstream, upstream) {
-            (None, _) => exchange.replay.as_ref().map_or(0, Vec::len),
+        let backlog = match (exchange.upstream(), upstream) {
+            (None, _) => exchange.replay_len(),
             (Some(_), None) => 0,
             (Some(upstream_id), Some(upstream)) => {
                 let backlog = upstream.http.backlog();
@@ -476,7 +472,7 @@ impl BalanceParts {
                 if upstream.is_connected { 0 } else { backlog }
             }
         };
-        if exchange.is_complete {
+        if exchange.is_complete() {
             return;
         }
         if backlog > HIGH_WATER {
@@ -510,7 +506,7 @@ impl BalanceParts {
     /// Lets a request wait for a permit: of `backend`, or of any.
     fn enqueue(&mut self, id: ConnId, backend: Option<Arc<Backend>>) {
         let Some(client) = self.records.client(id) else { return };
-        let route = client.exchange.as_ref().and_then(|exchange| exchange.route.as_deref());
+        let route = client.exchange.as_ref().and_then(|exchange| exchange.facts().route.as_deref());
         self.dispatch.enqueue(id, backend, route);
         if client.phase != Phase::Queued {
             client.phase = Phase::Queued;
@@ -531,14 +527,12 @@ impl BalanceParts {
         let Some(client) = self.records.client(id) else { return true };
         let Some(exchange) = &mut client.exchange else { return true };
         client.phase = Phase::Exchange;
-        exchange.began = self.time.now();
-        if let Some(entry) = &mut exchange.access {
-            entry.try_backend(backend.address());
-        }
-        exchange.count = Some(RequestGuard::begin(backend, exchange.wanted()));
-        let is_complete = exchange.is_complete;
-        let may_reuse = exchange.key.is_none() && exchange.route.is_none() && !target.send_proxy;
-        let (owner, address) = (exchange.owner(id), client.address);
+        exchange.begin_try(backend, self.time.now());
+        let is_complete = exchange.is_complete();
+        let facts = exchange.facts();
+        let may_reuse = !facts.wants_tunnel() && !target.send_proxy;
+        let carried = facts.has_body.then(|| facts.owner(id));
+        let (owner, address) = (facts.owner(id), client.address);
         let timeouts = self.rules.timeouts();
         let due = if is_complete { EighthTick::NEVER } else { self.time.after(timeouts.body) };
         self.records.set_deadline(id, due);
@@ -561,30 +555,22 @@ impl BalanceParts {
         let Some(exchange) = &mut client.exchange else { return true };
         let is_reused = reused.is_some();
         // A plain request needs a permit only for a new connection.
-        exchange.permit = (!is_reused).then_some(permit);
-        exchange.upstream = Some(upstream_id);
+        exchange.send_on(upstream_id, (!is_reused).then_some(permit));
         let mut upstream = Upstream::new(id, exchange, target, is_reused);
-        let (generation, carried) = before.unwrap_or_else(|| (backend.generation(), None));
+        let (generation, before) = before.unwrap_or_else(|| (backend.generation(), None));
         upstream.generation = generation;
-        upstream.owner = carried.or(exchange.has_body.then_some(owner));
+        upstream.owner = before.or(carried);
         // With TLS it comes before the handshake.
         if target.send_proxy && target.tls.is_none() {
             self.actions.write(&mut upstream.http, |out| {
                 proxy_protocol::encode(address, backend.address(), out);
             });
         }
-        if let Some(replay) = &exchange.replay {
-            self.actions.write(&mut upstream.http, |out| match exchange.host_at {
-                None => out.extend_from_slice(replay),
-                Some(at) => {
-                    out.extend_from_slice(&replay[..at]);
-                    target.write_host(out);
-                    out.extend_from_slice(&replay[at..]);
-                }
-            });
+        if exchange.has_replay() {
+            self.actions.write(&mut upstream.http, |out| exchange.write_to(target, out));
         }
         // A client is read again that was paused because its body had no receiver.
-        let has_room = exchange.replay.as_ref().is_none_or(|replay| replay.len() <= HIGH_WATER);
+        let has_room = exchange.replay_len() <= HIGH_WATER;
         if client.http.paused && has_room && client.held.is_empty() {
             client.http.paused = false;
             driver.resume(id);
@@ -620,10 +606,9 @@ impl BalanceParts {
         let Some(client) = self.records.client(id) else { return };
         let Some(exchange) = &mut client.exchange else { return };
         let failure = Failure::of_connect(error);
-        let is_retry = !exchange.tried.is_empty();
-        exchange.tried.push(backend.key());
-        exchange.failure = Some(failure);
-        exchange.count = None;
+        let is_retry = exchange.tries() > 0;
+        exchange.fail(failure, Some(backend.key()));
+        exchange.end_try();
         self.mail.report(&mut self.meters, backend, failure, is_retry);
     }
 
@@ -716,41 +701,32 @@ fn begin_exchange(
     let ip = peer.address.ip();
     let is_trusted = rules.trusts(ip);
     let client = forward::client_address(request, peer.address, &settings.trusted_proxies);
-    let mut exchange = Exchange::new(request, client, now);
+    let is_secure = match is_trusted {
+        true => forward::came_by_https(request),
+        false => peer.has_tls,
+    };
+    let bound = forward::sticky_key(&settings.sticky, &settings.cookie_key, request, client);
+    let facts = RequestFacts::new(request, asked.key().cloned(), client, bound, is_secure);
     let hop = forward::Hop {
         peer: ip,
         trusted: is_trusted,
         certificate: peer.certificate,
         scheme: if peer.has_tls { forward::Scheme::Https } else { forward::Scheme::Http },
-        close: exchange.has_odd_body,
+        close: facts.has_odd_body,
         dropped: &settings.drop_headers,
         loop_id,
     };
     let mut head = Vec::with_capacity(request.raw().len() + 256);
-    exchange.host_at = forward::write_request(&mut head, request, &hop);
+    let host_at = forward::write_request(&mut head, request, &hop);
     let is_without = request.values("x-request-id").all(str::is_empty);
     let id = (settings.request_ids && is_without).then(|| log.create_id());
     if let Some(id) = &id {
         head.truncate(head.len() - b"\r\n".len());
         head.extend_from_slice(format!("X-Request-ID: {id}\r\n\r\n").as_bytes());
     }
-    exchange.replay = Some(head);
-    exchange.key = asked.key().cloned();
-    match forward::sticky_key(&settings.sticky, &settings.cookie_key, request, client) {
-        Some(forward::Bound::Hash(hash)) => exchange.sticky_key = Some(hash),
-        Some(forward::Bound::Backend(key)) => exchange.bound = Some(key),
-        None => {}
-    }
-    exchange.is_secure = match is_trusted {
-        true => forward::came_by_https(request),
-        false => peer.has_tls,
-    };
     let subject = Subject { client: Some(client), ..peer.subject };
-    exchange.access = log.begin(request, subject, now);
-    if let Some(entry) = &mut exchange.access {
-        entry.request_id = id.map(Into::into);
-    }
-    Ok(exchange)
+    let entry = log.begin(request, subject, id, now);
+    Ok(Exchange::new(facts, head, host_at, entry, now))
 }
 
 fn on_request_body(
@@ -759,9 +735,6 @@ fn on_request_body(
     actions: &mut ActionQueue,
     piece: &[u8],
 ) {
-    if let Some(entry) = &mut exchange.access {
-        entry.bytes_in += piece.len() as u64;
-    }
     forward_body(exchange, upstream, actions, |out, chunked| {
         if chunked {
             forward::write_chunk(out, piece);
@@ -777,8 +750,8 @@ fn on_request_end(
     actions: &mut ActionQueue,
     trailers: HeaderLines<'_>,
 ) {
-    exchange.is_complete = true;
-    if exchange.chunked {
+    exchange.complete();
+    if exchange.facts().is_chunked {
         forward_body(exchange, upstream, actions, |out, _| {
             forward::write_last_chunk(out, trailers);
         });
@@ -793,14 +766,10 @@ fn forward_body(
     actions: &mut ActionQueue,
     write: impl Fn(&mut Vec<u8>, bool),
 ) {
-    let chunked = exchange.chunked;
+    let is_chunked = exchange.facts().is_chunked;
+    let is_sent = upstream.is_some();
     if let Some(upstream) = upstream {
-        actions.write(&mut upstream.http, |out| write(out, chunked));
-        if exchange.replay.as_ref().is_some_and(|replay| replay.len() > REPLAY_LIMIT) {
-            exchange.replay = None;
-        }
+        actions.write(&mut upstream.http, |out| write(out, is_chunked));
     }
-    if let Some(replay) = &mut exchange.replay {
-        write(replay, chunked);
-    }
+    exchange.keep_body(is_sent, |replay| write(replay, is_chunked));
 }

@@ -123,7 +123,7 @@ impl BalanceParts {
     fn expire_exchange<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(client) = self.records.client(id) else { return };
         let (is_answered, is_paused, is_stuck) = match &client.exchange {
-            Some(exchange) => (exchange.is_answered, client.http.paused, client.http.sending),
+            Some(exchange) => (exchange.is_answered(), client.http.paused, client.http.sending),
             None => (true, false, true),
         };
         if is_paused && !is_stuck {
@@ -146,7 +146,7 @@ impl BalanceParts {
         };
         let is_paused = upstream.http.paused;
         let exchange = self.records.client(client).and_then(|client| client.exchange.as_ref());
-        let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete);
+        let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete());
         // Not the backend's fault if its answer waits for the client, or the client's body has not
         // come: then the client's own deadline applies.
         let waits_for_client = is_paused || has_all && is_fed;

@@ -44,8 +44,7 @@ impl BalanceParts {
         if let Some(exchange) = &mut client.exchange {
             self.log.keep(client_id, exchange);
             if !is_passthrough {
-                let took = self.time.now().since(exchange.began);
-                upstream.backend.note_handshake(took.as_micros().try_into().unwrap_or(u64::MAX));
+                upstream.backend.note_handshake(exchange.micros(self.time.now()));
             }
         }
         self.meters.count(|it| {
