@@ -39,7 +39,7 @@ impl Segment {
         }
     }
 
-    /// Returns the memory that it takes, divided by the number of references to it.
+    /// Returns the memory of the segment, divided by the number of references to it.
     fn share(&self) -> usize {
         match self {
             Self::Own(bytes) => bytes.capacity(),
@@ -67,7 +67,7 @@ impl Segment {
     }
 }
 
-/// The output that one send carries, in order.
+/// The output of one send, in order.
 ///
 /// Nearly every batch is a few owned bytes, so those have a buffer of their own (`head`) and the
 /// list after it stays empty. The batch keeps the memory of `head` when it is returned, so a batch
@@ -111,7 +111,7 @@ impl Batch {
         result
     }
 
-    /// Inserts a segment at the front. No byte of this batch may have been sent.
+    /// Inserts a segment at the front. No byte of this batch may have been sent before.
     pub fn push_front(&mut self, segment: Segment) {
         debug_assert_eq!(self.sent, 0, "a segment would land in the middle of another");
         if segment.is_empty() {
@@ -124,7 +124,7 @@ impl Batch {
         self.segments.push_front(segment);
     }
 
-    /// Removes the first segment. No byte of this batch may have been sent.
+    /// Removes the first segment. No byte of this batch may have been sent before.
     pub fn pop_front(&mut self) {
         debug_assert_eq!(self.sent, 0, "half a segment would be lost");
         if !self.head.is_empty() {
@@ -148,8 +148,8 @@ impl Batch {
         self.head = Vec::new();
     }
 
-    /// Returns an estimate of the memory of this batch. Of memory that several batches refer to it
-    /// counts its share, found by a look at four of its references.
+    /// Returns an estimate of the memory of this batch. Memory that several batches refer to counts
+    /// by this batch's share, estimated from four of its references.
     #[must_use]
     pub fn memory(&self) -> usize {
         let head = self.head.capacity();
@@ -283,9 +283,8 @@ impl Batch {
     }
 }
 
-/// Estimates the memory behind `total` bytes in `count` pieces, which is not 0, by the proportion
-/// of four of them. `sample` returns the length of a piece, and its share of the memory that it
-/// refers to.
+/// Estimates the memory of `total` bytes in `count` pieces (not 0) from four of the pieces.
+/// `sample` returns the length of a piece, and its share of the memory that it refers to.
 pub fn estimate_share(
     total: usize,
     count: usize,

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// Returns the lowest number in `file` of the process's cgroup (version 2) and of those above it,
-/// or in the file of a controller of version 1. `None`: none of them has a limit.
+/// Returns the lowest number in `file` of the process's cgroup (version 2) and of the cgroups above
+/// it, or in the file of a controller of version 1. `None`: there is no limit.
 pub(crate) fn lowest(file: &str, version_1: Option<(&str, &str)>) -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let limits = groups.lines().filter_map(|line| {
@@ -21,8 +21,8 @@ pub(crate) fn lowest(file: &str, version_1: Option<(&str, &str)>) -> Option<u64>
     limits.min()
 }
 
-/// Returns the lowest number in `file` of the folder `path` below `root` and of those above it. In
-/// a container the path is the host's and does not exist; the root is the container's own.
+/// Returns the lowest number in `file` of the folder `path` below `root` and of the folders above
+/// it. In a container the path is the host's and does not exist; the root is the container's own.
 fn lowest_limit(root: &Path, path: &str, file: &str) -> Option<u64> {
     let own = root.join(path);
     let limit = |at: &Path| std::fs::read_to_string(at.join(file)).ok()?.trim().parse::<u64>().ok();

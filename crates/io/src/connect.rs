@@ -94,7 +94,7 @@ pub(crate) fn apply_options(socket: SockRef<'_>, options: &Options) -> io::Resul
     apply_buffers(&socket, options)
 }
 
-/// Makes a connection that was accepted elsewhere like an accepted one.
+/// Prepares a connection that was accepted elsewhere like one accepted here.
 pub(crate) fn prepare_accepted(socket: &Socket, options: &Options) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     match socket.local_addr()?.as_socket() {
@@ -107,7 +107,7 @@ pub(crate) fn prepare_accepted(socket: &Socket, options: &Options) -> io::Result
     }
 }
 
-/// Applies the sizes of the kernel's buffers, the options that every kind of socket has.
+/// Applies the sizes of the kernel's buffers, the only options that every kind of socket has.
 pub(crate) fn apply_buffers(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
     if let Some(bytes) = options.socket_send_buffer {
         socket.set_send_buffer_size(bytes)?;
@@ -139,7 +139,7 @@ fn set(socket: &Socket, level: i32, option: i32, value: libc::c_int) -> io::Resu
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Returns what the kernel has counted for a socket (`TCP_INFO`, since Linux 4.19).
+/// Returns the kernel's counts for a socket (`TCP_INFO`, since Linux 4.19).
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) fn traffic(socket: std::os::fd::RawFd) -> Option<crate::Traffic> {
@@ -159,7 +159,7 @@ pub(crate) fn traffic(socket: std::os::fd::RawFd) -> Option<crate::Traffic> {
     (failed == 0 && length as usize >= has_sent).then_some(traffic)
 }
 
-/// Returns whether the peer has ended the stream, also while there is input before that end.
+/// Returns whether the peer has ended the stream, even while there is input before that end.
 #[cfg(target_os = "linux")]
 pub(crate) fn has_peer_finished(socket: &impl std::os::fd::AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,4 +1,4 @@
-//! The driver contract: what an engine may rely on, whichever kernel interface a driver uses.
+//! The driver contract: the rules an engine may rely on, for every kernel interface.
 //!
 //! The rules are numbered, because each has tests named after it that run on every driver and on
 //! the simulator (`contract/`):
@@ -33,18 +33,18 @@
 //! * **C12** An accepted socket carries its listener ([`Event::Incoming`]). Where a driver secures
 //!   connections with TLS, [`Event::Secured`] comes at most once for each of them, before its first
 //!   [`Event::Received`] and, on a connection that we started, before [`Event::Connected`]; and
-//!   [`Driver::was_truncated`] distinguishes a stream that its peer ended from one that was cut.
-//!   One whose TLS is not ended here has [`Event::PassedThrough`] instead.
-//! * **C13** A connection that [`Driver::release`] has returned is no longer this driver's: its id
-//!   is that of a closed connection, without [`Event::Closed`]. Another driver of the same kind may
-//!   adopt the socket, and gets what was not received before.
+//!   [`Driver::was_truncated`] distinguishes a stream that its peer ended from a cut stream. A
+//!   connection whose TLS is not ended here has [`Event::PassedThrough`] instead.
+//! * **C13** A connection that [`Driver::release`] has returned no longer belongs to this driver:
+//!   its id acts like the id of a closed connection, without [`Event::Closed`]. Another driver of
+//!   the same kind may adopt the socket, and gets the input that was not received before.
 //!
 //! # Input after a reset
 //!
 //! When a reset arrives, Linux keeps all input that came in order before it and returns that input
 //! from `recv` before the error: whether or not a FIN preceded the reset, whether or not a send
 //! failed in between, and whether or not `SO_ERROR` was read. It drops our unsent output. Only
-//! bytes that never reached the receive queue are lost: those that the peer's kernel still had to
+//! bytes that never reached the receive queue are lost: bytes that the peer's kernel still had to
 //! send or to retransmit when it reset. Other systems, such as Windows, may drop the receive queue;
 //! there the bytes may be lost. The first failed send consumes the error: EPIPE if a FIN came
 //! before the reset, ECONNRESET if not. After it, `recv` ends in both cases with an end of stream.
@@ -77,8 +77,8 @@ pub enum Event<'a, S> {
     Connected(ConnId),
     /// The TLS handshake of a connection is complete (C12).
     Secured(ConnId, Box<TlsInfo>),
-    /// The ClientHello of a connection says that its TLS is not ended here. From now on it is a
-    /// connection without TLS, of which these bytes were received (C12).
+    /// The ClientHello of a connection selects a route whose TLS is not ended here. From now on it
+    /// is a connection without TLS; its input so far is returned here (C12).
     PassedThrough(ConnId, Box<PassedThrough>),
     /// Bytes were received. The slice is never empty.
     Received(ConnId, &'a mut [u8]),
@@ -91,7 +91,7 @@ pub enum Event<'a, S> {
     Closed(ConnId, Closed),
 }
 
-/// A listener of one driver: its number, in the order in which they were added.
+/// A listener of one driver: its number, in the order in which listeners were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub u16);
 
@@ -105,13 +105,13 @@ pub enum Closed {
     /// [`Driver::connect`] did not succeed.
     Refused,
     /// [`Driver::connect_secured`] did not succeed: the TLS handshake failed, or the peer ended the
-    /// session with an alert later. In TLS 1.3 it refuses our certificate only then.
+    /// session with an alert later. In TLS 1.3 a server refuses our certificate only then.
     Insecure(TlsFailure),
 }
 
 impl Closed {
-    /// Returns why the TLS session of a connection failed that was established: of all failures,
-    /// only an alert of the peer closes one.
+    /// Returns why the TLS session of an established connection failed: of all failures, only an
+    /// alert of the peer closes a connection.
     #[must_use]
     pub fn session_failure(self) -> Option<SessionFailure> {
         match self {
@@ -166,8 +166,8 @@ pub trait Driver {
     /// Returns the bytes of the last event once more if it was [`Event::Received`], else none (C1).
     fn lent(&mut self) -> &mut [u8];
 
-    /// Makes a socket for [`adopt`](Self::adopt) of a connection that another part of the program
-    /// has accepted. It gets the options that accepted connections have, and no TLS.
+    /// Makes a socket for [`adopt`](Self::adopt) from a connection that another part of the program
+    /// has accepted. It gets the options of accepted connections, and no TLS.
     ///
     /// # Errors
     /// The system's error; a driver without sockets of the system cannot do it.
@@ -204,7 +204,7 @@ pub trait Driver {
     /// header, for example). Otherwise like [`Driver::connect`].
     ///
     /// # Errors
-    /// Those of [`Driver::connect`]; a driver without TLS has no connection of this kind.
+    /// The errors of [`Driver::connect`]; a driver without TLS does not support this call.
     fn connect_secured(
         &mut self,
         peer: SocketAddr,
@@ -216,9 +216,8 @@ pub trait Driver {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Secures an accepted connection from here on: what was received of it, and was not used by
-    /// others, is `received`. `peer` is the client's address, if it has one. Returns false if this
-    /// driver has no TLS.
+    /// Secures an accepted connection from here on: `received` is its input that no one has used.
+    /// `peer` is the client's address, if it has one. Returns false if this driver has no TLS.
     fn secure_accepted(
         &mut self,
         conn: ConnId,
@@ -233,11 +232,11 @@ pub trait Driver {
     /// Sends `batch`, which is not empty, on a connection with no send in flight (C3).
     fn send(&mut self, conn: ConnId, batch: Box<Batch>) -> SendOutcome;
 
-    /// Sends as much of `bytes` as the kernel takes at once, and returns how much that was.
+    /// Sends as much of `bytes` as the kernel takes at once, and returns how many bytes that was.
     ///
-    /// For a message that many connections get, and that few need a [`Batch`] for. Nothing is in
-    /// flight before or after (C3), so the rest, if there is any, is [sent](Driver::send) next. A
-    /// driver that cannot send at once, or not on this connection, takes nothing.
+    /// For a message to many connections, only a few of them with a [`Batch`]. Nothing is in flight
+    /// before or after (C3), so the rest, if there is any, is [sent](Driver::send) next. A driver
+    /// that cannot send at once, or not on this connection, takes nothing.
     fn try_send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         let _ = (conn, bytes);
         0
@@ -247,24 +246,24 @@ pub trait Driver {
     /// slow reader.
     fn unsent(&self, conn: ConnId) -> usize;
 
-    /// Returns an estimate of the memory of the batch in flight, see [`Batch::memory`], and of
-    /// whatever else the driver holds for this connection.
+    /// Returns an estimate of the memory of the batch in flight, see [`Batch::memory`], and of all
+    /// other memory that the driver uses for this connection's output.
     fn output_memory(&self, conn: ConnId) -> usize;
 
-    /// Returns an estimate of the memory of all batches in flight, and of whatever else the driver
-    /// holds of output: what is free once slow readers have read it, or have gone.
+    /// Returns an estimate of the memory of all output, batches in flight included: it becomes free
+    /// once slow readers have read it, or have gone.
     fn held_output(&self) -> usize {
         0
     }
 
-    /// Returns how much memory for [`Driver::input_holders`] was taken since the last call, what
-    /// was given back in the meantime included.
+    /// Returns how much memory for [`Driver::input_holders`] was taken since the last call,
+    /// including memory that was freed again.
     fn take_growth(&mut self) -> usize {
         0
     }
 
-    /// Returns the connections for which the driver holds memory without a batch in flight: of
-    /// input that is not complete, or of a TLS handshake.
+    /// Returns the connections for which the driver uses memory without a batch in flight: for
+    /// incomplete input, or for a TLS handshake.
     fn input_holders(&self) -> Vec<ConnId> {
         Vec::new()
     }
@@ -276,34 +275,35 @@ pub trait Driver {
     }
 
     /// Returns whether a stream whose end was reported ([`Event::Finished`]) was cut: its peer did
-    /// not say that it was complete, as TLS asks of it (RFC 8446 section 6.1).
+    /// not mark it as complete, as TLS requires (RFC 8446 section 6.1).
     ///
     /// A body that lasts to the end of the stream is then incomplete (RFC 9112 section 9.8).
-    /// Without TLS the answer is false, since an end of stream is all that a peer can say.
+    /// Without TLS the answer is false, since a peer can only end the stream.
     fn was_truncated(&self, conn: ConnId) -> bool {
         let _ = conn;
         false
     }
 
-    /// Returns why the TLS session of a connection failed whose end was reported
-    /// ([`Event::Finished`]); `None` if its peer has just ended the stream. For a connection that
-    /// was closed, [`Closed::session_failure`] says it.
+    /// Returns why the TLS session failed on a connection whose end was reported
+    /// ([`Event::Finished`]); `None` if its peer has just ended the stream. For a closed
+    /// connection, use [`Closed::session_failure`].
     fn session_failure(&self, conn: ConnId) -> Option<SessionFailure> {
         let _ = conn;
         None
     }
 
     /// Returns whether the peer has ended the stream, although there may be input before that end:
-    /// the one way to learn of it on a connection that is paused (C8).
+    /// the only way to learn of it on a paused connection (C8).
     ///
-    /// Costs a system call. False if the system does not say, or the connection is gone.
+    /// Costs a system call. False if the system does not report it, or the connection is gone.
     fn has_peer_finished(&self, conn: ConnId) -> bool {
         let _ = conn;
         false
     }
 
-    /// Returns the bytes that a connection has carried so far, as its system counted them: an open
-    /// one, or the one of the last [`Event::Closed`] if [`Driver::count_traffic`] was called.
+    /// Returns the bytes that a connection has carried so far, as its system counted them. The
+    /// connection is open, or the one of the last [`Event::Closed`] if [`Driver::count_traffic`]
+    /// was called.
     ///
     /// Costs a system call, so it is for the end of a connection. `None` if the system does not
     /// count, or the connection is gone.
@@ -318,8 +318,8 @@ pub trait Driver {
         let _ = conn;
     }
 
-    /// Returns the address of the other end, as the system knows it: `None` of a Unix socket, and
-    /// of a connection that is gone or that its peer has reset.
+    /// Returns the address of the other end, as the system knows it: `None` for a Unix socket, and
+    /// for a connection that is gone or that its peer has reset.
     ///
     /// Costs a system call, so that a connection need not keep the address.
     fn peer(&self, conn: ConnId) -> Option<SocketAddr> {
@@ -338,8 +338,8 @@ pub trait Driver {
 
     /// Closes the connection; bytes that the kernel has accepted are still sent. [`Event::Closed`]
     /// follows, after the batch in flight is returned. With TLS it comes when the close_notify has
-    /// left, for which a full socket has half a minute; unless bytes of the batch are unsent, whose
-    /// loss must not look like an end in order.
+    /// left, for which a full socket has half a minute. No close_notify is sent if bytes of the
+    /// batch are unsent: their loss must not look like an orderly end.
     fn close(&mut self, conn: ConnId);
 
     /// Returns whether a connection that was [closed](Driver::close) still waits for its last bytes
@@ -356,7 +356,8 @@ pub trait Driver {
     }
 
     /// Resets the connection: for peers that do not read, and for clients that must not leave their
-    /// port in TIME_WAIT. Otherwise like [`Driver::close`], but that nothing has to leave before.
+    /// port in TIME_WAIT. Otherwise like [`Driver::close`], except that nothing has to leave
+    /// before.
     fn abort(&mut self, conn: ConnId);
 
     /// Resumes accepting after [`Event::AcceptStopped`].
@@ -369,11 +370,11 @@ pub trait Driver {
     fn waker(&self) -> Waker;
 }
 
-/// The TLS configuration of a connection that we start. Only the driver that secures it knows what
-/// it is, so that this crate needs no TLS library.
+/// The TLS configuration of a connection that we start. Only the driver that secures it knows its
+/// type, so that this crate needs no TLS library.
 pub type ClientTls = Arc<dyn Any + Send + Sync>;
 
-/// The TLS configuration of a connection that we accepted, likewise.
+/// The TLS configuration of a connection that we accepted; only the driver knows its type.
 pub type ServerTls = Arc<dyn Any + Send + Sync>;
 
 /// A handle that ends a driver's wait; shared by every thread that sends commands to the shard.

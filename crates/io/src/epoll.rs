@@ -101,7 +101,7 @@ impl Poller for EpollPoller {
     fn deregister(&self, _: &mut OwnedFd) {}
 
     fn release(&self, socket: &mut OwnedFd) {
-        // It fails for one that was not registered yet.
+        // It fails for a socket that was not registered yet.
         let _ = epoll::delete(&self.epoll, &*socket);
     }
 
@@ -125,7 +125,7 @@ impl Poller for EpollPoller {
         let (socket, peer) = acceptfrom_with(listener, flags)?;
         let peer = peer.and_then(|peer| peer.try_into().ok());
         match (listener, peer) {
-            // It was no TCP socket after all.
+            // It was not a TCP socket after all.
             (Listener::Tcp(_), None) => Err(io::ErrorKind::ConnectionAborted.into()),
             (Listener::Tcp(_), peer) => Ok((socket, peer)),
             (Listener::Unix(_), _) => {
@@ -189,7 +189,7 @@ impl Poller for EpollPoller {
 }
 
 impl crate::Epoll {
-    /// Adds this driver's descriptors to `tables`, as those of the shard `index`: the poll for it
+    /// Adds this driver's descriptors to `tables`, for the shard `index`: the poll for this shard
     /// alone, the wake-up descriptor for all.
     pub fn enlist(&self, index: usize, tables: &mut Tables) {
         tables.give(index, &self.poller().epoll);
@@ -237,7 +237,7 @@ impl EpollPoller {
         unsafe { self.keep(count) }
     }
 
-    /// Keeps as many events as the kernel has just written, none if it says that the wait failed.
+    /// Keeps as many events as the kernel has just written, none if the wait failed.
     ///
     /// # Safety
     /// `count` is what a wait with the memory of `events` has returned, and no other call to the

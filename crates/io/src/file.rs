@@ -1,9 +1,9 @@
 //! Files of settings: configurations, certificates, keys, lists, secrets.
 //!
 //! Every such file is read here, so that none can stop a process. A named pipe or a device is
-//! refused before it is opened, and what is opened does not block, so a file that is replaced in
-//! between does not either. A size limit bounds what is read. A pipe is refused although it could
-//! be read: servers read their files again when they change, and a pipe gives its content once.
+//! refused before it is opened. Opening does not block, so a file that is replaced in between does
+//! not block either. A size limit bounds the read. A pipe is refused although it could be read:
+//! servers read their files again when they change, and a pipe gives its content once.
 
 use std::fmt;
 use std::fs::{File, FileType, Metadata};
@@ -21,7 +21,7 @@ pub const MAX_LEN: u64 = 4 << 20;
 pub struct FileError {
     /// The obstacle.
     pub fault: Fault,
-    /// The folder that cannot be entered, if that is why.
+    /// The folder that cannot be entered, if that is the reason.
     folder: Option<PathBuf>,
 }
 
@@ -69,7 +69,7 @@ impl FileError {
         }
     }
 
-    /// Returns whether there is no file at the path. One that is out of reach is not missing.
+    /// Returns whether there is no file at the path. A file that is out of reach is not missing.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self.fault, Fault::Missing)
@@ -124,7 +124,7 @@ fn size(bytes: u64) -> String {
 fn closed_folder(path: &Path) -> Option<PathBuf> {
     let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
     above.reverse();
-    // A folder can be entered if what is below it can be looked at.
+    // A folder can be entered if the system reports the entry below it.
     let below = above.iter().skip(1).chain([&path]);
     let closed = above.iter().zip(below).find(|(_, below)| {
         let seen = std::fs::symlink_metadata(below);
@@ -136,12 +136,12 @@ fn closed_folder(path: &Path) -> Option<PathBuf> {
 /// Reads a whole file of at most [`MAX_LEN`] bytes.
 ///
 /// # Errors
-/// It is missing or out of reach, is no regular file, or is too large.
+/// It is missing or out of reach, is not a regular file, or is too large.
 pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     read_with_metadata(path).map(|(content, _)| content)
 }
 
-/// [Reads](read) a file, and returns with the content what the system knows of that same file.
+/// [Reads](read) a file, and returns its content with the system's metadata of that same file.
 ///
 /// # Errors
 /// As for [`read`].
@@ -160,8 +160,8 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
 }
 
 /// Reads a file of at most `most` bytes as [`read_text`] does, or a pipe or device to its end,
-/// which waits for who writes there. For programs that read their files once and have no clients,
-/// so that `--tokens <(command)` is of use.
+/// which waits for the writer. For programs that read their files once and have no clients, so that
+/// `--tokens <(command)` works.
 ///
 /// # Errors
 /// As for [`read_text`]. A pipe is not refused.
@@ -190,7 +190,7 @@ fn text(content: Vec<u8>) -> Result<String, FileError> {
 /// Returns whether there is a file at the path, of any kind.
 ///
 /// # Errors
-/// This cannot be known: a folder above it cannot be entered.
+/// This cannot be determined: a folder above it cannot be entered.
 pub fn exists(path: &Path) -> Result<bool, FileError> {
     match std::fs::metadata(path).map_err(|error| FileError::of(path, error)) {
         Ok(_) => Ok(true),
@@ -202,7 +202,7 @@ pub fn exists(path: &Path) -> Result<bool, FileError> {
 /// Opens a regular file to be read.
 fn open(path: &Path) -> Result<(File, Metadata), FileError> {
     let failed = |error| FileError::of(path, error);
-    // Before it is opened: that alone would wake who writes to a pipe, or start a device.
+    // Before it is opened: opening alone would wake the writer of a pipe, or start a device.
     regular(&std::fs::metadata(path).map_err(failed)?)?;
     let mut options = File::options();
     options.read(true);

@@ -46,14 +46,14 @@ impl ConnId {
         (self.0 >> SLOT_BITS & (Self::MAX_SHARDS as u64 - 1)) as usize
     }
 
-    /// Returns how often the slot was used before, modulo 2^26.
+    /// Returns the number of earlier uses of the slot, modulo 2^26.
     #[must_use]
     pub const fn generation(self) -> u32 {
         (self.0 >> (SLOT_BITS + SHARD_BITS)) as u32
     }
 
-    /// Returns whether its shard and its generation are those in `bits`, which may have anything in
-    /// place of the slot.
+    /// Returns whether its shard and its generation equal those in `bits`, whose slot may be
+    /// anything.
     #[must_use]
     #[inline]
     pub(crate) const fn is_of(self, bits: u64) -> bool {

@@ -17,7 +17,7 @@ use crate::listener::Listener;
 /// The first descriptor that a service manager passes on.
 const FIRST: i32 = 3;
 
-/// More are a mistake in the environment.
+/// A larger number is a mistake in the environment.
 const MOST: i32 = 1024;
 
 /// A listening socket that the process was started with.
@@ -63,8 +63,7 @@ struct Variables {
 /// Returns the listening sockets that the process was started with: `LISTEN_PID`, `LISTEN_FDS`
 /// and `LISTEN_FDNAMES` announce them. The first call takes them; later ones fail.
 ///
-/// All descriptors are checked before one is taken, and none is passed on to child processes any
-/// more.
+/// All descriptors are checked before one is taken, and child processes no longer get any of them.
 ///
 /// # Errors
 /// `NotFound` if there are none for this process, or they were taken; `InvalidInput` if one of them
@@ -83,7 +82,7 @@ pub fn inherited_listeners() -> io::Result<Vec<Inherited>> {
 /// returned, and takes none of them.
 ///
 /// # Errors
-/// As for [`inherited_listeners`], but for sockets that were taken.
+/// As for [`inherited_listeners`], except for sockets that were taken.
 pub fn inherited_addresses() -> io::Result<Vec<InheritedAddress>> {
     let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     let checked = sockets.check()?;
@@ -91,8 +90,8 @@ pub fn inherited_addresses() -> io::Result<Vec<InheritedAddress>> {
 }
 
 impl Sockets {
-    /// Returns the inherited sockets. They are checked once: afterwards their numbers may be those
-    /// of other files.
+    /// Returns the inherited sockets. They are checked once: afterwards their numbers may belong to
+    /// other files.
     fn check(&mut self) -> io::Result<Vec<Checked>> {
         if let Some(checked) = &self.checked {
             return Ok(checked.clone());
@@ -109,7 +108,7 @@ impl Variables {
         Self { pid: read("LISTEN_PID"), count: read("LISTEN_FDS"), names: read("LISTEN_FDNAMES") }
     }
 
-    /// Returns the descriptors and names that are announced to the process `own`.
+    /// Returns the descriptors and names announced to the process `own`.
     fn announced(&self, own: u32) -> io::Result<Vec<(i32, String)>> {
         let (Some(pid), Some(count)) = (&self.pid, &self.count) else {
             return Err(not_found("LISTEN_PID and LISTEN_FDS are not set"));
@@ -156,8 +155,8 @@ fn check(announced: Vec<(i32, String)>) -> io::Result<Vec<Checked>> {
     sockets.into_iter().map(check_one).collect()
 }
 
-/// Returns the address of a listening socket, none for a Unix socket, or what another descriptor is
-/// and the remedy.
+/// Returns the address of a listening socket, `None` for a Unix socket; for any other descriptor,
+/// its kind and the remedy.
 #[cfg(unix)]
 fn address_of(socket: &Socket) -> Result<Option<SocketAddr>, &'static str> {
     let Ok(kind) = socket.r#type() else {

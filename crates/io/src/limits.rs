@@ -63,7 +63,7 @@ fn listed_limits(text: &str, what: Limited) -> Option<(u64, u64)> {
     Some((values.next()??, values.next()??))
 }
 
-/// Adds to the error of a thread that could not be started what can be done about it.
+/// Adds the remedy to the error of a thread that could not be started.
 #[must_use]
 pub fn thread_not_started(error: &io::Error) -> io::Error {
     let remedy =
@@ -113,7 +113,7 @@ fn in_table(list: &str) -> usize {
     }
 }
 
-/// Counts the entries of a directory, one of which belongs to the directory itself.
+/// Counts the entries of a directory; one of them belongs to the directory itself.
 fn listed(list: &str) -> usize {
     std::fs::read_dir(list).map_or(0, |entries| entries.count().saturating_sub(1))
 }

@@ -44,9 +44,9 @@ mod unix {
 
     /// A listening Unix socket.
     ///
-    /// Dropping one that [`bind`](Self::bind) made removes its file, unless another process has put
-    /// its own there. One that listened before, such as a [`UnixListener`] or a socket of systemd,
-    /// leaves the file to the process that made it.
+    /// Dropping a socket made by [`bind`](Self::bind) removes its file, unless another process has
+    /// put its own file there. A socket that listened before, such as a [`UnixListener`] or a
+    /// socket of systemd, leaves the file to the process that made it.
     #[derive(Debug)]
     pub struct UnixSocket {
         /// It is removed when this is dropped, before the socket is closed: a file on which no one
@@ -63,7 +63,7 @@ mod unix {
         /// The file of a server that has ended without removing it is replaced.
         ///
         /// # Errors
-        /// `AddrInUse` if a process answers at the path, `AlreadyExists` if what is there is no
+        /// `AddrInUse` if a process answers at the path, `AlreadyExists` if the path is not a
         /// socket, or the system's error: no such folder, no permission, a path of more than about
         /// 100 bytes.
         pub fn bind(path: impl AsRef<Path>, mode: u32) -> io::Result<Self> {
@@ -87,15 +87,15 @@ mod unix {
             Ok(Self { listener: OwnedFd::from(socket).into(), file: Some(file) })
         }
 
-        /// Returns the path of its address; `None` if it has none that is a path.
+        /// Returns the path of its address; `None` if its address is not a path.
         #[must_use]
         pub fn path(&self) -> Option<PathBuf> {
             let address = self.listener.local_addr().ok()?;
             address.as_pathname().map(Path::to_owned)
         }
 
-        /// Accepts a connection. std's type for TCP is also one for Unix sockets in all that
-        /// drivers do with it, reading, writing and ending, so that a driver has one type.
+        /// Accepts a connection. Drivers only read, write and end a connection, for which std's TCP
+        /// type also works with Unix sockets, so that a driver has one type.
         pub(crate) fn accept(&self, options: &Options) -> io::Result<TcpStream> {
             let (socket, _) = self.listener.accept()?;
             socket.set_nonblocking(true)?;
@@ -137,7 +137,7 @@ mod unix {
             SockRef::from(self).set_nonblocking(true)
         }
 
-        /// Sets the options that accepted connections inherit; those of Unix sockets inherit none.
+        /// Sets the options that accepted connections inherit; Unix sockets inherit none.
         pub(crate) fn apply(&self, options: &Options) -> io::Result<()> {
             match self {
                 Self::Tcp(listener) => {
@@ -150,8 +150,8 @@ mod unix {
         }
     }
 
-    /// Sets the sizes of an accepted Unix socket's buffers. One that cannot be set is no reason to
-    /// refuse the connection.
+    /// Sets the sizes of an accepted Unix socket's buffers. The connection is served even if one of
+    /// them cannot be set.
     pub(crate) fn tune_unix(socket: SockRef<'_>, options: &Options) {
         let _ = crate::connect::apply_buffers(&socket, options);
     }
@@ -175,7 +175,7 @@ mod unix {
     #[derive(Debug)]
     struct SocketFile {
         path: PathBuf,
-        /// Device and number, since the path may be another socket's by then.
+        /// Device and number, since the path may belong to another socket at the end.
         identity: (u64, u64),
     }
 
@@ -203,8 +203,8 @@ mod unix {
     /// millisecond.
     const LOCK_TIME: Duration = Duration::from_secs(1);
 
-    /// Locks the folder of a file against other servers that start, until the lock is dropped. It
-    /// is advisory: where the folder cannot be locked, or a stranger holds a lock, there is none.
+    /// Locks the folder of a file against other servers that start, until the lock is dropped. The
+    /// lock is advisory: it is missing if the folder cannot be locked, or a stranger has locked it.
     fn lock_folder(path: &Path) -> Option<File> {
         let folder = File::open(path.parent()?).ok()?;
         let until = Instant::now() + LOCK_TIME;
@@ -226,7 +226,7 @@ mod unix {
             return Err(io::Error::new(ErrorKind::AlreadyExists, message));
         }
         let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // A process whose queue is full answers, too, and is not waited for.
+        // A process whose queue is full answers as well, and is not waited for.
         probe.set_nonblocking(true)?;
         match probe.connect(address) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),

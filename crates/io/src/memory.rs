@@ -1,8 +1,8 @@
-//! Memory that the process may use, and memory that the allocator holds free.
+//! Memory that the process may use, and free memory that the allocator keeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Returns the bytes of memory that the process may use: the least of the machine's memory, the
+/// Returns the bytes of memory that the process may use: the minimum of the machine's memory, the
 /// limits of its cgroups (`memory.max`, or `memory.limit_in_bytes` of version 1) and its own limits
 /// (`RLIMIT_AS`, `RLIMIT_DATA`). `None` where the system has none of them.
 #[must_use]
@@ -79,12 +79,12 @@ static ENDED: AtomicU64 = AtomicU64::new(0);
 /// The return of a thread's free memory to the system after a burst, if the allocator supports it
 /// (glibc).
 ///
-/// glibc returns memory only from the end of its heap. After a burst of new connections, each of
-/// which allocated a few blocks for its handshake alone, the freed blocks lie between blocks that
-/// stay in use. A trim walks the heaps of all threads, which takes milliseconds for tens of
-/// megabytes. The threads of a server have the end of a burst at the same time, and one trim is
-/// enough: so a thread requests it first, and [runs](Self::run) it a while later unless another
-/// thread's has begun since.
+/// glibc returns memory only from the end of its heap. After a burst of new connections, which each
+/// allocated a few blocks for the handshake alone, the freed blocks lie between blocks that stay in
+/// use. A trim walks the heaps of all threads, which takes milliseconds for tens of megabytes. The
+/// threads of a server see the end of a burst at the same time, and one trim is enough: so a thread
+/// requests it first, and [runs](Self::run) it a while later unless another thread's has begun
+/// since.
 #[derive(Debug, Default)]
 pub struct Trim {
     /// Trims that had begun when it was requested.
@@ -94,15 +94,15 @@ pub struct Trim {
 }
 
 impl Trim {
-    /// Requests a trim: memory has been freed. What the allocator keeps of it for this thread alone
-    /// is returned to its heap, which takes the start of a thread.
+    /// Requests a trim: memory has been freed. Freed blocks that the allocator keeps for this
+    /// thread alone are returned to its heap, which takes the start of a thread.
     pub fn request(&mut self) {
         empty_cache();
         self.last = last_block();
         self.begun = Some(TRIMS.load(Ordering::Acquire));
     }
 
-    /// Returns whether a trim is to be run.
+    /// Returns whether a trim must be run.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.begun.is_some()
@@ -132,8 +132,8 @@ const CACHED: std::ops::RangeInclusive<usize> = 24..=1032;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const CACHED_EACH: usize = 16;
 
-/// Returns the blocks that the allocator keeps free for this thread to its heap, for a trim to
-/// find them: each of these few hundred keeps a page, wherever in the heap of a storm it lies.
+/// Returns the blocks that the allocator keeps free for this thread to its heap, for a trim to find
+/// them: each of these few hundred keeps a page, anywhere in the heap of a storm.
 ///
 /// Only the end of a thread empties a cache. So this one takes all blocks out of its cache, and
 /// lets a thread that ends free them.
@@ -150,8 +150,8 @@ fn empty_cache() {
     }
 }
 
-/// The size in bytes of blocks that glibc takes from a heap by default, and how many of them have
-/// the space for what it keeps free at the end of a heap after [`return_large_blocks`].
+/// The size in bytes of blocks that glibc takes from a heap by default, and the number of them that
+/// fills the free memory at the end of a heap that glibc keeps after [`return_large_blocks`].
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const BLOCK: usize = 120 << 10;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -175,8 +175,8 @@ fn last_block() -> Vec<u8> {
 #[allow(unsafe_code)]
 fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: takes no memory of ours, and may be called by any thread at any time (glibc documents
-    // it as MT-Safe).
+    // SAFETY: takes none of our memory, and may be called by any thread at any time (glibc
+    // documents it as MT-Safe).
     unsafe {
         libc::malloc_trim(0);
     }

@@ -6,7 +6,7 @@ use crate::id::ConnId;
 
 /// Maximum listeners of one driver.
 pub(crate) const MAX_LISTENERS: usize = 1024;
-/// Maximum connections; the slots above are those of the waker and the listeners.
+/// Maximum connections; the slots above belong to the waker and the listeners.
 pub(crate) const MAX_CONNECTIONS: usize = ConnId::MAX_SLOTS - MAX_LISTENERS - 1;
 
 /// Options of one [`ReadinessDriver`](crate::ReadinessDriver). The defaults suit a server shard.
@@ -33,11 +33,11 @@ pub struct Options {
     /// TCP keep-alive: idle time before the first probe. Default `None`: off, because WebSocket
     /// pings also detect a hung application.
     pub keepalive: Option<Duration>,
-    /// `TCP_USER_TIMEOUT` (Linux): how long sent bytes may stay unacknowledged before the kernel
+    /// `TCP_USER_TIMEOUT` (Linux): time that sent bytes may stay unacknowledged before the kernel
     /// gives the connection up. Default `None`: the kernel's own, about 15 minutes.
     pub user_timeout: Option<Duration>,
-    /// `SO_SNDBUF` in bytes. Default `None`: the kernel sizes it (that of a Unix socket is
-    /// `net.core.wmem_default`, and holds its output until the peer has read it).
+    /// `SO_SNDBUF` in bytes. Default `None`: the kernel sizes it. For a Unix socket it is then
+    /// `net.core.wmem_default`, and the buffer holds output until the peer has read it.
     pub socket_send_buffer: Option<usize>,
     /// `TCP_NOTSENT_LOWAT` (Linux) in bytes: the kernel accepts no more output while this much is
     /// unsent, and reports room when less is. Default `None`: up to the send buffer, which may be

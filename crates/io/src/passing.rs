@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 
 /// Returns whether another attempt may succeed although no setting and no permission is changed: a
-/// program that failed to start for such an error is to be started again.
+/// program that failed to start because of such an error should be started again.
 ///
 /// A file that is missing may be there soon, in a file system that is mounted late; an address may
 /// be free, or this machine's, in a moment; a name may have an address when there is a network. But
@@ -58,7 +58,7 @@ mod tests {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(may_pass(&error), passes, "{error}");
         }
-        // A name that is not found: which of its reasons it is, the system does not say.
+        // A name that is not found: the system does not report the reason.
         assert!(may_pass(&io::Error::other("failed to lookup address information")));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The descriptors of a table of a shard's own.
+/// The descriptors of a shard's own table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableSize {
     /// The descriptor limit, which holds for each table.
@@ -34,7 +34,7 @@ pub struct TooMany {
     shards: usize,
     possible: usize,
     limit: u64,
-    /// Shards whose tables would do.
+    /// Number of shards whose tables would suffice.
     enough: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ impl Plan {
     /// that are `asked` for, or as many as fit.
     ///
     /// # Errors
-    /// So many do not fit.
+    /// That many do not fit.
     pub fn new(
         size: TableSize,
         asked: Option<usize>,
@@ -64,7 +64,7 @@ impl Plan {
         match enough {
             Some(count) if count <= most.max(shards) => Ok(plan(count, asked)),
             _ => {
-                // No number would do: show what the best one holds.
+                // No number would suffice: show how many connections the best one holds.
                 let best = || (shards..=MOST_TABLES).max_by_key(|&count| capacity(count));
                 let shards = if enough.is_some() { shards } else { best().unwrap_or(shards) };
                 let possible = capacity(shards);
@@ -95,7 +95,7 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// The most shards of a process: the number is a part of a connection's id.
+/// The maximum shards of a process: the number is a part of a connection's id.
 const MOST_TABLES: usize = 1024;
 
 /// Returns the greatest mean number of connections in each of `tables` tables that have `free`
@@ -110,8 +110,8 @@ fn connections_per_table(free: usize, tables: usize) -> usize {
     (root * root + 1e-6) as usize
 }
 
-/// Returns how many connections the machine holds, if each takes so many `bytes` of kernel memory
-/// and so many `files`; `None` if nothing limits them.
+/// Returns the number of connections that the machine holds, if each takes `bytes` of kernel memory
+/// and `files` open files; `None` if nothing limits them.
 #[must_use]
 pub fn machine_holds(bytes: u64, files: u64) -> usize {
     least(crate::memory::available(), crate::limits::open_file_limit(), bytes, files)
@@ -123,8 +123,8 @@ fn least(memory: Option<u64>, open_files: Option<u64>, bytes: u64, files: u64) -
     usize::try_from(by_memory.min(by_files)).unwrap_or(usize::MAX)
 }
 
-/// Checks that the machine holds so many connections, if each takes so many `bytes` of kernel
-/// memory and so many `files`.
+/// Checks that the machine holds this many connections, if each takes `bytes` of kernel memory and
+/// `files` open files.
 ///
 /// # Errors
 /// The reason, with the sum.

@@ -1,6 +1,7 @@
 //! Descriptor tables of threads (Linux).
 //!
-//! * Duty: give a thread a descriptor table of its own, and say which descriptors stay open in it.
+//! * Duty: give a thread a descriptor table of its own, and state which descriptors stay open in
+//!   it.
 //! * Not its duty: whether a program's shards have tables of their own, starting the threads.
 //! * Start reading at: [`Tables`].
 //!
@@ -10,16 +11,17 @@
 //!
 //! **Which descriptors exist where.** Wake-up descriptors are opened before the split and stay open
 //! under their number in every table, so that every thread can wake every other one, and the owner
-//! may close its number in whichever table it is dropped. Polls and listeners are opened before the
-//! split, too; each stays open in the table of its shard alone, because a listener lives as long as
-//! any table has it, and its queue would fill without being read. All else is closed in the copy.
+//! may close its number in any table in which it is dropped. Polls and listeners are also opened
+//! before the split; each stays open in the table of its shard alone, because a listener lives as
+//! long as any table has it, and its queue would fill without being read. All other descriptors are
+//! closed in the copy.
 //!
 //! **Not for the library.** An `OwnedFd` is `Send`. Dropped on a thread with another table, it
-//! would close a stranger's descriptor, and no signature here can prevent that: it depends on what
-//! the rest of the program moves between its threads. So a [`Tables`] may only be made by a program
-//! that knows all of its threads. Those are the binary's; the crate `throng` does not offer this
-//! module, nor does it name its types in its documented interface. What throng itself would move,
-//! accepted sockets, has no channel to go through where shards have tables of their own.
+//! would close a stranger's descriptor, and no signature here can prevent that: it depends on the
+//! values that the rest of the program moves between its threads. So a [`Tables`] may only be made
+//! by a program that knows all of its threads. Only the binary does; the crate `throng` does not
+//! offer this module, nor does it name its types in its documented interface. Throng itself would
+//! move accepted sockets: they have no channel to go through where shards have tables of their own.
 
 #[cfg(not(target_os = "linux"))]
 use std::io;
@@ -34,7 +36,7 @@ pub enum DescriptorTables {
     /// Each shard has its own if more connections are asked for than one table holds.
     #[default]
     Auto,
-    /// All threads use that of the process.
+    /// All threads use the table of the process.
     Shared,
     /// Each shard has its own, if the system allows it.
     PerShard,
@@ -53,8 +55,8 @@ impl FromStr for DescriptorTables {
     }
 }
 
-/// Returns the number of tables that hold connections: those of threads with one of their own, or
-/// that of the process.
+/// Returns the number of tables that hold connections: the tables of threads that have their own,
+/// or the one table of the process.
 #[must_use]
 pub fn count() -> usize {
     thread_ids().len().max(1)
@@ -75,7 +77,7 @@ pub enum Tables {}
 
 #[cfg(not(target_os = "linux"))]
 impl Tables {
-    /// Does not happen.
+    /// Never called on this system.
     ///
     /// # Errors
     /// Never.
@@ -83,7 +85,7 @@ impl Tables {
         match *self {}
     }
 
-    /// Does not happen.
+    /// Never called on this system.
     pub fn leave_to(&self, _: usize) {
         match *self {}
     }
@@ -135,7 +137,7 @@ mod linux {
     }
 
     impl Tables {
-        /// Creates the list for `shards` shards; [the module](super) says who may.
+        /// Creates the list for `shards` shards; [the module](super) states which programs may.
         #[must_use]
         pub fn new(shards: usize) -> Self {
             Self { common: vec![0, 1, 2], own: vec![Vec::new(); shards] }
@@ -157,7 +159,7 @@ mod linux {
             self.common.len() + self.own[shard].len()
         }
 
-        /// Gives the calling thread, which is to run `shard`, a table of its own.
+        /// Gives the calling thread, which runs `shard`, a table of its own.
         ///
         /// Signals that are not the fault of an instruction are blocked in this thread: a handler
         /// that was installed elsewhere may write to a descriptor, and the number is another file
@@ -206,7 +208,7 @@ mod linux {
     /// Checks whether a thread can have a table of its own.
     ///
     /// # Errors
-    /// That of the system: `ENOSYS` before Linux 5.9, `EPERM` where a filter forbids the call.
+    /// The system's error: `ENOSYS` before Linux 5.9, `EPERM` where a filter forbids the call.
     pub fn check_support() -> io::Result<()> {
         // The copy ends with the thread.
         let attempt = || close_range(u32::MAX, u32::MAX, libc::CLOSE_RANGE_UNSHARE);

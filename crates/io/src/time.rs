@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Monotonic nanoseconds since an origin that the driver chose. Unlike std's `Instant`, one can be
+/// Monotonic nanoseconds since an origin that the driver chose. Unlike std's `Instant`, it can be
 /// constructed in a test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);

@@ -1,5 +1,5 @@
-//! The outcome of a TLS handshake, as [`Event::Secured`](crate::Event::Secured) reports it, and
-//! what ends a session after it.
+//! The outcome of a TLS handshake, as [`Event::Secured`](crate::Event::Secured) reports it, and the
+//! causes that end a session after it.
 
 use crate::time::Instant;
 
@@ -16,8 +16,8 @@ pub struct TlsInfo {
     /// The group of the key exchange, such as 0x001d for `x25519`; none if a session was resumed
     /// without a key exchange.
     pub group: Option<u16>,
-    /// When the TCP connection was established, and with it the handshake began, of a connection
-    /// that we started.
+    /// When the TCP connection was established and the handshake began, for a connection that we
+    /// started.
     pub connected: Option<Instant>,
     /// Whether an earlier session was resumed, and with it the peer's authentication.
     pub is_resumed: bool,
@@ -40,7 +40,7 @@ impl TlsInfo {
         })
     }
 
-    /// Returns the registered name of the cipher suite, if it is one of those in use today.
+    /// Returns the registered name of the cipher suite, if it is in use today.
     #[must_use]
     pub fn cipher_suite_name(&self) -> Option<&'static str> {
         Some(match self.cipher_suite {
@@ -57,7 +57,7 @@ impl TlsInfo {
         })
     }
 
-    /// Returns the registered name of the key exchange's group, if it is one of those in use today.
+    /// Returns the registered name of the key exchange's group, if it is in use today.
     #[must_use]
     pub fn group_name(&self) -> Option<&'static str> {
         Some(match self.group? {
@@ -135,9 +135,9 @@ impl TlsFailure {
         "internal",
     ];
 
-    /// Returns whether the peer has refused our certificate, or that we have none: in TLS 1.3 a
-    /// server says so when the handshake of its client is complete
-    /// ([RFC 8446 section 6.2](https://www.rfc-editor.org/rfc/rfc8446#section-6.2)).
+    /// Returns whether the peer has refused our certificate, or a missing one: in TLS 1.3 a server
+    /// reports this only after its client's handshake is complete ([RFC 8446 section
+    /// 6.2](https://www.rfc-editor.org/rfc/rfc8446#section-6.2)).
     #[must_use]
     pub fn refuses_certificate(self) -> bool {
         // handshake_failure; bad_certificate to certificate_unknown; unknown_ca, access_denied,
@@ -194,12 +194,13 @@ impl std::fmt::Display for TlsFailure {
 /// The reason why a TLS session failed after its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionFailure {
-    /// The peer ended its stream without close_notify, and before we ended ours. What it sent may
-    /// be incomplete; many clients just end so.
+    /// The peer ended its stream without close_notify, and before we ended our stream. Its data may
+    /// be incomplete; many clients just end this way.
     Truncated,
     /// The peer ended the session with this fatal alert.
     PeerAlert(u8),
-    /// A record could not be authenticated: it was changed on its way, or is of another session.
+    /// A record could not be authenticated: it was changed in transit, or belongs to another
+    /// session.
     BadRecordMac,
     /// A record was longer than allowed.
     RecordOverflow,
@@ -261,7 +262,7 @@ impl std::fmt::Display for SessionFailure {
     }
 }
 
-/// Returns the registered name of an alert (RFC 8446 section 6, and RFC 5246 section 7.2 for those
+/// Returns the registered name of an alert (RFC 8446 section 6, and RFC 5246 section 7.2 for alerts
 /// that TLS 1.3 does not have).
 #[must_use]
 pub fn alert_name(alert: u8) -> Option<&'static str> {

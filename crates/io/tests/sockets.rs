@@ -178,8 +178,8 @@ fn accepted_sockets_inherit_their_options() {
     assert!(socket.nonblocking().unwrap());
 }
 
-/// A Unix socket inherits nothing from its listener. The kernel doubles what it is given; a size
-/// for receiving has no effect there, and is not refused.
+/// A Unix socket inherits nothing from its listener. The kernel doubles the size that it is given;
+/// a size for receiving has no effect there, and is not refused.
 #[cfg(target_os = "linux")]
 fn an_accepted_unix_socket_has_its_buffer_size<P: Poller>()
 where
@@ -322,7 +322,7 @@ fn a_turn_is_divided_among_those_that_send_much<P: Poller>() {
     assert!(senders.driver.now() >= deadline, "waits return with nothing to do");
 }
 
-/// A short message is received in the turn after it came, however many others send much.
+/// A short message is received in the turn after it came, even if many others send much.
 #[cfg(unix)]
 fn a_short_message_does_not_wait_for_those_that_send_much<P: Poller>() {
     let mut senders = Senders::<P>::new();

@@ -77,7 +77,7 @@ impl<P: Poller> Listeners<P> {
     /// Records an event whose slot is not a connection's.
     #[cold]
     pub(crate) fn on_ready(&mut self, id: ConnId) {
-        // The waker's slot, and that of a listener closed in this turn, are beyond the end.
+        // The slots of the waker and of a listener closed in this turn are beyond the end.
         if let Some(listening) = self.listeners.get_mut(id.slot() - MAX_CONNECTIONS)
             && !listening.ready
             && !self.stopped
@@ -107,7 +107,7 @@ impl<P: Poller> Listeners<P> {
         self.ready > 0
     }
 
-    /// Returns whether a stop is to be reported without any event.
+    /// Returns whether a stop must be reported without any event.
     pub(crate) fn has_stop_report(&self) -> bool {
         self.stop_report.is_some()
     }

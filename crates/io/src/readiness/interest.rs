@@ -45,7 +45,8 @@ impl<P: Poller> ReadinessDriver<P> {
         }
     }
 
-    /// Adds a connection to the end of the list of those that may have work, unless it is there.
+    /// Adds a connection to the end of the list of connections that may have work, unless it is
+    /// there.
     pub(super) fn enqueue(&mut self, id: ConnId) {
         if let Some(entry) = self.table.entry(id)
             && entry.flags & flag::QUEUED == 0

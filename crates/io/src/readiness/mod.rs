@@ -53,8 +53,8 @@ pub struct ReadinessDriver<P: Poller> {
     /// The rest of the current event.
     pending: Pending,
     /// Connections that may have something to read or write, in the order in which they are served,
-    /// and how many of them this turn looks at. Level-triggered: only those with more input than
-    /// their part of a turn, or than the turn had room for.
+    /// and how many of them this turn looks at. Level-triggered: only connections with more input
+    /// than their part of a turn, or than the turn had room for.
     ready_list: VecDeque<ConnId>,
     quota: usize,
     /// The number of the first in the list that were looked at and left in their places, because

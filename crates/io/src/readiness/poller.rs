@@ -8,7 +8,7 @@ use crate::driver::Traffic;
 use crate::listener::Listener;
 use crate::options::Options;
 
-// The bits are those of epoll, so that its events need no translation.
+// The bits are the same as epoll's, so that its events need no translation.
 
 /// Input or the peer's end of stream: a bit of [`Ready::bits`].
 pub const READ: u8 = 1;
@@ -74,7 +74,7 @@ pub trait Poller: Sized + Send {
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, Self::Signal)>;
 
     /// Waits at least for `timeout` unless something happens; returns the number of events. An
-    /// interrupted wait returns none.
+    /// interrupted wait returns 0.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize>;
 
     /// Returns an event of the last wait, if there were more than `index`.
@@ -141,7 +141,8 @@ pub trait Poller: Sized + Send {
         None
     }
 
-    /// Returns whether the peer has ended the stream, if the system says so while there is input.
+    /// Returns whether the peer has ended the stream, if the system reports it while there is
+    /// input.
     fn has_peer_finished(socket: &Self::Socket) -> bool {
         let _ = socket;
         false

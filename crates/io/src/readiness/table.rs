@@ -16,8 +16,9 @@ pub(crate) struct Entry<S> {
     /// The batch in flight, an index into [`Outgoing`](super::outgoing::Outgoing); in a free slot
     /// the next free slot.
     pub(crate) outgoing: u32,
-    /// Bits of [`flag`], and above them the shard and the generation of the id, where it has them
-    /// too, so that one comparison checks both; in a free slot those of the next id.
+    /// Bits of [`flag`], and above them the shard and the generation, at the same bits as in an id,
+    /// so that one comparison checks both; in a free slot the shard and the generation of the next
+    /// id.
     pub(crate) flags: u64,
 }
 
@@ -53,7 +54,7 @@ pub(crate) mod flag {
     pub(crate) const BROKEN: u64 = 1 << 11;
     /// Together with `BROKEN`: the peer's end of stream came before its reset.
     pub(crate) const FIN_BEFORE_RESET: u64 = 1 << 12;
-    /// The bytes that it carried are asked for after its end.
+    /// The byte counts are requested after its end.
     pub(crate) const COUNTED: u64 = 1 << 13;
     /// All bits below this one may be flags.
     pub(crate) const END: u64 = COUNTED << 1;
@@ -65,8 +66,8 @@ pub(crate) mod flag {
     const _: () = assert!(END <= 1 << crate::id::SLOT_BITS);
 }
 
-/// Slots that lie free before any is used again. With 2^26 generations of each, a stale id names
-/// another connection after 2^34 more at the earliest: five days at 40,000 a second.
+/// Minimum slots that lie free before any is used again. With 2^26 generations of each, a stale id
+/// names another connection after 2^34 more at the earliest: five days at 40,000 a second.
 const MIN_FREE: usize = 256;
 
 /// All connections of a driver.
@@ -75,7 +76,7 @@ pub(crate) struct Table<S> {
     first_generation: u32,
     max_connections: usize,
     live: usize,
-    /// The slot that was freed first, and the one that was freed last.
+    /// The slot that was freed first, and the slot that was freed last.
     first_free: u32,
     last_free: u32,
     entries: Vec<Entry<S>>,

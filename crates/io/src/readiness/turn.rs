@@ -15,18 +15,18 @@ use crate::options::MAX_CONNECTIONS;
 /// was filled completely.
 const READS_PER_EVENT: u8 = 4;
 
-/// Bytes that a turn receives of all connections together if there are several; the last receive of
-/// those that the poll reports, and the last of those that wait, may exceed it. A millisecond or
-/// less, also where they come to rest in fresh memory. Connections beyond it wait for the next
-/// turn, in [`ReadinessDriver::ready_list`].
+/// Bytes that a turn receives from all connections together if there are several. The last receive
+/// from reported connections, and the last from waiting ones, may exceed it. A millisecond or less,
+/// even if the bytes go to fresh memory. Connections beyond it wait for the next turn, in
+/// [`ReadinessDriver::ready_list`].
 const RECEIVED_PER_TURN: isize = 1 << 20;
 
 /// Part of [`RECEIVED_PER_TURN`] for connections that wait since earlier turns, so that others
-/// cannot always be before them.
+/// cannot always come before them.
 const FOR_WAITING: isize = RECEIVED_PER_TURN / 2;
 
-/// Least size of a receive: a message of 64 KiB fits into one, so that messages of that size cost
-/// as many calls among a hundred senders as from one. The turn is bounded by [`RECEIVED_PER_TURN`].
+/// Minimum size of a receive: a message of 64 KiB fits into one, so that messages of that size cost
+/// as many calls from a hundred senders as from one. [`RECEIVED_PER_TURN`] bounds the turn.
 const MIN_RECEIVE: usize = 65 << 10;
 
 /// Part of a turn that each readable connection has.
@@ -39,7 +39,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Divides a turn among so many events.
+    /// Divides a turn among this many events.
     pub(super) fn of(events: usize, buffer: usize) -> Self {
         if events <= 1 {
             return Self { bytes: buffer, reads: READS_PER_EVENT };
@@ -63,8 +63,8 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget of a turn with so many events, while connections of earlier turns wait or
-    /// not.
+    /// Returns the budget of a turn with this many events; `are_waiting`: connections of earlier
+    /// turns wait.
     pub(super) fn of(events: usize, are_waiting: bool, share: Share) -> Self {
         if events <= 1 {
             let bytes = share.bytes.cast_signed() * isize::from(share.reads);
@@ -74,25 +74,25 @@ impl Budget {
         Self { bytes: RECEIVED_PER_TURN - for_waiting, for_waiting }
     }
 
-    /// Returns whether nothing more is to be received.
+    /// Returns whether no more may be received.
     #[inline]
     fn is_spent(&self) -> bool {
         self.bytes <= 0
     }
 
-    /// Takes a receive of so many bytes from it.
+    /// Subtracts a receive of this many bytes.
     #[inline]
     pub(super) fn spend(&mut self, bytes: usize) {
         self.bytes -= bytes.cast_signed();
     }
 
-    /// Limits it to that of a turn with several events.
+    /// Limits it to the budget of a turn with several events.
     fn limit(&mut self) {
         self.bytes = self.bytes.min(RECEIVED_PER_TURN);
     }
 
-    /// Adds the part of the connections that wait since earlier turns: it is theirs, whatever the
-    /// others have received.
+    /// Adds the part of the connections that wait since earlier turns: it is reserved for them,
+    /// even if other connections have used up their part.
     fn add_waiting(&mut self) {
         self.bytes = self.bytes.max(0) + std::mem::take(&mut self.for_waiting);
     }
@@ -110,7 +110,7 @@ pub(super) struct Pending {
 /// An event caused by our own calls.
 pub(super) enum QueuedEvent {
     Sent(ConnId, Box<Batch>),
-    /// With the bytes that it carried, if they are asked for.
+    /// With its byte counts, if they are requested.
     Closed(ConnId, Closed, Option<Traffic>),
 }
 
@@ -119,14 +119,14 @@ pub(super) enum Step<S> {
     Incoming(S, Option<SocketAddr>, ListenerId),
     AcceptStopped(ErrorKind),
     Connected(ConnId),
-    /// Bytes were received: those at the start of the buffer that are lent.
+    /// Bytes were received: the lent bytes at the start of the buffer.
     Received(ConnId),
     Finished(ConnId),
     Sent(ConnId, Box<Batch>),
     Closed(ConnId, Closed),
 }
 
-/// Returns what an edge-triggered connection with these flags is ready for.
+/// Returns the readiness of an edge-triggered connection with these flags.
 fn bits_of(flags: u64) -> u8 {
     let bits = [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::ERROR_PENDING, ERROR)];
     bits.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |bits, (_, bit)| bits | bit)
@@ -236,7 +236,7 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     /// Returns the next connection with other work than input, for which the budget is used up. All
-    /// keep their places in the list, which are those of their input in a later turn.
+    /// keep their places in the list, in which their input is received in a later turn.
     #[cold]
     fn next_without_input(&mut self) -> Option<Pending> {
         while self.quota > 0 {
@@ -278,7 +278,7 @@ impl<P: Poller> ReadinessDriver<P> {
         if bits & (READ | ERROR | HANG_UP) != 0 {
             if entry.flags & flag::NOT_READING == 0 {
                 if P::LEVEL && (self.budget.is_spent() || entry.flags & flag::QUEUED != 0) {
-                    // It has its place in the list of those that wait.
+                    // It has its place in the list of waiting connections.
                     self.enqueue(id);
                     return None;
                 }
@@ -324,11 +324,11 @@ impl<P: Poller> ReadinessDriver<P> {
         self.received(id, received)
     }
 
-    /// Schedules further receives after one that filled the share of the buffer, the first of
-    /// `reads` in a row: in this turn or in a later one.
+    /// Schedules further receives, in this turn or in a later one, after a receive that filled the
+    /// share of the buffer. `reads` is the number of receives left in a row, including that one.
     ///
-    /// A connection with much input waits behind those that wait already. One with little does not:
-    /// its message is received in the turn that reports it.
+    /// A connection with much input waits behind connections that wait already. A connection with
+    /// little does not: its message is received in the turn that reports it.
     #[inline(never)]
     pub(super) fn read_again(&mut self, id: ConnId, reads: u8) {
         let reads = reads - 1;
@@ -456,8 +456,8 @@ mod tests {
     use crate::options::Options;
     use crate::portable::MioPoller;
 
-    /// Takes the events of a turn: whose input came, in order, how many bytes, and whose output
-    /// has left.
+    /// Takes the events of a turn: the connections whose input came, in order, the number of bytes,
+    /// and the connections whose output has left.
     fn drain(driver: &mut ReadinessDriver<MioPoller>) -> (Vec<ConnId>, usize, Vec<ConnId>) {
         let (mut received, mut bytes, mut sent) = (Vec::new(), 0, Vec::new());
         while let Some(event) = driver.next_event() {
@@ -474,7 +474,7 @@ mod tests {
         (received, bytes, sent)
     }
 
-    /// Connects so many peers.
+    /// Connects this many peers.
     fn connect(driver: &mut ReadinessDriver<MioPoller>, count: usize) -> Vec<(ConnId, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let pair = |_| {
@@ -533,7 +533,7 @@ mod tests {
         );
         assert!(driver.unsent(writer) < before, "it waits for the input of others");
         let mut all = first;
-        // A turn has half a mebibyte for those that wait.
+        // A turn reserves half a mebibyte for waiting connections.
         for _ in 0..2 * pairs.len() * CHUNK / RECEIVED_PER_TURN.cast_unsigned() {
             driver.wait(at_once(&driver)).unwrap();
             all.extend(drain(&mut driver).0);

@@ -54,8 +54,8 @@ pub const RECEIVE_BUFFER: usize = 16 * 1024;
 /// Descriptors that a connection takes: its socket and its wake descriptor.
 pub const DESCRIPTORS: usize = if cfg!(target_os = "linux") { 2 } else { 3 };
 
-/// Returns the options of a connection's own driver: that of shard `shard`, which had `generation`
-/// connections before. Socket options are taken from `base`.
+/// Returns the options of the driver of one connection: of the shard `shard`, which had
+/// `generation` connections before. Socket options are taken from `base`.
 #[must_use]
 pub fn connection_options(base: &Options, shard: u16, generation: u32) -> Options {
     Options {

@@ -96,9 +96,9 @@ impl Poller for PollPoller {
         if let Some(at) = watched.position(token) {
             let entry = &mut watched.polled[at];
             entry.events = events(interest);
-            // A hang-up cannot be masked and there is no edge to wait for. But nothing can happen
-            // after one that the engine has to know while it does not read, so the entry is
-            // skipped: poll(2) ignores negative descriptors.
+            // A hang-up cannot be masked and there is no edge to wait for. But after it nothing can
+            // happen that the engine must know while it does not read, so the entry is skipped:
+            // poll(2) ignores negative descriptors.
             if (entry.fd < 0) != interest.muted {
                 entry.fd = !entry.fd;
             }

@@ -3,7 +3,7 @@
 /// The lowest of the system's limits on threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadLimit {
-    /// Maximum threads of this process, including those it has.
+    /// Maximum threads of this process, including its present threads.
     pub threads: usize,
     /// The limit's usual name, for advice on raising it.
     pub limit: &'static str,
