@@ -146,7 +146,7 @@ fn print_row(
 }
 
 /// Measures the cost per compressed byte of messages that produce as little output as possible, and
-/// of one that inflates as much as possible.
+/// of a message that inflates as much as possible.
 fn hostile() {
     let mut fixed = Bits::default();
     fixed.put(0b010, 3).put(0, 7);

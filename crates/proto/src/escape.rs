@@ -1,4 +1,4 @@
-//! Text that a peer chose, on its way to a terminal or into a log.
+//! Text that a peer chose, for a terminal or a log.
 
 use std::fmt::{self, Write};
 
@@ -13,8 +13,8 @@ pub fn is_special(char: char) -> bool {
         || matches!(char, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Displays a value with each [special](is_special) character as `\u001b`, which is a form of JSON,
-/// too.
+/// Displays a value with each [special](is_special) character as `\u001b`, which is also a form of
+/// JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<T>(pub T);
 
@@ -24,8 +24,8 @@ impl<T: fmt::Display> fmt::Display for Escaped<T> {
     }
 }
 
-/// Displays a value as [`Escaped`] does, and keeps its tabs and line ends: text of several lines
-/// that the program itself has put together.
+/// Displays a value as [`Escaped`] does, but keeps its tabs and line ends: for text of several
+/// lines that the program itself has composed.
 #[derive(Clone, Copy, Debug)]
 pub struct EscapedLines<T>(pub T);
 

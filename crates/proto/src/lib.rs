@@ -2,8 +2,8 @@
 //!
 //! * Duty: decode a peer's bytes to events, strictly; encode output. RFC 6455, RFC 9112, PROXY
 //!   protocol; the blocks of PEM; the errors of settings that servers and clients share.
-//! * Not its duty: I/O, clocks, threads, policy. The engine and its users decide what an event
-//!   means.
+//! * Not its duty: I/O, clocks, threads, policy. The engine and its users give events their
+//!   meaning.
 //! * Depends on: throng-simd for masking and UTF-8; nothing that knows a socket.
 //! * Start reading at: [`ws::Decoder`], the path of a frame; [`Input`], the bytes that it takes.
 #![forbid(unsafe_code)]

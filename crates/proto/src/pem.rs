@@ -1,23 +1,23 @@
 //! PEM (RFC 7468): blocks of base64 between two lines, `-----BEGIN` and `-----END`.
 //!
-//! A file has as many blocks as it has such lines, or it is refused with the line at fault. Common
-//! parsers take a line that they do not know for a comment: where two files were joined without a
-//! line break, or one was saved with a byte-order mark, an authority or a list of revoked
-//! certificates is then missing without a word.
+//! A file has as many blocks as such lines, or it is refused with the line at fault. Common parsers
+//! take an unknown line for a comment: where two files were joined without a line break, or a file
+//! was saved with a byte-order mark, they silently omit an authority or a list of revoked
+//! certificates.
 //!
 //! White space around lines, all three kinds of line break and byte-order marks are accepted, and
 //! so is text between blocks.
 
 use std::fmt;
 
-/// The contents that a file of PEM is read for.
+/// The expected contents of a file of PEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A certificate and those that lead to its root. Its private key may be there, too.
+    /// A certificate and the certificates that lead to its root. Its private key may also be there.
     Chain,
     /// Certificates of authorities.
     Authorities,
-    /// One private key. Its certificates may be there, too.
+    /// One private key. Its certificates may also be there.
     Key,
     /// Lists of revoked certificates.
     Revoked,
@@ -38,7 +38,7 @@ pub struct Block<'t> {
 /// A mistake in a file of PEM, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemError {
-    /// The line at fault, counted from 1; `None` if it is the whole file.
+    /// The line at fault, counted from 1; `None` if the whole file is at fault.
     pub line: Option<usize>,
     what: String,
 }
@@ -66,7 +66,7 @@ impl fmt::Display for PemError {
 
 impl std::error::Error for PemError {}
 
-/// It may be a key.
+/// Omits the body, which may be a key.
 impl fmt::Debug for Block<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { label, line, .. } = self;
@@ -75,7 +75,7 @@ impl fmt::Debug for Block<'_> {
 }
 
 impl Block<'_> {
-    /// Returns the block in the form of which every parser of PEM makes the same.
+    /// Returns the block in a form that every parser of PEM reads in the same way.
     #[must_use]
     pub fn to_pem(&self) -> Vec<u8> {
         // Large enough: a vector that grows leaves copies, and it may be a key.
@@ -100,8 +100,8 @@ impl Wanted {
     /// Returns the blocks of a file that are of the wanted kind, at least one.
     ///
     /// # Errors
-    /// A line is at fault, a block is of a kind that has no meaning in such a file, or there is
-    /// none of the wanted kind. The file holds as many blocks as it seems to, or is refused.
+    /// A line is at fault, a block is of a kind that has no meaning in such a file, or no block is
+    /// of the wanted kind. No block is dropped silently.
     pub fn blocks(self, text: &[u8]) -> Result<Vec<Block<'_>>, PemError> {
         let all = blocks(text)?;
         let mut wanted = Vec::new();
@@ -146,7 +146,7 @@ impl Wanted {
         if self == Self::Key && (label == "ENCRYPTED PRIVATE KEY" || block.has_headers) {
             return encrypted(block.line);
         }
-        // Nothing is right in it.
+        // No block in it is right.
         let is_other = |wanted: Self| all.iter().all(|block| wanted.reads(block));
         let remedy = match (label, self) {
             ("CERTIFICATE", Self::Revoked) if is_other(Self::Authorities) => {
@@ -268,7 +268,7 @@ enum Headers {
 /// Returns all blocks of a text.
 ///
 /// # Errors
-/// A line seems to begin or end a block and does not, or what is in a block is not base64.
+/// A line seems to begin or end a block and does not, or the content of a block is not base64.
 pub fn blocks(text: &[u8]) -> Result<Vec<Block<'_>>, PemError> {
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
         return Err(PemError::of_file("is UTF-16 text; save it as ASCII or UTF-8"));
@@ -339,13 +339,13 @@ impl Begun<'_> {
         match self.headers {
             Headers::None if is_header => self.headers = Headers::Begun,
             Headers::Begun if line.is_empty() => self.headers = Headers::Over,
-            // One that goes on, or the next.
+            // A header line that goes on, or the next one.
             Headers::Begun => {}
             Headers::None | Headers::Over => {
                 let is_base64 =
                     |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
                 if !line.iter().all(is_base64) {
-                    // Without the text: it may be of a key.
+                    // Without the text, which may belong to a key.
                     let what = format!(
                         "the block is not valid PEM: line {number} is not base64; copy the file \
                          again"
@@ -366,7 +366,7 @@ enum Boundary<'t> {
 }
 
 impl<'t> Boundary<'t> {
-    /// Reads a line; `None` if it does not look like one that begins or ends a block. The error is
+    /// Reads a line; `None` if it does not look like the begin or the end of a block. The error is
     /// the remedy.
     fn of(line: &'t [u8]) -> Result<Option<Self>, String> {
         if !seems_boundary(line) {
@@ -395,7 +395,7 @@ impl<'t> Boundary<'t> {
             }
             (1.., 1..) => "the line breaks of the block are lost; copy the file again".to_owned(),
             (0, 0) | (1, 0) | (0, 1) if at_start || (begins, ends) == (0, 0) => {
-                // Not what may be of a key.
+                // Do not show text that may belong to a key.
                 let is_shown = line.first().is_some_and(|byte| *byte == b'-' || *byte >= 0x80);
                 let shown: String = String::from_utf8_lossy(line).chars().take(32).collect();
                 format!(

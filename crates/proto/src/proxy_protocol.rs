@@ -7,8 +7,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Maximum length of a header. The addresses take at most 52 bytes; the rest are TLVs, of which a
-/// client's certificate is the largest in use.
+/// Maximum length of a header. The addresses take at most 52 bytes; the rest are TLVs, the largest
+/// of which in use is a client's certificate.
 pub const MAX_LENGTH: usize = 4096;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
@@ -45,8 +45,8 @@ pub struct Header {
     pub len: usize,
 }
 
-/// An invalid header: close the connection without a response. The fault of the peer, or of the
-/// configuration.
+/// An invalid header: close the connection without a response. The peer or the configuration is at
+/// fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
@@ -98,7 +98,7 @@ impl std::error::Error for Error {}
 ///
 /// # Errors
 ///
-/// The first violated rule. More bytes do not change it, nor does how they are split.
+/// The first violated rule. More bytes, or another split of them, do not change it.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, Error> {
     let start = bytes.len().min(SIGNATURE.len());
     if bytes[..start] != SIGNATURE[..start] {
@@ -123,8 +123,8 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, Error> {
     if FIXED + length > MAX_LENGTH {
         return Err(Error::Long);
     }
-    // The family of a LOCAL header is to be ignored. For the others the standard lists:
-    // unspecified, or one of three families with one of two transports.
+    // The family of a LOCAL header must be ignored. For the others the standard lists: unspecified,
+    // or one of three families with one of two transports.
     let needed = match (command, family) {
         (LOCAL, _) | (_, 0x00) => 0,
         (_, 0x11 | 0x12) => TCP4_LENGTH,
@@ -155,7 +155,7 @@ fn decode_line(bytes: &[u8]) -> Result<Decoded, Error> {
         };
     };
     let line = &window[VERSION_1.len()..end];
-    // What follows is to be ignored, and need not be text.
+    // The rest of the line must be ignored, and need not be text.
     if line.split(|byte| *byte == b' ').next() == Some(b"UNKNOWN") {
         return Ok(Decoded::Header(Header { addresses: None, len: end + 2 }));
     }

@@ -66,7 +66,7 @@ fn one_line(text: &str) -> Box<str> {
     text.chars().filter(|c| !matches!(c, '\r' | '\n' | '\0')).collect::<String>().into()
 }
 
-/// Appends the time after which a reader that lost its connection comes back.
+/// Appends the time after which a reader that lost its connection reconnects.
 pub fn encode_retry(after: Duration, out: &mut Vec<u8>) {
     let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
     out.extend_from_slice(format!("retry: {millis}\n\n").as_bytes());
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The bound that SECURITY.md's figures rest on, and the length that is reserved.
+        /// The bound used for the figures in SECURITY.md, and the length that is reserved.
         #[test]
         fn an_event_is_as_long_as_was_said_and_at_most_seven_times_its_message(
             text: bool,

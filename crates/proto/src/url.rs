@@ -13,7 +13,7 @@ pub struct Url {
     resource: Option<String>,
 }
 
-/// A text that is no URL of a server. `Display` says why, and what to write instead.
+/// A text that is not the URL of a server. `Display` gives the reason and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidUrl {
     url: String,
@@ -59,7 +59,7 @@ impl Url {
         }
         let (typed, rest) = text.split_once("://").ok_or_else(|| {
             let rest = text.trim_start_matches('/');
-            // A scheme with one slash, or none.
+            // A scheme with one slash, or without any.
             let typed = rest.split_once(':').filter(|(typed, _)| {
                 ["ws", "wss", "http", "https"].iter().any(|it| typed.eq_ignore_ascii_case(it))
             });
@@ -124,7 +124,7 @@ impl Url {
         self.port
     }
 
-    /// Returns the request target, `fallback` if the URL stops at the port. An explicit `/` is
+    /// Returns the request target; `fallback` if the URL ends after the port. An explicit `/` is
     /// kept.
     #[must_use]
     pub fn resource<'a>(&'a self, fallback: &'a str) -> &'a str {

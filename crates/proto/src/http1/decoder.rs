@@ -13,9 +13,9 @@ pub type Event<'a> = MessageEvent<'a, Request<'a>>;
 ///
 /// It takes exactly the bytes of a request from the [`Input`] and not one more, so the bytes that
 /// follow an upgrade request's `End` are left for the next protocol's decoder. A head that arrives
-/// in one read is decoded in place, without an allocation. One that arrives in several reads is
-/// buffered, up to [`Limits::max_header_bytes`], and the buffer is freed by the call after the one
-/// that returned `Head`.
+/// in one read is decoded in place, without an allocation. A head that arrives in several reads is
+/// buffered, up to [`Limits::max_header_bytes`], and the buffer is freed by the next call after
+/// `Head` was returned.
 ///
 /// After a request that does not keep the connection alive, all input is discarded
 /// ([RFC 9112 section 9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)). After an error,
@@ -104,7 +104,7 @@ impl Decoder {
         self.0.is_in_head()
     }
 
-    /// Returns whether the last request was the final one, so that the connection is to be closed
+    /// Returns whether the last request was the final one, so that the connection must be closed
     /// after the response.
     #[must_use]
     pub const fn is_closed(&self) -> bool {

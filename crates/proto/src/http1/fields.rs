@@ -117,7 +117,7 @@ impl FramingFields {
         }
     }
 
-    /// Records a field that may be one of those that framing and the connection depend on.
+    /// Records a field that framing or the connection may depend on.
     fn record_known_field(
         &mut self,
         bytes: &[u8],

@@ -1,4 +1,4 @@
-//! Finds the end of a head, line by line, examining each byte once however it arrives.
+//! Finds the end of a head, line by line, examining each byte once for any split of the input.
 
 use super::fields::{FieldLine, FramingFields};
 use super::span::Span;
@@ -59,7 +59,7 @@ enum Found {
 }
 
 impl ScanPosition {
-    /// Creates the start of the line after one that ended before `start`.
+    /// Creates the start of the line that begins at `start`.
     const fn at(start: usize) -> Self {
         Self { line_start: start, scanned: start, is_plain: true }
     }

@@ -29,7 +29,7 @@ pub(crate) enum After {
     Switch,
 }
 
-/// A valid head, and what follows it.
+/// A valid head, and the messages or protocol after it.
 pub(crate) trait Head<'a>: Sized {
     /// The parsed start line.
     type Line: StartLine;

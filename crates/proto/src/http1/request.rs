@@ -105,9 +105,8 @@ impl<'a> Request<'a> {
         self.parts.line.query().map(|query| query.text_of(self.head))
     }
 
-    /// Returns the authority of the request: that of the target if it names one
-    /// ([RFC 9112 section 3.2.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2.2)), else the
-    /// Host header.
+    /// Returns the authority of the request: the target's if it names one ([RFC 9112 section
+    /// 3.2.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2.2)), else the Host header's.
     ///
     /// May be empty, and is `None` only in HTTP/1.0.
     #[must_use]
@@ -190,9 +189,9 @@ impl<'a> Request<'a> {
         self.parts.framing_fields.says_upgrade && self.is_http11()
     }
 
-    /// Returns whether the client asks for an upgrade to WebSocket, and not to `h2c`, say, which is
-    /// to be ignored where it is not spoken
-    /// ([RFC 9110 section 7.8](https://www.rfc-editor.org/rfc/rfc9110#section-7.8)).
+    /// Returns whether the client asks for an upgrade to WebSocket, and not to `h2c`, say, which
+    /// must be ignored where it is not spoken ([RFC 9110 section
+    /// 7.8](https://www.rfc-editor.org/rfc/rfc9110#section-7.8)).
     #[must_use]
     pub fn wants_websocket(&self) -> bool {
         self.wants_upgrade() && self.lines().lists("Upgrade", "websocket")
@@ -229,7 +228,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A copy of a head, for a request whose body is still arriving: the lent bytes are gone by then.
+/// A copy of a head, for a request whose body is still arriving: the lent bytes do not live that
+/// long.
 ///
 /// Keep one and [`save`](Self::save) into it again to reuse its memory.
 #[derive(Debug, Default)]

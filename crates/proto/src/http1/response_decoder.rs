@@ -23,7 +23,7 @@ impl ResponseDecoder {
         Self(MessageDecoder::new())
     }
 
-    /// Declares that the next response answers a HEAD request: it has no body, whatever its
+    /// Declares that the next response answers a HEAD request: it has no body, with any
     /// Content-Length.
     ///
     /// Applies until the `Head` of that response. With pipelined requests, call it after each

@@ -1,5 +1,5 @@
-//! Byte classes, and loops over them, eight bytes at a time where it pays; `block` has those by
-//! sixteen.
+//! Byte classes, and loops over them, eight bytes at a time where it pays; `block` has the loops
+//! over sixteen bytes.
 
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;

@@ -2,12 +2,11 @@
 
 /// The position of one direction of a tunnel: between two frames, or inside one.
 ///
-/// A proxy that forwards bytes and wants to send a frame of its own (a Close, because the server
-/// behind it is to be replaced) can do so only between two frames; within a fragmented message is
-/// fine, [RFC 6455 section 5.4](https://www.rfc-editor.org/rfc/rfc6455#section-5.4). This type
-/// reads frame headers and skips payloads by their length, so its cost is a few instructions per
-/// frame, whatever the size. It allocates nothing and validates nothing: the endpoints of the
-/// tunnel detect violations.
+/// A proxy that forwards bytes and wants to send a frame of its own (a Close, because its server
+/// must be replaced) can do so only between two frames; within a fragmented message is fine, [RFC
+/// 6455 section 5.4](https://www.rfc-editor.org/rfc/rfc6455#section-5.4). This type reads frame
+/// headers and skips payloads by their length, so its cost is a few instructions per frame of any
+/// size. It allocates nothing and validates nothing: the endpoints of the tunnel detect violations.
 ///
 /// ```
 /// use throng_proto::ws::{Boundary, Opcode, encode};
@@ -62,7 +61,7 @@ impl Boundary {
         }
     }
 
-    /// Creates the position in data that is not frames, and has no boundary.
+    /// Creates a position without boundaries, for data that is not frames.
     #[must_use]
     pub const fn unframed() -> Self {
         Self { lost: true, ..Self::new() }
@@ -107,7 +106,7 @@ impl Boundary {
 
     /// Advances over `bytes` up to the first boundary, and returns how many bytes that were.
     ///
-    /// Returns 0 at a boundary, and all of them if there is none among them
+    /// Returns 0 at a boundary, and the length of `bytes` if none of them ends at one
     /// ([`is_at_boundary`](Self::is_at_boundary) then returns whether one is at their end). The
     /// counted bytes may be forwarded; the rest need not be.
     #[must_use = "what follows was not stepped over"]

@@ -76,7 +76,7 @@ impl CloseCode {
         is_sendable_close_code(self.0)
     }
 
-    /// Returns what the code means; empty for codes of applications and unregistered ones.
+    /// Returns the meaning of the code; empty for codes of applications and unregistered ones.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self.0 {
@@ -137,10 +137,11 @@ impl PartialEq<u16> for CloseCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Close<'a> {
-    /// The close code (RFC 6455 section 7.4): the peer's if it closed, ours if we did, 1005 if a
-    /// Close frame carried none, 1006 if the connection ended without a closing handshake.
+    /// The close code (RFC 6455 section 7.4): the peer's if it closed, otherwise the code sent by
+    /// this side; 1005 if a Close frame carried none, 1006 if the connection ended without a
+    /// closing handshake.
     pub code: CloseCode,
-    /// The reason that came with the code; empty for most.
+    /// The reason that came with the code; usually empty.
     pub reason: &'a str,
 }
 
@@ -160,9 +161,8 @@ impl Close<'static> {
 /// The peer's reason for closing, from its close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseReason<'a> {
-    /// The status code
-    /// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4));
-    /// it is one that may be sent.
+    /// The status code ([RFC 6455 section
+    /// 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)), which may be sent.
     pub code: u16,
     /// Text for people and logs, at most 123 bytes, often empty.
     pub reason: &'a str,

@@ -11,8 +11,8 @@ use crate::input::Input;
 /// Decodes the frames that one end of a connection receives after the handshake.
 ///
 /// 32 bytes, with no heap memory unless a frame or a message has arrived in part. The reassembly
-/// buffer grows with the bytes received, to at most twice their number; one that was another
-/// message's before has 16 KiB at most, or 8 times the bytes that came first.
+/// buffer grows with the bytes received, to at most twice their number; a reused buffer has at most
+/// 16 KiB, or 8 times the bytes that came first.
 ///
 /// ```
 /// use throng_proto::{Input, ws::{Decoder, Event, Limits, Role}};
@@ -66,11 +66,11 @@ impl Kind {
 enum Stage {
     /// At the start of a frame.
     Start,
-    /// Inside a frame header, of which these bytes have arrived.
+    /// Inside a frame header; these bytes of it have arrived.
     Header { bytes: [u8; MAX_HEADER - 1], len: u8 },
     /// Inside a frame's payload.
     Payload(Frame),
-    /// At the start of a frame, after an event was returned from the reassembly buffer, which is to
+    /// At the start of a frame, after an event was returned from the reassembly buffer, which must
     /// be dropped first.
     Delivered { control: bool },
     /// After a close frame.
@@ -110,8 +110,8 @@ impl Decoder {
         Self { reassembly: None, stage: Stage::Start, message: None, role, deflate: false }
     }
 
-    /// Creates a decoder for a connection that negotiated permessage-deflate; whose
-    /// compressed messages are [`Event::Compressed`].
+    /// Creates a decoder for a connection that negotiated permessage-deflate; its compressed
+    /// messages are [`Event::Compressed`].
     #[must_use]
     pub const fn with_deflate(role: Role) -> Self {
         Self { reassembly: None, stage: Stage::Start, message: None, role, deflate: true }
@@ -121,7 +121,7 @@ impl Decoder {
     /// complete.
     ///
     /// After [`Event::Close`] it discards all input and returns `None`. The memory of a reassembled
-    /// message is freed by the call after the one that returned it: call until `None`.
+    /// message is freed by the next call after it was returned: call until `None`.
     ///
     /// # Errors
     /// The peer violated a rule or a limit. All further input is discarded and every further call
@@ -213,9 +213,9 @@ impl Decoder {
         }
     }
 
-    /// Returns the bytes of memory that a message takes which has arrived in part, or that was
-    /// returned last: more than [`Decoder::buffered`], since its buffer may have been another
-    /// message's before. That of one that is being forwarded is its sender's.
+    /// Returns the bytes of memory used by a message that has arrived in part, or that was returned
+    /// last: more than [`Decoder::buffered`], since its buffer may be a reused one. The memory of a
+    /// forwarded message counts at its sender.
     #[must_use]
     pub fn memory(&self) -> usize {
         let own = self.reassembly.as_ref().filter(|reassembly| !reassembly.is_shared());
@@ -226,7 +226,7 @@ impl Decoder {
     /// bytes, and up to 65,535, that has arrived whole.
     ///
     /// `None` for anything else, including errors: call [`Decoder::next_event_with`] then. This is
-    /// the fast path around everything that call must consider.
+    /// the fast path around all checks of that call.
     #[inline(always)]
     pub fn whole_message<'b>(
         &mut self,
@@ -483,8 +483,8 @@ impl Decoder {
         }
     }
 
-    /// Appends a chunk of a payload to the reassembly buffer. `frame.remaining` is what follows the
-    /// chunk.
+    /// Appends a chunk of a payload to the reassembly buffer. `frame.remaining` counts the bytes
+    /// after the chunk.
     fn join(
         &mut self,
         frame: Frame,
@@ -514,8 +514,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns a chunk of a message instead of buffering it, if there is one. `frame.remaining` is
-    /// what follows the chunk.
+    /// Returns a chunk of a message instead of buffering it, if there is one. `frame.remaining`
+    /// counts the bytes after the chunk.
     fn message_chunk<'b>(
         &mut self,
         mut frame: Frame,

@@ -5,7 +5,7 @@ use super::CloseReason;
 /// A message of the peer, or a part of one, or a control frame.
 ///
 /// Payloads are unmasked and borrowed: from the lent bytes if the frame arrived whole, else from
-/// the decoder. Copy what is to be kept.
+/// the decoder. Copy payloads that must be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A whole text message, reassembled if it was fragmented.
@@ -17,14 +17,13 @@ pub enum Event<'a> {
     Compressed(Deflated<'a>),
     /// A chunk of a message, where messages are not reassembled.
     Chunk(Chunk<'a>),
-    /// A ping, to be answered with a pong of the same payload
-    /// ([RFC 6455 section 5.5.3](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3)); at most
-    /// 125 bytes.
+    /// A ping, which must be answered with a pong of the same payload ([RFC 6455 section
+    /// 5.5.3](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3)); at most 125 bytes.
     Ping(&'a [u8]),
     /// A pong: the response to our ping, or unsolicited; at most 125 bytes.
     Pong(&'a [u8]),
-    /// A close frame, with or without a reason, to be answered with a close
-    /// ([RFC 6455 section 5.5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1)).
+    /// A close frame, with or without a reason, which must be answered with a close ([RFC 6455
+    /// section 5.5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1)).
     ///
     /// The last event: anything after it is discarded
     /// ([RFC 6455 section 1.4](https://www.rfc-editor.org/rfc/rfc6455#section-1.4)).

@@ -118,11 +118,11 @@ fn rfc7692_7_2_2_a_message_that_ends_in_the_middle_is_refused() {
 fn rfc7692_7_2_2_invalid_deflate_data_is_refused() {
     for payload in [
         &b"\x07"[..],                        // a block of type 3
-        b"\x00\x05\x00\xfa\xfeHello",        // the complement of a length is none
-        b"\x04\x00\xff\xff",                 // a code that is none
+        b"\x00\x05\x00\xfa\xfeHello",        // the complement of a length is wrong
+        b"\x04\x00\xff\xff",                 // an invalid code
         b"\xf2\x00\x11\x00\x00",             // a distance beyond the beginning
         b"\xf2\x48\xcd\xc9\xc9\x07\x00\x07", // the tail of a message that is good until then
-        b"\x00\x00\x00\xff\xff",             // with the tail that is to be left out, and cut off
+        b"\x00\x00\x00\xff\xff",             // with the tail that must be left out, and cut off
     ] {
         let refused = inflate(payload, 1000);
         assert_eq!(refused, Err(ProtocolError::InvalidDeflate), "{payload:x?}");

@@ -36,8 +36,8 @@ const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// Returns an upper bound for the compressed size of `len` bytes: 9 bits per byte with the fixed
 /// code, or a few bytes for each block.
 ///
-/// Space for output that is worth sending would suffice, were it not for zlib-rs 0.6: once output
-/// did not fit, its internal buffer stays smaller, and later messages find no space.
+/// Space for output that is worth sending would suffice, except with zlib-rs 0.6: once output did
+/// not fit, its internal buffer stays smaller, and later messages find no space.
 const fn max_deflated_len(len: usize) -> usize {
     len + len / 8 + 64
 }
@@ -55,7 +55,7 @@ impl Deflater {
     }
 
     /// Compresses `payload` and appends it to `out`. Returns false, and appends nothing, if the
-    /// result is not shorter: the message is then to be sent uncompressed.
+    /// result is not shorter: the message must then be sent uncompressed.
     ///
     /// No distance exceeds 2^`window_bits` bytes, the connection's
     /// [`our_window_bits`](super::Agreed::our_window_bits). `history` holds earlier messages of the

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The last 2^bits bytes of plaintext of one direction of one connection: of the messages that were
-/// sent compressed, in order.
+/// The last 2^bits bytes of plaintext in one direction of one connection, from the messages that
+/// were sent compressed, in order.
 ///
 /// Messages that were sent uncompressed are not part of it
 /// ([RFC 7692 section 7.2](https://www.rfc-editor.org/rfc/rfc7692#section-7.2)). It starts empty

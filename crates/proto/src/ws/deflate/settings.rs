@@ -26,7 +26,7 @@ pub enum Mode {
 
 /// Settings of permessage-deflate (RFC 7692).
 ///
-/// The names are those of the RFC and independent of our role: `server_...` always concerns the
+/// The names are from the RFC and independent of our role: `server_...` always concerns the
 /// messages that the server compresses.
 ///
 /// ```

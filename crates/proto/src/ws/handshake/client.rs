@@ -24,7 +24,7 @@ const RESERVED: [&str; 9] = [
 /// Appends the request of a handshake.
 ///
 /// It is a GET of `target` (path and query) from `host` (with a port if it is not the scheme's
-/// default), offering `subprotocols` in order of preference, with the `extra` fields after ours.
+/// default), offering `subprotocols` in order of preference, with the `extra` fields last.
 ///
 /// # Errors
 /// An argument is not valid in a request. Nothing was appended.
@@ -98,7 +98,7 @@ pub fn encode_request_with(
     Ok(())
 }
 
-/// The reason why a response does not open a WebSocket; the connection is to be closed.
+/// The reason why a response does not open a WebSocket; the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadResponse {

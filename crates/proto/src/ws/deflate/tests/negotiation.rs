@@ -66,7 +66,7 @@ fn rfc7692_7_1_offers_that_are_declined() {
         "permessage-bzip2",
         "x-webkit-deflate-frame",
         "Permessage-Deflate2",
-        // Unknown parameters, and those of the other extension.
+        // Unknown parameters, and parameters of the other extension.
         "permessage-deflate; unknown",
         "permessage-deflate; window_bits=10",
         "permessage-deflate; server_no_context_takeover; unknown=1",
@@ -138,7 +138,7 @@ fn rfc7692_7_1_1_1_server_no_context_takeover() {
     );
 }
 
-/// The client's own parameter is a hint that it follows whatever the answer says.
+/// The client's own parameter is a hint that it follows with any answer.
 #[test]
 fn rfc7692_7_1_1_2_client_no_context_takeover() {
     let offer = "permessage-deflate; client_no_context_takeover";
@@ -271,7 +271,7 @@ fn rfc7692_7_1_answers_that_fail_the_connection() {
     }
 }
 
-/// A server's answer to a client's offer is acceptable to that client, whatever their settings.
+/// A server's answer to a client's offer is acceptable to that client, with any settings of both.
 #[test]
 fn both_roles_agree_with_each_other() {
     let mut policies = vec![shared()];
