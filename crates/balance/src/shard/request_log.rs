@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_engine::ConnMap;
-use throng_http::{RequestIdSource, RequestSummary};
+use throng_http::RequestIdSource;
 use throng_io::{ConnId, Driver, Instant, SessionFailure};
 use throng_proto::http1::Request;
 
@@ -40,8 +40,7 @@ impl RequestLog {
         now: Instant,
     ) -> Option<Box<LogEntry>> {
         let mut entry = self.blank_entry(subject, now)?;
-        entry.request = Some(RequestSummary::new(request));
-        entry.request_id = id.map(Into::into);
+        entry.set_request(request, id);
         Some(entry)
     }
 
@@ -53,7 +52,7 @@ impl RequestLog {
         now: Instant,
     ) -> Option<Box<LogEntry>> {
         let mut entry = self.blank_entry(subject, now)?;
-        entry.server_name = server_name;
+        entry.set_server_name(server_name);
         Some(entry)
     }
 
@@ -83,7 +82,7 @@ impl RequestLog {
     pub(super) fn answered(&self, exchange: &Exchange, now: Instant) {
         let (Some(log), Some(entry)) = (&self.access, exchange.entry()) else { return };
         let access = entry.access(now);
-        if entry.always || access.is_failure {
+        if entry.is_always_recorded() || access.is_failure {
             log.record(&access);
         }
     }
@@ -97,12 +96,15 @@ impl RequestLog {
             None => None,
         };
         let access = match entry {
-            Some(entry) => Access {
-                is_failure: status >= 500 || entry.status.is_some(),
-                status: entry.status.or(Some(status)),
-                reason,
-                ..entry.access(now)
-            },
+            Some(entry) => {
+                let access = entry.access(now);
+                Access {
+                    is_failure: status >= 500 || access.status.is_some(),
+                    status: access.status.or(Some(status)),
+                    reason,
+                    ..access
+                }
+            }
             None if client.exchange.is_some() => return,
             None => Access {
                 subject: client.subject(),
@@ -131,7 +133,7 @@ impl RequestLog {
     /// Records a request whose client has left before the end of its response.
     pub(super) fn left(&self, exchange: &Exchange, now: Instant) {
         let (Some(log), Some(entry)) = (&self.access, exchange.entry()) else { return };
-        if entry.always {
+        if entry.is_always_recorded() {
             log.record(&Access {
                 reason: "the client left, or did not read in time",
                 ..entry.access(now)
@@ -150,7 +152,7 @@ impl RequestLog {
     /// Keeps the entry of a request that became a tunnel.
     pub(super) fn keep(&mut self, client: ConnId, exchange: &mut Exchange) {
         if let Some(entry) = exchange.take_entry()
-            && entry.always
+            && entry.is_always_recorded()
         {
             self.tunnels.insert(client, entry);
         }
@@ -165,7 +167,7 @@ impl RequestLog {
         client: ConnId,
     ) -> Subject {
         if let Some(entry) = self.tunnels.get(&client) {
-            return entry.subject;
+            return entry.subject();
         }
         let peer = driver.peer(client);
         let address = peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !rules.trusts(*ip));
@@ -190,7 +192,7 @@ impl RequestLog {
             return;
         };
         let mut entry = LogEntry::new(subject(self), now, false);
-        entry.backend = backend;
+        entry.set_backend(backend);
         entry.note_loss(failure);
         log.record(&Access {
             is_tunnel: true,
@@ -239,7 +241,7 @@ impl RequestLog {
         });
         log.record(&Access {
             is_tunnel: true,
-            is_failure: entry.is_lost,
+            is_failure: entry.is_lost(),
             code: records.close_code_sent(id, tunnel),
             bytes_in: traffic.map(|(bytes_in, _)| bytes_in),
             bytes_out: traffic.map(|(_, bytes_out)| bytes_out),

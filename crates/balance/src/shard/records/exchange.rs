@@ -226,7 +226,7 @@ impl Exchange {
 
     /// Counts bytes of its body. Returns whether `enough` have come for more time.
     pub(in crate::shard) fn receive_body(&mut self, bytes: usize, enough: u64) -> bool {
-        self.note(|entry| entry.bytes_in += bytes as u64);
+        self.note(|entry| entry.count_in(bytes));
         match &mut self.body {
             BodyState::Running(progress) => progress.add(bytes, enough),
             BodyState::Complete => false,
@@ -235,7 +235,7 @@ impl Exchange {
 
     /// Counts bytes of the answer's body.
     pub(in crate::shard) fn send_body(&mut self, bytes: usize) {
-        self.note(|entry| entry.bytes_out += bytes as u64);
+        self.note(|entry| entry.count_out(bytes));
     }
 
     /// Appends more of its body to the copy for a retry, while there is one. `is_sent`: a backend

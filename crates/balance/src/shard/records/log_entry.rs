@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use throng_http::RequestSummary;
 use throng_io::{Instant, SessionFailure};
+use throng_proto::http1::Request;
 
 use crate::access::{Access, Subject};
 use crate::report::Failure;
@@ -12,23 +13,23 @@ use crate::report::Failure;
 #[derive(Debug)]
 pub(in crate::shard) struct LogEntry {
     /// None of a connection that is passed through.
-    pub(in crate::shard) request: Option<RequestSummary>,
-    pub(in crate::shard) server_name: Option<Box<str>>,
+    request: Option<RequestSummary>,
+    server_name: Option<Box<str>>,
     /// The id that the balancer gave it.
-    pub(in crate::shard) request_id: Option<Box<str>>,
-    pub(in crate::shard) subject: Subject,
-    pub(in crate::shard) began: Instant,
+    request_id: Option<Box<str>>,
+    subject: Subject,
+    began: Instant,
     /// Also if it succeeds.
-    pub(in crate::shard) always: bool,
-    pub(in crate::shard) status: Option<u16>,
-    pub(in crate::shard) backend: Option<SocketAddr>,
-    pub(in crate::shard) attempts: usize,
-    pub(in crate::shard) bytes_in: u64,
-    pub(in crate::shard) bytes_out: u64,
+    always: bool,
+    status: Option<u16>,
+    backend: Option<SocketAddr>,
+    attempts: usize,
+    bytes_in: u64,
+    bytes_out: u64,
     /// A tunnel's backend ended without a Close frame.
-    pub(in crate::shard) is_lost: bool,
+    is_lost: bool,
     /// Why the backend's TLS session failed, if that ended the tunnel.
-    pub(in crate::shard) tls_failure: Option<SessionFailure>,
+    tls_failure: Option<SessionFailure>,
 }
 
 impl LogEntry {
@@ -48,6 +49,52 @@ impl LogEntry {
             is_lost: false,
             tls_failure: None,
         }
+    }
+
+    /// Adds a request, and the id that the balancer gave it.
+    pub(in crate::shard) fn set_request(&mut self, request: &Request<'_>, id: Option<String>) {
+        self.request = Some(RequestSummary::new(request));
+        self.request_id = id.map(Into::into);
+    }
+
+    /// Adds the host that a connection asks for that is passed through.
+    pub(in crate::shard) fn set_server_name(&mut self, name: Option<Box<str>>) {
+        self.server_name = name;
+    }
+
+    /// Returns whose request or tunnel it is.
+    pub(in crate::shard) fn subject(&self) -> Subject {
+        self.subject
+    }
+
+    /// Adds the backend of a tunnel.
+    pub(in crate::shard) fn set_backend(&mut self, backend: Option<SocketAddr>) {
+        self.backend = backend;
+    }
+
+    /// Returns whether it is recorded also if it succeeds.
+    pub(in crate::shard) fn is_always_recorded(&self) -> bool {
+        self.always
+    }
+
+    /// Returns the backend that it was sent to last.
+    pub(in crate::shard) fn backend(&self) -> Option<SocketAddr> {
+        self.backend
+    }
+
+    /// Returns whether a tunnel's backend ended without a Close frame.
+    pub(in crate::shard) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Counts bytes of the request's body.
+    pub(in crate::shard) fn count_in(&mut self, bytes: usize) {
+        self.bytes_in += bytes as u64;
+    }
+
+    /// Counts bytes of the answer's body.
+    pub(in crate::shard) fn count_out(&mut self, bytes: usize) {
+        self.bytes_out += bytes as u64;
     }
 
     /// Records that the request is sent to a backend.

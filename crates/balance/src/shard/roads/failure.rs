@@ -174,7 +174,7 @@ impl BalanceParts {
         self.meters.count(|it| it.unread_ended += 1);
         if let Some(client) = self.records.client(id) {
             let exchange = client.exchange.as_ref();
-            let backend = exchange.and_then(|exchange| exchange.entry()?.backend);
+            let backend = exchange.and_then(|exchange| exchange.entry()?.backend());
             self.log.ended(&client.subject(), backend, EndReason::Unread);
         }
         driver.abort(id);

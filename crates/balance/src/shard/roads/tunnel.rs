@@ -13,7 +13,7 @@ use crate::shard::BalanceParts;
 use crate::shard::actions::ConnAction;
 use crate::shard::records::{BalanceRecord, EighthTick, Phase, Tunnel};
 use crate::shard::request_log::RequestLog;
-use crate::shard::tunnels::{CloseJob, SERVICE_RESTART, Tunnels, encode};
+use crate::shard::tunnels::{CloseJob, Forward, SERVICE_RESTART, Tunnels, encode};
 
 impl BalanceParts {
     /// Turns both connections into a tunnel once the 101 is being sent, or the ClientHello.
@@ -99,10 +99,14 @@ impl BalanceParts {
         let Self { tunnels, records, actions, .. } = self;
         let forward = tunnels.received(id, bytes, records, actions)?;
         let peer = self.records.tunnel(id)?.peer();
-        if forward.is_last {
-            self.record_close_sent(id, peer);
-        }
-        forward.batch.map(|batch| (peer, batch))
+        let batch = match forward {
+            Forward::More(batch) => batch,
+            Forward::Last(batch) => {
+                self.record_close_sent(id, peer);
+                batch
+            }
+        };
+        Some((peer, batch?))
     }
 
     /// Forwards a tunnel's bytes; if they are not sent whole, their source is not read until they

@@ -18,7 +18,7 @@ use throng_io::{Batch, ConnId, Instant};
 
 use self::closing::Orphans;
 pub(super) use self::closing::{CloseJob, GOING_AWAY, SERVICE_RESTART, encode};
-pub(super) use self::pump::load;
+pub(super) use self::pump::{Forward, load};
 use super::records::BalanceRecords;
 use crate::backend::Backend;
 

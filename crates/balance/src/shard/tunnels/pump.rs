@@ -20,12 +20,11 @@ pub(in crate::shard) fn load(mut batch: Box<Batch>, bytes: &[u8]) -> Box<Batch> 
     batch
 }
 
-/// The consequence of a side's bytes.
-pub(in crate::shard) struct Forward {
-    /// The data to send now.
-    pub(in crate::shard) batch: Option<Box<Batch>>,
-    /// The balancer's Close frame follows the data.
-    pub(in crate::shard) is_last: bool,
+/// The data of a side to send now, if it was not queued.
+pub(in crate::shard) enum Forward {
+    More(Option<Box<Batch>>),
+    /// The balancer's Close frame follows it.
+    Last(Option<Box<Batch>>),
 }
 
 impl Tunnels {
@@ -65,13 +64,12 @@ impl Tunnels {
             }
             false => Some(load(actions.batch(), bytes)),
         };
-        if let Some(code) = close {
-            match &mut batch {
-                Some(batch) => batch.append(|out| encode(code, out)),
-                None => self.queue(peer, |out| encode(code, out)),
-            }
+        let Some(code) = close else { return Some(Forward::More(batch)) };
+        match &mut batch {
+            Some(batch) => batch.append(|out| encode(code, out)),
+            None => self.queue(peer, |out| encode(code, out)),
         }
-        Some(Forward { batch, is_last: close.is_some() })
+        Some(Forward::Last(batch))
     }
 
     /// Queues bytes for a side behind what is in flight.
