@@ -16,6 +16,7 @@ mod machine_paths;
 mod names;
 mod sleeps;
 mod surface;
+mod walls;
 mod width;
 mod wording;
 mod words;
@@ -93,6 +94,7 @@ fn counts(files: &[Source]) -> Vec<Count> {
         idioms::counts,
         names::counts,
         surface::counts,
+        walls::counts,
         words::counts,
     ];
     checks.iter().flat_map(|check| check(files)).collect()
