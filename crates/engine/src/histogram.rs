@@ -70,7 +70,7 @@ pub(crate) struct SharedHistogram {
 }
 
 impl SharedHistogram {
-    /// Adds a duration, where only one thread does so.
+    /// Adds a duration, where only one thread adds.
     #[inline]
     pub(crate) fn record_alone(&self, nanos: u64) {
         let add = |to: &AtomicU64, by| to.store(to.load(Ordering::Relaxed) + by, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl SharedHistogram {
         add(&self.sum, nanos);
     }
 
-    /// Adds a duration, where many threads do so.
+    /// Adds a duration, where many threads add.
     pub(crate) fn record(&self, nanos: u64) {
         self.counts[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanos, Ordering::Relaxed);

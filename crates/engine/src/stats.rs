@@ -233,7 +233,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// Adds the classes that `rules` have besides those that are there.
+    /// Adds the classes of `rules` to the existing ones.
     pub(crate) fn add_classes(&self, rules: &Rules) {
         let mut classes = self.classes.write().unwrap_or_else(PoisonError::into_inner);
         let known = classes.len();

@@ -21,7 +21,7 @@ const EVENTS: u32 = 32;
 pub(crate) struct InputTime {
     /// Events until the clock is read.
     left: u32,
-    /// The connection whose event the clock was read at, and the time.
+    /// The connection at whose event the clock was read, and the time.
     of: ConnId,
     since: Instant,
 }
@@ -60,7 +60,7 @@ impl InputTime {
         is_up
     }
 
-    /// Begins a turn: what the last one took does not count.
+    /// Begins a turn: the time of the last one does not count.
     #[inline]
     pub(crate) fn begin_turn(&mut self) {
         self.of = NO_CONN;

@@ -1,4 +1,4 @@
-//! Limits on the reading of connections, and lists of those whose reading continues.
+//! Limits on the reading of connections, and lists of connections whose reading continues.
 
 use throng_io::ConnId;
 
@@ -9,7 +9,7 @@ use crate::conn::stage::flag;
 use crate::conn::timers::Tick;
 use crate::conn::work_list::WorkList;
 
-/// Rates of input, connections whose input is incomplete, and those that are read again.
+/// Rates of input, connections whose input is incomplete, and connections that are read again.
 #[derive(Debug)]
 pub(crate) struct Reading {
     rates: Rates,
@@ -19,7 +19,7 @@ pub(crate) struct Reading {
     /// is checked.
     incomplete: WorkList,
     /// Sessions that are not read, and end when their peer has gone, and requests whose service
-    /// learns of it. At each sweep the driver is asked about those whose reading is paused.
+    /// learns when the peer has gone. At each sweep the driver is asked about the paused ones.
     watched: WorkList,
     /// All bytes received when incomplete input was last counted.
     counted_in: u64,
@@ -70,8 +70,8 @@ impl Reading {
         self.incomplete.add(conn);
     }
 
-    /// Returns how many of the `bytes_in` received so far came since this was called last: what the
-    /// incomplete input of one connection is at most.
+    /// Returns how many of the `bytes_in` received so far came since the last call: an upper bound
+    /// of the incomplete input of one connection.
     pub(crate) fn count_incomplete(&mut self, bytes_in: u64) -> usize {
         let came = bytes_in - self.counted_in;
         self.counted_in = bytes_in;
@@ -99,7 +99,7 @@ impl Reading {
     }
 
     /// Lists a session that is not read, and ends when its peer has gone, or a request whose
-    /// service learns of it.
+    /// service learns when the peer has gone.
     pub(crate) fn watch(&mut self, conn: &mut Conn) {
         self.watched.add(conn);
     }

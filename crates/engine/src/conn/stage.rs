@@ -107,7 +107,7 @@ pub(crate) mod flag {
     /// The 101 response is queued and has not left: the queue must not be dropped, and nothing may
     /// overtake it.
     pub(crate) const UPGRADING: u32 = 1 << 13;
-    /// Frames published in this turn are in a list, behind what else is queued: see
+    /// Frames published in this turn are in a list, behind all other queued output: see
     /// `outbox/fanout.rs`.
     pub(crate) const FAN_OUT: u32 = 1 << 14;
     /// Messages wait in the per-message queue, behind the output queue.
@@ -156,8 +156,8 @@ const AFTER_SHIFT: u32 = 28;
 const STAGE_MASK: u32 = 0xf << STAGE_SHIFT;
 const AFTER_MASK: u32 = 0x3 << AFTER_SHIFT;
 
-/// A connection's flags, its stage, and what follows its flush, in one word: the fast paths check
-/// all of them by one comparison.
+/// A connection's flags, its stage, and the action after its flush, in one word: the fast paths
+/// check all of them by one comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Status(u32);
 

@@ -17,7 +17,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Creates an empty table with address space for so many connections.
+    /// Creates an empty table with address space for `capacity` connections.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             conns: Vec::with_capacity(capacity),

@@ -68,7 +68,8 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Creates timers with address space for so many connections; see [`Timers::configure`].
+    /// Creates timers with address space for the given number of connections; see
+    /// [`Timers::configure`].
     pub(crate) fn new<'a>(
         capacity: usize,
         routes: impl Iterator<Item = &'a RouteLimits> + Clone,
@@ -185,8 +186,8 @@ impl Timers {
         }
     }
 
-    /// Sets the deadline of a connection in seconds from now. It passes at least so many seconds
-    /// from now, and less than one more, since the current second has already begun.
+    /// Sets the deadline of a connection in seconds from now. It passes after at least `secs`
+    /// seconds and less than one more, since the current second has already begun.
     pub(crate) fn due_in(&mut self, id: ConnId, secs: u16) {
         self.deadlines.set(id.slot(), self.tick.after(secs + 1));
     }

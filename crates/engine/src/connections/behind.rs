@@ -35,7 +35,7 @@ impl Connections {
         conn.is_some_and(|conn| !self.outbox.is_closing_behind(conn))
     }
 
-    /// Keeps a message, by the rules for slow receivers that apply to what is queued.
+    /// Keeps a message, by the rules for slow receivers of queued output.
     #[cold]
     pub(crate) fn keep_message(
         &mut self,

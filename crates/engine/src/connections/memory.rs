@@ -7,12 +7,12 @@
 //! that use memory, which are already on lists. A measurement is exact about the memory that it
 //! finds, so errors do not add up.
 //!
-//! All shards share one [`MemoryAccount`], which distinguishes connections by how much they hold.
-//! When it is over its limit each shard ends those that hold the most, until seven eighths of the
-//! limit remain; the first to notice wakes the others. New connections are still accepted: they
-//! hold nothing yet, and an attacker who fills the memory again and again must not keep others out.
-//! All TLS handshakes in progress count as one holder: each of a storm is small, but none of them
-//! is worth the session of another client.
+//! All shards share one [`MemoryAccount`], which distinguishes connections by the memory that they
+//! use. When it is over its limit each shard ends the connections that use the most, until seven
+//! eighths of the limit remain; the first to notice wakes the others. New connections are still
+//! accepted: they use no memory yet, and an attacker who fills the memory again and again must not
+//! keep others out. All TLS handshakes in progress count as one holder: each of a storm is small,
+//! but none of them is worth the session of another client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -74,8 +74,8 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Creates the entry of a connection that holds so many bytes. A handshake has the rank of its
-    /// own size until all are measured.
+    /// Creates the entry of a connection that uses `bytes` of memory. A handshake has the rank of
+    /// its own size until all are measured.
     pub(crate) fn new(id: ConnId, bytes: usize, is_handshakes: bool) -> Self {
         Self { rank: Rank { size: size_class(bytes), is_handshakes }, bytes, id }
     }
@@ -117,7 +117,8 @@ struct Excess {
 }
 
 impl MemoryAccount {
-    /// Creates an account; without a number its limit is a quarter of what the process may use.
+    /// Creates an account; without a number its limit is a quarter of the memory that the process
+    /// may use.
     pub(crate) fn new(limit: Limit) -> Self {
         let account = Self {
             limit: AtomicUsize::default(),
@@ -137,7 +138,7 @@ impl MemoryAccount {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Checks whether a limit leaves enough beside what is reserved.
+    /// Checks whether a limit leaves enough beside the reserved memory.
     ///
     /// # Errors
     /// More than half of the limit is reserved.
@@ -282,7 +283,7 @@ impl ShardMemory {
         self.reported.iter().sum()
     }
 
-    /// Returns the memory of the connections of all shards, as measured last, and the most since
+    /// Returns the memory of the connections of all shards, as measured last, and its maximum since
     /// the last call.
     pub(crate) fn of_all_shards(&self) -> (usize, usize) {
         let now = self.account.used.load(Ordering::Relaxed);

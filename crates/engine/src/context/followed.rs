@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// Closes members for which the broker has not answered in time: when it does, they would have
-    /// missed what was published until then.
+    /// missed earlier publications.
     pub(crate) fn end_waits(&mut self) {
         if self.recent.are_waiting() {
             for id in self.recent.expire(self.connections.now) {

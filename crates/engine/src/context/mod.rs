@@ -511,7 +511,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Adds this connection to a channel as [`Cx::subscribe_since`] does, with information about it
-    /// for those who ask for the channel's presence.
+    /// for the channel's presence.
     pub fn subscribe_as(&mut self, channel: &str, since: impl Into<Since>, info: &str) -> Recovery {
         if !self.can_join(channel) {
             return Recovery::default();

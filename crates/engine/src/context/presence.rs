@@ -11,8 +11,7 @@ use crate::pubsub::relay::CarriedPresence;
 use crate::remote::presence::Panicked;
 
 impl Core {
-    /// Adds a connection that has joined a channel to those that are present there, if the channel
-    /// has presence.
+    /// Adds a connection that has joined a channel to its presence, if the channel has presence.
     #[inline]
     pub(super) fn enter(&mut self, id: ConnId, channel: &str, info: &str) {
         if self.remote.has_presence() {
@@ -53,7 +52,7 @@ impl Core {
         }
     }
 
-    /// Removes a connection that has left a channel from those that are present there.
+    /// Removes a connection that has left a channel from its presence.
     #[inline]
     pub(super) fn exit(&mut self, id: ConnId, channel: &str) {
         if self.remote.has_presence() {

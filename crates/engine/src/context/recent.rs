@@ -45,7 +45,8 @@ impl RecentJoins {
         self.newer.insert((id, channel), place);
     }
 
-    /// Forgets members whose commands have been carried out. To be called when the queue is taken.
+    /// Forgets members whose commands have been carried out. Must be called when the queue is
+    /// taken.
     #[inline]
     pub(crate) fn queue_taken(&mut self) {
         if !self.newer.is_empty() || !self.older.is_empty() {

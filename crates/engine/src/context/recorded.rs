@@ -160,7 +160,7 @@ impl Core {
         missed.iter().try_fold(0, add).is_some()
     }
 
-    /// Sends what a connection has missed, by the rules of the channel.
+    /// Sends the missed publications of a connection, by the rules of the channel.
     pub(super) fn send_missed(&mut self, id: ConnId, recovery: &Recovery) -> Sent {
         let of = Published { channel: "", class: recovery.class };
         let with_offset = self.connections.table.has(id, flag::OFFSETS);

@@ -191,7 +191,7 @@ impl Compression {
         self.phase_work > WORK_BUDGET
     }
 
-    /// Counts a message of `len` bytes that was decompressed, with so many bytes of context.
+    /// Counts a message of `len` bytes that was decompressed, with `context` bytes of context.
     pub(crate) fn record_inflated(&mut self, len: usize, context: usize) {
         self.record_work(len + context);
     }

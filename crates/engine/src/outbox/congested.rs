@@ -1,4 +1,4 @@
-//! Output of connections whose peer did not take all that it was sent.
+//! Output of connections whose peer did not take all of it.
 
 use throng_io::ConnId;
 
@@ -44,12 +44,12 @@ impl Congested {
 }
 
 impl Outbox {
-    /// Returns what waits for this connection's peer, created if there is nothing.
+    /// Returns the output that waits for this connection's peer, created if there is none.
     pub(super) fn congested_mut(&mut self, id: ConnId) -> &mut Congested {
         self.congested.entry(id).or_default()
     }
 
-    /// Frees the record of a connection for whose peer no output waits now.
+    /// Frees the record of a connection without waiting output.
     pub(super) fn shed(&mut self, conn: &Conn) {
         if !conn.has(flag::IN_FLIGHT | flag::WAITING) {
             self.congested.remove(&conn.id);
@@ -113,7 +113,7 @@ impl Outbox {
         !self.in_flight.is_empty()
     }
 
-    /// Returns the number of connections for whose peers output waits; for audits.
+    /// Returns the number of connections with waiting output; for audits.
     pub(crate) fn congested_len(&self) -> usize {
         self.congested.len()
     }

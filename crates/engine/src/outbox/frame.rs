@@ -11,12 +11,11 @@ use throng_proto::sse;
 use throng_proto::ws::{self, Message, Opcode, OwnedMessage};
 
 /// A message encoded once for everyone: finished bytes, header included, behind a reference count.
-///
 /// Make one when the same message goes to many connections or more than once: it is queued as a
 /// 16-byte reference and never copied per receiver (frames of up to 64 bytes are: the reference
-/// would cost as much). Cloning counts a reference. The forms for other transports are made when
-/// the first of their connections is sent it, and shared likewise: a compressed form for each size
-/// of window, and the server-sent event.
+/// would cost as much). Cloning counts a reference. A form for another transport is made when its
+/// first connection needs it, and shared likewise: a compressed form for each size of window, and
+/// the server-sent event.
 #[derive(Clone)]
 pub struct Frame {
     inner: Arc<Inner>,

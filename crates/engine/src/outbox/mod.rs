@@ -134,8 +134,8 @@ impl Outbox {
         }
     }
 
-    /// Applies other limits and rules to what is sent from now on. The numbers of the classes that
-    /// were there still mean the same.
+    /// Applies other limits and rules to later output. The numbers of existing classes still mean
+    /// the same.
     pub(crate) fn configure(&mut self, limits: OutboxLimits, rules: Arc<Rules>) {
         self.fast_below = fast_below(&limits);
         self.high_water = limits.max_backlog / 2;
@@ -160,8 +160,8 @@ impl Outbox {
         }
     }
 
-    /// Returns the connection's queue if a message of `len` bytes is just appended to it: a small
-    /// message to a session of a server whose flags are as usual, so nearly all.
+    /// Returns the connection's queue if a message of `len` bytes is just appended to it: for a
+    /// small message to a session of a server with the usual flags, so for nearly all messages.
     #[inline(always)]
     pub(crate) fn fast_queue<'c>(
         &mut self,
@@ -262,7 +262,7 @@ impl Outbox {
         queued
     }
 
-    /// Returns the memory of this connection's output, except what the driver holds, and of the
+    /// Returns the memory of this connection's output, without the driver's part, and of the
     /// contexts of its compression.
     pub(crate) fn memory(&self, conn: &Conn) -> usize {
         let queued = conn.out.as_ref().map_or(0, |batch| batch.memory());

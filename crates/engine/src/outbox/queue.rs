@@ -352,7 +352,7 @@ mod tests {
         Content::Private { text: false, payload: Arc::new(vec![n; len]), compressible: true }
     }
 
-    /// Classes by number, their counters, and what waits.
+    /// Classes by number, their counters, and waiting messages.
     struct Queue {
         classes: Vec<Class>,
         counters: Vec<ClassCounters>,

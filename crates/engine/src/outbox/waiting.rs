@@ -47,8 +47,8 @@ impl Outbox {
         let rules = Arc::clone(&self.rules);
         let index = self.class_or_own(conn, class);
         let class = rules.class(index);
-        // Only a peer that does not take bytes is slow: what was sent since the kernel was asked
-        // last is not dropped.
+        // Only a peer that does not take bytes is slow: messages since the kernel was last asked
+        // are not dropped.
         let waiting = self.congested.get(&conn.id).and_then(|congested| congested.waiting.as_ref());
         let is_slow = conn.has(flag::IN_FLIGHT) || waiting.is_some_and(|waiting| waiting.is_slow);
         let backlog = self.backlog(conn);
@@ -91,7 +91,7 @@ impl Outbox {
         self.take_waiting(conn, QUANTUM.min(self.low_water()).max(1), now, stats);
     }
 
-    /// Moves a quantum of so many bytes.
+    /// Moves a quantum of this many bytes.
     pub(crate) fn take_waiting(
         &mut self,
         conn: &mut Conn,
@@ -118,7 +118,7 @@ impl Outbox {
         self.put_waiting_back(conn, waiting);
     }
 
-    /// Queues the next fragment of a message; returns what is left of it.
+    /// Queues the next fragment of a message; returns the rest of it.
     fn put_fragment(&mut self, conn: &mut Conn, partial: Partial) -> Option<Partial> {
         let Partial { content, sent } = partial;
         let (text, message) = content.parts();

@@ -1,4 +1,4 @@
-//! Channels: subscriptions, who receives a publication, and the counts of those who did.
+//! Channels: subscriptions, the receivers of a publication, and their counts.
 
 pub(crate) mod channels;
 pub(crate) mod delivery;

@@ -15,7 +15,7 @@ use crate::pubsub::presence::PresenceChange;
 /// back by [`Remote::publish_followed`](crate::Remote::publish_followed), or, with a history, by
 /// [`Remote::deliver_followed`](crate::Remote::deliver_followed).
 ///
-/// Calls come from shards, some under a lock: they must not wait, nor call back.
+/// Calls come from shards, some under a lock: they must not wait, and must not call back.
 pub trait Relay: Any + Debug + Send + Sync {
     /// Returns whether it carries the publications of this channel.
     fn carries(&self, channel: &str) -> bool;

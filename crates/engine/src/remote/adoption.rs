@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-/// A connection that was accepted elsewhere, with what was read of it there.
+/// A connection that was accepted elsewhere, with the input that was read there.
 #[derive(Debug)]
 pub struct Adoption {
     /// The socket, which may also be a Unix socket.

@@ -1,9 +1,9 @@
 //! Publications that a shard's queue could not take, for the shard to make up for.
 //!
 //! Connections that publish are held back long before a queue is full, so this is for publications
-//! that cannot be held back: a callback that publishes more than a whole queue holds, or the queue
-//! of a thread whose handler blocks. The shard learns which publications are missing before it
-//! carries out any that follows them, and applies to their receivers their policy for a message
+//! that cannot be held back: a callback that publishes more than fits into a queue, or a
+//! publication to a thread whose handler blocks. The shard learns which publications are missing
+//! before it carries out later ones. It then applies to their receivers their policy for a message
 //! that does not fit.
 
 use std::collections::{HashMap, HashSet};

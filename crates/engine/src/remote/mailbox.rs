@@ -112,8 +112,8 @@ impl<T> Mailbox<T> {
         lock(&self.inner.queue).is_none()
     }
 
-    /// Returns whether there are commands that [`Inbox::drain`] has not returned yet. What was sent
-    /// before by a thread that this one has synchronized with is seen.
+    /// Returns whether there are commands that [`Inbox::drain`] has not returned yet. It sees all
+    /// commands that were sent before by a thread that this one has synchronized with.
     #[must_use]
     pub fn has_commands(&self) -> bool {
         self.inner.has_commands.load(Ordering::Acquire)

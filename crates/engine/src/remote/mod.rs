@@ -368,7 +368,7 @@ impl Remote {
     }
 
     /// Sends a command to the shards with these numbers, or to all. It is put into all queues under
-    /// `order`, and into those that are full as soon as there is room, until `deadline`.
+    /// `order`, and into full queues as soon as there is room, until `deadline`.
     fn to_all(
         &self,
         numbers: Option<&[u16]>,
@@ -410,7 +410,7 @@ impl Remote {
     }
 
     /// Waits until `deadline` for room for the commands of a publication that full queues returned,
-    /// and counts those that are lost.
+    /// and counts the lost ones.
     fn outcome(
         &self,
         receipt: Receipt,

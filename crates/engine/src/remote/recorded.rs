@@ -28,7 +28,7 @@ impl Remote {
         !self.order.histories.rules.is_empty()
     }
 
-    /// Adds a publication to the history of its channel, whose `stripe` is held. `kept` is the
+    /// Adds a publication to the history of its channel, whose `stripe` is locked. `kept` is the
     /// [`Frame::bare`] of `frame`, made before.
     pub(crate) fn record(
         &self,

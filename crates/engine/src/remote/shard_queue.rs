@@ -1,4 +1,4 @@
-//! The queue of commands of a shard: a mailbox, and what was lost because it was full.
+//! The queue of commands of a shard: a mailbox, and the publications lost because it was full.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

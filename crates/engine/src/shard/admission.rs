@@ -357,7 +357,7 @@ mod tests {
         let admission = Admission::new(&Limits::default(), 40, 1);
         assert_eq!(enter(&admission, "192.0.2.1", 10), Ok(()));
         assert_eq!(enter(&admission, "::ffff:192.0.2.1", 1), Err(Refusal::FullForAddress));
-        // A /64 network is one customer's, who has 2^64 addresses in it.
+        // A /64 network belongs to one customer, with 2^64 addresses in it.
         assert_eq!(enter(&admission, "2001:db8::1", 5), Ok(()));
         assert_eq!(enter(&admission, "2001:db8::ffff:2", 5), Ok(()));
         assert_eq!(enter(&admission, "2001:db8::3", 1), Err(Refusal::FullForAddress));

@@ -47,8 +47,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Begins a connection with what was received elsewhere, in which no proxy's header is
-    /// expected.
+    /// Begins a connection with input that was received elsewhere; no proxy's header is expected in
+    /// it.
     pub(crate) fn begin_with(&mut self, id: ConnId, early: Early) {
         let Early { received, is_answered } = early;
         let state = &mut self.state;

@@ -17,7 +17,7 @@ const QUIET_LOOKS: u8 = 2;
 /// memory, between blocks in use.
 #[derive(Debug, Default)]
 pub struct BurstDetector {
-    /// Connections ever accepted, and those that were open, at the last look.
+    /// Connections ever accepted, and open connections, at the last look.
     accepted: u64,
     open: u64,
     /// Connections that came or went since the last quiet time.
@@ -26,8 +26,8 @@ pub struct BurstDetector {
 }
 
 impl BurstDetector {
-    /// Called once a sweep, with the connections ever accepted and those that are open. Returns
-    /// whether a burst is over, once.
+    /// Called once a sweep, with the connections ever accepted and the open ones. Returns whether a
+    /// burst is over, once.
     pub fn is_over(&mut self, accepted: u64, open: u64) -> bool {
         let came = accepted - std::mem::replace(&mut self.accepted, accepted);
         let went = (std::mem::replace(&mut self.open, open) + came).saturating_sub(open);

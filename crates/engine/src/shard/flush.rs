@@ -85,7 +85,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if conn.has(flag::IN_FLIGHT) {
             return self.pause_if_behind(id);
         }
-        // Unless there is too much already: what waits is then bounded by what the kernel takes.
+        // Unless there is too much already: then only the kernel bounds the waiting output.
         let most = if outbox.is_overfull() { usize::MAX } else { QUANTA };
         let mut whole = false;
         for _ in 0..most {

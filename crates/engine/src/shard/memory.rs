@@ -1,5 +1,5 @@
-//! Measurement of the memory that a shard's connections cause, and the end of those that hold the
-//! most.
+//! Measurement of the memory that a shard's connections cause, and the end of the connections that
+//! use the most.
 
 use throng_io::{ConnId, Driver};
 use throng_proto::ws;

@@ -1,4 +1,4 @@
-//! Detection of the end of a peak of memory: when what was freed is worth returning to the system.
+//! Detection of the end of a peak of memory: when freed memory is worth returning to the system.
 
 /// Bytes whose release does not count: walking the heap would cost more than it gains.
 const LITTLE: usize = 16 << 20;

@@ -84,7 +84,8 @@ impl<S: Service> State<S> {
         }
         let rest_at = header.len - before;
         if self.begins_tls_later() {
-            // What was received is held as it is, until the driver can be given the rest of it.
+            // The received bytes are held as they are, until the driver can be given the rest of
+            // them.
             self.inbound[id.slot()] = Inbound::DueTls(rest_at);
             return;
         }
@@ -156,8 +157,8 @@ impl<S: Service> State<S> {
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
-    /// Begins TLS on a connection whose PROXY header has come: the first `rest_at` bytes of what is
-    /// held belong to the header.
+    /// Begins TLS on a connection whose PROXY header has come: the first `rest_at` held bytes
+    /// belong to the header.
     #[cold]
     pub(super) fn begin_tls(&mut self, id: ConnId, rest_at: usize) {
         let held = self.state.held.remove(&id).unwrap_or_default();

@@ -16,10 +16,10 @@ use crate::service::{Answer, Flow, Service};
 const REQUEST_EVENTS: u32 = 16;
 
 /// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
-/// arrived, and nothing else. A client that has announced this as its last request sends nothing
-/// more (RFC 9112 section 9.6), so our close does not become a reset that destroys data it has not
-/// read. From any other client, input is read for a while; with TLS from this client as well, since
-/// it still answers our close_notify.
+/// arrived, and nothing else. A client that has announced its last request sends nothing more (RFC
+/// 9112 section 9.6), so our close does not become a reset that destroys data it has not read. From
+/// any other client, and with TLS, where the client still answers our close_notify, input is read
+/// for a while.
 fn close_mode(table: &Table, id: ConnId, request: &Request<'_>, is_here: bool) -> AfterFlush {
     let has_tls = || table.cold(id).is_some_and(|cold| cold.tls.is_some());
     match is_here && !request.keep_alive() && !has_tls() {

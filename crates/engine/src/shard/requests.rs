@@ -27,7 +27,7 @@ impl<S: Service> State<S> {
                 input.take(usize::MAX);
             }
             Inbound::ProxyHeader(_) => self.pump_proxy_header(id, input),
-            // What is left in the input is held, and then given to the driver.
+            // The rest of the input is held, and then given to the driver.
             Inbound::DueTls(_) => {}
             Inbound::Nothing | Inbound::Refused | Inbound::Ws(_) => {}
         }

@@ -139,7 +139,7 @@ impl Drain {
     }
 
     /// Returns the connections to be asked for their work now, and whether it is too late to wait.
-    /// Those that still have work are [awaited](Self::await_work) again.
+    /// Connections that still have work are [awaited](Self::await_work) again.
     pub(crate) fn take_working(&mut self, now: Instant) -> (Vec<Working>, bool) {
         if now < self.next_check {
             return (Vec::new(), false);

@@ -49,7 +49,7 @@ pub(crate) struct State<S> {
     pub(crate) address_keys: KeyBySlot,
     /// Connections that have not sent a whole request, the oldest first.
     pub(crate) pending: Arrivals,
-    /// The part of them whose address has a cap.
+    /// Pending connections whose address has a cap.
     pub(crate) pending_of_address: ArrivalsByAddress,
     /// Connections beyond the caps, the oldest first, and their number.
     pub(crate) reserve: Arrivals,
@@ -499,8 +499,8 @@ impl<S: Service> State<S> {
     }
 }
 
-/// Drops a value of a user, whose own drop may panic: that panic belongs to no callback, and ends
-/// no connection. Returns true if it panicked.
+/// Drops a value of a user, whose own drop may panic: that panic does not belong to a callback, and
+/// ends no connection. Returns true if it panicked.
 pub(crate) fn drop_guarded<T>(what: T) -> bool {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(what)));
     // The panic hook already reported it. Leak the payload: its `Drop` could panic.

@@ -49,8 +49,8 @@ const THREAD_QUEUE_CAPACITY: usize = 8192;
 /// connection's own deadline was the same moment.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Creates the driver of one connection, given its thread's number and how many connections that
-/// had before.
+/// Creates the driver of one connection, given its thread's number and the number of earlier
+/// connections with that number.
 pub type ThreadDriver<D> = Box<dyn Fn(u16, u32) -> io::Result<D> + Send + Sync>;
 
 /// Creates the service of one connection.

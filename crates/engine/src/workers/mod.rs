@@ -149,7 +149,7 @@ impl Workers {
     /// Starts the threads, unless they were before.
     ///
     /// # Errors
-    /// The system gives fewer: those it gave are ended again.
+    /// The system starts fewer threads: the started ones are ended again.
     pub fn start(&self) -> Result<(), WorkerError> {
         let outcome = self.start_with(spawn);
         if outcome.is_err() {
@@ -262,8 +262,8 @@ impl Workers {
         !state.queue.waits(id) && state.queue.credits(id) <= MAX_CREDITS / 2
     }
 
-    /// Returns whether a connection has jobs, or results that it has not handled, of those that
-    /// take credits.
+    /// Returns whether a connection has jobs that take credits, or results of such jobs that it has
+    /// not handled.
     #[must_use]
     pub fn has_pending(&self, id: ConnId) -> bool {
         self.inner.has_started.load(Ordering::Acquire) && self.inner.lock().queue.credits(id) > 0

@@ -10,10 +10,10 @@ pub(crate) enum Inbound {
     /// Refused: its input is dropped, and it is not counted among the connections.
     Refused,
     Http(http1::Decoder),
-    /// The PROXY header is not complete: what came of it.
+    /// The PROXY header is not complete: the bytes that have come.
     ProxyHeader(Vec<u8>),
-    /// The PROXY header is complete, and TLS begins when the driver is free: so many bytes of the
-    /// input that is held belong to the header.
+    /// The PROXY header is complete, and TLS begins when the driver is free: the first bytes of the
+    /// held input, this many, belong to the header.
     DueTls(usize),
     /// The answer is a stream of events: input is dropped.
     Events,

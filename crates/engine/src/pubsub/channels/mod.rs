@@ -174,8 +174,8 @@ impl Channels {
         self.gets_by(slot, name, |_, _| true)
     }
 
-    /// Returns whether it does so by a subscription that `counts` accepts, given its text and
-    /// whether it is a pattern.
+    /// Returns whether the connection gets publications by a subscription that `counts` accepts,
+    /// given its text and whether it is a pattern.
     pub(crate) fn gets_by(
         &mut self,
         slot: u32,

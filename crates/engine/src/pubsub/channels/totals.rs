@@ -210,7 +210,7 @@ impl Tally {
         self.counter.subscribers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subtracts `count` subscribers of those that were counted through this tally.
+    /// Subtracts `count` subscribers that were counted through this tally.
     pub fn subtract(&self, count: usize) {
         self.counter.subscribers.fetch_sub(count, Ordering::Relaxed);
     }

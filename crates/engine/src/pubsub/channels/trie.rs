@@ -1,4 +1,4 @@
-//! Patterns in use on a shard, and the search for those that match a name.
+//! Patterns in use on a shard, and the search for the patterns that match a name.
 //!
 //! A node is a prefix of patterns. Tokens are numbered, so that a published token is looked for
 //! once and not once for each prefix that it could continue, and a node is 16 bytes with tokens of

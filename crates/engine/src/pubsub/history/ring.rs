@@ -36,7 +36,7 @@ pub(super) struct Ring {
     pub(super) used: u64,
 }
 
-/// Sums of what was removed.
+/// Sums of removed publications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
     pub(super) publications: usize,
@@ -77,7 +77,7 @@ impl Ring {
         (self.top, cost)
     }
 
-    /// Removes what the rule does not keep.
+    /// Removes publications that the rule does not keep.
     pub(super) fn trim(&mut self, rule: &HistoryRule, now: Instant) -> Freed {
         let mut freed = Freed::default();
         while let Some(oldest) = self.kept.front()

@@ -73,7 +73,7 @@ pub(crate) enum Announced {
 }
 
 impl Announced {
-    /// Whether joins and leaves are announced in a channel whose members get this.
+    /// Returns whether joins and leaves are announced in a channel whose members get this message.
     pub(crate) fn is_announced(&self) -> bool {
         match self {
             Self::Event(_) => true,

@@ -172,8 +172,8 @@ impl Presence {
         self
     }
 
-    /// Returns whether members get joins and leaves, after a change in a channel that has so many
-    /// of them; `is_announced`: whether they got the one before.
+    /// Returns whether members get joins and leaves, after a change in a channel of this many
+    /// members; `is_announced`: whether they got the one before.
     pub(super) fn is_announced(&self, members: usize, is_announced: bool) -> bool {
         let less = self.max_announced - self.max_announced.div_ceil(4);
         let most = if is_announced { self.max_announced } else { less };
