@@ -50,7 +50,7 @@ impl Draft {
         self.parse_entry(self.entry(key))
     }
 
-    /// Parses each item of the list `key`; those with mistakes are left out.
+    /// Parses each item of the list `key`; items with mistakes are left out.
     #[must_use]
     pub fn parse_list<T: FromStr<Err: Display>>(&self, key: &str) -> Vec<T> {
         self.items(key).iter().filter_map(|item| self.parse_entry(item)).collect()

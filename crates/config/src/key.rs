@@ -231,7 +231,7 @@ impl Kind {
         }
     }
 
-    /// Returns what to write, after "write".
+    /// Returns the expected form, to follow "write".
     pub(crate) fn wanted(&self) -> String {
         match self {
             Self::Switch => "true or false".to_owned(),

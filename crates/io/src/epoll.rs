@@ -240,13 +240,13 @@ impl EpollPoller {
     /// Keeps as many events as the kernel has just written, none if the wait failed.
     ///
     /// # Safety
-    /// `count` is what a wait with the memory of `events` has returned, and no other call to the
-    /// system came after it.
+    /// A wait with the memory of `events` has returned `count`, and no other call to the system
+    /// came after it.
     #[allow(unsafe_code)]
     unsafe fn keep(&mut self, count: libc::c_long) -> io::Result<usize> {
         self.events.clear();
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        // SAFETY: the kernel has written so many, which are at most the capacity.
+        // SAFETY: the kernel has written this many, which are at most the capacity.
         unsafe { self.events.set_len(count) };
         Ok(count)
     }

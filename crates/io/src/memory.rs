@@ -72,7 +72,7 @@ fn set(parameter: i32, value: i32) {
     }
 }
 
-/// Returns of free memory that have begun in this process, and those that have ended.
+/// Trims of free memory that have begun in this process, and trims that have ended.
 static TRIMS: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
 

@@ -79,7 +79,7 @@ pub struct PassedThrough {
     pub server_name: Option<Box<str>>,
     /// The pattern of the configuration that it matches.
     pub route: Box<str>,
-    /// All that was received: the ClientHello, and what came with it.
+    /// All received bytes: the ClientHello, and the bytes after it.
     pub received: Vec<u8>,
 }
 

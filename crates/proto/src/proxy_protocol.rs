@@ -7,8 +7,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Maximum length of a header. The addresses take at most 52 bytes; the rest are TLVs, the largest
-/// of which in use is a client's certificate.
+/// Maximum length of a header. The addresses take at most 52 bytes; the rest are TLVs. The largest
+/// TLV in use is a client's certificate.
 pub const MAX_LENGTH: usize = 4096;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";

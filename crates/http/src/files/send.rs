@@ -40,7 +40,7 @@ impl FileSegments {
         self.segments.iter().map(length).sum()
     }
 
-    /// Reads all of it at once.
+    /// Reads the whole content at once.
     pub(super) fn read(mut self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(usize::try_from(self.length()).unwrap_or_default());
         while self.pull(usize::MAX, &mut bytes)? == SourcePull::More {}

@@ -93,7 +93,7 @@ impl<P: Poller> Listeners<P> {
         }
     }
 
-    /// Starts a turn with a new budget. A level-triggered poll reports again what is left.
+    /// Starts a turn with a new budget. A level-triggered poll reports the rest again.
     pub(crate) fn begin_turn(&mut self, level: bool, budget: usize) {
         self.budget = budget;
         self.turn += 1;

@@ -86,7 +86,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     fn next_event(&mut self) -> Option<Event<'_, P::Socket>> {
         self.lent = 0;
         let step = match self.receive_next() {
-            // Fast path for by far the most frequent event.
+            // Fast path for the most frequent event.
             Some((id, Ok(n))) if n > 0 => {
                 self.budget.spend(n);
                 if n == self.share.bytes {

@@ -60,8 +60,8 @@ pub struct ReadinessDriver<P: Poller> {
     /// The number of the first in the list that were looked at and left in their places, because
     /// the budget is used up. Edge-triggered only.
     passed: usize,
-    /// Connections accepted since the last wait whose registration is deferred, and how many of
-    /// them were read.
+    /// Connections accepted since the last wait whose registration is deferred, and the number of
+    /// them that were read.
     unregistered: Vec<ConnId>,
     cursor: usize,
     table: Table<P::Socket>,

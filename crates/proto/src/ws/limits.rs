@@ -1,4 +1,4 @@
-//! Limits on what a peer may send.
+//! Limits on the messages of a peer.
 
 /// Limits on messages of a peer. They are inclusive: one byte more is refused with 1009 as soon as
 /// a frame's header declares it, before its payload arrives.
