@@ -6,7 +6,7 @@
 //!
 //! Numbers are hexadecimal digits, since scripts of the broker write them; the information is text.
 
-use crate::Malformed;
+use crate::envelope::Malformed;
 
 /// The form that this release writes, and its kind: beside a publication.
 const VERSION: u8 = 1;

@@ -8,7 +8,7 @@
 //! bytes of either. The rest is the reason of a close, which has a code, the channel that is left,
 //! or the data of a refresh.
 
-use crate::Malformed;
+use crate::envelope::Malformed;
 
 /// The form that this release writes, and its kinds: beside publications, announcements and
 /// surveys.

@@ -6,7 +6,7 @@
 //!
 //! Numbers are big-endian.
 
-use crate::Malformed;
+use crate::envelope::Malformed;
 
 /// The form that this release writes, and its kinds: beside publications and commands.
 const VERSION: u8 = 1;

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 
-use crate::Announcement;
+use crate::announcement::Announcement;
 
 /// Memory of a member besides its information, and of all members.
 const MEMBER: usize = 150;

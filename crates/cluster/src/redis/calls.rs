@@ -11,7 +11,10 @@ use super::names::Names;
 use super::pool::Reserved;
 use super::scripts::Scripts;
 use super::{Keep, Outgoing};
-use crate::{Answer, Pending, Place, Ticket};
+use crate::envelope::Place;
+use crate::outbox::Pending;
+use crate::outcome::Ticket;
+use crate::sequencer::Answer;
 
 /// Publications in one answer to a node that knows its place; it asks again for the rest.
 const PAGE: usize = 1_000;
@@ -364,7 +367,7 @@ mod tests {
     use throng_testkit::Redis;
 
     use super::*;
-    use crate::WhileDown;
+    use crate::outbox::WhileDown;
 
     /// A connection, and the scripts of its server.
     async fn connect(redis: &Redis) -> (MultiplexedConnection, Scripts) {

@@ -15,7 +15,7 @@ use super::sentinel::Watch;
 use super::shared::Membership;
 use super::signals::Signals;
 use super::{Settings, StartError, check_prefix};
-use crate::Verb;
+use crate::interest::Verb;
 
 /// A server, the sentinels that know it, or the masters of a partition, and the names in use there.
 #[derive(Clone)]

@@ -10,12 +10,11 @@
 //! `open.rs` opens to the server of which `address.rs` has read, or that which `sentinel.rs`
 //! finds; `endpoint.rs` makes each of them, with TLS (`tls.rs`) where its URL has that.
 //! `names.rs` has the names of channels and keys there, `scripts.rs` the scripts, `calls.rs`
-//! the commands, `explain.rs` what the server's errors mean; `presence/` has what concerns members
-//! of channels.
+//! the commands, `explain.rs` what the server's errors mean; `node/presence/` has what concerns
+//! members of channels.
 
 mod address;
 mod calls;
-mod control;
 mod endpoint;
 mod events;
 mod explain;
@@ -25,7 +24,6 @@ mod names;
 mod node;
 mod open;
 mod pool;
-mod presence;
 mod reply;
 mod rights;
 mod scripts;
@@ -34,7 +32,6 @@ mod shared;
 mod signals;
 mod start;
 mod status;
-mod survey;
 mod task;
 mod tls;
 
@@ -43,19 +40,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::announcement::Announcement;
+use crate::control::Control;
+use crate::envelope::Place;
+use crate::outbox::WhileDown;
+use crate::outcome::{Ticket, Unpublished};
 use crate::partition::partition_of;
-use crate::{Announcement, Control, Place, Tail, Ticket, Unpublished, WhileDown};
+use crate::sequencer::Tail;
 use events::Events;
 use node::Event;
 use pool::{Pool, Reserved};
 
-pub use control::Recipients;
+pub use node::control::Recipients;
+pub use node::presence::{Listed, RemoteMember};
+pub use node::survey::{Counted, Surveyed};
 pub use pool::Fill;
-pub use presence::{Listed, RemoteMember};
 pub use reply::{AskError, Reply, block_on, is_thread_of_a_node};
 pub use start::Starter;
 pub use status::{Health, Status, StatusSnapshot};
-pub use survey::{Counted, Surveyed};
 pub use tls::Tls;
 
 /// Time for which a node that is stopped goes on publishing what it has accepted.

@@ -1,9 +1,12 @@
 //! The events of a node's part, handled one after the other on the node's thread.
 
 mod connect;
+pub(super) mod control;
+pub(super) mod presence;
 mod publications;
 mod receive;
 mod send;
+pub(super) mod survey;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -24,8 +27,13 @@ use super::open::Connection;
 use super::pool::{Pool, Reserved};
 use super::signals::{Signal, Signals};
 use super::status::{Counters, Status};
-use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task};
-use crate::{Action, Budget, Interest, Losses, Outbox, Sequencer, TAG_BITS, Ticket};
+use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, task};
+use crate::envelope::TAG_BITS;
+use crate::held::Budget;
+use crate::interest::Interest;
+use crate::outbox::Outbox;
+use crate::outcome::{Losses, Ticket};
+use crate::sequencer::{Action, Sequencer};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -128,8 +136,8 @@ pub(super) struct Node {
     /// The members of all parts. Behind a pointer, so that the node is compiled in this crate, and
     /// once.
     pub(super) members: Rc<RefCell<Box<dyn Members>>>,
-    pub(super) presence: presence::State,
-    pub(super) survey: survey::State,
+    presence: presence::State,
+    survey: survey::State,
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,

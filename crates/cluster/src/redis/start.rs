@@ -19,7 +19,7 @@ use super::reply;
 use super::signals::Signals;
 use super::status::Status;
 use super::{Bus, Members, Parts, Settings, StartError};
-use crate::Budget;
+use crate::held::Budget;
 use crate::partition::servers_of;
 
 /// Memory for publications that wait until the broker has answered a question about their channel.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::pool::Pool;
-use crate::Budget;
+use crate::held::Budget;
 
 /// Most reasons that are given at a time.
 const REASONS: usize = 3;

@@ -37,8 +37,10 @@ mod tests {
 
     use throng_testkit::{Redis, eventually};
 
+    use crate::envelope::Place;
+    use crate::outbox::WhileDown;
     use crate::redis::{Bus, Keep, Members, Outgoing, Settings, Tls};
-    use crate::{Place, Tail, WhileDown};
+    use crate::sequencer::Tail;
 
     struct NoMembers;
 

@@ -8,7 +8,7 @@ use super::super::calls;
 use super::super::link::Link;
 use super::super::signals::Signals;
 use super::{Event, Node, StartError, first_link};
-use crate::WhileDown;
+use crate::outbox::WhileDown;
 
 /// The longest wait before another attempt, in milliseconds: what is published meanwhile waits for
 /// five seconds, and a server that has started again has to be found well before.

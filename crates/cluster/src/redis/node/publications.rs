@@ -9,7 +9,9 @@ use super::super::Keep;
 use super::super::calls::{Outcome, REFRESHES, Tagged};
 use super::super::pool::Reserved;
 use super::{Node, Outgoing};
-use crate::{Envelope, Pending, PublishOutcome, Ticket, WhileDown, decode};
+use crate::envelope::{Envelope, decode};
+use crate::outbox::{Pending, WhileDown};
+use crate::outcome::{PublishOutcome, Ticket};
 
 /// Time after which publications are sent again that the broker has refused for now.
 const PUBLISH_AGAIN: u64 = 250;

@@ -8,7 +8,8 @@ use redis::{PushInfo, PushKind, RedisError, Value};
 
 use super::super::calls::{self, Answered, Question};
 use super::Node;
-use crate::{Action, Placed, Sequencer, decode, split_place};
+use crate::envelope::{Placed, decode, split_place};
+use crate::sequencer::{Action, Sequencer};
 
 /// Time after which the broker is asked again what it could not answer.
 const ASK_AGAIN: u64 = 1_000;

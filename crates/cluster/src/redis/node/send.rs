@@ -5,7 +5,7 @@ use super::super::link::Link;
 #[cfg(test)]
 use super::PANICS;
 use super::{Event, Node};
-use crate::Batch;
+use crate::interest::Batch;
 
 /// Most commands in a pipeline, and bytes of publications in one.
 const PIPELINE: usize = 256;

@@ -10,10 +10,14 @@ use redis::{ErrorKind, RedisError};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
+use crate::announcement::Announcement;
+use crate::control::Control;
+use crate::envelope::Place;
+use crate::outbox::WhileDown;
 use crate::redis::calls::Outcome;
 use crate::redis::reply::{AskError, Waiting, block_on};
 use crate::redis::{Outgoing, Settings, Tls};
-use crate::{Announcement, Control, Place, Tail, WhileDown};
+use crate::sequencer::Tail;
 
 /// Members that note the publications that they get.
 #[derive(Clone, Default)]

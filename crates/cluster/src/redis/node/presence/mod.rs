@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use super::calls::{is_fatal, is_for_now, is_read_on_the_way};
-use super::explain::explain;
-use super::link::Link;
-use super::names::Names;
-use super::node::{self, Node};
-use super::open::LIMIT;
-use super::reply::{AskError, Reply, Waiting};
-use super::{Bus, StartError};
-use crate::Announcement;
+use super::super::calls::{is_fatal, is_for_now, is_read_on_the_way};
+use super::super::explain::explain;
+use super::super::link::Link;
+use super::super::names::Names;
+use super::super::open::LIMIT;
+use super::super::reply::{AskError, Reply, Waiting};
+use super::super::{Bus, StartError};
+use crate::announcement::Announcement;
+use crate::redis::node::{self, Node};
 use crate::roster::{Roster, Update};
 use crate::view::View;
 use calls::{Answer, Found, Heartbeat, LIFE, Scripts};
@@ -159,15 +159,15 @@ impl Bus {
     }
 
     /// Notes that the members of a channel that is followed get joins and leaves: after the
-    /// connection was lost, [`Members::presence`](super::Members::presence) has those that were
-    /// missed.
+    /// connection was lost, [`Members::presence`](super::super::Members::presence) has those that
+    /// were missed.
     pub fn watch(&self, channel: Arc<str>) {
         self.send_presence(self.part_of(&channel), Event::Watch(channel));
     }
 
     /// Lists up to `most` members of a channel on other nodes, 10,000 and a mebibyte at most.
     /// Changes that are not in the answer come to
-    /// [`Members::presence`](super::Members::presence) after it, if the channel is followed.
+    /// [`Members::presence`](super::super::Members::presence) after it, if the channel is followed.
     pub fn presence(&self, channel: Arc<str>, most: usize) -> Reply<Listed> {
         let most = most.min(MAX_LISTED);
         let (reply, waiting) = Waiting::begin(&self.asks);

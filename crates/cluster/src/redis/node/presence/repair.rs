@@ -6,10 +6,11 @@ use redis::RedisError;
 
 use super::calls::{self, Answer, Scripts};
 use super::{AGAIN, Event, MAX_LISTED, QUESTIONS, State};
+use crate::announcement::Announcement;
 use crate::redis::Listed;
 use crate::redis::link::Link;
 use crate::redis::node::{self, Node};
-use crate::{Announcement, Missed};
+use crate::view::Missed;
 
 impl State {
     /// Returns whether the server may be asked for the members that clients should know. It has

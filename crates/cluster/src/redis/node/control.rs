@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use redis::RedisError;
 
-use super::Bus;
-use super::calls::is_fatal;
-use super::node::{self, Node};
-use super::reply::{AskError, Reply, Waiting};
-use crate::Control;
+use super::super::Bus;
+use super::super::calls::is_fatal;
+use super::super::reply::{AskError, Reply, Waiting};
+use crate::control::Control;
+use crate::redis::node::{self, Node};
 use crate::survey::Survey;
 
 /// Something that concerns commands; with the generation of the connection it came by.

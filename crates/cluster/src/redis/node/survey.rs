@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use redis::RedisError;
 
-use super::link::Link;
-use super::node::{self, Node};
-use super::open::LIMIT;
-use super::pool::Reserved;
-use super::reply::{AskError, Reply, Waiting};
-use super::{Bus, Outgoing};
+use super::super::link::Link;
+use super::super::open::LIMIT;
+use super::super::pool::Reserved;
+use super::super::reply::{AskError, Reply, Waiting};
+use super::super::{Bus, Outgoing};
 use crate::announcement::number;
+use crate::outcome::{PublishOutcome, Ticket};
+use crate::redis::node::{self, Node};
 use crate::survey::{Content, MAX_CONTENT, Survey};
-use crate::{PublishOutcome, Ticket};
 
 /// Nodes whose answers to one question are counted.
 const MAX_ANSWERS: usize = 4_096;
@@ -182,7 +182,7 @@ impl Bus {
     }
 
     /// Asks all nodes, this one included, a question of the program's own, of at most 64 KiB, which
-    /// [`Members::answer`](super::Members::answer) answers. Nodes that do not answer within
+    /// [`Members::answer`](super::super::Members::answer) answers. Nodes that do not answer within
     /// `limit`, at most five seconds, are named in the answer, as are those whose answers do not
     /// fit in 4 MiB.
     pub fn survey(&self, question: &[u8], limit: Duration) -> Reply<Surveyed> {
