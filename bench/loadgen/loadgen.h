@@ -9,6 +9,7 @@
  *   deflate.c    permessage-deflate (RFC 7692)     broadcast.c, channels.c, slow.c  a mode each
  *   net.c        sockets, epoll, reading, writing
  *   measure.c    clocks, memory, histogram
+ *   common.c     the options themselves, failures
  */
 #ifndef LOADGEN_H
 #define LOADGEN_H
