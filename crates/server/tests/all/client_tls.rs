@@ -1,20 +1,12 @@
-//! Clients of a server with TLS: whose certificate they accept, and their own certificate.
+//! Clients with TLS against our server.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use throng::client::{Client, ClientBuilder, ClientError, DialStep};
+use throng::client::{Client, ClientBuilder, ClientError};
 use throng::prelude::*;
 use throng::server::Blame;
 use throng::tls::Tls;
-use throng_testkit::{Damaging, hold_up, read_head};
 
 use crate::support::served::{start, stop};
 
@@ -45,78 +37,6 @@ impl Files {
         let tls = change(Tls::from_files(self.chain(), self.0.join("it.key")));
         start(Server::new(App::new().ws("/", echo)).tls(tls))
     }
-
-    /// Starts a server that accepts a client, and ends its TLS session so after its first message.
-    fn fail(&self, fault: Fault) -> SocketAddr {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let key = PrivateKeyDer::from_pem_file(self.0.join("it.key")).unwrap();
-        let config = ServerConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![CertificateDer::from_pem_file(self.chain()).unwrap()], key)
-            .unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            let socket = Damaging::new(listener.accept().unwrap().0);
-            let connection = ServerConnection::new(Arc::new(config)).unwrap();
-            let mut stream = StreamOwned::new(connection, socket);
-            let head = read_head(&mut stream);
-            let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "));
-            let accept = throng_proto::ws::handshake::accept_key(key.unwrap());
-            write!(
-                stream,
-                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
-                 Connection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\r\n",
-                std::str::from_utf8(&accept).unwrap()
-            )
-            .unwrap();
-            stream.sock.damages = fault == Fault::Alert;
-            let is_read = stream.read_exact(&mut [0]).is_ok();
-            assert_eq!(is_read, fault != Fault::Alert);
-            match fault {
-                Fault::Alert => {}
-                Fault::BadRecord => {
-                    let record = [&[23, 3, 3, 0, 40][..], &[0; 40]].concat();
-                    stream.sock.write_all(&record).unwrap();
-                }
-                Fault::Truncation => stream.sock.inner.shutdown(Shutdown::Write).unwrap(),
-            }
-            // Until the client has left.
-            let _ = stream.sock.inner.read_to_end(&mut Vec::new());
-        });
-        address
-    }
-}
-
-/// The end of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// A fatal alert, in answer to a message that was damaged on its way.
-    Alert,
-    /// A record that cannot be opened.
-    BadRecord,
-    /// An end of the stream without close_notify.
-    Truncation,
-}
-
-impl Fault {
-    const ALL: [Self; 3] = [Self::Alert, Self::BadRecord, Self::Truncation];
-
-    /// Asserts that the error of a client says what has ended its session.
-    fn assert_named_by(self, error: &ClientError) {
-        let (kind, why) = match self {
-            Self::Alert => (ErrorKind::InvalidData, "received fatal alert: BadRecordMac"),
-            Self::BadRecord => (ErrorKind::InvalidData, "cannot decrypt peer's message"),
-            Self::Truncation => (ErrorKind::UnexpectedEof, "without sending TLS close_notify"),
-        };
-        assert!(
-            matches!(error, ClientError::Lost(lost) if lost.kind() == kind),
-            "{self:?}: {error}"
-        );
-        assert!(error.to_string().contains(why), "{self:?}: {error}");
-    }
 }
 
 impl Drop for Files {
@@ -143,27 +63,6 @@ fn a_trusted_server_gets_messages() {
         assert_eq!(client.close(1000, "").unwrap().code, 1000);
     }
     stop(running);
-}
-
-#[test]
-fn the_time_limit_holds_for_a_handshake_that_comes_byte_by_byte() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = thread::spawn(move || {
-        let mut stream = listener.accept().unwrap().0;
-        // A record of 256 bytes, each of which comes in time.
-        let record = [&[22, 3, 3, 1, 0][..], &[0; 256]].concat();
-        for byte in record {
-            if stream.write_all(&[byte]).is_err() {
-                return;
-            }
-            hold_up(Duration::from_millis(5));
-        }
-    });
-    let limit = Duration::from_millis(200);
-    let error = to(address).trust_anyone().connect_timeout(limit).connect().unwrap_err();
-    assert!(matches!(error, ClientError::Timeout { during: DialStep::Connecting, .. }), "{error}");
-    server.join().unwrap();
 }
 
 #[test]
@@ -195,27 +94,6 @@ async fn the_asynchronous_client_has_tls_too() {
     assert_eq!(client.close(1000, "").await.unwrap().code, 1000);
     assert!(matches!(trusting.connect_async().await, Err(ClientError::Tls(_))));
     stop(running);
-}
-
-#[test]
-fn a_session_that_tls_ends_is_lost_for_the_reason() {
-    let files = Files::new("ended");
-    for fault in Fault::ALL {
-        let mut client = to(files.fail(fault)).trust_anyone().connect().unwrap();
-        client.send("hello").unwrap();
-        fault.assert_named_by(&client.recv().unwrap_err());
-    }
-}
-
-#[cfg(feature = "tokio")]
-#[tokio::test]
-async fn a_session_of_the_asynchronous_client_that_tls_ends_is_lost_for_the_reason() {
-    let files = Files::new("ended-asynchronous");
-    for fault in Fault::ALL {
-        let mut client = to(files.fail(fault)).trust_anyone().connect_async().await.unwrap();
-        client.send("hello").await.unwrap();
-        fault.assert_named_by(&client.recv().await.unwrap_err());
-    }
 }
 
 /// In TLS 1.3 it comes after the client's handshake, instead of the response.
