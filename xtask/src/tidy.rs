@@ -9,7 +9,6 @@ mod commits;
 mod counts;
 mod crate_table;
 mod example_names;
-mod file_circles;
 mod idioms;
 mod imports;
 mod machine_paths;
@@ -90,7 +89,7 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
 fn counts(files: &[Source]) -> Vec<Count> {
     let checks = [
         codes::counts,
-        file_circles::counts,
+        imports::counts,
         idioms::counts,
         names::counts,
         surface::counts,
