@@ -1,7 +1,7 @@
 //! The driver contract: the rules an engine may rely on, for every kernel interface.
 //!
 //! The rules are numbered, because each has tests named after it that run on every driver and on
-//! the simulator (`contract/`):
+//! the simulator (`dev/testkit/src/contract/`):
 //!
 //! * **C1** Lent bytes live until the next call to [`Driver::next_event`] or [`Driver::wait`]; no
 //!   other call moves or changes them. [`Driver::lent`] returns them again, and

@@ -13,8 +13,6 @@ pub mod batch;
 mod cgroup;
 mod clock;
 mod connect;
-#[cfg(any(test, feature = "contract"))]
-pub mod contract;
 pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod epoll;

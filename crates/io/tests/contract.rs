@@ -2,39 +2,45 @@
 
 #[cfg(target_os = "linux")]
 mod epoll {
-    throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::epoll::EpollPoller>);
+    throng_testkit::contract_suite!(
+        throng_testkit::contract::tcp::TcpRig<throng_io::epoll::EpollPoller>
+    );
 }
 
 #[cfg(target_os = "linux")]
 mod epoll_with_a_table_of_its_own {
-    throng_io::contract_suite!(
-        throng_io::contract::tcp::TcpRig<throng_io::epoll::EpollPoller, true>
+    throng_testkit::contract_suite!(
+        throng_testkit::contract::tcp::TcpRig<throng_io::epoll::EpollPoller, true>
     );
 }
 
 mod portable {
-    throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::portable::MioPoller>);
+    throng_testkit::contract_suite!(
+        throng_testkit::contract::tcp::TcpRig<throng_io::portable::MioPoller>
+    );
 }
 
 #[cfg(unix)]
 mod threads {
-    throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::threads::PollPoller>);
+    throng_testkit::contract_suite!(
+        throng_testkit::contract::tcp::TcpRig<throng_io::threads::PollPoller>
+    );
 }
 
 #[cfg(unix)]
 mod unix_sockets {
-    use throng_io::contract::unix::UnixRig;
+    use throng_testkit::contract::unix::UnixRig;
 
     #[cfg(target_os = "linux")]
     mod epoll {
-        throng_io::contract_suite!(super::UnixRig<throng_io::epoll::EpollPoller>, without resets);
+        throng_testkit::contract_suite!(super::UnixRig<throng_io::epoll::EpollPoller>, without resets);
     }
 
     mod portable {
-        throng_io::contract_suite!(super::UnixRig<throng_io::portable::MioPoller>, without resets);
+        throng_testkit::contract_suite!(super::UnixRig<throng_io::portable::MioPoller>, without resets);
     }
 
     mod threads {
-        throng_io::contract_suite!(super::UnixRig<throng_io::threads::PollPoller>, without resets);
+        throng_testkit::contract_suite!(super::UnixRig<throng_io::threads::PollPoller>, without resets);
     }
 }

@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use throng_io::ListenerId;
-use throng_io::contract::{PeerRead, Rig, tcp::TcpRig, waits};
 use throng_io::epoll::EpollPoller;
 use throng_io::portable::MioPoller;
 use throng_io::readiness::poller::Poller;
 use throng_io::threads::PollPoller;
+use throng_testkit::contract::{PeerRead, Rig, tcp::TcpRig, waits};
 
 /// The TCP rig, with the ability to exhaust the process's descriptors.
 struct Starving<P: Poller>(TcpRig<P>);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use throng_io::ListenerId;
-use throng_io::contract::{PeerRead, Rig};
+use throng_testkit::contract::{PeerRead, Rig};
 
 use crate::driver::{SimDriver, Waiting};
 use crate::faults::Faults;

@@ -1,13 +1,16 @@
 //! Parts that the tests of several crates share.
 //!
 //! * Duty: a blocking client on the wire, waiting for conditions, random numbers from a seed, a
-//!   Redis server or cluster.
+//!   Redis server or cluster; the driver contract as tests.
 //! * Not its duty: the servers under test; each crate's tests start their own.
-//! * Depends on: `throng-proto`, whose decoders have tests and oracles of their own.
+//! * Depends on: `throng-proto`, whose decoders have tests and oracles of their own; `throng-io` for
+//!   the contract.
 //! * Start reading at: [`Client`].
 #![forbid(unsafe_code)]
 
 mod client;
+#[cfg(feature = "contract")]
+pub mod contract;
 mod random;
 mod redis;
 mod redis_cluster;

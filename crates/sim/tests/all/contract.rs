@@ -1,4 +1,4 @@
 //! The driver contract, C1 to C13, on the simulated driver: the driver that the engine is tested
 //! on keeps the same promises as those that it runs on in production.
 
-throng_io::contract_suite!(throng_sim::rig::SimRig);
+throng_testkit::contract_suite!(throng_sim::rig::SimRig);

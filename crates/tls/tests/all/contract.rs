@@ -9,12 +9,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rustls::ClientConnection;
-use throng_io::contract::tcp::TcpRig;
-use throng_io::contract::{PeerRead, Rig};
 use throng_io::readiness::poller::Poller;
 use throng_io::{ListenOptions, ListenerId, Options, ReadinessDriver, listen};
 use throng_sim::SimDriver;
 use throng_sim::rig::SimRig;
+use throng_testkit::contract::tcp::TcpRig;
+use throng_testkit::contract::{PeerRead, Rig};
 use throng_tls::{Tls, TlsServer};
 
 use crate::support::{client, client_config, raw_server_config, said};
@@ -286,40 +286,48 @@ impl<R: Below, const TLS: u8> Rig for SecuredRig<R, TLS> {
 mod epoll {
     use throng_io::epoll::EpollPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<EpollPoller>, { super::SECURED }>);
+    throng_testkit::contract_suite!(
+        super::SecuredRig<super::TcpRig<EpollPoller>, { super::SECURED }>
+    );
 }
 
 #[cfg(target_os = "linux")]
 mod epoll_beside {
     use throng_io::epoll::EpollPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<EpollPoller>, { super::BESIDE }>);
+    throng_testkit::contract_suite!(
+        super::SecuredRig<super::TcpRig<EpollPoller>, { super::BESIDE }>
+    );
 }
 
 #[cfg(target_os = "linux")]
 mod epoll_off {
     use throng_io::epoll::EpollPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<EpollPoller>, { super::OFF }>);
+    throng_testkit::contract_suite!(super::SecuredRig<super::TcpRig<EpollPoller>, { super::OFF }>);
 }
 
 mod portable {
     use throng_io::portable::MioPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<MioPoller>, { super::SECURED }>);
+    throng_testkit::contract_suite!(
+        super::SecuredRig<super::TcpRig<MioPoller>, { super::SECURED }>
+    );
 }
 
 #[cfg(unix)]
 mod threads {
     use throng_io::threads::PollPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<PollPoller>, { super::SECURED }>);
+    throng_testkit::contract_suite!(
+        super::SecuredRig<super::TcpRig<PollPoller>, { super::SECURED }>
+    );
 }
 
 mod simulated {
-    throng_io::contract_suite!(super::SecuredRig<super::SimRig, { super::SECURED }>);
+    throng_testkit::contract_suite!(super::SecuredRig<super::SimRig, { super::SECURED }>);
 }
 
 mod simulated_beside {
-    throng_io::contract_suite!(super::SecuredRig<super::SimRig, { super::BESIDE }>);
+    throng_testkit::contract_suite!(super::SecuredRig<super::SimRig, { super::BESIDE }>);
 }

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, SockAddr, Socket, Type};
+use throng_io::driver::ListenerId;
+use throng_io::listener::UnixSocket;
+use throng_io::readiness::poller::Poller;
 
 use super::tcp::{SOCKET_BUFFER, TcpRig};
 use super::{PeerRead, Rig};
-use crate::driver::ListenerId;
-use crate::listener::UnixSocket;
-use crate::readiness::poller::Poller;
 
 /// A [`TcpRig`] that listens on Unix sockets. A TCP address stands for the path of each.
 pub struct UnixRig<P: Poller> {

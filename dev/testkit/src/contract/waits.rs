@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use throng_io::driver::{Closed, Driver};
+use throng_io::time::Instant;
+
 use super::world::{Seen, World};
 use super::{PeerRead, Rig, pattern};
-use crate::driver::{Closed, Driver};
-use crate::time::Instant;
 
 /// C6: there is nothing to do.
 pub fn c6_an_idle_wait_lasts_to_its_deadline<R: Rig>() {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use throng_io::batch::{Batch, Segment};
+use throng_io::driver::Driver;
+use throng_io::id::ConnId;
+
 use super::world::{Seen, World};
 use super::{Rig, pattern};
-use crate::batch::{Batch, Segment};
-use crate::driver::Driver;
-use crate::id::ConnId;
 
 /// Replies to each receive with the lent memory itself, while no send is in flight.
 fn turn_echoing<R: Rig>(world: &mut World<R>, id: ConnId) {

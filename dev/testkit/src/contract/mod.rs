@@ -1,4 +1,5 @@
-//! The contract suite: every rule of [`driver`](crate::driver), as tests that run on every driver.
+//! The contract suite: every rule of [`driver`](throng_io::driver), as tests that run on every
+//! driver.
 //!
 //! A driver brings a [`Rig`], which provides the driver and plays the far end of its connections,
 //! and instantiates the suite with [`contract_suite!`](crate::contract_suite). No test assumes
@@ -18,7 +19,7 @@ pub mod world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::driver::{Driver, ListenerId};
+use throng_io::driver::{Driver, ListenerId};
 
 /// A driver under test and its environment.
 pub trait Rig: Sized {

@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
+use throng_io::driver::ListenerId;
+use throng_io::listen;
+use throng_io::listen::ListenOptions;
+use throng_io::options::Options;
+use throng_io::readiness::ReadinessDriver;
+use throng_io::readiness::poller::Poller;
 
 use super::{PeerRead, Rig};
-use crate::driver::ListenerId;
-use crate::listen;
-use crate::listen::ListenOptions;
-use crate::options::Options;
-use crate::readiness::ReadinessDriver;
-use crate::readiness::poller::Poller;
 
 /// A [`ReadinessDriver`] whose peers are std sockets, on a thread that may have a descriptor table
 /// of its own.
@@ -146,8 +146,8 @@ fn enter_table() {}
 #[cfg(target_os = "linux")]
 fn enter_table() {
     std::thread_local! {
-        static TABLE: crate::tables::OwnTable =
-            crate::tables::Tables::new(1).enter(0).expect("a table of its own");
+        static TABLE: throng_io::tables::OwnTable =
+            throng_io::tables::Tables::new(1).enter(0).expect("a table of its own");
     }
     TABLE.with(|_| {});
 }

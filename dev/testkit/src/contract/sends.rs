@@ -1,10 +1,11 @@
 //! C3: one send in flight, and its batch is returned exactly once.
 
+use throng_io::batch::{Batch, Segment};
+use throng_io::driver::{Closed, Driver, SendOutcome};
+use throng_io::id::ConnId;
+
 use super::world::{Seen, World};
 use super::{PeerRead, Rig, pattern};
-use crate::batch::{Batch, Segment};
-use crate::driver::{Closed, Driver, SendOutcome};
-use crate::id::ConnId;
 
 /// C3: a batch returned as done is empty.
 pub fn c3_a_send_that_fits_is_returned_at_once<R: Rig>() {

@@ -1,10 +1,11 @@
 //! C4, C5 and C9: a connection ends once, for a stated reason, under its own id.
 
+use throng_io::batch::{Batch, Segment};
+use throng_io::driver::{Closed, Driver, SendOutcome};
+use throng_io::id::ConnId;
+
 use super::world::{Seen, World};
 use super::{PeerRead, Rig, pattern};
-use crate::batch::{Batch, Segment};
-use crate::driver::{Closed, Driver, SendOutcome};
-use crate::id::ConnId;
 
 /// C4: after a close, whatever else is called or arrives.
 pub fn c4_closed_comes_once_and_last<R: Rig>() {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
+use throng_io::batch::{Batch, Segment};
+use throng_io::driver::{Closed, Driver, Event, ListenerId, SendOutcome};
+use throng_io::id::ConnId;
+use throng_io::time::Instant;
+
 use super::{PeerRead, Rig};
-use crate::batch::{Batch, Segment};
-use crate::driver::{Closed, Driver, Event, ListenerId, SendOutcome};
-use crate::id::ConnId;
-use crate::time::Instant;
 
 /// Number of events in one turn above which the turn is assumed never to end.
 const TURN: usize = 100_000;
