@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use throng_tls::acme::{AcmeSettings, Challenge};
+use throng_acme::{AcmeSettings, Challenge};
 use throng_tls::{ConfigError, Managed, TlsServer};
 
 /// The outcome of an attempt to have a certificate issued.
@@ -66,9 +66,9 @@ pub(crate) struct Issuer {
     is_http_01: bool,
     events: Events,
     #[cfg(feature = "acme")]
-    acme: Option<throng_tls::acme::Acme>,
+    acme: Option<throng_acme::Acme>,
     #[cfg(feature = "acme")]
-    client: Mutex<Option<throng_tls::acme::AcmeClient>>,
+    client: Mutex<Option<throng_acme::AcmeClient>>,
 }
 
 impl Issuer {
@@ -76,11 +76,11 @@ impl Issuer {
     pub(crate) fn open(settings: Option<&AcmeSettings>) -> Result<Self, ConfigError> {
         let is_http_01 = settings.is_some_and(|settings| settings.challenge == Challenge::Http01);
         #[cfg(feature = "acme")]
-        let acme = settings.cloned().map(throng_tls::acme::Acme::open).transpose()?;
+        let acme = settings.cloned().map(throng_acme::Acme::open).transpose()?;
         Ok(Self {
             is_http_01,
             #[cfg(feature = "acme")]
-            managed: acme.as_ref().map(throng_tls::acme::Acme::managed),
+            managed: acme.as_ref().map(throng_acme::Acme::managed),
             #[cfg(feature = "acme")]
             acme,
             ..Self::default()
@@ -91,7 +91,7 @@ impl Issuer {
     /// and no client.
     pub(crate) fn check(settings: Option<&AcmeSettings>) -> Result<Self, ConfigError> {
         #[cfg(feature = "acme")]
-        settings.cloned().map_or(Ok(()), throng_tls::acme::Acme::check_start)?;
+        settings.cloned().map_or(Ok(()), throng_acme::Acme::check_start)?;
         let managed = settings.map(|settings| Managed {
             file: settings.certificate_file(),
             domains: settings.domains.clone(),
@@ -121,7 +121,7 @@ impl Issuer {
 impl Issuer {
     /// Starts the client of the authority, if there is one.
     pub(crate) fn start(&self, server: Option<&Arc<TlsServer>>) -> std::io::Result<()> {
-        use throng_tls::acme::AcmeEvent;
+        use throng_acme::AcmeEvent;
 
         let Some((acme, server)) = self.acme.clone().zip(server) else { return Ok(()) };
         let events = self.events.clone();
@@ -156,7 +156,7 @@ impl Issuer {
         drop(self.client().take());
     }
 
-    fn client(&self) -> std::sync::MutexGuard<'_, Option<throng_tls::acme::AcmeClient>> {
+    fn client(&self) -> std::sync::MutexGuard<'_, Option<throng_acme::AcmeClient>> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

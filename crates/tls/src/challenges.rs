@@ -42,7 +42,8 @@ impl Challenges {
     }
 
     /// Returns the certificate that validates a name (TLS-ALPN-01).
-    pub(crate) fn tls_alpn_01(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+    #[must_use]
+    pub fn tls_alpn_01(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
         self.read(|answers| answers.certificates.get(name.as_str()).cloned())
     }
@@ -52,19 +53,21 @@ impl Challenges {
     }
 }
 
-#[cfg(feature = "acme")]
 impl Challenges {
-    pub(crate) fn add_certificate(&self, name: &str, certificate: CertifiedKey) {
+    /// Adds the certificate that validates a name (TLS-ALPN-01).
+    pub fn add_certificate(&self, name: &str, certificate: CertifiedKey) {
         let name = name.to_ascii_lowercase().into();
         self.write(|answers| drop(answers.certificates.insert(name, Arc::new(certificate))));
     }
 
-    pub(crate) fn add_key_authorization(&self, token: &str, key_authorization: &str) {
+    /// Adds the answer to requests for a token (HTTP-01).
+    pub fn add_key_authorization(&self, token: &str, key_authorization: &str) {
         let (token, answer) = (token.into(), key_authorization.into());
         self.write(|answers| drop(answers.key_authorizations.insert(token, answer)));
     }
 
-    pub(crate) fn clear(&self) {
+    /// Removes all answers.
+    pub fn clear(&self) {
         self.write(|answers| *answers = Answers::default());
     }
 
@@ -79,7 +82,7 @@ impl fmt::Debug for Challenges {
     }
 }
 
-#[cfg(all(test, feature = "acme"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

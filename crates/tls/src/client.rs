@@ -108,11 +108,6 @@ impl ClientConfigs {
 }
 
 impl ClientSettings {
-    #[cfg(all(test, feature = "acme"))]
-    pub(crate) fn for_tests(&self) -> ClientConfig {
-        Arc::unwrap_or_clone(self.load().unwrap().blocking)
-    }
-
     /// Returns the stamps of the configuration's files.
     fn stamps(&self) -> Stamps {
         let authorities = match &self.trust {
@@ -252,7 +247,8 @@ impl TlsClient {
     }
 
     /// Returns the configuration for connections that rustls alone secures.
-    fn blocking_config(&self) -> Arc<ClientConfig> {
+    #[must_use]
+    pub fn blocking_config(&self) -> Arc<ClientConfig> {
         let current = self.configs.current.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current.blocking)
     }

@@ -18,15 +18,21 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn new(file: &Path, what: impl Into<String>) -> Self {
+    /// Creates an error of this file.
+    #[must_use]
+    pub fn new(file: &Path, what: impl Into<String>) -> Self {
         Self { file: Some(file.to_owned()), what: what.into(), until: None, may_pass: false }
     }
 
-    pub(crate) fn without_file(what: impl Into<String>) -> Self {
+    /// Creates an error that is not about one file.
+    #[must_use]
+    pub fn without_file(what: impl Into<String>) -> Self {
         Self { file: None, what: what.into(), until: None, may_pass: false }
     }
 
-    pub(crate) fn passing_if(self, may_pass: bool) -> Self {
+    /// Sets whether another attempt may work: [`ConfigError::may_pass`].
+    #[must_use]
+    pub fn passing_if(self, may_pass: bool) -> Self {
         Self { may_pass, ..self }
     }
 }

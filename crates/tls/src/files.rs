@@ -11,18 +11,22 @@ use zeroize::Zeroizing;
 use crate::error::ConfigError;
 
 /// The text of a file that may contain a private key: it is wiped when dropped.
-pub(crate) type Text = Zeroizing<Vec<u8>>;
+pub type Text = Zeroizing<Vec<u8>>;
 
 /// The certificates of a file, in its order.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Chain {
-    pub(crate) certificates: Vec<CertificateDer<'static>>,
+pub struct Chain {
+    /// The certificates.
+    pub certificates: Vec<CertificateDer<'static>>,
     /// The line at which each begins in the file.
-    pub(crate) lines: Vec<usize>,
+    pub lines: Vec<usize>,
 }
 
 /// Reads a file.
-pub(crate) fn read(file: &Path) -> Result<Text, ConfigError> {
+///
+/// # Errors
+/// It is missing, or out of reach.
+pub fn read(file: &Path) -> Result<Text, ConfigError> {
     let text = file::read(file).map(Zeroizing::new);
     text.map_err(|error| out_of_reach(file, &error))
 }
@@ -31,7 +35,7 @@ pub(crate) fn read(file: &Path) -> Result<Text, ConfigError> {
 ///
 /// # Errors
 /// The file is inaccessible.
-pub(crate) fn exists(file: &Path) -> Result<bool, ConfigError> {
+pub fn exists(file: &Path) -> Result<bool, ConfigError> {
     file::exists(file).map_err(|error| out_of_reach(file, &error))
 }
 
@@ -72,17 +76,20 @@ pub(crate) fn read_revoked(
 }
 
 /// Reads the certificates in the text of a file: for [`Wanted::Chain`] or [`Wanted::Authorities`].
-pub(crate) fn chain(file: &Path, text: &Text, wanted: Wanted) -> Result<Chain, ConfigError> {
+///
+/// # Errors
+/// The text has none, or something else.
+pub fn chain(file: &Path, text: &Text, wanted: Wanted) -> Result<Chain, ConfigError> {
     let blocks = wanted.blocks(text).map_err(|error| wrong(file, &error))?;
     let certificates = blocks.iter().map(|block| decode(file, block)).collect::<Result<_, _>>()?;
     Ok(Chain { certificates, lines: blocks.iter().map(|block| block.line).collect() })
 }
 
 /// Reads the private key in the text of a file, which is wiped when dropped.
-pub(crate) fn key(
-    file: &Path,
-    text: &Text,
-) -> Result<Zeroizing<PrivateKeyDer<'static>>, ConfigError> {
+///
+/// # Errors
+/// The text has none.
+pub fn key(file: &Path, text: &Text) -> Result<Zeroizing<PrivateKeyDer<'static>>, ConfigError> {
     let blocks = Wanted::Key.blocks(text).map_err(|error| wrong(file, &error))?;
     decode(file, &blocks[0]).map(Zeroizing::new)
 }

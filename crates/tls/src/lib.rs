@@ -8,7 +8,6 @@
 //! * Start reading at: [`driver`], then [`session::Session`] and [`record`].
 #![forbid(unsafe_code)]
 
-pub mod acme;
 pub mod alert;
 mod capture;
 pub mod certificate;
@@ -19,7 +18,7 @@ pub mod client;
 pub mod config;
 pub mod driver;
 mod error;
-mod files;
+pub mod files;
 mod fragments;
 pub mod handshake;
 mod hello;

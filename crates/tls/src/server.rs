@@ -90,8 +90,7 @@ impl TlsServer {
 
     /// Reads the files again after a certificate was issued. Returns false if they cannot be used;
     /// [`TlsServer::reload_if_changed`] reports the mistake later.
-    #[cfg(feature = "acme")]
-    pub(crate) fn reload_issued(&self) -> bool {
+    pub fn reload_issued(&self) -> bool {
         let Some(files) = &self.files else { return true };
         let stamps = stamps(&files.config());
         let is_read = self.read(files).is_ok();
@@ -197,7 +196,8 @@ impl TlsServer {
 
     /// Returns the pattern of [`TlsConfig::passthrough`] for a whole ClientHello, and the name in
     /// it, if its connection is passed through.
-    pub(crate) fn route(&self, hello: &[u8]) -> Option<(Box<str>, Option<Box<str>>)> {
+    #[must_use]
+    pub fn route(&self, hello: &[u8]) -> Option<(Box<str>, Option<Box<str>>)> {
         let current = self.passthrough.read().unwrap_or_else(PoisonError::into_inner);
         let passthrough = Arc::clone(&current);
         drop(current);
@@ -247,6 +247,11 @@ impl TlsServer {
     #[must_use]
     pub fn orders(&self) -> OrderStats {
         self.counters.read_orders()
+    }
+
+    /// Counts a certificate that was ordered, as issued or as failed.
+    pub fn count_order(&self, is_issued: bool) {
+        self.counters.count_order(is_issued);
     }
 
     /// Returns the certificates that clients are shown, if they come from files.

@@ -34,7 +34,6 @@ impl Counters {
         self.sessions_failed[why.index()].fetch_add(1, Relaxed);
     }
 
-    #[cfg(feature = "acme")]
     pub(crate) fn count_order(&self, is_issued: bool) {
         let counter = if is_issued { &self.issued } else { &self.orders_failed };
         counter.fetch_add(1, Relaxed);

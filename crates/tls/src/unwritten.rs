@@ -15,8 +15,8 @@ impl Unwritten {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    #[cfg(feature = "acme")]
-    pub(crate) fn set(&self, certificate: Option<Arc<CertifiedKey>>) {
+    /// Sets the certificate; `None` once its file has it.
+    pub fn set(&self, certificate: Option<Arc<CertifiedKey>>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
     }
 }

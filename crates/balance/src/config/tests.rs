@@ -504,8 +504,8 @@ fn an_authority_may_issue_the_certificate() {
     assert!(tls.server.certificates.is_empty());
     let acme = tls.acme.unwrap();
     assert_eq!(acme.domains, ["a.example", "b.example"]);
-    assert_eq!(acme.challenge, throng_tls::acme::Challenge::Http01);
-    assert_eq!(acme.directory, throng_tls::acme::LETS_ENCRYPT);
+    assert_eq!(acme.challenge, throng_acme::Challenge::Http01);
+    assert_eq!(acme.directory, throng_acme::LETS_ENCRYPT);
     let message = message(&text.replace("AGREES", "false"));
     assert!(message.contains("tls.acme.agree_tos is false"), "{message}");
     assert!(message.contains("letsencrypt.org/repository"), "{message}");

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use throng_acme::{AcmeSettings, Challenge};
 use throng_config::listen::tcp_addresses;
 use throng_config::{AcmeValues, Draft, tls};
 use throng_http::{HttpsPolicy, PlainHttp, strict_transport_security};
-use throng_tls::acme::{AcmeSettings, Challenge};
 use throng_tls::{
     CertificateFiles, ClientAuth, ClientSettings, SuitePreference, TlsConfig, Trust, Version,
 };

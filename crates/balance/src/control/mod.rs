@@ -14,10 +14,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
+use throng_acme::AcmeSettings;
 use throng_config::ConfigError;
 use throng_http::PlainHttp;
 use throng_io::Instant;
-use throng_tls::acme::AcmeSettings;
 use throng_tls::{TlsConfig, TlsServer};
 
 use self::core::{ControlCommand, Core};

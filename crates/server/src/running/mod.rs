@@ -50,7 +50,7 @@ pub struct Running {
     #[cfg(feature = "tls")]
     security: Security,
     #[cfg(feature = "acme")]
-    acme: Option<throng_tls::acme::AcmeClient>,
+    acme: Option<throng_acme::AcmeClient>,
 }
 
 impl Running {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use throng_acme::{AcmeSettings, Challenge};
 use throng_engine::SettingError;
-use throng_tls::acme::{AcmeSettings, Challenge};
 
 use crate::error::{Error, Result};
 

@@ -1,14 +1,14 @@
 //! The client of an authority that issues a server's certificate, in builds that have it.
 
-use throng_tls::acme::AcmeSettings;
+use throng_acme::AcmeSettings;
 use throng_tls::{ConfigError, Managed};
 #[cfg(feature = "acme")]
 use {
     crate::error::{Error, Result},
     crate::events::{Events, ServerEvent},
     std::sync::Arc,
+    throng_acme::{Acme, AcmeClient, AcmeEvent},
     throng_tls::TlsServer,
-    throng_tls::acme::{Acme, AcmeClient, AcmeEvent},
 };
 
 /// The authority's client before it is started, if there is an authority.

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use throng_acme::{AcmeSettings, Challenge};
 use throng_engine::{Cx, ProxyProtocol, SettingError};
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::{Type, Writer};
 use throng_http::{HttpsPolicy, IntoResponse, Network, Response, strict_transport_security};
 use throng_io::{Driver, ListenerId, ServerTls};
 use throng_proto::http1;
-use throng_tls::acme::{AcmeSettings, Challenge};
 use throng_tls::{
     CertificateFiles, Challenges, ClientAuth, HandshakeLimits, Managed, SuitePreference, TlsConfig,
     TlsServer, Version,
@@ -324,7 +324,7 @@ impl Security {
 
     /// Starts the client of the authority that issues a certificate, if one does.
     #[cfg(feature = "acme")]
-    pub(crate) fn start_issuer(&self) -> Result<Option<throng_tls::acme::AcmeClient>> {
+    pub(crate) fn start_issuer(&self) -> Result<Option<throng_acme::AcmeClient>> {
         self.issuer.start(self.server.as_ref())
     }
 

@@ -1,6 +1,6 @@
 //! Server names that are passed through to backends that are added while the balancer runs.
 
-use throng_tls::acme::AcmeSettings;
+use throng_acme::AcmeSettings;
 
 use super::*;
 

@@ -14,27 +14,26 @@ use instant_acme::AccountCredentials;
 use rustls::pki_types::CertificateDer;
 use throng_io::may_pass;
 use throng_proto::pem::Wanted;
+use throng_tls::{ConfigError, files};
 use zeroize::Zeroizing;
 
-use super::schedule::Validity;
-use super::settings::AcmeSettings;
-use crate::config::ConfigError;
-use crate::files;
+use crate::schedule::Validity;
+use crate::settings::AcmeSettings;
 
 /// The folder of an authority.
 #[derive(Clone, Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     account: PathBuf,
-    pub(super) certificate: PathBuf,
+    pub(crate) certificate: PathBuf,
     lock: PathBuf,
 }
 
 /// A certificate that was issued.
-pub(super) struct Issued {
-    pub(super) certificate: CertificateDer<'static>,
+pub(crate) struct Issued {
+    pub(crate) certificate: CertificateDer<'static>,
     /// Its DNS names, in lower case and in order.
-    pub(super) names: Vec<String>,
-    pub(super) validity: Validity,
+    pub(crate) names: Vec<String>,
+    pub(crate) validity: Validity,
 }
 
 /// The bytes that have to be free before a certificate is ordered: a chain with its key has some
@@ -52,7 +51,7 @@ impl Store {
     }
 
     /// Opens the folder, which is made if there is none.
-    pub(super) fn open(settings: &AcmeSettings) -> Result<Self, ConfigError> {
+    pub(crate) fn open(settings: &AcmeSettings) -> Result<Self, ConfigError> {
         let store = Self::of(settings);
         let folder = settings.folder();
         let opened = make_folder(&folder).and_then(|()| store.open_lock());
@@ -72,7 +71,7 @@ impl Store {
 
     /// Opens the folder, and removes what was not there before: who checks may be another user, and
     /// what root makes here the server could not write to.
-    pub(super) fn check(settings: &AcmeSettings) -> Result<(), ConfigError> {
+    pub(crate) fn check(settings: &AcmeSettings) -> Result<(), ConfigError> {
         let folder = settings.folder();
         let is_missing = |path: &Path| matches!(files::exists(path), Ok(false));
         let made: Vec<&Path> = folder.ancestors().take_while(|path| is_missing(path)).collect();
@@ -93,7 +92,7 @@ impl Store {
 
     /// Locks the folder, unless another process has done so: two that share it order one
     /// certificate. The lock ends with the file.
-    pub(super) fn try_lock(&self) -> Result<Option<File>, ConfigError> {
+    pub(crate) fn try_lock(&self) -> Result<Option<File>, ConfigError> {
         // It is not there yet if the disk was full at the start.
         let folder = self.lock.parent().map_or(Ok(()), make_folder);
         let locked = folder.and_then(|()| self.open_lock()).and_then(lock);
@@ -102,7 +101,7 @@ impl Store {
 
     /// Writes as much as an account and a certificate may have, and removes it: an order whose
     /// certificate cannot be written counts at the authority all the same.
-    pub(super) fn try_room(&self) -> Result<(), ConfigError> {
+    pub(crate) fn try_room(&self) -> Result<(), ConfigError> {
         let new = unfinished(&self.certificate);
         let written = write_new(&new, &[b' '; ROOM]);
         let removed = remove(&new);
@@ -114,7 +113,7 @@ impl Store {
     }
 
     /// Returns the account, if there is one.
-    pub(super) fn account(&self) -> Result<Option<AccountCredentials>, ConfigError> {
+    pub(crate) fn account(&self) -> Result<Option<AccountCredentials>, ConfigError> {
         let unusable = |why: String| {
             let what = format!("{why}; remove the file to have a new account made");
             ConfigError::new(&self.account, what)
@@ -129,17 +128,17 @@ impl Store {
     }
 
     /// Writes an account: [`account_text`].
-    pub(super) fn write_account(&self, text: &[u8]) -> Result<(), ConfigError> {
+    pub(crate) fn write_account(&self, text: &[u8]) -> Result<(), ConfigError> {
         replace(&self.account, text).map_err(|error| not_written(&self.account, &error))
     }
 
-    pub(super) fn remove_account(&self) -> Result<(), ConfigError> {
+    pub(crate) fn remove_account(&self) -> Result<(), ConfigError> {
         remove(&self.account).map_err(|error| not_written(&self.account, &error))
     }
 
     /// Returns the certificate, if there is one that can be used. One that is out of reach is an
     /// error: it need not be ordered again.
-    pub(super) fn certificate(&self) -> Result<Option<Issued>, ConfigError> {
+    pub(crate) fn certificate(&self) -> Result<Option<Issued>, ConfigError> {
         let file = &self.certificate;
         if !files::exists(file)? {
             return Ok(None);
@@ -153,7 +152,7 @@ impl Store {
 
     /// Writes a chain of certificates and the private key of the first, both in PEM, into one file:
     /// so there is no moment in which they do not fit.
-    pub(super) fn write_certificate(&self, chain: &str, key: &str) -> Result<(), ConfigError> {
+    pub(crate) fn write_certificate(&self, chain: &str, key: &str) -> Result<(), ConfigError> {
         let text = Zeroizing::new(format!("{}\n{key}", chain.trim_end()));
         let written = replace(&self.certificate, text.as_bytes());
         written.map_err(|error| not_written(&self.certificate, &error))
@@ -161,7 +160,7 @@ impl Store {
 }
 
 /// Returns an account as it is written.
-pub(super) fn account_text(account: &AccountCredentials) -> io::Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn account_text(account: &AccountCredentials) -> io::Result<Zeroizing<Vec<u8>>> {
     // With capacity for all of it: a vector that grows leaves its earlier memory as it is.
     let mut text = Zeroizing::new(Vec::with_capacity(16 * 1024));
     serde_json::to_writer_pretty(&mut *text, account)?;
@@ -190,7 +189,7 @@ fn not_written(file: &Path, error: &io::Error) -> ConfigError {
 }
 
 impl Issued {
-    pub(super) fn of(certificate: CertificateDer<'static>) -> Option<Self> {
+    pub(crate) fn of(certificate: CertificateDer<'static>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
         let at = |seconds: i64| {
             let seconds = u64::try_from(seconds).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 /// The time between a failure and the next attempt: after the first one, and at most. Let's Encrypt
 /// refuses a domain for an hour after five failed validations.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(6 * 3600);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(6 * 3600);
 
 /// So many failures in a row may be followed by an attempt at once, if one is asked for.
 const FREE_ATTEMPTS: u32 = 3;
@@ -17,14 +17,14 @@ const LONGEST_POLL: Duration = Duration::from_secs(24 * 3600);
 
 /// The time in which an authority wants a certificate to be renewed (RFC 9773 section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
-    pub(super) start: SystemTime,
-    pub(super) end: SystemTime,
+pub(crate) struct Window {
+    pub(crate) start: SystemTime,
+    pub(crate) end: SystemTime,
 }
 
 impl Window {
     /// Returns a time within the window; `random` is between 0 and 1.
-    pub(super) fn pick(self, random: f64) -> SystemTime {
+    pub(crate) fn pick(self, random: f64) -> SystemTime {
         let length = self.end.duration_since(self.start).unwrap_or_default();
         self.start + length.mul_f64(random)
     }
@@ -32,15 +32,15 @@ impl Window {
 
 /// The time in which a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Validity {
-    pub(super) from: SystemTime,
-    pub(super) until: SystemTime,
+pub(crate) struct Validity {
+    pub(crate) from: SystemTime,
+    pub(crate) until: SystemTime,
 }
 
 impl Validity {
     /// Returns when to renew the certificate if its authority does not say it: when two thirds of
     /// its time are over, or up to a thirtieth earlier, so that not all servers come at once.
-    pub(super) fn renewal(self, random: f64) -> SystemTime {
+    pub(crate) fn renewal(self, random: f64) -> SystemTime {
         let length = self.until.duration_since(self.from).unwrap_or_default();
         self.from + length.mul_f64(2.0 / 3.0 - random / 30.0)
     }
@@ -48,24 +48,24 @@ impl Validity {
 
 /// Returns the time until the next attempt after so many failures in a row: doubled with each, and
 /// up to a fifth longer.
-pub(super) fn wait_after(failures: u32, random: f64) -> Duration {
+pub(crate) fn wait_after(failures: u32, random: f64) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(16));
     doubled.min(LONGEST_WAIT).mul_f64(1.0 + random / 5.0)
 }
 
 /// Returns for how long after a failure no attempt is made, even if one is asked for.
-pub(super) fn hold_after(failures: u32, retry_after: Option<Duration>) -> Duration {
+pub(crate) fn hold_after(failures: u32, retry_after: Option<Duration>) -> Duration {
     let least = if failures <= FREE_ATTEMPTS { Duration::ZERO } else { FIRST_WAIT };
     retry_after.unwrap_or_default().max(least)
 }
 
 /// Returns when to look at the renewal information next.
-pub(super) fn poll_after(wanted: Duration) -> Duration {
+pub(crate) fn poll_after(wanted: Duration) -> Duration {
     wanted.clamp(SHORTEST_POLL, LONGEST_POLL)
 }
 
 /// Draws a number between 0 and 1.
-pub(super) fn random() -> f64 {
+pub(crate) fn random() -> f64 {
     let mut bytes = [0; 4];
     match aws_lc_rs::rand::fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX),

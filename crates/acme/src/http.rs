@@ -14,10 +14,9 @@ use hyper::header::{CONNECTION, HOST, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use throng_tls::handshake::Failed;
+use throng_tls::{ClientConfigs, TlsClient};
 use tokio::net::TcpStream;
-
-use crate::client::{ClientConfigs, TlsClient};
-use crate::handshake::Failed;
 
 /// Time limit of a request, from the lookup of its host to the end of the response.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -33,19 +32,19 @@ const NAME: &str = concat!("throng/", env!("CARGO_PKG_VERSION"), " instant-acme"
 
 /// A client, whose clones share what the authority has asked for.
 #[derive(Clone)]
-pub(super) struct Http {
+pub(crate) struct Http {
     configs: Arc<ClientConfigs>,
     retry_after: Arc<Mutex<Option<Duration>>>,
 }
 
 impl Http {
-    pub(super) fn new(configs: Arc<ClientConfigs>) -> Self {
+    pub(crate) fn new(configs: Arc<ClientConfigs>) -> Self {
         Self { configs, retry_after: Arc::default() }
     }
 
     /// Returns for how long the authority wants no more requests, if it has refused one with that
     /// since the last call.
-    pub(super) fn take_retry_after(&self) -> Option<Duration> {
+    pub(crate) fn take_retry_after(&self) -> Option<Duration> {
         self.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -148,7 +147,7 @@ fn tls_text(error: std::io::Error) -> String {
 
 /// No response came.
 #[derive(Debug)]
-pub(super) struct Unreachable {
+pub(crate) struct Unreachable {
     host: String,
     why: String,
 }
@@ -163,8 +162,9 @@ impl std::error::Error for Unreachable {}
 
 #[cfg(test)]
 mod tests {
+    use throng_tls::{ClientSettings, Trust};
+
     use super::*;
-    use crate::client::{ClientSettings, Trust};
 
     /// Returns the wait that is kept of a response, and the header that is left in it.
     fn retry_after_of(status: u16, retry_after: &str) -> (Option<Duration>, Option<String>) {

@@ -12,20 +12,18 @@ use std::time::{Duration, SystemTime};
 use instant_acme::{Account, AccountCredentials, CertificateIdentifier, Error, NewAccount};
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
+use throng_tls::{
+    Challenges, ClientConfigs, ClientSettings, ConfigError, Managed, TlsServer, Trust, Unwritten,
+};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
-use super::http::Http;
-use super::order::{Certified, Failure, order};
-use super::schedule::{LONGEST_WAIT, Validity, Window, hold_after, poll_after, random, wait_after};
-use super::settings::AcmeSettings;
-use super::store::{Issued, Store, account_text};
-use crate::challenges::Challenges;
-use crate::client::{ClientConfigs, ClientSettings, Trust};
-use crate::config::{ConfigError, Managed};
-use crate::server::TlsServer;
-use crate::unwritten::Unwritten;
+use crate::http::Http;
+use crate::order::{Certified, Failure, order};
+use crate::schedule::{LONGEST_WAIT, Validity, Window, hold_after, poll_after, random, wait_after};
+use crate::settings::AcmeSettings;
+use crate::store::{Issued, Store, account_text};
 
 /// Time limit of an order, with the validation of all its domains.
 const ORDER_LIMIT: Duration = Duration::from_secs(600);
@@ -112,7 +110,7 @@ impl Acme {
         Ok(Self { settings, store, configs, challenges, unwritten })
     }
 
-    /// Returns the certificate for [`TlsConfig::managed`](crate::TlsConfig::managed).
+    /// Returns the certificate for [`TlsConfig::managed`](throng_tls::TlsConfig::managed).
     #[must_use]
     pub fn managed(&self) -> Managed {
         Managed {
@@ -313,7 +311,7 @@ impl Worker {
 
     fn report_failure(&mut self, reason: &str, retry_in: Duration) {
         self.account = None;
-        self.server.counters.count_order(false);
+        self.server.count_order(false);
         (self.report)(&AcmeEvent::Failed { reason, retry_in });
     }
 
@@ -363,7 +361,7 @@ impl Worker {
         }
         self.acme.store.try_room()?;
         let certified = self.order(current.as_ref()).await?;
-        self.server.counters.count_order(true);
+        self.server.count_order(true);
         let key = Arc::new(certified.certified_key()?);
         let issued = key.cert.first().cloned().and_then(Issued::of);
         let Some(issued) = issued.filter(|issued| self.has_all(issued)) else {
@@ -605,8 +603,9 @@ async fn sleep_until(time: SystemTime) {
 mod tests {
     use std::sync::mpsc;
 
+    use throng_tls::TlsConfig;
+
     use super::*;
-    use crate::config::TlsConfig;
 
     /// Settings with a directory at which nothing answers.
     fn settings(name: &str) -> AcmeSettings {
@@ -648,7 +647,7 @@ mod tests {
         let other = made("b.example");
         std::fs::write(&chain, &other.0).unwrap();
         std::fs::write(&key, &other.1).unwrap();
-        let files = vec![crate::CertificateFiles { chain: chain.clone(), key }];
+        let files = vec![throng_tls::CertificateFiles { chain: chain.clone(), key }];
         let managed = Some(acme.managed());
         let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(files) }).unwrap();
         // It was issued, and the other one was damaged since.

@@ -12,24 +12,23 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use throng_proto::pem::Wanted;
+use throng_tls::{Challenges, files};
 use zeroize::Zeroizing;
 
-use super::settings::Challenge;
-use crate::challenges::Challenges;
-use crate::files;
+use crate::settings::Challenge;
 
 /// The policy by which the state of an order is polled.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
 /// A certificate with those that lead to a root, and its private key, in PEM.
-pub(super) struct Certified {
-    pub(super) chain: String,
-    pub(super) key: Zeroizing<String>,
+pub(crate) struct Certified {
+    pub(crate) chain: String,
+    pub(crate) key: Zeroizing<String>,
 }
 
 impl Certified {
     /// Returns them as they are served.
-    pub(super) fn certified_key(&self) -> Result<CertifiedKey, Failure> {
+    pub(crate) fn certified_key(&self) -> Result<CertifiedKey, Failure> {
         let what = Path::new("the certificate that was issued");
         let [chain, key] =
             [self.chain.as_bytes(), self.key.as_bytes()].map(|text| Zeroizing::new(text.to_vec()));
@@ -43,10 +42,10 @@ impl Certified {
 
 /// The cause of a failure.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) reason: String,
+pub(crate) struct Failure {
+    pub(crate) reason: String,
     /// The type of the authority's answer, such as `urn:ietf:params:acme:error:rateLimited`.
-    pub(super) kind: Option<String>,
+    pub(crate) kind: Option<String>,
 }
 
 impl<T: std::fmt::Display> From<T> for Failure {
@@ -56,7 +55,7 @@ impl<T: std::fmt::Display> From<T> for Failure {
 }
 
 impl Failure {
-    pub(super) fn of(error: Error) -> Self {
+    pub(crate) fn of(error: Error) -> Self {
         match error {
             Error::Api(problem) => Self::of_problem(&problem),
             error => Self::from(error),
@@ -78,7 +77,7 @@ impl Failure {
     }
 
     /// Returns whether the authority has refused the request with this error.
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(crate) fn is(&self, name: &str) -> bool {
         let kind =
             self.kind.as_deref().and_then(|kind| kind.strip_prefix("urn:ietf:params:acme:error:"));
         kind == Some(name)
@@ -95,7 +94,7 @@ impl Drop for Offer<'_> {
 }
 
 /// Orders a certificate for `names`, instead of the one that it replaces.
-pub(super) async fn order(
+pub(crate) async fn order(
     account: &Account,
     names: &[String],
     challenge: Challenge,
@@ -214,13 +213,13 @@ mod tests {
     use rustls::client::ClientConnection;
     use rustls::{AlertDescription, Error};
     use throng_io::TlsFailure;
+    use throng_tls::handshake::{Progress, Secrets};
+    use throng_tls::{
+        ClientConfigs, ClientSettings, Managed, TlsClient, TlsConfig, TlsServer, Trust,
+    };
 
-    use super::super::AcmeSettings;
     use super::*;
-    use crate::client::{ClientSettings, Trust};
-    use crate::config::{Managed, TlsConfig};
-    use crate::handshake::{Progress, Secrets};
-    use crate::server::TlsServer;
+    use crate::settings::AcmeSettings;
 
     fn managed(file: PathBuf, domains: Vec<String>, challenges: &Arc<Challenges>) -> Managed {
         Managed { file, domains, challenges: Arc::clone(challenges), unwritten: Arc::default() }
@@ -229,7 +228,9 @@ mod tests {
     /// A client with these protocols.
     fn client(name: &str, protocols: &[&[u8]]) -> ClientConnection {
         let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
-        let mut config = settings.for_tests();
+        let configs = ClientConfigs::load(settings).unwrap();
+        let own = TlsClient::new(&configs, name).unwrap().blocking_config();
+        let mut config = Arc::unwrap_or_clone(own);
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         let name = name.to_owned().try_into().unwrap();
         ClientConnection::new(Arc::new(config), name).unwrap()
