@@ -33,14 +33,23 @@ mod unix_sockets {
 
     #[cfg(target_os = "linux")]
     mod epoll {
-        throng_testkit::contract_suite!(super::UnixRig<throng_io::epoll::EpollPoller>, without resets);
+        throng_testkit::contract_suite!(
+            super::UnixRig<throng_io::epoll::EpollPoller>,
+            without resets
+        );
     }
 
     mod portable {
-        throng_testkit::contract_suite!(super::UnixRig<throng_io::portable::MioPoller>, without resets);
+        throng_testkit::contract_suite!(
+            super::UnixRig<throng_io::portable::MioPoller>,
+            without resets
+        );
     }
 
     mod threads {
-        throng_testkit::contract_suite!(super::UnixRig<throng_io::threads::PollPoller>, without resets);
+        throng_testkit::contract_suite!(
+            super::UnixRig<throng_io::threads::PollPoller>,
+            without resets
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! * Duty: a blocking client on the wire, waiting for conditions, random numbers from a seed, a
 //!   Redis server or cluster; the driver contract as tests.
 //! * Not its duty: the servers under test; each crate's tests start their own.
-//! * Depends on: `throng-proto`, whose decoders have tests and oracles of their own; `throng-io` for
+//! * Depends on: `throng-proto`, whose decoders have their own tests and oracles; `throng-io` for
 //!   the contract.
 //! * Start reading at: [`Client`].
 #![forbid(unsafe_code)]

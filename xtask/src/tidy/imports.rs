@@ -1,11 +1,11 @@
 //! Checks that modules of a crate import each other in one direction only, and so do files; and
 //! that an import names the module that defines the item.
 //!
-//! A module here is a folder or a file directly below `src`, with all that is in it. It imports what
-//! its code names after `crate::`, in a `use` declaration or elsewhere. Between files only `use`
-//! declarations count, each path of which is followed to the file that defines the item; a
-//! re-export is not an import. The files of a folder are parts of its module, which may name each of
-//! them and be named by them. Tests and docs may name anything.
+//! A module here is a folder or a file directly below `src`, with all that is in it. It imports
+//! the names after `crate::` in its code, in a `use` declaration or elsewhere. Between files only
+//! `use` declarations count; each path is followed to the file that defines the item, and a
+//! re-export is not an import. The files of a folder are parts of its module, which may name each
+//! and be named by each. Tests and docs may name anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
