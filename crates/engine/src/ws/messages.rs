@@ -46,9 +46,7 @@ impl Assembly {
 #[derive(Debug)]
 pub struct Messages<'a, 'b> {
     core: &'a mut Core,
-    decoder: &'a mut ws::Decoder,
-    input: &'a mut Input<'b>,
-    assembly: &'a mut Assembly,
+    encoded: Encoded<'a, 'b>,
     id: ConnId,
     service: ServiceFields,
     end: End,
@@ -94,7 +92,8 @@ impl<'a, 'b> Messages<'a, 'b> {
         id: ConnId,
         service: ServiceFields,
     ) -> Self {
-        Self { core, decoder, input, assembly, id, service, end: End::AtRest }
+        let encoded = Encoded { decoder, input, assembly };
+        Self { core, encoded, id, service, end: End::AtRest }
     }
 
     #[inline(always)]
@@ -132,54 +131,47 @@ impl<'a, 'b> Messages<'a, 'b> {
     /// Drops the bytes of this read.
     #[cold]
     pub fn discard(&mut self) {
-        self.input.take(usize::MAX);
+        self.encoded.input.take(usize::MAX);
     }
 
     /// Decodes the messages and calls `receiver` with each, until all bytes are taken, the session
     /// is closed, or its output or the work it causes asks for a pause; the rest is delivered
     /// later.
     #[inline(always)]
-    pub fn deliver(&mut self, receiver: &mut impl Receive) {
-        let Self { core, decoder, input, assembly, id, service, end } = self;
+    pub fn deliver<R: Receive>(&mut self, receiver: &mut R) {
+        let Self { core, encoded, id, service, end } = self;
         // The fields of the service are read where they are needed: rarely.
         let id = *id;
         let mut completed = false;
         let reason = loop {
-            let message = match decoder.whole_message(input, service.inline_limit.into()) {
+            let limit = service.inline_limit.into();
+            let message = match encoded.decoder.whole_message(encoded.input, limit) {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
                 Some(Event::Text(text)) => Message::Text(text),
                 _ => {
                     // A message may have been incomplete before: the engine must check, even where
                     // nothing is left.
                     *end = End::Stopped { reason: StopReason::Taken, completed: true };
-                    match next(decoder, input, assembly, core, id, service.route) {
-                        Next::Message(message) => message,
-                        Next::Chunk(chunk) => {
-                            core.connections.stats.messages_in += u64::from(chunk.last);
-                            completed |= chunk.last;
-                            receiver.on_chunk(&mut Cx::known(core, id, *service), chunk);
-                            if core.connections.table.stage(id) != Stage::Open {
-                                *end = End::NotOpen;
-                                return;
-                            }
-                            if !input.is_empty()
-                                && (core.must_yield(id) || core.input_time.is_up(id, &core.clock))
-                            {
-                                break StopReason::Taken;
-                            }
+                    match encoded.step(core, id, service, receiver) {
+                        Step::Message(message) => message,
+                        Step::Done { completed: chunk } => {
+                            completed |= chunk;
                             continue;
                         }
-                        Next::Control if core.input_time.is_up(id, &core.clock) => {
-                            break StopReason::Taken;
+                        Step::Stop { reason, completed: chunk } => {
+                            completed |= chunk;
+                            break reason;
                         }
-                        Next::Control => continue,
-                        Next::Stop(reason) => break reason,
+                        Step::NotOpen => {
+                            *end = End::NotOpen;
+                            return;
+                        }
                     }
                 }
             };
             core.connections.stats.messages_in += 1;
             receiver.on_message(&mut Cx::known(core, id, *service), message);
-            if decoder.is_at_rest(input) {
+            if encoded.decoder.is_at_rest(encoded.input) {
                 return;
             }
             completed = true;
@@ -191,12 +183,74 @@ impl<'a, 'b> Messages<'a, 'b> {
                 *end = End::NotOpen;
                 return;
             }
-            if !input.is_empty() && (is_late || core.must_yield(id)) {
+            if !encoded.input.is_empty() && (is_late || core.must_yield(id)) {
                 // Back-pressure means to stop decoding; `State::decode` holds the rest.
                 break StopReason::Taken;
             }
         };
         *end = End::Stopped { reason, completed };
+    }
+}
+
+/// The bytes of a read, and what decodes them.
+#[derive(Debug)]
+struct Encoded<'a, 'b> {
+    decoder: &'a mut ws::Decoder,
+    input: &'a mut Input<'b>,
+    assembly: &'a mut Assembly,
+}
+
+/// What follows an event that is not a whole message in one frame.
+enum Step<'a> {
+    Message(Message<'a>),
+    /// The next event. `completed`: the event ended a message.
+    Done {
+        completed: bool,
+    },
+    Stop {
+        reason: StopReason,
+        completed: bool,
+    },
+    NotOpen,
+}
+
+impl<'b> Encoded<'_, 'b> {
+    /// Handles one event on the slow path. Out of line, so that the loop over whole messages keeps
+    /// in registers only what it needs itself: 11 instructions a message.
+    #[inline(never)]
+    fn step<'s, R: Receive>(
+        &'s mut self,
+        core: &mut Core,
+        id: ConnId,
+        service: &ServiceFields,
+        receiver: &mut R,
+    ) -> Step<'s>
+    where
+        'b: 's,
+    {
+        let Self { decoder, input, assembly } = self;
+        match next(decoder, input, assembly, core, id, service.route) {
+            Next::Message(message) => Step::Message(message),
+            Next::Chunk(chunk) => {
+                let completed = chunk.last;
+                core.connections.stats.messages_in += u64::from(completed);
+                receiver.on_chunk(&mut Cx::known(core, id, *service), chunk);
+                if core.connections.table.stage(id) != Stage::Open {
+                    return Step::NotOpen;
+                }
+                let must_pause = !input.is_empty()
+                    && (core.must_yield(id) || core.input_time.is_up(id, &core.clock));
+                match must_pause {
+                    true => Step::Stop { reason: StopReason::Taken, completed },
+                    false => Step::Done { completed },
+                }
+            }
+            Next::Control if core.input_time.is_up(id, &core.clock) => {
+                Step::Stop { reason: StopReason::Taken, completed: false }
+            }
+            Next::Control => Step::Done { completed: false },
+            Next::Stop(reason) => Step::Stop { reason, completed: false },
+        }
     }
 }
 
