@@ -200,7 +200,7 @@ struct Encoded<'a, 'b> {
     assembly: &'a mut Assembly,
 }
 
-/// What follows an event that is not a whole message in one frame.
+/// The outcome of an event that is not a whole message in one frame.
 enum Step<'a> {
     Message(Message<'a>),
     /// The next event. `completed`: the event ended a message.
@@ -215,8 +215,8 @@ enum Step<'a> {
 }
 
 impl<'b> Encoded<'_, 'b> {
-    /// Handles one event on the slow path. Out of line, so that the loop over whole messages keeps
-    /// in registers only what it needs itself: 11 instructions a message.
+    /// Handles one event on the slow path. Out of line: inlined, its values took registers from the
+    /// loop over whole messages, at 11 instructions a message.
     #[inline(never)]
     fn step<'s, R: Receive>(
         &'s mut self,
