@@ -27,7 +27,7 @@ pub(crate) fn server() -> Server {
         ws.send_missed(&recovery);
     });
     Server::new(App::new().ws("/chat", chat))
-        .channel_history("chat.*", History::new(100, Duration::from_secs(300)))
+        .channels(Channels::new().history("chat.*", History::new(100, Duration::from_secs(300))))
 }
 
 /// Messages that a client gets.

@@ -94,7 +94,7 @@ pub(crate) fn server() -> Server {
         .get("/", |_| Response::html(PAGE))
         .get("/{*path}", |_| Response::html(PAGE))
         .layer(Cors::new(["https://app.example"]).credentials(true));
-    Server::new(app).hub(&hub)
+    Server::new(app).with_hub(&hub)
 }
 
 #[allow(dead_code, reason = "a test uses the server alone")]

@@ -102,9 +102,11 @@ pub(crate) fn server() -> Server {
         };
         Some(Frame::text(format!("* {} {change}", event.info)))
     });
-    Server::new(App::new().ws("/rooms/{room}", chat))
-        .channel_presence("room.*", presence)
-        .channel_history("room.*", History::new(100, Duration::from_secs(3600)))
+    Server::new(App::new().ws("/rooms/{room}", chat)).channels(
+        Channels::new()
+            .presence("room.*", presence)
+            .history("room.*", History::new(100, Duration::from_secs(3600))),
+    )
 }
 
 #[allow(dead_code, reason = "a test uses the server alone")]

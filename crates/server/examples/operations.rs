@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::ServerEvent;
+use throng::server::{Observe, ServerEvent};
 
 fn main() -> throng::Result<()> {
     let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
@@ -16,11 +16,11 @@ fn main() -> throng::Result<()> {
         .max_messages_per_second(500);
     let bound = Server::new(app)
         .limits(limits)
-        .on_event(|event| match event {
+        .observe(Observe::new().on_event(|event| match event {
             // The access log of the proxy in front has them.
             ServerEvent::Refused { .. } => {}
             event => eprintln!("{event}"),
-        })
+        }))
         .bind("127.0.0.1:9001")?;
     // Load balancers see `/readyz` turn to 503 and have two seconds, in which new clients are
     // served; then sessions are closed over ten.

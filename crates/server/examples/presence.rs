@@ -36,7 +36,7 @@ pub(crate) fn server() -> Server {
         };
         Some(Frame::text(format!("* {} {change}", event.info)))
     });
-    Server::new(App::new().ws("/chat", chat)).channel_presence("chat.*", presence)
+    Server::new(App::new().ws("/chat", chat)).channels(Channels::new().presence("chat.*", presence))
 }
 
 #[allow(dead_code, reason = "a test uses the server alone")]

@@ -43,7 +43,7 @@ pub(crate) fn server(book: &Book) -> Server {
         Ok(format!("prices.{}", request.param("symbol").unwrap_or_default()))
     });
     let rules = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
-    Server::new(app).channel_backpressure("prices.*", rules)
+    Server::new(app).channels(Channels::new().backpressure("prices.*", rules))
 }
 
 #[allow(dead_code, reason = "a test makes its own quotes")]

@@ -15,12 +15,12 @@ use crate::panics::Callback;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConnection;
 
-/// Receives a record of each request and session, for [`Server::access_log`].
+/// Receives a record of each request and session, for [`Observe::access_log`].
 ///
 /// It is called on the shard's thread, so it must not take long. If it panics, the record is lost,
 /// and [`ServerEvent::CallbackPanicked`](crate::server::ServerEvent::CallbackPanicked) follows.
 ///
-/// [`Server::access_log`]: crate::Server::access_log
+/// [`Observe::access_log`]: crate::server::Observe::access_log
 pub trait AccessLog: Send + Sync + 'static {
     /// Returns whether requests that begin now, and the sessions that they open, are of interest.
     /// Those that are not cost nothing.

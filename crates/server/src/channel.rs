@@ -10,5 +10,6 @@ pub use throng_engine::{
     Publication, QueueFull, Receipt, Recovery, Since, SlowPolicy, is_channel_token as is_token,
 };
 
+pub use crate::builder::Channels;
 pub use crate::filter::Filter;
 pub use crate::hub::{ChannelSize, HistoryPage, Present, RefreshError};

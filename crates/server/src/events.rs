@@ -28,7 +28,7 @@ pub struct Subject {
     /// and of a connection that its client has reset.
     pub peer: Option<SocketAddr>,
     /// The address of the client: the peer's, or the one that a
-    /// [trusted proxy](crate::Server::trusted_proxies) named. A session does not keep that name:
+    /// [trusted proxy](crate::server::Proxies::trusted) named. A session does not keep that name:
     /// behind such a proxy it is known in events of requests, and of a session where there is an
     /// [`AccessLog`](crate::server::AccessLog).
     pub client: Option<IpAddr>,
@@ -49,7 +49,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// An event of a running server, for [`Server::on_event`](crate::Server::on_event).
+/// An event of a running server, for [`Observe::on_event`](crate::server::Observe::on_event).
 ///
 /// Its text names the cause and, where there is one, the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub enum ServerEvent<'a> {
         /// The sentence of the answer.
         reason: &'a str,
     },
-    /// With [`proxy_protocol`](crate::Server::proxy_protocol), a connection was closed: its peer is
+    /// With [`proxy_protocol`](crate::server::Proxies::proxy_protocol), a connection was closed: its peer is
     /// no trusted proxy, or its header was wrong or late.
     #[non_exhaustive]
     ProxyRefused {
@@ -306,7 +306,7 @@ pub(crate) const SEVERAL: &str = "(several)";
 pub(crate) const NONE: &str = "(none)";
 
 /// A report of a handler that held up its shard, and so every connection there, for
-/// [`Server::stall_warning`](crate::Server::stall_warning) or longer.
+/// [`Observe::stall_warning`](crate::server::Observe::stall_warning) or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall<'a> {

@@ -119,7 +119,7 @@ pub struct HistoryPage {
 
 impl Hub {
     /// Creates a hub without a server, for handlers that are made before their server;
-    /// [`Server::hub`](crate::Server::hub) connects it. Until the server is bound there is no one
+    /// [`Server::with_hub`](crate::Server::with_hub) connects it. Until the server is bound there is no one
     /// to reach: receipts have no receivers.
     ///
     /// ```no_run
@@ -135,7 +135,7 @@ impl Hub {
     ///     let published = publisher.publish("news", request.body().to_vec());
     ///     published.map_or(Status::SERVICE_UNAVAILABLE, |_| Status::NO_CONTENT)
     /// });
-    /// Server::new(app).hub(&hub).bind("127.0.0.1:9001")?.run()
+    /// Server::new(app).with_hub(&hub).bind("127.0.0.1:9001")?.run()
     /// # }
     /// ```
     #[must_use]
@@ -253,7 +253,7 @@ impl Hub {
     }
 
     /// Returns whether a channel has a history
-    /// ([`Server::channel_history`](crate::Server::channel_history)).
+    /// ([`Channels::history`](crate::channel::Channels::history)).
     #[must_use]
     pub fn has_history(&self, channel: &str) -> bool {
         self.remote().history_of(channel).is_some()
@@ -270,7 +270,7 @@ impl Hub {
 
     /// Returns up to `most` members of a channel with presence on this server, in the order of
     /// their handles; `None` if the channel has none
-    /// ([`Server::channel_presence`](crate::Server::channel_presence)). `ClusterHub::presence`
+    /// ([`Channels::presence`](crate::channel::Channels::presence)). `ClusterHub::presence`
     /// (with the feature `redis`) lists those of all servers.
     ///
     /// A member that asks after it has joined, and then gets joins and leaves, knows all members: a

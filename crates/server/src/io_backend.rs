@@ -25,8 +25,8 @@ pub enum IoBackend {
     /// 16 KiB of kernel memory for its thread, where an event loop takes about a hundred bytes. It
     /// takes 300 KB more once a message was compressed for it, and a publish wakes one thread per
     /// receiver. Everything else works as with event loops.
-    /// [`Server::shards`](crate::Server::shards) has no effect; the size of the stacks is
-    /// [`Server::thread_stack`](crate::Server::thread_stack).
+    /// [`Shards::count`](crate::server::Shards::count) has no effect; the size of the stacks is
+    /// [`Shards::thread_stack`](crate::server::Shards::thread_stack).
     Threads,
 }
 

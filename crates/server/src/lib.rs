@@ -73,7 +73,7 @@
 //! // A slow receiver gets the newest price, and none that waited for more than five seconds.
 //! let newest = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
 //! let running = Server::new(app)
-//!     .channel_backpressure("prices.*", newest)
+//!     .channels(Channels::new().backpressure("prices.*", newest))
 //!     .bind("127.0.0.1:9001")?
 //!     .spawn()?;
 //! let hub = running.hub();
@@ -267,7 +267,7 @@ pub use ws::socket::Socket;
 /// It has the items of the crate's root, except `Error` and `Result`, which would take the place of
 /// the standard library's, and a few of [`channel`], [`http`] and [`server`].
 pub mod prelude {
-    pub use crate::channel::{Backpressure, Filter, History, Presence, SlowPolicy};
+    pub use crate::channel::{Backpressure, Channels, Filter, History, Presence, SlowPolicy};
     pub use crate::http::{Method, Status};
     pub use crate::server::{Bound, DrainPlan, Running};
     pub use crate::{

@@ -11,9 +11,9 @@ pub(crate) enum Callback {
     Tick,
     /// A future or a job whose session or request had ended.
     Late,
-    /// [`Server::on_event`](crate::Server::on_event).
+    /// [`Observe::on_event`](crate::server::Observe::on_event).
     Event,
-    /// [`Server::access_log`](crate::Server::access_log).
+    /// [`Observe::access_log`](crate::server::Observe::access_log).
     AccessLog,
     /// `Cluster::answer`.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "there are no clusters"))]

@@ -13,6 +13,7 @@ pub use throng_proto::Blame;
 
 pub use crate::access::{AccessEntry, AccessLog};
 pub use crate::affinity::{CpuAffinity, CpuPlace, Placement};
+pub use crate::builder::{Observe, Proxies, Shards, SocketOptions};
 pub use crate::events::{ServerEvent, Stall, Subject};
 pub use crate::io_backend::IoBackend;
 pub use crate::readiness::Readiness;

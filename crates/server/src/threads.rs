@@ -8,7 +8,7 @@ use throng_io::{ConnId, Listener, Options, Threads};
 
 use crate::error::{Error, Result};
 use crate::io_backend::FEWEST_CONNECTIONS;
-use crate::running::Shards;
+use crate::running::ShardThreads;
 use crate::tls::{Security, wrap};
 
 /// The smallest stack of a connection's thread, in bytes.
@@ -79,7 +79,7 @@ pub(crate) fn build<S: Service + Send + 'static>(
     stack_size: usize,
     options: &BuildOptions,
     service: impl Fn(&Arc<Admission>) -> S + Send + Sync + 'static,
-) -> Result<Shards> {
+) -> Result<ShardThreads> {
     let accepting =
         Options { receive_buffer: RECEIVE_BUFFER, max_connections: REFUSING, ..base.clone() };
     let mut acceptor = wrap(Threads::new(accepting).map_err(Error::Shard)?);
@@ -91,7 +91,7 @@ pub(crate) fn build<S: Service + Send + 'static>(
         Threads::new(connection_options(&base, number, generation)).map(wrap)
     };
     let threads = ThreadOptions { stack_size, driver: Box::new(driver) };
-    Shards::build_threads(acceptor, options, threads, service)
+    ShardThreads::build_threads(acceptor, options, threads, service)
 }
 
 #[cfg(test)]

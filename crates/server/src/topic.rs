@@ -35,7 +35,7 @@ impl From<&str> for Topic {
 /// A stream of server-sent events that begins; see [`App::sse`](crate::App::sse).
 ///
 /// Of a channel with history
-/// ([`Server::channel_history`](crate::Server::channel_history)) each event has its position as its
+/// ([`Channels::history`](crate::channel::Channels::history)) each event has its position as its
 /// id, and a client that comes back with that of the last (`Last-Event-ID`, or the parameter
 /// `last_event_id` of the query) gets what it missed, or an event called `lost` and what is
 /// published from then on.

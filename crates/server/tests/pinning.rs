@@ -6,7 +6,7 @@ mod support;
 use support::served::{self, get, start, stop};
 use support::{Client, Got, eventually};
 use throng::prelude::*;
-use throng::server::CpuAffinity;
+use throng::server::{CpuAffinity, Shards};
 use throng::workers::WorkerSettings;
 
 fn value(status: &str, key: &str) -> Option<String> {
@@ -53,8 +53,9 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
             ws.offload(|| (), then);
         });
         let workers = WorkerSettings::default().pool_size(2);
+        let shards = Shards::new().count(shards).pin(CpuAffinity::Cores);
         let server = Server::new(served::app().ws("/work", handler)).shards(shards);
-        server.cpu_affinity(CpuAffinity::Cores).workers(workers).bind("127.0.0.1:0")
+        server.workers(workers).bind("127.0.0.1:0")
     };
     let bound = pinned(cpus.len()).unwrap();
     let placement = bound.placement().unwrap().clone();

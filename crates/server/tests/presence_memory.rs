@@ -32,7 +32,8 @@ fn memory_of_presence_is_given_back_when_its_clients_have_gone() {
     });
     let limits = Limits::default().max_presence_memory(256 * MIB).max_memory(2048 * MIB);
     let server = Server::new(served::app().ws("/ws", chat)).limits(limits).shards(1);
-    let (address, running) = start(server.channel_presence("chat.>", Presence::new()));
+    let (address, running) =
+        start(server.channels(Channels::new().presence("chat.>", Presence::new())));
     let ask = |client: &mut Client, text: String| {
         client.send_text(&text);
         client.next();

@@ -20,7 +20,7 @@ fn a_million_queued_references_to_a_frame_of_1_kb_cost_megabytes() {
         });
         let rules = Backpressure::new(policy).max_backlog(2 << 20);
         let server = Server::new(served::app().ws("/", member))
-            .channel_backpressure("feed", rules)
+            .channels(Channels::new().backpressure("feed", rules))
             .shards(2);
         let (address, running) = start(server);
         let clients: Vec<Client> = (0..CLIENTS)

@@ -6,7 +6,7 @@ pub(crate) mod guard;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng::server::Bound;
+use throng::server::{Bound, Observe};
 use throng::{App, Limits, Server};
 
 use crate::log::{Log, log_event};
@@ -37,6 +37,6 @@ pub(crate) fn bind(app: App, address: SocketAddr, log: Log) -> throng::Result<Bo
     Server::new(app)
         .limits(limits)
         .shards(1)
-        .on_event(move |event| log_event(&log, event))
+        .observe(Observe::new().on_event(move |event| log_event(&log, event)))
         .bind(address)
 }

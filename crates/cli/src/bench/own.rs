@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, stdin};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use throng::prelude::*;
+use throng::server::Shards;
 use throng_load::find_max::Load;
 use throng_load::{Error, MAX_SHARDS, Target};
 
@@ -40,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 }
             },
         ))
-        .shards(Some(args.shards).filter(|&shards| shards > 0))
+        .shards(Shards::new().count(Some(args.shards).filter(|&shards| shards > 0)))
         // A publication that waits behind a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))
         .bind("127.0.0.1:0")?;

@@ -159,7 +159,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let log = open_log(&settings.log)?;
     let _flush = log.flushed_at_end();
     reload::log_warnings(&settings, &log);
-    let server = watched(site::server(&settings, Some(&log)), &log);
+    let server = watched(site::server(&settings, Some(&log)), &settings, &log);
     let bound = site::listen(server, &settings)?;
     let (requests, pending) = reload_requests();
     let admin = start_admin(&bound, settings.admin.as_ref(), requests, &log)?;
@@ -235,10 +235,11 @@ pub(crate) fn check_log(settings: &LogSettings) -> Result<(), Failure> {
 }
 
 /// Logs the events of a server.
-fn watched(server: Server, log: &Log) -> Server {
+fn watched(server: Server, settings: &Settings, log: &Log) -> Server {
     let log = log.clone();
     let access = log.clone();
-    server.on_event(move |event| log_event(&log, event)).access_log(access)
+    let observe = site::observe(settings).on_event(move |event| log_event(&log, event));
+    server.observe(observe.access_log(access))
 }
 
 /// Starts the shards, and prints where they listen.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use throng::channel::{Backpressure, History, HistoryMode, SlowPolicy};
+use throng::channel::{Backpressure, Channels, History, HistoryMode, SlowPolicy};
 use throng::http::{Files, Origins};
-use throng::server::{CpuAffinity, DrainPlan, IoBackend, Limit};
+use throng::server::{CpuAffinity, DrainPlan, IoBackend, Limit, Proxies};
 #[cfg(feature = "tls")]
 use throng::tls::Tls;
 use throng::ws::{Deflate, DeflateMode};
@@ -250,7 +250,7 @@ fn subprotocols(draft: &Draft) -> Vec<String> {
     names
 }
 
-/// A network of [`Server::trusted_proxies`].
+/// A network of [`Proxies::trusted`].
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyNetwork(pub(crate) String);
 
@@ -258,7 +258,7 @@ impl FromStr for ProxyNetwork {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let checked = Server::new(App::new()).trusted_proxies([text]).check();
+        let checked = Server::new(App::new()).proxies(Proxies::new().trusted([text])).check();
         checked.map(|()| Self(text.to_owned())).map_err(|error| error.to_string())
     }
 }
@@ -475,7 +475,9 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
         if let Some(age) = record.get::<Option<_>>("max_age") {
             rule.max_age = unless_zero(age);
         }
-        if let Err(error) = Server::new(App::new()).channel_backpressure(&pattern, rule).check() {
+        if let Err(error) =
+            Server::new(App::new()).channels(Channels::new().backpressure(&pattern, rule)).check()
+        {
             record.wrong(error);
         }
         let (history, presence) = (history(&record, rule), presence(&record));

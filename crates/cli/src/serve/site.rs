@@ -8,7 +8,7 @@ use throng::cluster::{Cluster, WhileDown};
 use throng::http::{EventStream, Files, RequestIds, Topic};
 use throng::metrics::openmetrics::Writer;
 use throng::prelude::*;
-use throng::server::EndReason;
+use throng::server::{EndReason, Observe, Proxies, Shards, SocketOptions};
 use throng_config::Listen;
 
 #[cfg(feature = "redis")]
@@ -91,17 +91,21 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         .backpressure(settings.backpressure)
         .compression(settings.deflate)
         .origins(settings.origins.clone())
-        .trusted_proxies(settings.trusted_proxies.iter().map(|network| &network.0))
-        .proxy_protocol(settings.proxy_protocol)
-        .shards(Some(settings.shards).filter(|&shards| shards > 0))
+        .proxies(
+            Proxies::new()
+                .trusted(settings.trusted_proxies.iter().map(|network| &network.0))
+                .proxy_protocol(settings.proxy_protocol),
+        )
+        .shards(
+            Shards::new()
+                .count(Some(settings.shards).filter(|&shards| shards > 0))
+                .io(settings.io)
+                .thread_stack(settings.thread_stack)
+                .pin(settings.pin),
+        )
         .descriptor_tables(settings.descriptors)
-        .io(settings.io)
-        .thread_stack(settings.thread_stack)
-        .cpu_affinity(settings.pin)
-        .stall_warning(Some(settings.stall_warning).filter(|warning| !warning.is_zero()))
-        .backlog(settings.backlog)
-        .build_info(BUILD_LABELS)
-        .reuse_port(settings.share_port);
+        .observe(observe(settings))
+        .sockets(SocketOptions::new().backlog(settings.backlog).reuse_port(settings.share_port));
     #[cfg(feature = "tls")]
     let server = match &settings.tls {
         Some(tls) => server.tls(tls.clone()),
@@ -112,8 +116,19 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         Some(cluster) => server.cluster(cluster),
         None => server,
     };
+    server.channels(rules(settings))
+}
+
+/// Returns what is reported of a server besides events and requests.
+pub(super) fn observe(settings: &Settings) -> Observe {
+    let stall_warning = Some(settings.stall_warning).filter(|warning| !warning.is_zero());
+    Observe::new().stall_warning(stall_warning).build_info(BUILD_LABELS)
+}
+
+/// Returns the rules of channels.
+fn rules(settings: &Settings) -> Channels {
     let rules = settings.channels.iter();
-    rules.fold(server, |server, Rule { pattern, rules, history, presence, .. }| {
+    rules.fold(Channels::new(), |channels, Rule { pattern, rules, history, presence, .. }| {
         let presence = presence.map(|Members { join_leave, max_announced }| {
             let presence = Presence::new().join_leave(join_leave);
             match max_announced {
@@ -121,11 +136,11 @@ pub fn configured(app: App, settings: &Settings) -> Server {
                 None => presence,
             }
         });
-        let server = server.channel_presence(pattern, presence);
+        let channels = channels.presence(pattern, presence);
         match history {
-            Some(history) => server.channel_history(pattern, *history),
+            Some(history) => channels.history(pattern, *history),
             // Later rules do not apply to its channels.
-            None => server.channel_backpressure(pattern, *rules).channel_history(pattern, None),
+            None => channels.backpressure(pattern, *rules).history(pattern, None),
         }
     })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 
 use super::numbers::{self, Tunnel};
 use super::support::{dial, exchange};
@@ -75,8 +75,8 @@ pub(crate) fn run(slow: Duration) {
         .to_string()
     };
     let io = if slow.is_zero() { IoBackend::Auto } else { IoBackend::Threads };
-    let server =
-        Server::new(App::new().ws("/count", count).get("/report", report)).io(io).shards(1);
+    let server = Server::new(App::new().ws("/count", count).get("/report", report))
+        .shards(Shards::new().io(io).count(1));
     let bound = server.bind("127.0.0.1:0").unwrap();
     println!("{}", bound.local_addr());
     std::io::stdout().flush().unwrap();

@@ -61,7 +61,7 @@ impl Server {
         let (descriptors, reserve, free) = (all.limit, all.reserve(shards), all.free(shards));
         let asked = self.limits.max_connections.unwrap_or(0);
         #[cfg(unix)]
-        if self.io == IoBackend::Threads {
+        if self.shards.io == IoBackend::Threads {
             let each = throng_io::threads::DESCRIPTORS;
             let possible = crate::threads::possible(asked, free / each)?;
             return choose_max_connections(asked, possible, descriptors, reserve, each);

@@ -4,32 +4,35 @@
 //! `startup.rs`.
 
 mod capacity;
+mod channels;
+mod observe;
+mod proxies;
 mod reconfigure;
 mod settings;
+mod shards;
+mod sockets;
 mod startup;
 mod tables;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use throng_engine::workers::WorkerSettings;
-use throng_engine::{Classes, Limits, PresenceRules, SettingError};
-use throng_http::{Network, Origins};
+use throng_engine::{Backpressure, Limits, SettingError};
+use throng_http::Origins;
 use throng_io::tables::DescriptorTables;
 use throng_proto::ws::deflate::Settings as Deflate;
 
-use crate::access;
-use crate::affinity::CpuAffinity;
+pub use self::channels::Channels;
+pub use self::observe::Observe;
+pub use self::proxies::Proxies;
+pub use self::shards::Shards;
+pub use self::sockets::SocketOptions;
+
 use crate::app::App;
-use crate::events::Events;
 use crate::hub::Hub;
-use crate::io_backend::IoBackend;
 use crate::ticks::{ShardTick, Tick};
 use crate::tls::Setting;
-
-/// Bytes of the stack of a connection's thread, with [`IoBackend::Threads`].
-const THREAD_STACK: usize = 256 * 1024;
 
 /// A server: an [`App`] and the configuration to serve it with.
 ///
@@ -39,35 +42,24 @@ const THREAD_STACK: usize = 256 * 1024;
 pub struct Server {
     app: App,
     limits: Limits,
-    classes: Classes,
-    presences: PresenceRules,
+    backpressure: Backpressure,
+    channels: Channels,
     compression: Deflate,
     origins: Origins,
-    trusted_proxies: Vec<Network>,
-    proxy_protocol: bool,
+    proxies: Proxies,
     workers: WorkerSettings,
     /// Whether the worker threads are started with the server even if no route always needs them.
     starts_workers: bool,
-    shards: Option<usize>,
+    shards: Shards,
     descriptor_tables: DescriptorTables,
-    io: IoBackend,
-    thread_stack: usize,
-    backlog: i32,
-    reuse_port: bool,
-    send_buffer: Option<usize>,
-    unsent_limit: Option<usize>,
-    stall_warning: Option<Duration>,
-    events: Events,
-    access: access::Log,
-    cpu_affinity: CpuAffinity,
+    sockets: SocketOptions,
+    observe: Observe,
     /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
     tls: Setting,
     cluster: crate::cluster::Setting,
     /// Made before the server.
     hub: Option<Hub>,
-    #[cfg(feature = "metrics")]
-    build: &'static [(&'static str, &'static str)],
     ticks: Vec<Tick>,
     shard_ticks: Vec<ShardTick>,
     mistake: Option<SettingError>,
@@ -79,32 +71,21 @@ impl Server {
         Self {
             app,
             limits: Limits::default(),
-            classes: Classes::default(),
-            presences: PresenceRules::default(),
+            backpressure: Backpressure::default(),
+            channels: Channels::new(),
             compression: Deflate::default(),
             origins: Origins::SameHost,
-            trusted_proxies: Vec::new(),
-            proxy_protocol: false,
+            proxies: Proxies::new(),
             workers: WorkerSettings::default(),
             starts_workers: false,
-            shards: None,
+            shards: Shards::new(),
             descriptor_tables: DescriptorTables::Shared,
-            io: IoBackend::Auto,
-            thread_stack: THREAD_STACK,
-            backlog: 4096,
-            reuse_port: false,
-            send_buffer: None,
-            unsent_limit: None,
-            stall_warning: Some(crate::stalls::WARNING),
-            events: Events::default(),
-            access: access::Log::default(),
-            cpu_affinity: CpuAffinity::None,
+            sockets: SocketOptions::new(),
+            observe: Observe::new(),
             more_addresses: Vec::new(),
             tls: Setting::default(),
             cluster: crate::cluster::Setting::default(),
             hub: None,
-            #[cfg(feature = "metrics")]
-            build: &[],
             ticks: Vec::new(),
             shard_ticks: Vec::new(),
             mistake: None,
@@ -122,7 +103,6 @@ impl fmt::Debug for Server {
         f.debug_struct("Server")
             .field("app", &self.app)
             .field("shards", &self.shards)
-            .field("io", &self.io)
             .finish_non_exhaustive()
     }
 }

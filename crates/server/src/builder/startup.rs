@@ -35,7 +35,7 @@ use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::panic_notice::Reporter;
-use crate::running::{Addresses, Bound, Capacity, Shards};
+use crate::running::{Addresses, Bound, Capacity, ShardThreads};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
 use crate::ticks;
@@ -70,20 +70,20 @@ impl Server {
         }
         self.app.router()?;
         #[cfg(unix)]
-        crate::threads::check_stack(self.thread_stack)?;
+        crate::threads::check_stack(self.shards.thread_stack)?;
         self.tls.check()?;
         self.cluster.check()?;
         self.workers.check().map_err(Error::of_workers)?;
-        if self.stall_warning == Some(Duration::ZERO) {
+        if self.observe.stall_warning == Some(Duration::ZERO) {
             let message = "stall_warning is 0; give for example 50 ms, or None to turn it off";
             return Err(Error::setting("stall_warning", message));
         }
-        if self.unsent_limit == Some(0) {
+        if self.sockets.unsent_limit == Some(0) {
             let message = "unsent_limit is 0, which the kernel takes for no limit; give for \
                            example 16384 for 16 KiB";
             return Err(Error::setting("unsent_limit", message));
         }
-        if self.proxy_protocol && self.trusted_proxies.is_empty() {
+        if self.proxies.proxy_protocol && self.proxies.trusted.is_empty() {
             let message = "proxy_protocol is on, and trusted_proxies is empty: any client could \
                            claim any address; name the proxies, for example [\"10.0.0.0/8\"]";
             return Err(Error::setting("proxy_protocol", message));
@@ -130,13 +130,13 @@ impl Server {
             );
             return Err(Error::setting("place_by", message));
         }
-        let placement = self.cpu_affinity.place(self.io, shards, plan.has_own_tables())?;
+        let placement = self.shards.pin.place(self.shards.io, shards, plan.has_own_tables())?;
         Ok(Plan { placement, ..plan })
     }
 
     /// Refuses what belongs to one of several event loops where each connection has its own.
     fn check_shards(&self) -> Result<()> {
-        if self.io != IoBackend::Threads {
+        if self.shards.io != IoBackend::Threads {
             return Ok(());
         }
         let remedy = "io is threads, where each connection has a thread of its own; take io auto";
@@ -178,7 +178,7 @@ impl Server {
     /// [`bind_also`](Self::bind_also) are listened on besides.
     ///
     /// Clients on a Unix socket have no address: no cap by address applies to them, unless a proxy
-    /// there is trusted (`unix:` in [`trusted_proxies`](Self::trusted_proxies)) and names it.
+    /// there is trusted (`unix:` in [`Proxies::trusted`](super::Proxies::trusted)) and names it.
     ///
     /// Each socket belongs to one event loop, which hands connections over to others that have
     /// fewer.
@@ -230,11 +230,11 @@ impl Server {
         let security = self.load_tls(count)?;
         let starts_workers = self.starts_workers || self.app.uses_workers();
         let drivers = Drivers {
-            io: self.io,
-            thread_stack: self.thread_stack,
+            io: self.shards.io,
+            thread_stack: self.shards.thread_stack,
             base: Options {
                 unsent_low_water: Some(self.unsent_low_water()),
-                socket_send_buffer: self.send_buffer,
+                socket_send_buffer: self.sockets.send_buffer,
                 ..driver_options(own_tables.unwrap_or(max_connections), &self.limits)
             },
             security: security.clone(),
@@ -289,8 +289,8 @@ impl Server {
     }
 
     fn load_tls(&self, shards: usize) -> Result<Security> {
-        let security = self.tls.load(shards)?.reporting_to(self.events.clone());
-        Ok(if self.proxy_protocol { security.after_proxy_header() } else { security })
+        let security = self.tls.load(shards)?.reporting_to(self.observe.events.clone());
+        Ok(if self.proxies.proxy_protocol { security.after_proxy_header() } else { security })
     }
 
     /// Prepares what the shards share.
@@ -302,11 +302,12 @@ impl Server {
     ) -> Result<Prepared> {
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
         let cluster = self.cluster.clone().prepare(own_tables.is_some())?;
-        let stalls = Arc::new(Stalls::new(self.stall_warning, self.events.clone(), paths));
+        let stalls =
+            Arc::new(Stalls::new(self.observe.stall_warning, self.observe.events.clone(), paths));
         let options = BuildOptions {
             limits: self.limits.clone(),
             classes: self.classes(),
-            presences: self.presences.clone(),
+            presences: self.channels.presences.clone(),
             routes: self.route_options(),
             max_connections,
             own_tables,
@@ -314,13 +315,13 @@ impl Server {
             mailbox_mark: None,
             mailbox_capacity: None,
             handover_capacity: None,
-            trusted_proxies: trusted_proxies(&self.trusted_proxies),
-            proxy_protocol: self.proxy_protocol.then(|| security.proxy_protocol()),
+            trusted_proxies: trusted_proxies(&self.proxies.trusted),
+            proxy_protocol: self.proxies.proxy_protocol.then(|| security.proxy_protocol()),
             relay: cluster.relay(),
             seed: None,
         };
         #[cfg(feature = "metrics")]
-        let build = self.build;
+        let build = self.observe.build;
         let (workers, pool) = (self.workers, Pool::default());
         let hub = self.hub.clone();
         let shared = self.into_shared(Arc::clone(&stalls), pool.clone(), security.clone())?;
@@ -345,7 +346,7 @@ impl Server {
 
     /// Returns how much unsent output the kernel may hold for a connection.
     fn unsent_low_water(&self) -> u32 {
-        match self.unsent_limit {
+        match self.sockets.unsent_limit {
             Some(bytes) => u32::try_from(bytes).unwrap_or(u32::MAX),
             None if self.classes().drop_stale() => FRESH_LOW_WATER,
             None => UNSENT_LOW_WATER,
@@ -354,7 +355,8 @@ impl Server {
 
     /// Returns the back-pressure rules of the server, its channels and its routes.
     pub(super) fn classes(&self) -> Classes {
-        let mut classes = self.classes.clone();
+        let mut classes = self.channels.classes.clone();
+        classes.set_default(self.backpressure);
         for (index, route) in (0..).zip(&self.app.routes) {
             if let Action::Ws(ws) = &route.action
                 && let Some(rules) = ws.options.backpressure
@@ -403,8 +405,8 @@ impl Server {
 
     fn listen_options(&self) -> ListenOptions {
         ListenOptions {
-            backlog: self.backlog,
-            reuse_port: self.reuse_port,
+            backlog: self.sockets.backlog,
+            reuse_port: self.sockets.reuse_port,
             ..ListenOptions::default()
         }
     }
@@ -414,7 +416,7 @@ impl Server {
         let usual = self.compression;
         let bind = |route: Route| {
             let path: Arc<str> = route.path.as_str().into();
-            let events = self.events.clone();
+            let events = self.observe.events.clone();
             Ok(BoundRoute {
                 names: param_names(&route.path)
                     .map_err(|error| Error::setting("route", error.to_string()))?
@@ -433,10 +435,10 @@ impl Server {
             router,
             layers: self.app.layers,
             origins: LiveOrigins::new(self.origins),
-            trusted_proxies: self.trusted_proxies.into(),
+            trusted_proxies: self.proxies.trusted.into(),
             pool: pool.clone(),
-            events: self.events,
-            access: self.access,
+            events: self.observe.events,
+            access: self.observe.access,
             stalls,
             security,
             ticks: ticks::Waiting::new(self.ticks, self.shard_ticks),
@@ -448,8 +450,8 @@ impl Server {
 
     fn shard_count(&self) -> Result<usize> {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
-        match self.shards {
-            _ if self.io == IoBackend::Threads => Ok(1),
+        match self.shards.count {
+            _ if self.shards.io == IoBackend::Threads => Ok(1),
             None if cfg!(target_os = "linux") => Ok(usable),
             // On other systems, SO_REUSEPORT does not spread connections over the listeners.
             None => Ok(1),
@@ -564,7 +566,7 @@ impl Drivers {
         listeners: Vec<Vec<Listener>>,
         options: &BuildOptions,
         service: impl Fn(&Arc<Admission>) -> ShardService + Send + Sync + 'static,
-    ) -> Result<Shards> {
+    ) -> Result<ShardThreads> {
         let (base, security) = (self.base, self.security);
         match self.io {
             #[cfg(target_os = "linux")]
@@ -584,11 +586,11 @@ impl Drivers {
                 };
                 let shards = if security.is_on() {
                     let drivers = each_secured(base, &security, listeners, new, add)?;
-                    Shards::build(drivers, options, service)?
+                    ShardThreads::build(drivers, options, service)?
                 } else {
                     let add = |driver: &mut Epoll, listener| add(driver, listener).map(drop);
                     let drivers = each_listening(base, listeners, new, add)?;
-                    Shards::build(drivers, options, service)?
+                    ShardThreads::build(drivers, options, service)?
                 };
                 Ok(shards.in_tables(tables.into_inner()))
             }
@@ -612,7 +614,7 @@ impl Drivers {
             IoBackend::Auto | IoBackend::Portable => {
                 let add = Portable::add_listener;
                 let drivers = each_secured(base, &security, listeners, Portable::new, add)?;
-                Shards::build(drivers, options, service)
+                ShardThreads::build(drivers, options, service)
             }
         }
     }

@@ -46,7 +46,7 @@ impl Server {
             }
             _ => {}
         }
-        let refusal = match self.io {
+        let refusal = match self.shards.io {
             IoBackend::Auto | IoBackend::Epoll if inherited => {
                 Some("sockets that were passed on are accepted from by one shard each".to_owned())
             }
@@ -63,7 +63,7 @@ impl Server {
             reserve: BESIDES + addresses + descriptors.for_files,
             each: 1,
         };
-        let most = if self.shards.is_none() { MAX_SHARDS } else { shards };
+        let most = if self.shards.count.is_none() { MAX_SHARDS } else { shards };
         let wrong = |message: String| Error::setting("max_connections", message);
         let mut plan =
             Plan::new(size, asked, shards, most).map_err(|error| wrong(error.to_string()))?;

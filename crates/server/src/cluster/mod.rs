@@ -142,7 +142,7 @@ impl Cluster {
     ///     b"channels" => of_answers.channels().len().to_string().into(),
     ///     _ => Vec::new(),
     /// });
-    /// let server = Server::new(App::new()).hub(&hub).cluster(cluster);
+    /// let server = Server::new(App::new()).with_hub(&hub).cluster(cluster);
     /// ```
     #[must_use]
     pub fn answer(mut self, answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Self {

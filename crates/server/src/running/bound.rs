@@ -10,7 +10,7 @@ use throng_io::Listener;
 
 #[cfg(feature = "signals")]
 use super::Drained;
-use super::{Running, Shards};
+use super::{Running, ShardThreads};
 use crate::affinity::Placement;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
@@ -73,7 +73,7 @@ pub struct Capacity {
 #[must_use = "a bound server answers nothing until `run` or `spawn`"]
 pub struct Bound {
     pub(crate) addresses: Addresses,
-    pub(crate) shards: Shards,
+    pub(crate) shards: ShardThreads,
     pub(crate) placement: Option<Placement>,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) pool: Pool,
@@ -213,7 +213,7 @@ impl Bound {
         {
             workers.start().map_err(Error::of_workers)?;
         }
-        let Shards { starts, tables, hub, snapshots, admission, configurator } = self.shards;
+        let ShardThreads { starts, tables, hub, snapshots, admission, configurator } = self.shards;
         let tables = tables.map(Arc::new);
         let threads = Vec::with_capacity(starts.len());
         let (stalls, shutdown) = (self.stalls, Arc::new(Shutdown::new(starts.len())));
@@ -237,7 +237,7 @@ impl Bound {
         while let Some(start) = starts.next() {
             let shard = running.threads.len();
             let Err(error) = running.start_shard(start, tables.as_ref()) else { continue };
-            // Shards that never ran read no commands; the drain must not wait for them.
+            // ShardThreads that never ran read no commands; the drain must not wait for them.
             let never_ran = shard..=shard + starts.len();
             drop(starts);
             never_ran.for_each(|shard| running.shutdown.record_end(shard));

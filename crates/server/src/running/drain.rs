@@ -124,7 +124,7 @@ pub struct Drained {
     /// Jobs of the worker pool that had not returned by the deadline. Their threads are detached,
     /// and end with the process.
     pub stuck: Vec<RunningJob>,
-    /// Shards in a handler that did not return. Their threads are detached, with their connections,
+    /// ShardThreads in a handler that did not return. Their threads are detached, with their connections,
     /// and end with the process.
     pub stuck_shards: Vec<StuckShard>,
 }

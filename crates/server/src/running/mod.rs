@@ -26,7 +26,7 @@ pub(crate) use bound::Addresses;
 pub use bound::{Bound, Capacity};
 use drain::{BeginDrain, ExitGuard};
 pub use drain::{Drained, Draining, StuckShard};
-pub(crate) use shards::Shards;
+pub(crate) use shards::ShardThreads;
 use shards::Start;
 
 /// A running server.
@@ -275,7 +275,7 @@ impl Running {
             }
         }
         if let Some(workers) = self.pool.get() {
-            // Shards end without an error only in a drain; without one there is nothing to wait
+            // ShardThreads end without an error only in a drain; without one there is nothing to wait
             // for.
             let stuck = workers.stop(self.shutdown.deadline().unwrap_or_else(Instant::now));
             if let Ok(drained) = &mut outcome {

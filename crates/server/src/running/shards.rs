@@ -1,4 +1,4 @@
-//! Shards that are built and wait for their threads.
+//! ShardThreads that are built and wait for their threads.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::hub::Hub;
 /// Runs a shard on the thread that calls it.
 pub(super) type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
 
-/// Shards ready to run, with their driver's type erased.
-pub(crate) struct Shards {
+/// ShardThreads ready to run, with their driver's type erased.
+pub(crate) struct ShardThreads {
     pub(super) starts: Vec<Start>,
     /// The descriptor tables of the shards, where each has its own.
     pub(super) tables: Option<Tables>,
@@ -25,7 +25,7 @@ pub(crate) struct Shards {
     pub(super) configurator: Configurator,
 }
 
-impl Shards {
+impl ShardThreads {
     pub(crate) fn build<D, S>(
         drivers: Vec<D>,
         options: &BuildOptions,

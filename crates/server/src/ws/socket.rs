@@ -115,7 +115,7 @@ impl<'a, D> Socket<'a, D> {
     }
 
     /// Joins the channel of exactly this name at an exact place. Of a channel with history
-    /// ([`Server::channel_history`](crate::Server::channel_history)) the result has what was
+    /// ([`Channels::history`](crate::channel::Channels::history)) the result has what was
     /// published since the position `since`, which is to be sent now with
     /// [`send_missed`](Self::send_missed): nothing is lost, doubled or out of order between the
     /// last of it and the first message that comes live. If that is not possible, or no position
@@ -147,7 +147,7 @@ impl<'a, D> Socket<'a, D> {
 
     /// Joins a channel as [`subscribe_since`](Self::subscribe_since) does, with information about
     /// this client, such as its user's name: in a channel with presence
-    /// ([`Server::channel_presence`](crate::Server::channel_presence)) it is listed by
+    /// ([`Channels::presence`](crate::channel::Channels::presence)) it is listed by
     /// [`Hub::presence`], and members may get it with the join and the leave. The other forms join
     /// without information. A member of a pattern is not listed.
     ///
@@ -161,7 +161,7 @@ impl<'a, D> Socket<'a, D> {
     ///     ws.send(names.join(", "));
     /// });
     /// Server::new(App::new().ws("/", chat))
-    ///     .channel_presence("chat.*", Presence::new().join_leave(true));
+    ///     .channels(Channels::new().presence("chat.*", Presence::new().join_leave(true)));
     /// ```
     pub fn subscribe_as(&mut self, channel: &str, info: &str, since: impl Into<Since>) -> Recovery {
         self.cx.subscribe_as(channel, since, info)

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use throng::http::RequestIds;
 use throng::prelude::*;
-use throng::server::{AccessEntry, AccessLog};
+use throng::server::{AccessEntry, AccessLog, Observe};
 
 use crate::support::served::{start, stop};
 use crate::support::{Client, TIMEOUT, exchange};
@@ -30,7 +30,8 @@ fn a_record_has_the_route_and_the_id_that_middleware_gave() {
         .layer(RequestIds::new());
     let app = App::new().get("/plain", |_| "here").nest("/api", ids);
     let (sender, log) = mpsc::channel();
-    let (address, running) = start(Server::new(app).access_log(Log(sender)).shards(1));
+    let (address, running) =
+        start(Server::new(app).observe(Observe::new().access_log(Log(sender))).shards(1));
     let ask = |line: &str, rest: &str| {
         let request = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{rest}");
         let answer = exchange(address, request.as_bytes());

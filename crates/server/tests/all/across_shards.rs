@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng_engine::MAILBOX_CAPACITY;
 use throng_proto::ws::{self, Opcode};
 
@@ -16,20 +16,20 @@ use crate::support::served::{self, figure, start, stop, total};
 use crate::support::{Client, Got, TIMEOUT, eventually};
 
 /// The shard (its thread's name) of each session, by the name given as `?name=`.
-type Shards = Arc<Mutex<BTreeMap<String, String>>>;
+type ShardNames = Arc<Mutex<BTreeMap<String, String>>>;
 
 /// In the register once a shard is occupied.
 const BLOCKED: &str = "blocked";
 
 /// Occupies the shard of this client.
-fn block(client: &mut Client, shards: &Shards) {
+fn block(client: &mut Client, shards: &ShardNames) {
     client.send(Opcode::Text, b"block");
     eventually("its shard is occupied", || shards.lock().unwrap().contains_key(BLOCKED));
 }
 
 /// `/ws?name=N` publishes all it receives to the channel "feed"; `/ws?name=N&in=feed` joins it. The
 /// message "block" occupies the shard until `release` has something.
-fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> Ws<(String, String)> {
+fn publishing(shards: &ShardNames, release: mpsc::Receiver<()>) -> Ws<(String, String)> {
     let (blocking, release) = (Arc::clone(shards), Mutex::new(release));
     let shards = Arc::clone(shards);
     Ws::from_request(|request| {
@@ -69,15 +69,15 @@ fn patient() -> Limits {
     Limits::default().max_backlog(1 << 30)
 }
 
-fn server(shards: usize) -> (SocketAddr, Running, Shards, mpsc::Sender<()>) {
+fn server(shards: usize) -> (SocketAddr, Running, ShardNames, mpsc::Sender<()>) {
     server_with(shards, SlowPolicy::Close)
 }
 
 fn server_with(
     shards: usize,
     policy: SlowPolicy,
-) -> (SocketAddr, Running, Shards, mpsc::Sender<()>) {
-    let (register, (release, blocked)) = (Shards::default(), mpsc::channel());
+) -> (SocketAddr, Running, ShardNames, mpsc::Sender<()>) {
+    let (register, (release, blocked)) = (ShardNames::default(), mpsc::channel());
     let server = Server::new(served::app().ws("/ws", publishing(&register, blocked)));
     let server = server.backpressure(Backpressure::new(policy));
     let (address, running) = start(server.limits(patient()).shards(shards));
@@ -85,7 +85,7 @@ fn server_with(
 }
 
 /// Members of "feed" until each of the server's shards has one, by shard.
-fn members(address: SocketAddr, count: usize, shards: &Shards) -> BTreeMap<String, Client> {
+fn members(address: SocketAddr, count: usize, shards: &ShardNames) -> BTreeMap<String, Client> {
     members_of(address, "feed", count, shards)
 }
 
@@ -93,7 +93,7 @@ fn members_of(
     address: SocketAddr,
     channel: &str,
     count: usize,
-    shards: &Shards,
+    shards: &ShardNames,
 ) -> BTreeMap<String, Client> {
     let mut members = BTreeMap::new();
     for n in 0.. {
@@ -110,7 +110,7 @@ fn members_of(
 }
 
 /// A publisher, and the name of its shard.
-fn publisher(address: SocketAddr, shards: &Shards) -> (Client, String) {
+fn publisher(address: SocketAddr, shards: &ShardNames) -> (Client, String) {
     let client = Client::connect(address, "/ws?name=publisher");
     eventually("it is there", || shards.lock().unwrap().contains_key("publisher"));
     let shard = shards.lock().unwrap()["publisher"].clone();
@@ -226,7 +226,7 @@ fn receivers_of_what_is_lost_between_shards_are_closed_or_it_is_counted() {
 #[test]
 fn shards_without_members_are_not_posted_to() {
     for (subscription, reached) in [("other", "other"), ("other.*", "other.one")] {
-        let (register, (release, blocked)) = (Shards::default(), mpsc::channel());
+        let (register, (release, blocked)) = (ShardNames::default(), mpsc::channel());
         let server = Server::new(served::app().ws("/ws", publishing(&register, blocked)));
         let (address, running) = start(server.limits(patient()).shards(2));
         let mut members = members_of(address, subscription, 2, &register);
@@ -295,7 +295,8 @@ fn members_on_all_shards_see_publications_in_one_order() {
                     _ => drop(ws.publish("room", next.to_string())),
                 }
             });
-        let server = Server::new(served::app().ws("/room", room)).io(io).shards(shards);
+        let server =
+            Server::new(served::app().ws("/room", room)).shards(Shards::new().io(io).count(shards));
         let (address, running) = start(server);
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address, "/room")).collect();
         let hub = running.hub();
@@ -341,7 +342,8 @@ fn a_broadcast_comes_after_what_its_sender_published_before() {
                     ws.publish("room", "5"),
                 ];
             });
-        let server = Server::new(served::app().ws("/room", room)).io(io).shards(shards);
+        let server =
+            Server::new(served::app().ws("/room", room)).shards(Shards::new().io(io).count(shards));
         let (address, running) = start(server);
         let mut clients: Vec<_> = (0..6).map(|_| Client::connect(address, "/room")).collect();
         let hub = running.hub();

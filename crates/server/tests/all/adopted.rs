@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Observe, Shards};
 use throng_proto::ws::{self, Opcode};
 
 use crate::support::served::stop;
@@ -59,7 +59,7 @@ fn text(text: &str) -> Vec<u8> {
 #[test]
 fn connections_that_were_accepted_elsewhere_are_served() {
     for io in BACKENDS {
-        let running = start(Server::new(app()).io(io));
+        let running = start(Server::new(app()).shards(Shards::new().io(io)));
         let hub = running.hub();
         let address = listen(move |stream| hub.adopt(stream, &[]).unwrap());
         let request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -86,7 +86,7 @@ fn connections_that_were_accepted_elsewhere_are_served() {
 fn bytes_that_were_read_elsewhere_come_first() {
     let whole = [HANDSHAKE.as_bytes(), b"\r\n", &text("one"), &text("two")].concat();
     for io in BACKENDS {
-        let running = start(Server::new(app()).io(io));
+        let running = start(Server::new(app()).shards(Shards::new().io(io)));
         // Nothing, part of the head, the head and half a frame, and all.
         for cut in [0, 1, 30, whole.len() - 3, whole.len()] {
             let hub = running.hub();
@@ -127,7 +127,7 @@ fn limits_hold_for_them() {
     for io in BACKENDS {
         let limits = Limits::default().max_connections_per_address(1);
         let limits = limits.max_header_bytes(200);
-        let running = start(Server::new(app()).io(io).limits(limits));
+        let running = start(Server::new(app()).shards(Shards::new().io(io)).limits(limits));
         let hub = running.hub();
         let address = listen(move |stream| hub.adopt(stream, b"GET / HTTP/1.1\r\n").unwrap());
         let first = dial(address);
@@ -148,7 +148,7 @@ fn a_connection_of_a_unix_socket_has_no_address() {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     for io in BACKENDS {
-        let running = start(Server::new(app()).io(io));
+        let running = start(Server::new(app()).shards(Shards::new().io(io)));
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(TIMEOUT)).unwrap();
         running.hub().adopt(TcpStream::from(OwnedFd::from(theirs)), &[]).unwrap();
@@ -225,7 +225,7 @@ mod upgraded {
     #[test]
     fn an_upgrade_of_another_library_becomes_a_session() {
         for io in BACKENDS {
-            let running = start(Server::new(app()).io(io));
+            let running = start(Server::new(app()).shards(Shards::new().io(io)));
             let address = upgrade_for(running.hub(), None);
             // What the client offers beside was not agreed on.
             let offers = "Sec-WebSocket-Extensions: permessage-deflate\r\n\
@@ -256,7 +256,11 @@ mod upgraded {
     fn bytes_of_an_upgraded_connection_are_in_its_record() {
         for io in BACKENDS {
             let (sender, records) = std::sync::mpsc::channel();
-            let running = start(Server::new(app()).io(io).access_log(Bytes(sender)));
+            let running = start(
+                Server::new(app())
+                    .shards(Shards::new().io(io))
+                    .observe(Observe::new().access_log(Bytes(sender))),
+            );
             let address = upgrade_for(running.hub(), None);
             let (_, mut client) = open(address, "", &[]);
             assert_eq!(client.next(), Got::Text("room 7".into()));
@@ -282,7 +286,7 @@ mod upgraded {
         };
         for io in [IoBackend::Auto, IoBackend::Portable] {
             let app = App::new().ws("/rooms/{id}", room());
-            let running = start(Server::new(app).io(io).shards(3));
+            let running = start(Server::new(app).shards(Shards::new().io(io).count(3)));
             let address = upgrade_for(running.hub(), None);
             // They are given to the event loops in turn.
             let clients: Vec<Client> = (1..=6)
@@ -317,17 +321,20 @@ mod upgraded {
     #[test]
     fn a_refusal_that_comes_too_late_is_a_close_frame() {
         for io in BACKENDS {
-            let nothing = Server::new(App::new().get("/rooms/{id}", |_| "no WebSocket")).io(io);
+            let nothing = Server::new(App::new().get("/rooms/{id}", |_| "no WebSocket"))
+                .shards(Shards::new().io(io));
             let nothing = start(nothing);
             let (_, mut client) = open(upgrade_for(nothing.hub(), None), "", &[]);
             assert_eq!(client.next(), Got::Close(1008, "404 Not Found".into()), "{io:?}");
             stop(nothing);
             let blocking = Ws::from_request_blocking(|_| Err::<(), _>(Reject::unauthorized()));
-            let later = start(Server::new(App::new().ws("/rooms/{id}", blocking)).io(io));
+            let later = start(
+                Server::new(App::new().ws("/rooms/{id}", blocking)).shards(Shards::new().io(io)),
+            );
             let (_, mut client) = open(upgrade_for(later.hub(), None), "", &text("early"));
             assert_eq!(client.next(), Got::Close(1008, "401 Unauthorized".into()), "{io:?}");
             stop(later);
-            let running = start(Server::new(app()).io(io));
+            let running = start(Server::new(app()).shards(Shards::new().io(io)));
             let address = upgrade_for(running.hub(), None);
             for (status, close) in [
                 (403, Got::Close(1008, "403 Forbidden".into())),

@@ -8,6 +8,7 @@ use throng::http::{IntoResponse, Next, RequestId, RequestIds};
 #[cfg(feature = "metrics")]
 use throng::metrics::openmetrics::Type;
 use throng::prelude::*;
+use throng::server::Observe;
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, start, stop};
@@ -429,7 +430,7 @@ fn answers_in_place_of_a_handler_pass_through_the_middleware_of_its_route() {
         .layer(RequestIds::new());
     let mut limits = Limits::default();
     limits.handshake_timeout = std::time::Duration::from_secs(1);
-    let server = Server::new(app).limits(limits).shards(1).on_event(|_| {});
+    let server = Server::new(app).limits(limits).shards(1).observe(Observe::new().on_event(|_| {}));
     let (address, running) = start(server);
     let check = |what: &str, answer: &str, status: u16| {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{what}: {answer}");

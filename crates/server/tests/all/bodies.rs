@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 
 use crate::support::TIMEOUT;
 
@@ -271,7 +271,7 @@ fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
     let limits = Limits::default().max_body_memory(150_000);
     let bound =
         Server::new(App::new().post("/", |request: &Request<'_>| request.body().len().to_string()))
-            .io(IoBackend::Threads)
+            .shards(Shards::new().io(IoBackend::Threads))
             .limits(limits)
             .bind("127.0.0.1:0")
             .unwrap();

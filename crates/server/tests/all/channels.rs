@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use throng::channel::{Delivery, Receipt};
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng_proto::ws::Opcode;
 
 use crate::support::events::Events;
@@ -111,9 +111,10 @@ fn a_batch_is_one_command_a_shard_and_comes_whole_and_in_order() {
         for shards in [1, 3] {
             let register = Register::default();
             let app = served::app().ws("/ws", joining(&register));
-            let server = Server::new(app).io(io).shards(shards);
+            let server = Server::new(app).shards(Shards::new().io(io).count(shards));
             let history = History::new(100, Duration::from_secs(600));
-            let (address, running) = start(server.channel_history("kept", history));
+            let (address, running) =
+                start(server.channels(Channels::new().history("kept", history)));
             let hub = running.hub();
             let mut clients: Vec<Client> =
                 (0..12).map(|n| join(address, &n.to_string(), "all,kept", "")).collect();
@@ -150,7 +151,8 @@ fn a_message_to_a_session_that_has_ended_is_counted_for_no_one() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         let (sender, handles) = mpsc::channel();
         let opened = Ws::new().on_open(move |ws, ()| sender.send(ws.handle()).unwrap());
-        let server = Server::new(served::app().ws("/ws", opened)).io(io).shards(2);
+        let server =
+            Server::new(served::app().ws("/ws", opened)).shards(Shards::new().io(io).count(2));
         let (address, running) = start(server);
         let hub = running.hub();
         let client = Client::connect(address, "/ws");
@@ -618,7 +620,8 @@ fn a_hub_closes_the_sessions_that_a_filter_selects() {
                 noted.lock().unwrap().push(ws.handle());
             })
             .on_message(|ws, _, message| ws.send(message));
-        let server = Server::new(served::app().ws("/ws", room)).io(io).shards(2);
+        let server =
+            Server::new(served::app().ws("/ws", room)).shards(Shards::new().io(io).count(2));
         let (address, running) = start(server);
         let join = |room: &str| Client::connect(address, &format!("/ws?room={room}"));
         let mut spared = join("old");

@@ -56,9 +56,12 @@ fn server_as(redis: &Redis, user: &str) -> Server {
             assert_ne!(question, b"panic");
             [question, b"!"].concat()
         }))
-        .channel_history("chat.*", History::new(100, Duration::from_secs(60)))
-        .channel_presence("chat.*", Presence::new().join_leave_with(announce))
-        .channel_presence("here.*", Presence::new())
+        .channels(
+            Channels::new()
+                .history("chat.*", History::new(100, Duration::from_secs(60)))
+                .presence("chat.*", Presence::new().join_leave_with(announce))
+                .presence("here.*", Presence::new()),
+        )
 }
 
 fn open(address: SocketAddr, name: &str) -> Client {

@@ -22,7 +22,7 @@ fn app(hub: &Hub) -> App {
 #[test]
 fn a_handler_publishes_by_a_hub_that_was_made_before_its_server() {
     let hub = Hub::new();
-    let server = Server::new(app(&hub)).hub(&hub);
+    let server = Server::new(app(&hub)).with_hub(&hub);
     let wait = Duration::from_secs(60);
     let early = [hub.publish("news", "early").unwrap(), hub.broadcast("early").unwrap()];
     for receipt in early {
@@ -43,9 +43,9 @@ fn a_handler_publishes_by_a_hub_that_was_made_before_its_server() {
 #[test]
 fn a_hub_has_one_server() {
     let hub = Hub::new();
-    let first = Server::new(app(&hub)).hub(&hub).bind("127.0.0.1:0").unwrap();
+    let first = Server::new(app(&hub)).with_hub(&hub).bind("127.0.0.1:0").unwrap();
     for taken in [hub, first.hub()] {
-        let error = Server::new(app(&taken)).hub(&taken).bind("127.0.0.1:0").unwrap_err();
+        let error = Server::new(app(&taken)).with_hub(&taken).bind("127.0.0.1:0").unwrap_err();
         assert!(error.to_string().contains("Hub::new()"), "{error}");
     }
 }

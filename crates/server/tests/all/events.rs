@@ -202,7 +202,8 @@ fn late_reader(address: std::net::SocketAddr, running: &Running) -> Events {
 #[test]
 fn a_slow_stream_is_ended_by_the_close_policy() {
     let rules = Backpressure::new(SlowPolicy::Close).max_backlog(100_000);
-    let (address, running) = start(channels().channel_backpressure("feed", rules));
+    let (address, running) =
+        start(channels().channels(Channels::new().backpressure("feed", rules)));
     let mut stream = late_reader(address, &running);
     let delivery = publish_many(&running);
     assert_eq!(delivery.dropped, 1, "the event that made it end");
@@ -220,7 +221,8 @@ fn a_slow_stream_is_ended_by_the_close_policy() {
 #[test]
 fn a_slow_stream_loses_events_by_the_other_policies() {
     let rules = Backpressure::new(SlowPolicy::DropOldest).max_backlog(100_000);
-    let (address, running) = start(channels().channel_backpressure("feed", rules));
+    let (address, running) =
+        start(channels().channels(Channels::new().backpressure("feed", rules)));
     let mut stream = late_reader(address, &running);
     let delivery = publish_many(&running);
     assert_eq!((delivery.delivered + delivery.queued, delivery.dropped), (1500, 0));

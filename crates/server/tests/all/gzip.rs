@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng::http::{Files, Gzip, SourcePull};
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 
 use crate::support::dial;
 use crate::support::served::{start, stop};
@@ -143,7 +143,8 @@ fn app() -> App {
 #[test]
 fn every_kind_of_body_is_compressed() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
-        let (address, running) = start(Server::new(app().gzip(Gzip::new())).io(io));
+        let (address, running) =
+            start(Server::new(app().gzip(Gzip::new())).shards(Shards::new().io(io)));
         let mut client = Client::dial(address);
         for (path, len) in [
             ("/whole/1024", 1024),

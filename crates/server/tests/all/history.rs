@@ -12,7 +12,7 @@ use example::{Line, Member};
 use throng::channel::{HistoryMode, Position, Since};
 use throng::http::EventStream;
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 
 use crate::support::events::Events;
 use crate::support::served::{self, start, stop, total};
@@ -37,7 +37,7 @@ fn chat() -> Ws<Option<Position>> {
 
 fn server(history: History) -> Server {
     let app = served::app().ws("/ws", chat()).sse("/sse", |_| Ok("chat.a"));
-    Server::new(app).channel_history("chat.*", history)
+    Server::new(app).channels(Channels::new().history("chat.*", history))
 }
 
 fn publish(hub: &Hub, numbers: std::ops::RangeInclusive<u32>) {
@@ -75,7 +75,8 @@ fn at(hub: &Hub, offset: u64) -> Position {
 #[test]
 fn a_client_that_comes_back_gets_what_it_missed_on_every_backend() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
-        let (address, running) = start(server(History::new(10, HOUR)).io(io).shards(2));
+        let (address, running) =
+            start(server(History::new(10, HOUR)).shards(Shards::new().io(io).count(2)));
         let hub = running.hub();
         let open = |target: &str| Client::upgrade(dial(address), target, &[], &[]).unwrap();
         let mut client = open("/ws");
@@ -123,8 +124,9 @@ fn a_new_client_begins_with_the_last_publications_and_misses_none_that_follow() 
         });
         let app =
             served::app().ws("/ws", last).sse("/sse", |_| Ok(EventStream::new("chat.a").last(3)));
-        let server = Server::new(app).channel_history("chat.*", History::new(10, HOUR));
-        let (address, running) = start(server.io(io).shards(2));
+        let server =
+            Server::new(app).channels(Channels::new().history("chat.*", History::new(10, HOUR)));
+        let (address, running) = start(server.shards(Shards::new().io(io).count(2)));
         let hub = running.hub();
         let mut first = Client::connect(address, "/ws");
         assert_eq!(text(&mut first), "0 false");
@@ -226,9 +228,9 @@ fn a_stream_that_would_begin_with_more_than_fits_into_its_queue_begins_with_a_lo
     let limits = Limits::default().max_backlog(200_000);
     let cache = History::new(1, HOUR).mode(HistoryMode::Cache);
     let app = served::app().sse("/sse", |_| Ok("chat.a")).sse("/cache", |_| Ok("cache"));
-    let server = Server::new(app)
-        .channel_history("chat.*", History::new(1000, HOUR))
-        .channel_history("cache", cache);
+    let server = Server::new(app).channels(
+        Channels::new().history("chat.*", History::new(1000, HOUR)).history("cache", cache),
+    );
     let (address, running) = start(server.limits(limits).shards(1));
     let hub = running.hub();
     let first = at(&hub, 0);
@@ -294,7 +296,9 @@ fn the_client_of_the_library_continues_where_it_was() {
 fn histories_are_in_the_metrics_and_bounded_together() {
     let limits = Limits::default().max_history_memory(100_000);
     let app = served::app().ws("/ws", chat()).sse("/sse", |_| Ok("chat.a"));
-    let server = Server::new(app).channel_history(">", History::new(10, HOUR)).limits(limits);
+    let server = Server::new(app)
+        .channels(Channels::new().history(">", History::new(10, HOUR)))
+        .limits(limits);
     let (address, running) = start(server.shards(2));
     let hub = running.hub();
     for channel in 0..2000 {
@@ -316,7 +320,7 @@ fn histories_are_in_the_metrics_and_bounded_together() {
 #[test]
 fn a_history_that_cannot_be_kept_is_a_mistake_that_names_the_remedy() {
     let check = |pattern: &str, history: History| {
-        let server = Server::new(App::new()).channel_history(pattern, history);
+        let server = Server::new(App::new()).channels(Channels::new().history(pattern, history));
         server.check().unwrap_err().to_string()
     };
     let error = check("chat.*", History::new(0, HOUR));

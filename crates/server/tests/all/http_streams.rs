@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use throng::http::{Responder, SourcePull, StreamSource};
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng_testkit::eventually;
 
 use crate::support::TIMEOUT;
@@ -131,7 +131,7 @@ fn waiting_on(io: IoBackend) -> (SocketAddr, Running, Receiver<(String, Responde
             give.lock().unwrap().send((n, responder)).unwrap();
         },
     );
-    let served = serve(Server::new(app).io(io));
+    let served = serve(Server::new(app).shards(Shards::new().io(io)));
     (served.0, served.1, take)
 }
 
@@ -642,7 +642,7 @@ fn a_source_that_waits_is_pulled_again_when_it_wakes_the_connection() {
             let source = Numbers { waker: None, waits, numbers: Arc::clone(&its) };
             Response::new(Status::OK).with_stream(None, source)
         });
-        let (address, running) = serve(Server::new(app).io(io));
+        let (address, running) = serve(Server::new(app).shards(Shards::new().io(io)));
         let mut client = Client::dial(address);
         client.say(get("/"));
         let first = waiting.recv_timeout(TIMEOUT).unwrap();

@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards, SocketOptions};
 
 use crate::support::served::start;
 use crate::support::{Client, Got, dial, eventually};
@@ -29,7 +29,7 @@ fn assert_ended(address: SocketAddr, client: &mut Client) {
 fn a_server_that_is_stopped_or_dropped_ends_at_once_and_frees_its_port() {
     for io in BACKENDS {
         for is_dropped in [true, false] {
-            let (address, running) = start(Server::new(echo()).io(io));
+            let (address, running) = start(Server::new(echo()).shards(Shards::new().io(io)));
             let mut client = Client::connect(address, "/");
             match is_dropped {
                 true => drop(running),
@@ -94,7 +94,9 @@ fn named(name: &'static str, io: IoBackend) -> Server {
         .ws("/ws", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .ws("/later", later.on_message(|ws, (), message| ws.send(message)))
         .sse("/events", |_| Ok("news"));
-    Server::new(app).io(io).shards(2).reuse_port(true)
+    Server::new(app)
+        .shards(Shards::new().io(io).count(2))
+        .sockets(SocketOptions::new().reuse_port(true))
 }
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng::asynchronous::AsyncOptions;
 use throng::prelude::*;
-use throng::server::{AccessEntry, AccessLog, ServerEvent, Shard};
+use throng::server::{AccessEntry, AccessLog, Observe, ServerEvent, Shard};
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, get, start, stop};
@@ -26,8 +26,12 @@ struct Heard(Arc<Mutex<Vec<String>>>);
 
 impl Heard {
     fn listen(&self, server: Server) -> Server {
+        server.observe(self.observe())
+    }
+
+    fn observe(&self) -> Observe {
         let heard = Arc::clone(&self.0);
-        server.on_event(move |event| {
+        Observe::new().on_event(move |event| {
             let panicked = matches!(
                 event,
                 ServerEvent::Panicked { .. }
@@ -205,15 +209,15 @@ fn a_panic_of_the_access_log_or_of_the_event_callback_ends_nothing() {
         }
     }
     let heard = Heard::default();
-    let server = Server::new(served::app().get("/x", |_| "answered")).access_log(Broken);
-    let (address, running) = start(heard.listen(server));
+    let server = Server::new(served::app().get("/x", |_| "answered"));
+    let (address, running) = start(server.observe(heard.observe().access_log(Broken)));
     let answer = exchange(address, b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("answered"), "{answer}");
     assert_eq!(heard.count("the function that was given to access_log panicked"), 1);
     assert_eq!(counted(address, "access_log"), 1);
     stop(running);
     let server = Server::new(served::app().get("/x", |_| -> &str { panic!("as the test wants") }))
-        .on_event(|_| panic!("as the test wants"));
+        .observe(Observe::new().on_event(|_| panic!("as the test wants")));
     let (address, running) = start(server);
     let answer = exchange(address, b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use throng::asynchronous::AsyncOptions;
 use throng::prelude::*;
-use throng::server::{AccessEntry, AccessLog, IoBackend, Shard};
+use throng::server::{AccessEntry, AccessLog, IoBackend, Observe, Shard, Shards};
 use throng_proto::ws;
 use throng_proto::ws::Opcode;
 use throng_proto::ws::handshake::{Key, encode_request};
@@ -105,7 +105,8 @@ fn all_sessions_of_a_key_share_the_state_of_one_event_loop() {
     for io in BACKENDS {
         // As many as there are sessions: none may count twice, or stay behind.
         let limits = Limits::default().max_connections(64).max_connections_per_address(24);
-        let (address, running) = start(Server::new(app()).io(io).shards(3).limits(limits));
+        let (address, running) =
+            start(Server::new(app()).shards(Shards::new().io(io).count(3)).limits(limits));
         for path in ["/now/", "/blocking/"] {
             for round in 0..2 {
                 visit(address, path, &format!("{io:?} {path} {round}"));
@@ -126,7 +127,7 @@ fn all_sessions_of_a_key_share_the_state_of_one_event_loop() {
 #[test]
 fn a_request_before_and_a_refusal_stay_where_they_are() {
     for io in BACKENDS {
-        let (address, running) = start(Server::new(app()).io(io).shards(3));
+        let (address, running) = start(Server::new(app()).shards(Shards::new().io(io).count(3)));
         for path in ["/now/locked", "/blocking/locked"] {
             let head = Client::request(address, path, &[]).unwrap_err();
             assert!(head.starts_with("HTTP/1.1 403 "), "{io:?}: {head}");
@@ -178,7 +179,9 @@ fn a_connection_that_still_has_to_get_a_response_is_refused_where_it_would_move(
 fn clients_that_go_or_come_while_they_move_leave_nothing_behind() {
     for io in BACKENDS {
         let (logged, log) = mpsc::channel();
-        let server = Server::new(app()).io(io).shards(3).access_log(Paths(logged));
+        let server = Server::new(app())
+            .shards(Shards::new().io(io).count(3))
+            .observe(Observe::new().access_log(Paths(logged)));
         let (address, running) = start(server);
         for round in 0..60 {
             let mut bytes = Vec::new();
@@ -245,7 +248,8 @@ fn sessions_of_a_handler_type_are_placed_by_their_route() {
     visit(address, "/handler/", "a type");
     eventually("some have moved", || moved(&running) > 0);
     stop(running);
-    let threads = Server::new(App::new().ws("/{room}", route())).io(IoBackend::Threads);
+    let threads =
+        Server::new(App::new().ws("/{room}", route())).shards(Shards::new().io(IoBackend::Threads));
     let error = threads.check().unwrap_err().to_string();
     assert!(error.contains("Ws::place_by is used"), "{error}");
 }
@@ -287,8 +291,7 @@ fn each_event_loop_calls_its_timers_with_its_own_state() {
                 beat.members.push(member);
             });
         let server = Server::new(App::new().ws("/", member))
-            .io(io)
-            .shards(3)
+            .shards(Shards::new().io(io).count(3))
             .every_on_shard(Duration::from_millis(20), tick)
             .every_on_shard(Duration::from_millis(1), move |seen: &mut usize, _| {
                 *seen += 1;
@@ -359,10 +362,15 @@ fn futures_decide_on_upgrades_and_serve_sessions_that_are_placed() {
 #[test]
 fn with_a_thread_for_each_connection_there_is_no_place_to_choose() {
     let app = || App::new().ws("/{room}", counted(Ws::from_request(room_of)));
-    let error = Server::new(app()).io(IoBackend::Threads).check().unwrap_err().to_string();
+    let error = Server::new(app())
+        .shards(Shards::new().io(IoBackend::Threads))
+        .check()
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("Ws::place_by is used") && error.contains("take io auto"), "{error}");
     let ticking = Server::new(App::new()).every_on_shard(TIMEOUT, |(): &mut (), _| {});
-    let error = ticking.io(IoBackend::Threads).check().unwrap_err().to_string();
+    let error =
+        ticking.shards(Shards::new().io(IoBackend::Threads)).check().unwrap_err().to_string();
     assert!(error.contains("every_on_shard is used"), "{error}");
     let ticking = Server::new(App::new()).every_on_shard(Duration::ZERO, |(): &mut (), _| {});
     let error = ticking.check().unwrap_err().to_string();

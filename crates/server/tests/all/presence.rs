@@ -13,7 +13,7 @@ use std::time::Duration;
 use throng::channel::{PresenceEvent, PresenceSwitch};
 use throng::http::EventStream;
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 
 use crate::support::events::Events;
 use crate::support::served::{self, start, stop, total};
@@ -40,7 +40,7 @@ fn app() -> App {
 
 fn server(presence: Presence) -> Server {
     let limits = Limits::default().close_timeout(Duration::from_millis(500));
-    Server::new(app()).limits(limits).channel_presence("chat.*", presence)
+    Server::new(app()).limits(limits).channels(Channels::new().presence("chat.*", presence))
 }
 
 fn names(hub: &Hub) -> Vec<String> {
@@ -69,7 +69,8 @@ fn event(client: &mut Client) -> (String, String) {
 #[test]
 fn each_join_has_its_leave_once_however_the_connection_ends_on_every_backend() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
-        let (address, running) = start(server(Presence::new().join_leave(true)).io(io).shards(2));
+        let (address, running) =
+            start(server(Presence::new().join_leave(true)).shards(Shards::new().io(io).count(2)));
         let hub = running.hub();
         let open = |name: &str| {
             Client::upgrade(dial(address), &format!("/ws?name={name}"), &[], &[]).unwrap()
@@ -235,7 +236,8 @@ fn a_client_learns_that_joins_are_not_announced_though_its_event_loop_is_far_beh
         ws.subscribe("chat.a");
     });
     let presence = Presence::new().join_leave(true).max_announced(1);
-    let server = Server::new(served::app().ws("/ws", chat)).channel_presence("chat.*", presence);
+    let server = Server::new(served::app().ws("/ws", chat))
+        .channels(Channels::new().presence("chat.*", presence));
     let (address, running) = start(server.shards(1));
     let hub = running.hub();
     let mut count = 0;
@@ -309,7 +311,8 @@ fn a_switch_that_is_out_of_date_when_it_would_be_sent_is_not() {
             }
             message => drop(ws.publish("chat.a", message)),
         });
-    let server = Server::new(served::app().ws("/ws", chat)).channel_presence("chat.*", presence);
+    let server = Server::new(served::app().ws("/ws", chat))
+        .channels(Channels::new().presence("chat.*", presence));
     let (address, running) = start(server.shards(2));
     let hub = running.hub();
     // Clients by event loop, until one has a client, and another one four.

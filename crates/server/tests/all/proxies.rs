@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use throng::http::Next;
 use throng::prelude::*;
-use throng::server::{AccessEntry, AccessLog, IoBackend};
+use throng::server::{AccessEntry, AccessLog, IoBackend, Observe, Proxies, Shards};
 
 use crate::support::served::{start, stop};
 use crate::support::{Client, Got, TIMEOUT, dial, eventually, exchange};
@@ -59,10 +59,14 @@ fn clients(address: SocketAddr, header: &str) -> Vec<String> {
 #[test]
 fn every_handler_sees_the_client_that_a_trusted_proxy_names() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
-        let (address, running) = start(Server::new(app()).io(io));
+        let (address, running) = start(Server::new(app()).shards(Shards::new().io(io)));
         assert!(clients(address, CLAIM).iter().all(|client| client == "127.0.0.1"), "no proxy");
         stop(running);
-        let (address, running) = start(Server::new(app()).io(io).trusted_proxies(["127.0.0.0/8"]));
+        let (address, running) = start(
+            Server::new(app())
+                .shards(Shards::new().io(io))
+                .proxies(Proxies::new().trusted(["127.0.0.0/8"])),
+        );
         let seen = clients(address, CLAIM);
         assert!(seen.iter().all(|client| client == "198.51.100.7"), "{seen:?}");
         let seen = clients(address, "Forwarded: for=\"[2001:db8::1]:99\";proto=https\r\n");
@@ -75,7 +79,8 @@ fn every_handler_sees_the_client_that_a_trusted_proxy_names() {
 fn connections_of_a_trusted_proxy_have_no_cap_by_address() {
     for (networks, expected) in [(&[][..], 2), (&["127.0.0.1"][..], 5)] {
         let limits = Limits::default().max_connections_per_address(2);
-        let (address, running) = start(Server::new(app()).limits(limits).trusted_proxies(networks));
+        let (address, running) =
+            start(Server::new(app()).limits(limits).proxies(Proxies::new().trusted(networks)));
         let clients: Vec<_> =
             (0..5).filter_map(|_| Client::request(address, "/ws", &[]).ok()).collect();
         assert_eq!(clients.len(), expected);
@@ -86,7 +91,8 @@ fn connections_of_a_trusted_proxy_have_no_cap_by_address() {
 
 #[test]
 fn a_network_that_is_none_is_refused_by_name() {
-    let error = Server::new(app()).trusted_proxies(["10.0.0.0/99"]).check().unwrap_err();
+    let error =
+        Server::new(app()).proxies(Proxies::new().trusted(["10.0.0.0/99"])).check().unwrap_err();
     let text = error.to_string();
     assert!(text.contains("10.0.0.0/99") && text.contains("2001:db8::/32"), "{text}");
 }
@@ -99,14 +105,13 @@ fn refusals_and_records_name_the_client_behind_the_proxy() {
         .ws("/ws", Ws::from_request(refuse))
         .ws("/later", Ws::from_request_blocking(refuse));
     let (logged, log) = mpsc::channel();
-    let server = Server::new(app)
-        .trusted_proxies(["127.0.0.0/8"])
-        .access_log(Clients(logged))
-        .on_event(move |event| {
+    let server = Server::new(app).proxies(Proxies::new().trusted(["127.0.0.0/8"])).observe(
+        Observe::new().access_log(Clients(logged)).on_event(move |event| {
             if let throng::server::ServerEvent::Refused { subject, .. } = event {
                 sender.send((subject.client, event.to_string())).unwrap();
             }
-        });
+        }),
+    );
     let (address, running) = start(server);
     for path in ["/ws", "/later"] {
         let headers = [("X-Forwarded-For", "198.51.100.7")];
@@ -142,7 +147,7 @@ fn binary_header_for(client: &str) -> Vec<u8> {
 
 /// A server behind a proxy on this machine that sends PROXY headers.
 fn behind_proxy(app: App) -> Server {
-    Server::new(app).trusted_proxies(["127.0.0.1"]).proxy_protocol(true)
+    Server::new(app).proxies(Proxies::new().trusted(["127.0.0.1"]).proxy_protocol(true))
 }
 
 const ASK: &[u8] = b"GET /now HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -150,7 +155,7 @@ const ASK: &[u8] = b"GET /now HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 #[test]
 fn a_connection_has_the_address_of_its_proxy_header() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
-        let (address, running) = start(behind_proxy(app()).io(io));
+        let (address, running) = start(behind_proxy(app()).shards(Shards::new().io(io)));
         let line = header_for("198.51.100.7").into_bytes();
         let binary = binary_header_for("2001:db8::7");
         let mut local = Vec::new();
@@ -188,7 +193,8 @@ fn a_connection_has_the_address_of_its_proxy_header() {
 fn connections_of_a_client_behind_a_proxy_are_capped_by_its_own_address() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
         let limits = Limits::default().max_connections_per_address(2);
-        let (address, running) = start(behind_proxy(app()).io(io).limits(limits));
+        let (address, running) =
+            start(behind_proxy(app()).shards(Shards::new().io(io)).limits(limits));
         let connect = |client: &str| {
             let mut stream = dial(address);
             stream.write_all(header_for(client).as_bytes()).unwrap();
@@ -209,7 +215,8 @@ fn connections_of_a_client_behind_a_proxy_are_capped_by_its_own_address() {
 fn silent_connections_of_a_client_behind_a_proxy_are_bounded_too() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
         let limits = Limits::default().max_connections_per_address(1);
-        let (address, running) = start(behind_proxy(app()).io(io).shards(1).limits(limits));
+        let (address, running) =
+            start(behind_proxy(app()).shards(Shards::new().io(io).count(1)).limits(limits));
         let silent = || {
             let mut stream = dial(address);
             stream.write_all(header_for("198.51.100.7").as_bytes()).unwrap();
@@ -238,13 +245,14 @@ fn silent_connections_of_a_client_behind_a_proxy_are_bounded_too() {
 fn refusal_of(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
     let (sender, reported) = mpsc::channel();
     let limits = Limits::default().handshake_timeout(Duration::from_secs(1));
-    let server = Server::new(app()).io(io).limits(limits).trusted_proxies([trusted]);
-    let server = server.proxy_protocol(true).on_event(move |event| {
+    let observe = Observe::new().on_event(move |event| {
         if let throng::server::ServerEvent::ProxyRefused { subject, .. } = event {
             sender.send((subject.peer, event.to_string())).unwrap();
         }
     });
-    let (address, running) = start(server);
+    let proxies = Proxies::new().trusted([trusted]).proxy_protocol(true);
+    let server = Server::new(app()).shards(Shards::new().io(io)).limits(limits);
+    let (address, running) = start(server.proxies(proxies).observe(observe));
     let mut stream = dial(address);
     let own = stream.local_addr().unwrap();
     let _ = stream.write_all(bytes);
@@ -282,6 +290,10 @@ fn a_peer_that_is_no_trusted_proxy_cannot_claim_an_address() {
 
 #[test]
 fn proxy_protocol_needs_the_names_of_the_proxies() {
-    let error = Server::new(app()).proxy_protocol(true).check().unwrap_err().to_string();
+    let error = Server::new(app())
+        .proxies(Proxies::new().proxy_protocol(true))
+        .check()
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("trusted_proxies") && error.contains("10.0.0.0/8"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{EndReason, ServerEvent, Subject};
+use throng::server::{EndReason, Observe, ServerEvent, Subject};
 
 use crate::support::served::{self, dial_narrow, start, stop};
 use crate::support::{Client, Got, TIMEOUT, exchange};
@@ -13,7 +13,7 @@ use crate::support::{Client, Got, TIMEOUT, exchange};
 /// A server whose events arrive as their kind, route and text.
 fn reporting(app: App) -> (Server, Receiver<(&'static str, String, String)>) {
     let (sender, reported) = mpsc::channel();
-    let server = Server::new(app).shards(1).on_event(move |event| {
+    let server = Server::new(app).shards(1).observe(Observe::new().on_event(move |event| {
         let (kind, route) = match event {
             ServerEvent::Refused { route, .. } => ("refused", route.unwrap_or("")),
             ServerEvent::ProtocolError { route, .. } => ("protocol", *route),
@@ -22,7 +22,7 @@ fn reporting(app: App) -> (Server, Receiver<(&'static str, String, String)>) {
             _ => return,
         };
         let _ = sender.send((kind, route.to_owned(), event.to_string()));
-    });
+    }));
     (server, reported)
 }
 
@@ -131,11 +131,12 @@ fn ended(
             }
         });
     let app = served::app().ws("/ws", session);
-    let server = Server::new(app).shards(1).limits(limits).on_event(move |event| {
-        if let ServerEvent::Ended { subject, route, reason, .. } = event {
-            let _ = sender.send((*subject, route.map(str::to_owned), *reason));
-        }
-    });
+    let server =
+        Server::new(app).shards(1).limits(limits).observe(Observe::new().on_event(move |event| {
+            if let ServerEvent::Ended { subject, route, reason, .. } = event {
+                let _ = sender.send((*subject, route.map(str::to_owned), *reason));
+            }
+        }));
     let (address, running) = start(server);
     let mut client = Client::connect(address, "/ws");
     let Got::Text(number) = client.next() else { panic!("no number") };

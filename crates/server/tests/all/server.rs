@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
-use throng_io::tables::DescriptorTables;
+use throng::server::{IoBackend, Observe, Shards, SocketOptions};
 use throng_proto::ws::Opcode;
 
 use crate::support::{Client, Got, dial, eventually, exchange, read_head};
@@ -28,9 +27,11 @@ pub(crate) fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
 /// These tests run twice: with one descriptor table, and in `own_tables.rs` with one for each
 /// shard.
 pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
-    let own = module_path!().starts_with("own_tables");
-    let tables = if own { DescriptorTables::PerShard } else { DescriptorTables::Shared };
-    let server = server.descriptor_tables(tables);
+    #[cfg(feature = "descriptor-tables")]
+    let server = match module_path!().starts_with("own_tables") {
+        true => server.descriptor_tables(throng_io::tables::DescriptorTables::PerShard),
+        false => server,
+    };
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     (bound.local_addr(), bound.spawn().unwrap())
 }
@@ -47,7 +48,7 @@ pub(crate) fn echo() -> Server {
 fn echoes_on_every_driver_and_shard_count() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         for shards in [1, 3] {
-            let (address, running) = start(echo().io(io).shards(shards));
+            let (address, running) = start(echo().shards(Shards::new().io(io).count(shards)));
             let mut clients: Vec<_> = (0..9).map(|_| Client::connect(address, "/echo")).collect();
             for (i, client) in clients.iter_mut().enumerate() {
                 let payload = vec![i as u8; i * 40_000];
@@ -81,7 +82,7 @@ fn large_answers_made_of_the_message_come_whole_and_in_order() {
         });
         let server =
             Server::new(App::new().ws("/", handler)).limits(limits(|l| l.max_backlog = 8 << 20));
-        let (address, running) = start(server.io(io).shards(1));
+        let (address, running) = start(server.shards(Shards::new().io(io).count(1)));
         let mut client = Client::connect(address, "/");
         let sizes = [3000, 16 * 1024, 70_000, 600_000, 1_500_000, 20_000];
         let pattern = |len: usize| (0..len).map(|i| (i * 7 + i / 256 + len) as u8).collect();
@@ -132,7 +133,7 @@ fn one_path_has_a_websocket_and_pages() {
 fn it_listens_on_several_addresses() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         for shards in [1, 2] {
-            let server = echo().io(io).shards(shards).bind_also("127.0.0.2:0");
+            let server = echo().shards(Shards::new().io(io).count(shards)).bind_also("127.0.0.2:0");
             let bound = server.bind("127.0.0.1:0").unwrap();
             let addresses = bound.local_addrs().to_vec();
             assert_eq!((addresses.len(), addresses[0]), (2, bound.local_addr()));
@@ -161,11 +162,12 @@ fn it_accepts_on_sockets_that_listen_already() {
             let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let sockets = [listen(), listen()];
             let expected: Vec<_> = sockets.iter().map(|it| it.local_addr().unwrap()).collect();
-            let server = echo().io(io).shards(shards).bind_also("127.0.0.1:0");
+            let server = echo().shards(Shards::new().io(io).count(shards)).bind_also("127.0.0.1:0");
             // The port of the first address is taken.
             assert!(matches!(server.listen_on(sockets), Err(throng::Error::Bind { .. })));
             let sockets = expected.iter().map(|it| std::net::TcpListener::bind(it).unwrap());
-            let bound = echo().io(io).shards(shards).listen_on(sockets).unwrap();
+            let bound =
+                echo().shards(Shards::new().io(io).count(shards)).listen_on(sockets).unwrap();
             assert_eq!(bound.local_addrs(), expected);
             let running = bound.spawn().unwrap();
             for address in expected.iter().flat_map(|address| [*address; 5]) {
@@ -529,8 +531,14 @@ fn mistakes_are_errors_of_bind() {
     );
     assert!(error_of(echo().shards(5000)).contains("shards is 5000"));
     assert!(error_of(echo().shards(0)).contains("shards is 0"));
-    assert!(error_of(echo().stall_warning(Duration::ZERO)).contains("stall_warning is 0"));
-    assert!(error_of(echo().unsent_limit(0)).contains("unsent_limit is 0"));
+    assert!(
+        error_of(echo().observe(Observe::new().stall_warning(Duration::ZERO)))
+            .contains("stall_warning is 0")
+    );
+    assert!(
+        error_of(echo().sockets(SocketOptions::new().unsent_limit(0)))
+            .contains("unsent_limit is 0")
+    );
     let Err(error) = echo().bind("9001") else { panic!("bound") };
     assert_eq!(error.blame(), throng::server::Blame::Configuration);
     let error = error.to_string();
@@ -545,9 +553,12 @@ fn mistakes_are_errors_of_bind() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_port_is_shared_only_with_those_that_share_it() {
-    let first = echo().reuse_port(true).bind("127.0.0.1:0").unwrap();
+    let first = echo().sockets(SocketOptions::new().reuse_port(true)).bind("127.0.0.1:0").unwrap();
     let port = first.local_addr();
-    assert_eq!(echo().reuse_port(true).bind(port).unwrap().local_addr(), port);
+    assert_eq!(
+        echo().sockets(SocketOptions::new().reuse_port(true)).bind(port).unwrap().local_addr(),
+        port
+    );
     assert!(echo().bind(port).is_err());
 }
 
@@ -587,7 +598,7 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
 #[test]
 fn requests_without_keep_alive_are_answered_and_the_server_ends_each_connection() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
-        let (address, running) = start(echo().io(io).shards(2));
+        let (address, running) = start(echo().shards(Shards::new().io(io).count(2)));
         for version in ["1.1", "1.0"] {
             for n in 0..100 {
                 let mut stream = dial(address);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, start};
@@ -37,7 +37,7 @@ fn a_message_that_workers_have_begun_is_answered_before_the_close() {
         let ((begun, has_begun), (open, gate)) = (channel(), channel());
         let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
         let app = served::app().ws("/", gated(begun, gate)).ws("/echo", echo);
-        let (address, running) = start(Server::new(app).io(io));
+        let (address, running) = start(Server::new(app).shards(Shards::new().io(io)));
         let mut idle = Client::connect(address, "/echo");
         let mut client = Client::connect(address, "/");
         client.send_text("work");
@@ -104,7 +104,8 @@ fn a_handler_can_close_its_session_when_the_server_shuts_down() {
                 ws.close(CloseCode::new(4321), "go elsewhere");
             })
             .on_close(move |_, (), close| noted.lock().unwrap().push(close.code.get()));
-        let (address, running) = start(Server::new(served::app().ws("/", handler)).io(io));
+        let (address, running) =
+            start(Server::new(served::app().ws("/", handler)).shards(Shards::new().io(io)));
         let mut client = Client::connect(address, "/");
         let joined = thread::spawn(move || running.drain(AT_ONCE).unwrap());
         assert_eq!(client.next(), Got::Text("moved".to_owned()));

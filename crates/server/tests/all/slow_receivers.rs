@@ -39,8 +39,9 @@ fn feed(rules: Backpressure) -> (SocketAddr, Running, Client) {
     let member = Ws::new().on_open(|ws, ()| {
         ws.subscribe("feed");
     });
-    let server =
-        Server::new(served::app().ws("/", member)).channel_backpressure("feed", rules).shards(2);
+    let server = Server::new(served::app().ws("/", member))
+        .channels(Channels::new().backpressure("feed", rules))
+        .shards(2);
     let (address, running) = start(server);
     let client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
     eventually("it listens", || running.hub().subscribers("feed") == 1);
@@ -244,7 +245,7 @@ fn rules_of_the_channel_win_over_those_of_the_route_and_these_over_the_servers()
     )
     .limits(Limits::default().max_backlog(CAP))
     .backpressure(SlowPolicy::DropOldest)
-    .channel_backpressure("feed.*", SlowPolicy::Latest);
+    .channels(Channels::new().backpressure("feed.*", SlowPolicy::Latest));
     let (address, running) = start(server.shards(2));
     let cases = [
         ("/plain", "plain", "default", "dropped_oldest"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use throng::prelude::*;
-use throng::server::{Drained, ServerEvent, StuckShard};
+use throng::server::{Drained, Observe, ServerEvent, StuckShard};
 use throng_proto::ws::Opcode;
 use throng_testkit::hold_up;
 
@@ -30,7 +30,12 @@ fn server(app: App) -> (Server, Reported) {
         let stall = (stall.route.to_owned(), stall.shard, stall.length);
         heard.lock().unwrap_or_else(PoisonError::into_inner).push(stall);
     };
-    (Server::new(app).shards(1).stall_warning(WARNING).on_event(on_stall), reported)
+    (
+        Server::new(app)
+            .shards(1)
+            .observe(Observe::new().stall_warning(WARNING).on_event(on_stall)),
+        reported,
+    )
 }
 
 /// Returns the routes of the stalls reported, except those caused by the machine itself.
@@ -189,7 +194,7 @@ fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
 #[test]
 fn zero_warns_of_nothing() {
     let (server, reported) = server(served::app().ws("/", sleeps_when_asked()));
-    let (address, running) = start(server.stall_warning(None));
+    let (address, running) = start(server.observe(Observe::new().stall_warning(None)));
     let mut client = Client::connect(address, "/");
     say(&mut client, "sleep");
     say(&mut client, "bye");
@@ -276,8 +281,11 @@ fn a_handler_that_returns_late_but_before_the_deadline_is_waited_for() {
         hold_up(SLOW);
         ws.send(message)
     });
-    let (address, running) =
-        start(Server::new(served::app().ws("/", handler)).shards(1).stall_warning(None));
+    let (address, running) = start(
+        Server::new(served::app().ws("/", handler))
+            .shards(1)
+            .observe(Observe::new().stall_warning(None)),
+    );
     let mut client = Client::connect(address, "/");
     client.send_text("sleep");
     eventually("its handler sleeps", || entered.load(Ordering::SeqCst));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng::ws::Compression;
 use throng_proto::ws::{Opcode, encode_masked};
 use throng_testkit::hold_up;
@@ -24,7 +24,11 @@ const NO_WAIT: DrainPlan = {
 };
 
 fn threads(app: App) -> Server {
-    Server::new(app).io(IoBackend::Threads)
+    Server::new(app).shards(shards())
+}
+
+fn shards() -> Shards {
+    Shards::new().io(IoBackend::Threads)
 }
 
 fn echo() -> Ws {
@@ -413,7 +417,8 @@ fn compression_events_and_figures_are_those_of_every_family() {
 /// No address space has room for such a stack: as when the system has no thread left.
 #[test]
 fn connections_without_a_thread_are_answered_and_counted() {
-    let (address, running) = start(threads(served::app().ws("/", echo())).thread_stack(1 << 47));
+    let (address, running) =
+        start(threads(served::app().ws("/", echo())).shards(shards().thread_stack(1 << 47)));
     for _ in 0..3 {
         let head = refused(address);
         assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
@@ -426,8 +431,11 @@ fn connections_without_a_thread_are_answered_and_counted() {
 
 #[test]
 fn mistakes_are_errors() {
-    let error =
-        threads(served::app()).thread_stack(1000).bind("127.0.0.1:0").unwrap_err().to_string();
+    let error = threads(served::app())
+        .shards(shards().thread_stack(1000))
+        .bind("127.0.0.1:0")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("thread_stack is 1000"), "{error}");
     let limits = Limits::default().max_connections(1 << 20);
     let error = threads(served::app()).limits(limits).bind("127.0.0.1:0").unwrap_err().to_string();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng::ws::Timer;
 use throng_proto::ws::Opcode;
 
@@ -37,7 +37,8 @@ fn timers_are_called_in_order_not_too_early_and_again_if_set_again() {
             }
             ws.send("open");
         });
-        let (address, running) = start(Server::new(served::app().ws("/", handler)).io(io));
+        let (address, running) =
+            start(Server::new(served::app().ws("/", handler)).shards(Shards::new().io(io)));
         let mut client = Client::connect(address, "/");
         for expected in ["open", "first true", "second true", "third true", "again"] {
             assert_eq!(client.next(), text(expected), "{io:?}");
@@ -65,7 +66,8 @@ fn a_timer_that_is_cancelled_is_not_called() {
                     });
                 }
             });
-        let (address, running) = start(Server::new(served::app().ws("/", handler)).io(io));
+        let (address, running) =
+            start(Server::new(served::app().ws("/", handler)).shards(Shards::new().io(io)));
         let mut client = Client::connect(address, "/");
         client.send_text("cancel");
         // On a slow machine it may be called before the message comes.
@@ -101,7 +103,8 @@ fn timers_end_with_their_session_and_a_panic_in_one_ends_that_alone() {
             }
             ws.send("set");
         });
-        let (address, running) = start(Server::new(served::app().ws("/", handler)).io(io));
+        let (address, running) =
+            start(Server::new(served::app().ws("/", handler)).shards(Shards::new().io(io)));
         let mut clients = [(); 3].map(|()| Client::connect(address, "/"));
         for client in &mut clients {
             client.send_text("an hour");
@@ -133,8 +136,7 @@ fn timers_of_a_server_go_on_until_it_has_ended() {
             ws.subscribe("clock");
         });
         let server = Server::new(served::app().ws("/", listener))
-            .io(io)
-            .shards(if io == IoBackend::Threads { 1 } else { 2 })
+            .shards(Shards::new().io(io).count(if io == IoBackend::Threads { 1 } else { 2 }))
             .every(SOON, move |hub| {
                 let tick = its.fetch_add(1, Ordering::SeqCst);
                 let _ = hub.publish("clock", tick.to_string());

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{IoBackend, UnixSocket};
+use throng::server::{IoBackend, Proxies, Shards, UnixSocket};
 use throng_proto::ws::Opcode;
 
 use crate::support::{Client, Got, TIMEOUT, eventually};
@@ -66,7 +66,7 @@ fn session(path: &Path) -> Client<UnixStream> {
 fn sessions_and_requests_are_served_and_the_file_is_removed_at_the_end() {
     for io in BACKENDS {
         let path = path("served");
-        let running = start(Server::new(app()).io(io).shards(2), &path);
+        let running = start(Server::new(app()).shards(Shards::new().io(io).count(2)), &path);
         let large = "x".repeat(1 << 20);
         let mut clients: Vec<_> = (0..8).map(|_| session(&path)).collect();
         for client in &mut clients {
@@ -97,7 +97,9 @@ fn a_drain_closes_sessions_and_a_slow_reader_is_closed() {
                 ws.send(vec![b'x'; 64 << 10]);
             }
         });
-        let server = Server::new(app().ws("/slow", slow)).io(io).shards(1).limits(limits);
+        let server = Server::new(app().ws("/slow", slow))
+            .shards(Shards::new().io(io).count(1))
+            .limits(limits);
         let running = start(server, &path);
         let _slow = Client::upgrade(dial(&path), "/slow", &[], &[]);
         eventually("the slow one is closed", || running.stats().slow_consumers == 1);
@@ -115,15 +117,24 @@ fn a_drain_closes_sessions_and_a_slow_reader_is_closed() {
 fn a_proxy_is_believed_if_unix_sockets_are_trusted() {
     for io in BACKENDS {
         let path = path("trusted");
-        let running = start(Server::new(app()).io(io).trusted_proxies(["unix:"]), &path);
+        let running = start(
+            Server::new(app())
+                .shards(Shards::new().io(io))
+                .proxies(Proxies::new().trusted(["unix:"])),
+            &path,
+        );
         for target in ["/", "/blocking"] {
             assert_eq!(get(&path, target, b"", CLAIM), "None Some(198.51.100.7)");
             assert_eq!(get(&path, target, b"", ""), "None None");
         }
         stop(running);
         // Other networks, also all of them, are not of Unix sockets.
-        let running =
-            start(Server::new(app()).io(io).trusted_proxies(["0.0.0.0/0", "::/0"]), &path);
+        let running = start(
+            Server::new(app())
+                .shards(Shards::new().io(io))
+                .proxies(Proxies::new().trusted(["0.0.0.0/0", "::/0"])),
+            &path,
+        );
         assert_eq!(get(&path, "/", b"", CLAIM), "None None");
         stop(running);
     }
@@ -134,12 +145,15 @@ fn a_proxy_header_names_the_client_if_unix_sockets_are_trusted() {
     const HEADER: &[u8] = b"PROXY TCP4 198.51.100.7 192.0.2.1 1234 80\r\n";
     for io in BACKENDS {
         let path = path("header");
-        let server = || Server::new(app()).io(io).proxy_protocol(true);
-        let running = start(server().trusted_proxies(["unix:"]), &path);
+        let server = |trusted: &str| {
+            let proxies = Proxies::new().trusted([trusted]).proxy_protocol(true);
+            Server::new(app()).shards(Shards::new().io(io)).proxies(proxies)
+        };
+        let running = start(server("unix:"), &path);
         let expected = "Some(198.51.100.7:1234) Some(198.51.100.7)";
         assert_eq!(get(&path, "/", HEADER, ""), expected);
         stop(running);
-        let running = start(server().trusted_proxies(["127.0.0.0/8"]), &path);
+        let running = start(server("127.0.0.0/8"), &path);
         let mut stream = dial(&path);
         assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "it was closed");
         stop(running);
@@ -151,7 +165,8 @@ fn no_cap_by_address_applies_and_the_cap_on_all_does() {
     for io in BACKENDS {
         let path = path("caps");
         let limits = Limits::default().max_connections_per_address(1).max_connections(64);
-        let running = start(Server::new(app()).io(io).shards(1).limits(limits), &path);
+        let running =
+            start(Server::new(app()).shards(Shards::new().io(io).count(1)).limits(limits), &path);
         let clients: Vec<_> = (0..64).map(|_| session(&path)).collect();
         assert!(Client::upgrade(dial(&path), "/echo", &[], &[]).is_err(), "it is full");
         drop(clients);
@@ -164,7 +179,8 @@ fn it_accepts_on_tcp_and_on_a_socket_of_its_caller_whose_file_stays() {
     for io in BACKENDS {
         let path = path("both");
         let listener = UnixListener::bind(&path).unwrap();
-        let server = Server::new(app()).io(io).shards(2).bind_also("127.0.0.1:0");
+        let server =
+            Server::new(app()).shards(Shards::new().io(io).count(2)).bind_also("127.0.0.1:0");
         let bound = server.listen_on([listener]).unwrap();
         let address = bound.local_addr();
         assert_ne!(address.port(), 0);

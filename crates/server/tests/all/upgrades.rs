@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use throng::asynchronous::AsyncOptions;
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng_proto::ws::handshake::{Key, encode_request};
 use throng_proto::ws::{Opcode, encode_masked};
 
@@ -66,7 +66,7 @@ fn a_worker_accepts_or_refuses_with_headers_and_loses_no_message() {
     for io in BACKENDS {
         let ws = greet(Ws::from_request_blocking(log_in)).subprotocols(["chat.v1"]);
         let app = served::app().ws("/{room}", ws).get("/page", |_| "page");
-        let (address, running) = start(Server::new(app).io(io));
+        let (address, running) = start(Server::new(app).shards(Shards::new().io(io)));
         let mut stream = dial(address);
         knock(&stream, "token of ada", "early");
         let head = read_head(&mut stream);
@@ -105,7 +105,8 @@ fn a_decision_is_bounded_by_the_handshake_timeout() {
         let ((begun, _has_begun), (open, gate)) = (channel(), channel());
         let limits = Limits::default().handshake_timeout(Duration::from_secs(1));
         let app = served::app().ws("/{room}", gated(begun, gate));
-        let (address, running) = start(Server::new(app).io(io).limits(limits));
+        let (address, running) =
+            start(Server::new(app).shards(Shards::new().io(io)).limits(limits));
         let mut stream = dial(address);
         knock(&stream, "token of ada", "early");
         let head = read_head(&mut stream);
@@ -121,7 +122,7 @@ fn a_decision_that_ends_while_the_server_drains_opens_no_session() {
     for io in BACKENDS {
         let ((begun, has_begun), (open, gate)) = (channel(), channel());
         let app = served::app().ws("/{room}", gated(begun, gate));
-        let (address, running) = start(Server::new(app).io(io));
+        let (address, running) = start(Server::new(app).shards(Shards::new().io(io)));
         let mut stream = dial(address);
         knock(&stream, "token of ada", "early");
         has_begun.recv().unwrap();
@@ -138,7 +139,7 @@ fn a_client_that_has_gone_opens_no_session() {
     for io in BACKENDS {
         let ((begun, has_begun), (open, gate)) = (channel(), channel());
         let app = served::app().ws("/{room}", gated(begun, gate));
-        let (address, running) = start(Server::new(app).io(io));
+        let (address, running) = start(Server::new(app).shards(Shards::new().io(io)));
         for is_half_closed in [false, true] {
             let stream = dial(address);
             knock(&stream, "token of ada", "early");
@@ -215,7 +216,8 @@ mod futures {
                     log_in(&request.as_request())
                 }
             }));
-            let (address, running) = start(Server::new(served::app().ws("/{room}", ws)).io(io));
+            let (address, running) =
+                start(Server::new(served::app().ws("/{room}", ws)).shards(Shards::new().io(io)));
             let mut stream = dial(address);
             knock(&stream, "token of ada", "early");
             assert!(read_head(&mut stream).starts_with("HTTP/1.1 101 "), "{io:?}");

@@ -18,7 +18,7 @@ use super::handler::Handler;
 use super::message::compose;
 use super::wire::{ChildMessage, Order, Variant, read_line, write_line};
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards, SocketOptions};
 use throng::workers::WorkerSettings;
 use throng::ws::Deflate;
 use throng_config::units::parse_duration;
@@ -122,9 +122,8 @@ fn app(connections: &Connections, handler: Handler) -> App {
 /// Returns the server with the settings of its command line.
 fn configured(app: App, args: &Args) -> Server {
     let server = Server::new(app)
-        .io(args.io)
-        .shards(Some(args.shards).filter(|&shards| shards > 0))
-        .reuse_port(args.share_port)
+        .shards(Shards::new().io(args.io).count(Some(args.shards).filter(|&shards| shards > 0)))
+        .sockets(SocketOptions::new().reuse_port(args.share_port))
         // A broadcast that waits behind a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))
         .compression(args.deflate);

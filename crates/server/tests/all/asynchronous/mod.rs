@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng::ws::IntoWs;
 use throng_proto::ws::{self, Opcode};
 use tokio::runtime::{self, Runtime};
@@ -29,7 +29,7 @@ fn families() -> Vec<fn(App) -> Server> {
     vec![
         |app| Server::new(app).shards(2),
         #[cfg(unix)]
-        |app| Server::new(app).io(IoBackend::Threads),
+        |app| Server::new(app).shards(Shards::new().io(IoBackend::Threads)),
     ]
 }
 

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use throng::prelude::*;
+use throng::server::Observe;
 use throng::tls::{Tls, TlsVersion};
 
 use super::programs::{run, text};
@@ -62,12 +63,13 @@ fn metrics_have_handshakes_and_when_certificates_expire() {
 fn handshakes_that_fail_are_reported_with_client_and_cause() {
     let files = Files::new("failures");
     let (reports, reported) = std::sync::mpsc::channel();
-    let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
-        if let throng::server::ServerEvent::TlsRefused { subject, reason, .. } = event {
-            let client = subject.client.map(|client| client.to_string());
-            let _ = reports.send((client, (*reason).to_owned()));
-        }
-    });
+    let server =
+        Server::new(app()).tls(files.tls()).observe(Observe::new().on_event(move |event| {
+            if let throng::server::ServerEvent::TlsRefused { subject, reason, .. } = event {
+                let client = subject.client.map(|client| client.to_string());
+                let _ = reports.send((client, (*reason).to_owned()));
+            }
+        }));
     let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
     let next = || {
         let (client, reason) = reported.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -90,11 +92,12 @@ fn handshakes_that_fail_are_reported_with_client_and_cause() {
 fn sessions_that_fail_later_are_reported_with_client_and_cause() {
     let files = Files::new("sessions");
     let (reports, reported) = std::sync::mpsc::channel();
-    let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
-        if let throng::server::ServerEvent::TlsSessionFailed { subject, .. } = event {
-            let _ = reports.send((*subject, event.to_string()));
-        }
-    });
+    let server =
+        Server::new(app()).tls(files.tls()).observe(Observe::new().on_event(move |event| {
+            if let throng::server::ServerEvent::TlsSessionFailed { subject, .. } = event {
+                let _ = reports.send((*subject, event.to_string()));
+            }
+        }));
     let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
     let session = || {
         let mut stream = secure(running.local_addr(), &files.trust());

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use throng::http::SourcePull;
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Proxies};
 use throng::tls::{PlainHttp, RequestTls, Tls};
 use throng_proto::ws::Opcode;
 
@@ -124,7 +124,7 @@ fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connecti
     let files = Files::new("misdirected");
     let bound = files.tls().client_auth(&files.chain, false);
     let start = |tls: &Tls, proxies: &[&str]| {
-        let server = Server::new(app()).tls(tls.clone()).trusted_proxies(proxies);
+        let server = Server::new(app()).tls(tls.clone()).proxies(Proxies::new().trusted(proxies));
         server.bind("127.0.0.1:0").unwrap().spawn().unwrap()
     };
     let trust = files.trust();
@@ -157,7 +157,7 @@ fn a_trusted_proxy_at_a_unix_socket_repeats_the_host_of_its_client() {
     let path = std::env::temp_dir().join(format!("throng-misdirected-{}.sock", std::process::id()));
     for (proxies, status) in [(&["unix:"][..], "200"), (&["127.0.0.1"], "421")] {
         let tls = files.tls().client_auth(&files.chain, false);
-        let server = Server::new(app()).tls(tls).trusted_proxies(proxies);
+        let server = Server::new(app()).tls(tls).proxies(Proxies::new().trusted(proxies));
         let socket = throng::server::UnixSocket::bind(&path, 0o600).unwrap();
         let running = server.listen_on([socket]).unwrap().spawn().unwrap();
         let name = ServerName::try_from("localhost").unwrap();

@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng::tls::Tls;
 
 use crate::support::{Client, dial};
@@ -117,7 +117,13 @@ fn app() -> App {
 }
 
 fn start(files: &Files, io: IoBackend) -> Running {
-    Server::new(app()).io(io).tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap()
+    Server::new(app())
+        .shards(Shards::new().io(io))
+        .tls(files.tls())
+        .bind("127.0.0.1:0")
+        .unwrap()
+        .spawn()
+        .unwrap()
 }
 
 fn end(running: Running) {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng::tls::RequestTls;
 use throng_proto::ws::Opcode;
 
@@ -26,7 +26,8 @@ fn a_session_that_moves_to_another_event_loop_keeps_its_keys() {
                 ws.send(text);
             })
             .on_message(|ws, _, message| ws.send(message));
-        let server = Server::new(App::new().ws("/{room}", room)).io(io).shards(3);
+        let server =
+            Server::new(App::new().ws("/{room}", room)).shards(Shards::new().io(io).count(3));
         let running = server.tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap();
         let mut all = Vec::new();
         for room in 0..4 {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Proxies, Shards};
 use throng_proto::ws::Opcode;
 
 use super::{Files, backends, connect, end, secure, start};
@@ -83,8 +83,15 @@ fn a_proxy_header_comes_before_the_handshake() {
     for io in backends() {
         let client = |request: &Request<'_>| request.client().map(|client| client.to_string());
         let app = App::new().get("/client", move |request| client(request));
-        let server = Server::new(app).trusted_proxies(["127.0.0.1"]).proxy_protocol(true);
-        let running = server.io(io).tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+        let server =
+            Server::new(app).proxies(Proxies::new().trusted(["127.0.0.1"]).proxy_protocol(true));
+        let running = server
+            .shards(Shards::new().io(io))
+            .tls(files.tls())
+            .bind("127.0.0.1:0")
+            .unwrap()
+            .spawn()
+            .unwrap();
         let header = b"PROXY TCP4 198.51.100.7 192.0.2.1 4711 443\r\n";
         for is_alone in [true, false] {
             let mut tcp = dial(running.local_addr());

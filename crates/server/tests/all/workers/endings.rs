@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use throng::prelude::*;
+use throng::server::Shards;
 use throng::workers::Overload;
 use throng_proto::ws::Opcode;
 
@@ -76,8 +77,11 @@ fn a_panic_in_a_drop_ends_no_other_connection() {
                 count.fetch_add(1, Ordering::SeqCst);
             });
         let settings = workers(1, 100, Overload::Pause);
-        let (address, running) =
-            start(Server::new(served::app().ws("/", handler)).io(io).shards(1).workers(settings));
+        let (address, running) = start(
+            Server::new(served::app().ws("/", handler))
+                .shards(Shards::new().io(io).count(1))
+                .workers(settings),
+        );
         let mut client = Client::connect(address, "/");
         (0..4).for_each(|_| client.send_text("x"));
         gate.await_arrivals(1);
@@ -151,7 +155,9 @@ fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
             tell.lock().unwrap().push(outcome.is_ok());
         });
         let settings = workers(1, 1, Overload::Pause);
-        let server = Server::new(served::app().ws("/", handler)).io(io).shards(1).workers(settings);
+        let server = Server::new(served::app().ws("/", handler))
+            .shards(Shards::new().io(io).count(1))
+            .workers(settings);
         let (address, running) = start(server);
         for number in 0..6 {
             let mut client = Client::connect(address, "/");
@@ -196,7 +202,8 @@ fn a_drain_ends_at_its_deadline_and_names_the_route_that_never_returns() {
 fn workers_have_the_time_that_shards_have_to_drain() {
     for io in families() {
         let gate = Gate::default();
-        let (address, running) = start(gated(&gate, workers(1, 100, Overload::Pause)).io(io));
+        let (address, running) =
+            start(gated(&gate, workers(1, 100, Overload::Pause)).shards(Shards::new().io(io)));
         let mut client = Client::connect(address, "/work");
         client.send_text("never returns");
         gate.await_arrivals(1);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use throng::prelude::*;
+use throng::server::Shards;
 use throng::workers::Overload;
 use throng_proto::ws::Opcode;
 
@@ -18,8 +19,9 @@ fn answers_keep_the_order_of_their_connection_in_every_family() {
         // Some never wait for room, some often do.
         for queue_size in [4096, 3] {
             let settings = workers(3, queue_size, Overload::Pause);
-            let server =
-                Server::new(served::app().ws("/", dawdling())).io(io).shards(2).workers(settings);
+            let server = Server::new(served::app().ws("/", dawdling()))
+                .shards(Shards::new().io(io).count(2))
+                .workers(settings);
             let (address, running) = start(server);
             std::thread::scope(|scope| {
                 for _ in 0..6 {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::IoBackend;
+use throng::server::{IoBackend, Shards};
 use throng::workers::Overload;
 use throng_proto::ws::Opcode;
 
@@ -18,7 +18,8 @@ use crate::support::{Client, Got, eventually};
 fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
     for io in families() {
         let gate = Gate::default();
-        let server = gated(&gate, workers(1, 2, Overload::Pause)).io(io).shards(1);
+        let server =
+            gated(&gate, workers(1, 2, Overload::Pause)).shards(Shards::new().io(io).count(1));
         let (address, running) = start(server);
         let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address, "/work")).collect();
         // Far more than the kernel holds: what is not read waits with its sender, in threads of
@@ -86,7 +87,9 @@ fn large_messages_wait_with_their_sender() {
             .unwrap();
         });
         let app = gated_app(&gate).ws("/offload", offload);
-        let server = Server::new(app).workers(workers(1, 100, Overload::Pause)).io(io).shards(1);
+        let server = Server::new(app)
+            .workers(workers(1, 100, Overload::Pause))
+            .shards(Shards::new().io(io).count(1));
         let (address, running) = start(server);
         let mut client = Client::connect(address, path);
         let stream = client.stream.try_clone().unwrap();
@@ -118,7 +121,8 @@ fn large_messages_wait_with_their_sender() {
 
 /// Brings a connection to where it is not read: its third message waits for room.
 fn paused(gate: &Gate, io: IoBackend) -> (Client, SocketAddr, Running) {
-    let (address, running) = start(gated(gate, workers(1, 1, Overload::Pause)).io(io).shards(1));
+    let (address, running) =
+        start(gated(gate, workers(1, 1, Overload::Pause)).shards(Shards::new().io(io).count(1)));
     let mut client = Client::connect(address, "/work");
     for number in 0..6 {
         client.send_text(&number.to_string());

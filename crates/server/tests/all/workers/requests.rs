@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use throng::prelude::*;
+use throng::server::Shards;
 use throng::workers::Overload;
 use throng_testkit::hold_up;
 
@@ -36,7 +37,7 @@ fn requests_are_answered_on_workers_as_they_would_be_on_the_shard() {
                 })
                 .get("/inline", |_| "inline"),
         )
-        .io(io);
+        .shards(Shards::new().io(io));
         let (address, running) = start(server);
         let mut http = Http::dial(address);
         let body = "x".repeat(100_000);

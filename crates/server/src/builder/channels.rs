@@ -1,0 +1,69 @@
+//! Rules of channels, by pattern.
+
+use throng_engine::{Backpressure, Classes, History, Presence, PresenceRules, SettingError};
+
+/// Rules of channels: for [`Server::channels`](crate::Server::channels).
+///
+/// A pattern is tokens separated by dots: `*` for any one token, `>` at the end for all that
+/// follow. Of several patterns that match a channel, the first one added applies, for each kind of
+/// rule by itself. Mistakes are reported by [`Server::bind`](crate::Server::bind).
+///
+/// ```
+/// # use throng::prelude::*;
+/// # use std::time::Duration;
+/// // A slow client gets the newest price of each symbol, and none older than five seconds.
+/// let newest = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
+/// let five_minutes = Duration::from_secs(300);
+/// let rules = Channels::new()
+///     .backpressure("prices.*", newest)
+///     .history("chat.*", History::new(100, five_minutes))
+///     .presence("chat.*", Presence::new().join_leave(true));
+/// # Server::new(App::new()).channels(rules).check().unwrap();
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Channels {
+    pub(super) classes: Classes,
+    pub(super) presences: PresenceRules,
+    pub(super) mistake: Option<SettingError>,
+}
+
+impl Channels {
+    /// No rules: the server's back-pressure applies to all channels, and none has a history or
+    /// presence.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the rules for slow receivers of the channels that match `pattern`. A channel's rules
+    /// win over the rules of its receivers' routes.
+    pub fn backpressure(mut self, pattern: &str, rules: impl Into<Backpressure>) -> Self {
+        let added = self.classes.add_channels(pattern, rules.into());
+        self.note(added)
+    }
+
+    /// Keeps a history of the channels that match `pattern`: a client that comes back gets what it
+    /// missed, or learns that this is not possible. See
+    /// [`Socket::subscribe_since`](crate::Socket::subscribe_since); streams of server-sent events
+    /// do it by themselves. `None` gives the channels no history, even if patterns that are added
+    /// later do. Default: no history.
+    pub fn history(mut self, pattern: &str, history: impl Into<Option<History>>) -> Self {
+        let added = self.classes.add_history(pattern, history.into());
+        self.note(added)
+    }
+
+    /// Keeps presence of the channels that match `pattern`:
+    /// [`Hub::presence`](crate::Hub::presence) lists their members, and these may get each other's
+    /// joins and leaves. `None` gives the channels no presence, even if patterns that are added
+    /// later do. Default: no presence.
+    pub fn presence(mut self, pattern: &str, presence: impl Into<Option<Presence>>) -> Self {
+        let added = self.presences.add(pattern, presence.into());
+        self.note(added)
+    }
+
+    /// Keeps the first mistake for `bind`.
+    fn note(mut self, added: Result<(), SettingError>) -> Self {
+        self.mistake = self.mistake.or(added.err());
+        self
+    }
+}

@@ -1,0 +1,109 @@
+//! What is reported of a server while it runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::access::{self, AccessLog};
+use crate::events::{Events, ServerEvent};
+
+/// Receivers of a server's events and records: for [`Server::observe`](crate::Server::observe).
+#[must_use]
+pub struct Observe {
+    pub(super) events: Events,
+    pub(super) access: access::Log,
+    pub(super) stall_warning: Option<Duration>,
+    #[cfg(feature = "metrics")]
+    pub(super) build: &'static [(&'static str, &'static str)],
+}
+
+impl Observe {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self {
+            events: Events::default(),
+            access: access::Log::default(),
+            stall_warning: Some(crate::stalls::WARNING),
+            #[cfg(feature = "metrics")]
+            build: &[],
+        }
+    }
+
+    /// Sets the callback for [`ServerEvent`]s: refusals, faults of clients, slow consumers, panics
+    /// and stalls. Default: at most one line per second on standard error, with cause and remedy;
+    /// with the feature `tracing`, events of the target `throng`.
+    ///
+    /// It is called for each event on the shard's thread, so it must not take long itself. A panic
+    /// in it is counted, and changes nothing more.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// use throng::server::{Observe, ServerEvent};
+    ///
+    /// let observe = Observe::new().on_event(|event| match event {
+    ///     ServerEvent::Refused { .. } => {} // The access log of the proxy has it.
+    ///     event => eprintln!("{event}"),
+    /// });
+    /// let server = Server::new(App::new()).observe(observe);
+    /// ```
+    pub fn on_event(mut self, callback: impl Fn(&ServerEvent<'_>) + Send + Sync + 'static) -> Self {
+        self.events = Events::new(callback);
+        self
+    }
+
+    /// Sets the receiver of a record of each request and session that has ended. Default: none,
+    /// which costs nothing.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// use throng::server::{AccessEntry, AccessLog, Observe};
+    ///
+    /// struct Lines;
+    ///
+    /// impl AccessLog for Lines {
+    ///     fn record(&self, access: &AccessEntry<'_>) {
+    ///         println!("{} {} {:?}", access.method, access.path, access.status);
+    ///     }
+    /// }
+    ///
+    /// let server = Server::new(App::new()).observe(Observe::new().access_log(Lines));
+    /// ```
+    pub fn access_log(mut self, log: impl AccessLog) -> Self {
+        self.access = access::Log::new(log);
+        self
+    }
+
+    /// Sets how long callbacks may hold their shard before it is reported as a stall: counted by
+    /// route in the metrics, and passed to [`on_event`](Self::on_event). Default: 50 ms; `None`
+    /// turns it off.
+    ///
+    /// The clock is read at the end of each turn of the shard, and after each event only for ten
+    /// seconds after a stall. So a first stall may be the sum of several short callbacks of one
+    /// route, and one of several routes is reported without a route. It has no effect with
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), where a handler holds up its own
+    /// connection only.
+    pub fn stall_warning(mut self, warning: impl Into<Option<Duration>>) -> Self {
+        self.stall_warning = warning.into();
+        self
+    }
+
+    /// Sets the labels of the metric `throng_build_info` besides `version`, for example the commit.
+    #[cfg(feature = "metrics")]
+    pub fn build_info(mut self, labels: &'static [(&'static str, &'static str)]) -> Self {
+        self.build = labels;
+        self
+    }
+}
+
+impl Default for Observe {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Observe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observe")
+            .field("stall_warning", &self.stall_warning)
+            .finish_non_exhaustive()
+    }
+}
