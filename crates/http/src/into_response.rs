@@ -10,8 +10,8 @@ use throng_proto::http1;
 #[diagnostic::on_unimplemented(
     message = "a handler cannot answer with `{Self}`",
     label = "it answers with text, bytes, a status, a `Response`, or a `Result` of them",
-    note = "for JSON use `Response::json(text)`; a handler that answers later is added with \
-            `App::deferred`, one that blocks with `App::blocking`"
+    note = "for JSON use `Json(value)` or `Response::json(text)`; a handler that answers later is \
+            added with `Route::deferred`, and one that blocks with `get(..).blocking()`"
 )]
 pub trait IntoResponse {
     /// Converts to a response.

@@ -22,6 +22,8 @@ mod https;
 #[cfg(feature = "http")]
 mod interop;
 mod into_response;
+#[cfg(feature = "serde")]
+mod json;
 mod method;
 mod networks;
 pub mod openmetrics;
@@ -51,6 +53,8 @@ pub use https::{HttpsPolicy, MISDIRECTED, strict_transport_security};
 #[cfg(feature = "http")]
 pub use interop::InvalidResponse;
 pub use into_response::IntoResponse;
+#[cfg(feature = "serde")]
+pub use json::Json;
 pub use method::{Allow, Method};
 pub use networks::Network;
 pub use origin::Origins;

@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
+use throng::http::get;
 use throng::prelude::*;
 use throng::workers::{WorkerSettings, suggested_size, usable_cpus};
 
@@ -22,9 +23,8 @@ fn main() -> throng::Result<()> {
         };
         replies.send(query(text));
     });
-    let app = App::new().ws("/ask", ask).blocking(Method::Get, "/ask/{text}", |request| {
-        query(request.param("text").unwrap_or_default())
-    });
+    let answer = get(|request| query(request.param("text").unwrap_or_default()));
+    let app = App::new().ws("/ask", ask).route("/ask/{text}", answer.blocking());
     // So many threads keep the CPUs busy with jobs that wait for so long and compute for so long.
     let threads = suggested_size(usable_cpus(), LATENCY, Duration::from_millis(1));
     let workers = WorkerSettings::default().pool_size(threads).queue_size(1000);

@@ -65,21 +65,22 @@ pub(crate) fn server() -> Server {
     let hub = Hub::new();
     let orders = Orders { all: Arc::default(), hub: hub.clone() };
     let (adds, uploads) = (orders.clone(), hub.clone());
+    let upload = Route::streaming(Method::Put, move |_, body, responder| {
+        let hub = uploads.clone();
+        thread::spawn(move || match receive(body, &hub) {
+            Ok(bytes) => responder.send((201, format!("{bytes} bytes\n"))),
+            Err(error) => {
+                let _ = hub.publish(NEWS, format!("upload: {error}"));
+            }
+        });
+    });
     let api = App::new()
         .get("/orders", move |_| orders.list())
         .post("/orders", move |request| match request.body_text() {
             Some(order) => adds.add(order.to_owned()),
             None => Response::error(Status::BAD_REQUEST, "an order is text"),
         })
-        .streaming(Method::Put, "/files", 1 << 40, move |_, body, responder| {
-            let hub = uploads.clone();
-            thread::spawn(move || match receive(body, &hub) {
-                Ok(bytes) => responder.send((201, format!("{bytes} bytes\n"))),
-                Err(error) => {
-                    let _ = hub.publish(NEWS, format!("upload: {error}"));
-                }
-            });
-        })
+        .route("/files", upload.max_body(1 << 40))
         .layer(authenticate)
         .post("/login", |request| {
             let name = request.form("name").ok_or(Reject::bad_request("send name=..."))?;

@@ -50,27 +50,29 @@ fn sum(path: &Path) -> io::Result<u64> {
 fn main() -> throng::Result<()> {
     let shelf = PathBuf::from(env::args().nth(1).unwrap_or_else(|| ".".to_owned()));
     let (up, summed) = (shelf.clone(), shelf.clone());
+    let upload = Route::streaming(Method::Put, move |request, body, responder| {
+        let Some(path) = place(&up, request) else {
+            return responder.send((400, "a file's name has letters, digits, and . _ -"));
+        };
+        // A thread for each upload: it reads from the network and writes to the disk, and may block
+        // on both.
+        thread::spawn(move || match save(body, &path) {
+            Ok(bytes) => responder.send((201, format!("{bytes} bytes\n"))),
+            Err(error) => responder.send((500, error.to_string())),
+        });
+    });
+    let sums = Route::deferred(Method::Get, move |request, responder| {
+        let Some(path) = place(&summed, request) else {
+            return responder.send(Status::NOT_FOUND);
+        };
+        thread::spawn(move || match sum(&path) {
+            Ok(sum) => responder.send(format!("{sum:016x}\n")),
+            Err(error) => responder.send((404, error.to_string())),
+        });
+    });
     let app = App::new()
         .dir("/files", shelf)
-        .streaming(Method::Put, "/files/{name}", MAX_FILE, move |request, body, responder| {
-            let Some(path) = place(&up, request) else {
-                return responder.send((400, "a file's name has letters, digits, and . _ -"));
-            };
-            // A thread for each upload: it reads from the network and writes to the disk, and may
-            // block on both.
-            thread::spawn(move || match save(body, &path) {
-                Ok(bytes) => responder.send((201, format!("{bytes} bytes\n"))),
-                Err(error) => responder.send((500, error.to_string())),
-            });
-        })
-        .deferred(Method::Get, "/sum/{name}", move |request, responder| {
-            let Some(path) = place(&summed, request) else {
-                return responder.send(Status::NOT_FOUND);
-            };
-            thread::spawn(move || match sum(&path) {
-                Ok(sum) => responder.send(format!("{sum:016x}\n")),
-                Err(error) => responder.send((404, error.to_string())),
-            });
-        });
+        .route("/files/{name}", upload.max_body(MAX_FILE))
+        .route("/sum/{name}", sums);
     Server::new(app).bind("127.0.0.1:9001")?.run()
 }

@@ -7,14 +7,14 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use throng::prelude::*;
 
 /// Shared by all handlers, each of which holds it for a moment only.
-#[derive(Clone, Default)]
-struct Notes(Arc<Mutex<BTreeMap<String, Value>>>);
+#[derive(Default)]
+struct Notes(Mutex<BTreeMap<String, Value>>);
 
 impl Notes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Value>> {
@@ -29,29 +29,30 @@ fn body(request: &Request<'_>) -> Result<Value, Reject> {
         .or_else(|error| request.body_text().map(Value::from).ok_or_else(|| wrong(error)))
 }
 
-fn routes(notes: &Notes) -> App {
-    let (all, one, put, delete) = (notes.clone(), notes.clone(), notes.clone(), notes.clone());
-    let id = |request: &Request<'_>| request.param("id").unwrap_or_default().to_owned();
-    App::new()
-        .get("/", move |_| Response::json(json!(*all.lock()).to_string()))
-        .get("/{id}", move |request| {
-            let notes = one.lock();
-            let note = notes.get(&id(request)).ok_or(Reject::not_found())?;
+fn id<'r>(request: &'r Request<'_>) -> &'r str {
+    request.param("id").unwrap_or_default()
+}
+
+fn routes() -> StateApp<Notes> {
+    App::with_state(Notes::default())
+        .get("/", |_, notes| Response::json(json!(*notes.lock()).to_string()))
+        .get("/{id}", |request, notes| {
+            let notes = notes.lock();
+            let note = notes.get(id(request)).ok_or(Reject::not_found())?;
             Ok::<_, Reject>(Response::json(note.to_string()))
         })
-        .put("/{id}", move |request| {
-            let is_new = put.lock().insert(id(request), body(request)?).is_none();
-            let status = if is_new { Status::CREATED } else { Status::OK };
-            Ok::<_, Reject>(Response::new(status))
+        .put("/{id}", |request, notes| {
+            let old = notes.lock().insert(id(request).to_owned(), body(request)?);
+            Ok::<_, Reject>(if old.is_some() { Status::OK } else { Status::CREATED })
         })
-        .delete("/{id}", move |request| match delete.lock().remove(&id(request)) {
+        .delete("/{id}", |request, notes| match notes.lock().remove(id(request)) {
             Some(_) => Response::new(Status::NO_CONTENT),
             None => Response::error(Status::NOT_FOUND, "no such note"),
         })
 }
 
 fn main() -> throng::Result<()> {
-    let app = App::new().nest("/notes", routes(&Notes::default())).max_body(64 << 10);
+    let app = App::new().nest("/notes", routes()).max_body(64 << 10);
     Server::new(app).bind("127.0.0.1:9001")?.run()
 }
 
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_note_is_kept_until_it_is_deleted() {
-        let app = App::new().nest("/notes", routes(&Notes::default()));
+        let app = App::new().nest("/notes", routes());
         let server = LocalServer::start(Server::new(app));
         assert_eq!(server.get("/notes/1").status, 404);
         assert_eq!(server.request("PUT", "/notes/1", &[], br#""hello""#).status, 201);

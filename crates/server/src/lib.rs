@@ -89,9 +89,10 @@
 //! # HTTP
 //!
 //! Handlers return anything that is [`IntoResponse`], and borrow the request from the memory it was
-//! received in. A handler that takes long passes a [`Responder`] to another thread
-//! ([`App::deferred`]). Bodies larger than memory are streamed in both directions
-//! ([`App::streaming`], [`Response::with_stream`]). [`App::dir`] serves directories. Pipelined
+//! received in. A handler that takes long passes a [`Responder`](http::Responder) to another thread
+//! ([`Route::deferred`](http::Route::deferred)). Bodies larger than memory are streamed in both
+//! directions ([`Route::streaming`](http::Route::streaming), [`Response::with_stream`]).
+//! [`App::dir`] serves directories. Handlers share a state by [`App::with_state`]. Pipelined
 //! requests are always answered in order.
 //!
 //! ```no_run
@@ -99,13 +100,14 @@
 //!
 //! # fn report(name: &str) -> String { name.to_owned() }
 //! # fn main() -> throng::Result<()> {
+//! let reports = Route::deferred(Method::Get, |request, responder| {
+//!     let name = request.param("name").unwrap_or_default().to_owned();
+//!     std::thread::spawn(move || responder.send(report(&name)));
+//! });
 //! let app = App::new()
 //!     .get("/hello/{name}", |request| format!("hello {}", request.param("name").unwrap_or("you")))
 //!     .post("/length", |request| request.body().len().to_string())
-//!     .deferred(Method::Get, "/reports/{name}", |request, responder| {
-//!         let name = request.param("name").unwrap_or_default().to_owned();
-//!         std::thread::spawn(move || responder.send(report(&name)));
-//!     })
+//!     .route("/reports/{name}", reports)
 //!     .dir("/", "public");
 //! Server::new(app).bind("127.0.0.1:9001")?.run()
 //! # }
@@ -122,10 +124,11 @@
 //! Callbacks must not block: they would hold up every connection of their shard. Blocking work
 //! belongs on the server's worker pool, whose queue is bounded and which keeps the order of each
 //! connection: [`Socket::offload`] for a single job, [`Ws::on_message_blocking`] for a route's
-//! messages, [`App::blocking`] for requests. Threads of your own answer through a [`Hub`] and the
+//! messages, [`Route::blocking`](http::Route::blocking) for requests. Threads of your own answer through a [`Hub`] and the
 //! connection's [`Handle`], or a [`Responder`].
 //!
 //! ```no_run
+//! use throng::http::get;
 //! use throng::prelude::*;
 //! # fn ask_database(query: &str) -> String { query.to_owned() }
 //!
@@ -136,9 +139,8 @@
 //!     };
 //!     replies.send(ask_database(query));
 //! });
-//! let app = App::new().ws("/ask", ask).blocking(Method::Get, "/ask/{query}", |request| {
-//!     ask_database(request.param("query").unwrap_or_default())
-//! });
+//! let answer = get(|request| ask_database(request.param("query").unwrap_or_default()));
+//! let app = App::new().ws("/ask", ask).route("/ask/{query}", answer.blocking());
 //! Server::new(app).bind("127.0.0.1:9001")?.run()
 //! # }
 //! ```
@@ -154,17 +156,17 @@
 //! | `deflate` | yes | compression of messages: `Server::compression` | zlib-rs |
 //! | `gzip` | no | compression of HTTP responses: `App::gzip` | zlib-rs |
 //! | `files` | yes | static files: `App::dir` | |
-//! | `metrics` | yes | `App::metrics` and `App::stats` | serde_json |
+//! | `metrics` | yes | `App::metrics` and the module `metrics` | serde_json |
 //! | `client` | no | WebSocket clients: `client::Client` | base64, getrandom |
 //! | `test` | no | tests of servers, also without a network: `test::TestServer` | as `client` |
 //! | `tls` | no | `https` and `wss`: `Server::tls` | rustls, aws-lc-rs (a C compiler) |
 //! | `acme` | no | certificates of an authority: `Tls::acme` | `tls`, instant-acme, tokio |
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
 //! | `http` | no | conversions to and from the types of the `http` crate, `Upgrade` | http |
-//! | `serde` | no | typed JSON: `Request::json`, `Response::json_of` | serde, serde_json |
+//! | `serde` | no | typed JSON: `Request::json`, `http::Json` | serde, serde_json |
 //! | `signals` | yes | `Bound::run_until_signal` | signal-hook |
 //! | `redis` | no | channels that span processes: `Server::cluster` | redis, tokio |
-//! | `tower` | no | tower services, as axum routers: `App::service` | tower-service, http-body |
+//! | `tower` | no | tower services, as axum routers: `App::fallback_service` | tower-service, http-body |
 //! | `tracing` | no | events are logged with `tracing` | tracing |
 //!
 //! # Errors
@@ -268,7 +270,9 @@ pub use ws::socket::Socket;
 /// the standard library's, and a few of [`channel`], [`http`] and [`server`].
 pub mod prelude {
     pub use crate::channel::{Backpressure, Channels, Filter, History, Presence, SlowPolicy};
-    pub use crate::http::{Method, Status};
+    #[cfg(feature = "serde")]
+    pub use crate::http::Json;
+    pub use crate::http::{Method, Route, StateApp, Status};
     pub use crate::server::{Bound, DrainPlan, Running};
     pub use crate::{
         App, Close, CloseCode, Frame, Handle, Handler, Hub, Limits, Message, OwnedMessage, Reject,

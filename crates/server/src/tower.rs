@@ -14,7 +14,7 @@ use throng_http::{Reject, Request, Response, Status};
 use tokio::runtime::Handle;
 use tower_service::Service;
 
-use crate::app::{Action, App, RequestId};
+use crate::app::{App, RequestId, RouteAction};
 use crate::exchanges::Responder;
 
 /// Name of the parameter with the path that a service sees.
@@ -99,12 +99,12 @@ impl App {
     /// let api = Router::new().route("/version", get(|| async { "1.0" }));
     /// let app = App::new()
     ///     .ws("/live", Ws::new().on_message(|ws, (), message| ws.send(message)))
-    ///     .nest("/api", App::new().service(runtime.handle().clone(), api));
+    ///     .nest("/api", App::new().fallback_service(runtime.handle().clone(), api));
     /// Server::new(app).bind("127.0.0.1:9001")?.run()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn service<S, B>(self, runtime: Handle, service: S) -> Self
+    pub fn fallback_service<S, B>(self, runtime: Handle, service: S) -> Self
     where
         S: Service<http::Request<ServiceBody>, Response = http::Response<B>>,
         S: Clone + Send + Sync + 'static,
@@ -114,7 +114,7 @@ impl App {
     {
         let other = (runtime.clone(), service.clone());
         let action = |runtime: Handle, service: S| {
-            Action::Deferred(Box::new(move |request: &Request<'_>, responder| {
+            RouteAction::Deferred(Box::new(move |request: &Request<'_>, responder| {
                 responder.end_with_client();
                 match convert(request) {
                     Ok(request) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use throng::channel::{Present, Publication};
-use throng::http::{Method, Status};
+use throng::http::{Method, Route, Status};
 use throng::metrics::Observer;
 use throng::metrics::openmetrics::{Format, Writer};
 use throng::server::Bound;
@@ -70,9 +70,9 @@ pub(super) fn bind(
         .get("/stats.json", route(|observer, _| observer.stats()))
         .get("/history/{channel}", of_channel(history))
         // The thread of the signals does it.
-        .blocking(Method::Post, "/reload", on_reload)
+        .route("/reload", Route::on(Method::Post, on_reload).blocking())
         // It may have to ask the cluster.
-        .blocking(Method::Get, "/presence/{channel}", of_channel(presence));
+        .route("/presence/{channel}", Route::on(Method::Get, of_channel(presence)).blocking());
     admin::bind(app, admin.address, log)
 }
 

@@ -6,7 +6,7 @@ use throng::channel::{Position, Receipt, Recovery};
 #[cfg(feature = "redis")]
 use throng::cluster::{Cluster, WhileDown};
 use throng::http::{EventStream, Files, RequestIds, Topic};
-use throng::metrics::openmetrics::Writer;
+use throng::metrics::{self, openmetrics::Writer};
 use throng::prelude::*;
 use throng::server::{EndReason, Observe, Proxies, Shards, SocketOptions};
 use throng_config::Listen;
@@ -228,7 +228,9 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
         }
     };
     let app = match settings.public_metrics {
-        true => app.metrics_with("/metrics", own_metrics).stats("/stats.json"),
+        true => app
+            .route("/metrics", metrics::route(own_metrics))
+            .route("/stats.json", metrics::stats()),
         false => ["/metrics", "/stats.json"].into_iter().fold(app, |app, path| {
             app.get(path, |_| Response::error(Status::NOT_FOUND, NO_METRICS))
         }),

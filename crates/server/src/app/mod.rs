@@ -1,31 +1,33 @@
 //! Routes of a server as data, which can be merged, nested and added under conditions.
 //!
-//! Start reading at [`App`]; a single route is in `route.rs`, middleware in `middleware.rs`.
+//! Start reading at [`App`]; a single route is in `route.rs`, handlers by method are in
+//! `methods.rs`, and middleware is in `middleware.rs`.
 
 mod basic_auth;
 mod cors;
+mod methods;
 mod request_id;
 mod route;
+mod state;
 
 use std::fmt;
 use std::sync::Arc;
 
 use throng_engine::SettingError;
-#[cfg(feature = "metrics")]
-use throng_http::openmetrics;
 #[cfg(feature = "files")]
 use throng_http::{Files, Response, Status};
-use throng_http::{IntoResponse, Method, Reject, Request, RouteError, Router};
+use throng_http::{Method, Reject, Request, RouteError, Router};
 use throng_proto::ws::handshake;
 
 pub use basic_auth::{BasicAuth, BasicUser};
 pub use cors::Cors;
+pub use methods::{Route, any, delete, get, patch, post, put};
 pub use request_id::{RequestId, RequestIds};
 #[cfg(feature = "metrics")]
 pub(crate) use route::MetricsFn;
-pub(crate) use route::{Action, ChannelFn, Route, StreamingFn};
+pub(crate) use route::{AppRoute, ChannelFn, RouteAction, StreamingFn};
+pub use state::StateApp;
 
-use crate::exchanges::{BodyReader, Responder};
 use crate::middleware::Middleware;
 use crate::topic::EventStream;
 use crate::ws::IntoWs;
@@ -61,7 +63,7 @@ use crate::ws::IntoWs;
 #[derive(Default)]
 #[must_use]
 pub struct App {
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Vec<AppRoute>,
     /// Handler of requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     /// Directories of each [`dir`](Self::dir): files they hold open count against the connections.
@@ -93,7 +95,7 @@ impl App {
         if let Some(mistake) = &route.options.mistake {
             self.note(mistake.clone());
         }
-        self.add(Some(Method::Get), path, Action::Ws(Box::new(route)))
+        self.add(Some(Method::Get), path, RouteAction::Ws(Box::new(route)))
     }
 
     /// Streams a channel at `path` as server-sent events ([WHATWG HTML section
@@ -120,143 +122,32 @@ impl App {
         T: Into<EventStream>,
     {
         let stream = move |request: &Request<'_>| channel(request).map(Into::into);
-        self.add(Some(Method::Get), path, Action::Sse(Box::new(stream)))
+        self.add(Some(Method::Get), path, RouteAction::Sse(Box::new(stream)))
     }
 
-    /// Answers `method` at `path` with what `handler` returns: text, bytes, a
-    /// [`Response`](crate::Response), or a `Result` of them. A route for GET answers HEAD, too. A
-    /// request's body, of any method, is read before the handler is called, up to
-    /// [`App::max_body`]: [`Request::body`](crate::Request::body).
-    pub fn route<F, T>(self, method: Method, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        self.http(Some(method), path, handler)
-    }
-
-    /// Answers GET and HEAD at `path`; see [`App::route`].
-    pub fn get<F, T>(self, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        self.http(Some(Method::Get), path, handler)
-    }
-
-    /// Answers POST at `path`; see [`App::route`].
-    pub fn post<F, T>(self, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        self.http(Some(Method::Post), path, handler)
-    }
-
-    /// Answers PUT at `path`; see [`App::route`].
-    pub fn put<F, T>(self, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        self.http(Some(Method::Put), path, handler)
-    }
-
-    /// Answers DELETE at `path`; see [`App::route`].
-    pub fn delete<F, T>(self, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        self.http(Some(Method::Delete), path, handler)
-    }
-
-    /// Answers PATCH at `path`; see [`App::route`].
-    pub fn patch<F, T>(self, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        self.http(Some(Method::Patch), path, handler)
-    }
-
-    /// Answers every method at `path` that has no route of its own; see [`App::route`].
-    pub fn any<F, T>(self, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        self.http(None, path, handler)
-    }
-
-    fn http<F, T>(self, method: Option<Method>, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        let handler = move |request: &Request<'_>| handler(request).into_response();
-        self.add(method, path, Action::Http(Box::new(handler)))
-    }
-
-    /// Answers a request later, from any thread: `handler` gets a [`Responder`] and passes it on.
-    /// The body is read before it is called, as for [`App::route`]. The client's next request on
-    /// this connection waits until then; other connections are served.
+    /// Adds the handlers of a [`Route`] at `path`, each for its method. Further ones for other methods
+    /// may be added at the same path.
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # fn report(name: &str) -> String { name.to_owned() }
-    /// App::new().deferred(Method::Get, "/reports/{name}", |request, responder| {
-    ///     let name = request.param("name").unwrap_or_default().to_owned();
-    ///     std::thread::spawn(move || responder.send(report(&name)));
-    /// });
-    /// ```
-    pub fn deferred<F>(self, method: Method, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>, Responder) + Send + Sync + 'static,
-    {
-        self.add(Some(method), path, Action::Deferred(Box::new(handler)))
-    }
-
-    /// Answers a request on the server's pool of workers, where `handler` may block; otherwise like
-    /// [`App::route`]. The client's next request on this connection waits; other connections are
-    /// served.
+    /// use throng::http::get;
     ///
+    /// # fn list() -> String { String::new() }
+    /// # fn add(user: &[u8]) -> Status { Status::CREATED }
+    /// let users = get(|_| list()).post(|request| add(request.body())).max_body(4096);
+    /// let app = App::new().route("/users", users);
+    /// # Server::new(app).check().unwrap();
     /// ```
-    /// # use throng::prelude::*;
-    /// # fn find(id: &str) -> Option<String> { Some(id.to_owned()) }
-    /// App::new().blocking(Method::Get, "/users/{id}", |request| {
-    ///     find(request.param("id").unwrap_or_default()).ok_or(Reject::not_found())
-    /// });
-    /// ```
-    pub fn blocking<F, T>(self, method: Method, path: &str, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
-        T: IntoResponse,
-    {
-        let handler = move |request: &Request<'_>| handler(request).into_response();
-        self.add(Some(method), path, Action::Blocking(Box::new(handler)))
-    }
-
-    /// Takes a request's body while it comes, up to `max_body` bytes (a larger one is refused with
-    /// 413), and answers later: both from a thread that may block. Neither the body nor the
-    /// response need fit in memory: see [`BodyReader`] and [`BodyWriter`](crate::http::BodyWriter).
-    ///
-    /// ```
-    /// # use throng::prelude::*;
-    /// App::new().streaming(Method::Put, "/files/{name}", 1 << 40, |_, mut body, responder| {
-    ///     std::thread::spawn(move || match std::io::copy(&mut body, &mut std::io::sink()) {
-    ///         Ok(bytes) => responder.send(format!("{bytes} bytes")),
-    ///         Err(error) => eprintln!("an upload ended early: {error}"),
-    ///     });
-    /// });
-    /// ```
-    pub fn streaming<F>(mut self, method: Method, path: &str, max_body: u64, handler: F) -> Self
-    where
-        F: Fn(&Request<'_>, BodyReader, Responder) + Send + Sync + 'static,
-    {
-        self = self.add(Some(method), path, Action::Streaming(Box::new(handler)));
-        if let Some(route) = self.routes.last_mut() {
-            route.max_body = Some(max_body);
+    pub fn route(mut self, path: &str, route: Route) -> Self {
+        if let Some(mistake) = route.mistake {
+            let text = format!("{path}: {mistake}");
+            self.note(SettingError::new(mistake.setting().to_owned(), text));
+        }
+        for (method, action) in route.handlers {
+            self = self.add(method, path, action);
+            if let Some(added) = self.routes.last_mut() {
+                added.max_body = route.max_body;
+            }
         }
         self
     }
@@ -285,7 +176,7 @@ impl App {
         // Relative, so that it holds behind a proxy that has a prefix of its own.
         let location = format!("./{}/", prefix.rsplit('/').next().unwrap_or_default());
         let path = format!("{prefix}/{{*rest}}");
-        let served = self.add(Some(Method::Get), &path, Action::Files(Box::new(files)));
+        let served = self.add(Some(Method::Get), &path, RouteAction::Files(Box::new(files)));
         if prefix.is_empty() {
             return served;
         }
@@ -296,57 +187,28 @@ impl App {
     }
 
     /// Serves the server's metrics at `path`, in the text format that Prometheus reads.
+    /// [`metrics::route`](crate::metrics::route) adds metrics of the program, and
+    /// [`metrics::stats`](crate::metrics::stats) has the server's as JSON.
     #[cfg(feature = "metrics")]
     pub fn metrics(self, path: &str) -> Self {
-        self.metrics_with(path, |_| {})
-    }
-
-    /// Serves the server's metrics at `path`, and behind them those of the program that `own`
-    /// writes. It is called for each request on the connection's shard, so it must not block: read
-    /// counters that other code updates. Their names begin with `app_`, or what
-    /// [`set_prefix`](openmetrics::Writer::set_prefix) sets; `throng_` is the server's.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// use throng::metrics::openmetrics::Type;
-    /// # use throng::prelude::*;
-    ///
-    /// let orders = Arc::new(AtomicU64::new(0));
-    /// let app = App::new().metrics_with("/metrics", move |metrics| {
-    ///     metrics.set_prefix("shop");
-    ///     let mut taken = metrics.metric("orders", "Orders taken", Type::Counter);
-    ///     taken.sample(&[], orders.load(Ordering::Relaxed));
-    /// });
-    /// ```
-    #[cfg(feature = "metrics")]
-    pub fn metrics_with<F>(self, path: &str, own: F) -> Self
-    where
-        F: Fn(&mut openmetrics::Writer) + Send + Sync + 'static,
-    {
-        self.add(Some(Method::Get), path, Action::Metrics(Box::new(own)))
-    }
-
-    /// Serves the server's metrics at `path` as JSON, summed over the shards.
-    #[cfg(feature = "metrics")]
-    pub fn stats(self, path: &str) -> Self {
-        self.add(Some(Method::Get), path, Action::Stats)
+        self.add(Some(Method::Get), path, RouteAction::Metrics(Box::new(|_| {})))
     }
 
     /// Serves `/livez` (200 while the process answers) and `/readyz` (200 while it accepts
     /// connections, 503 while it drains).
     pub fn health(self) -> Self {
-        self.livez().add(Some(Method::Get), "/readyz", Action::Ready)
+        self.livez().add(Some(Method::Get), "/readyz", RouteAction::Ready)
     }
 
-    /// Serves `/livez`: 200 while the process answers. A server whose places are taken answers it,
-    /// too.
+    /// Serves `/livez` alone: 200 while the process answers, also where all places of the server are
+    /// taken. For an app whose `/readyz` is a route of its own, such as one for operators.
     pub fn livez(self) -> Self {
-        self.add(Some(Method::Get), "/livez", Action::Live)
+        self.add(Some(Method::Get), "/livez", RouteAction::Live)
     }
 
     /// Adds the routes of another app.
-    pub fn merge(mut self, other: App) -> Self {
+    pub fn merge(mut self, other: impl Into<App>) -> Self {
+        let other = other.into();
         self.routes.extend(other.routes);
         #[cfg(feature = "files")]
         self.files.extend(other.files);
@@ -358,7 +220,8 @@ impl App {
 
     /// Adds the routes of another app below `prefix`: its `/users` is at `/api/users` where the
     /// prefix is `/api`, and its `/` at `/api`. A prefix may have parameters, such as `/{tenant}`.
-    pub fn nest(mut self, prefix: &str, mut other: App) -> Self {
+    pub fn nest(mut self, prefix: &str, other: impl Into<App>) -> Self {
+        let mut other = other.into();
         let prefix = prefix.trim_end_matches('/');
         if !prefix.is_empty() && !prefix.starts_with('/') {
             let message = format!("prefix {prefix:?} does not start with a slash");
@@ -413,8 +276,8 @@ impl App {
         self
     }
 
-    pub(crate) fn add(mut self, method: Option<Method>, path: &str, action: Action) -> Self {
-        self.routes.push(Route::new(method, path, action));
+    pub(crate) fn add(mut self, method: Option<Method>, path: &str, action: RouteAction) -> Self {
+        self.routes.push(AppRoute::new(method, path, action));
         self
     }
 
@@ -444,14 +307,14 @@ impl App {
     /// Whether a route always uses workers.
     pub(crate) fn uses_workers(&self) -> bool {
         self.routes.iter().any(|route| match &route.action {
-            Action::Blocking(_) => true,
-            Action::Ws(ws) => ws.options.uses_workers,
+            RouteAction::Blocking(_) => true,
+            RouteAction::Ws(ws) => ws.options.uses_workers,
             _ => false,
         })
     }
 }
 
-fn insert(router: &mut Router<u16>, route: &Route, index: u16) -> Result<(), RouteError> {
+fn insert(router: &mut Router<u16>, route: &AppRoute, index: u16) -> Result<(), RouteError> {
     match route.method {
         // A handshake is a GET, and there is no answer of which a HEAD could have the head.
         _ if route.is_ws() => router.add_get_only(&route.path, index),

@@ -12,11 +12,11 @@ use crate::topic::EventStream;
 use crate::ws::WsRoute;
 
 /// A route of an [`App`](super::App).
-pub(crate) struct Route {
+pub(crate) struct AppRoute {
     /// `None`: every method that has no route of its own.
     pub(crate) method: Option<Method>,
     pub(crate) path: String,
-    pub(crate) action: Action,
+    pub(crate) action: RouteAction,
     /// The outermost comes first.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     /// Bytes of a request's body that are accepted; `None` for the server's limit.
@@ -27,7 +27,7 @@ pub(crate) struct Route {
 }
 
 /// The handler of a route.
-pub(crate) enum Action {
+pub(crate) enum RouteAction {
     /// Accepts upgrades.
     Ws(Box<WsRoute>),
     /// Streams a channel as server-sent events.
@@ -61,15 +61,15 @@ pub(crate) type StreamingFn = dyn Fn(&Request<'_>, BodyReader, Responder) + Send
 pub(crate) type MetricsFn = dyn Fn(&mut throng_http::openmetrics::Writer) + Send + Sync;
 pub(crate) type ChannelFn = dyn Fn(&Request<'_>) -> Result<EventStream, Reject> + Send + Sync;
 
-impl Action {
+impl RouteAction {
     /// Whether a request's body is read before the handler is called.
     pub(crate) fn wants_body(&self) -> bool {
         matches!(self, Self::Http(_) | Self::Deferred(_) | Self::Blocking(_))
     }
 }
 
-impl Route {
-    pub(crate) fn new(method: Option<Method>, path: &str, action: Action) -> Self {
+impl AppRoute {
+    pub(crate) fn new(method: Option<Method>, path: &str, action: RouteAction) -> Self {
         Self {
             method,
             path: path.to_owned(),
@@ -82,7 +82,7 @@ impl Route {
     }
 
     pub(crate) fn is_ws(&self) -> bool {
-        matches!(self.action, Action::Ws(_))
+        matches!(self.action, RouteAction::Ws(_))
     }
 
     pub(crate) fn layers(&self) -> impl Iterator<Item = &dyn Middleware> {

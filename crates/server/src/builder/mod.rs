@@ -67,9 +67,9 @@ pub struct Server {
 
 impl Server {
     /// Creates a server for `app`, with default settings and [`Limits`].
-    pub fn new(app: App) -> Self {
+    pub fn new(app: impl Into<App>) -> Self {
         Self {
-            app,
+            app: app.into(),
             limits: Limits::default(),
             backpressure: Backpressure::default(),
             channels: Channels::new(),

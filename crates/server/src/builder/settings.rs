@@ -199,7 +199,7 @@ impl Server {
 
     /// Sets the worker pool for blocking work: [`Socket::offload`](crate::Socket::offload),
     /// [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
-    /// [`App::blocking`](crate::App::blocking). Default: one thread per usable CPU, a queue of
+    /// [`Route::blocking`](crate::http::Route::blocking). Default: one thread per usable CPU, a queue of
     /// 4,096 jobs, and connections that are not read while the queue is full.
     /// [`suggested_size`](crate::workers::suggested_size) computes a pool size.
     ///

@@ -26,7 +26,7 @@ use super::Server;
 use super::capacity::RESERVED_DESCRIPTORS;
 use super::tables::{Decision, MAX_SHARDS};
 use crate::affinity::Placement;
-use crate::app::{Action, Route};
+use crate::app::{AppRoute, RouteAction};
 use crate::cluster::{Guard, Unconnected};
 use crate::error::{Error, Result};
 use crate::hub::Hub;
@@ -151,8 +151,8 @@ impl Server {
 
     /// Returns the path of a route whose sessions are placed by key, if there is one.
     fn placed_route(&self) -> Option<&str> {
-        let is_placed = |route: &&Route| match &route.action {
-            Action::Ws(ws) => ws.options.is_placed,
+        let is_placed = |route: &&AppRoute| match &route.action {
+            RouteAction::Ws(ws) => ws.options.is_placed,
             _ => false,
         };
         self.app.routes.iter().find(is_placed).map(|route| route.path.as_str())
@@ -358,7 +358,7 @@ impl Server {
         let mut classes = self.channels.classes.clone();
         classes.set_default(self.backpressure);
         for (index, route) in (0..).zip(&self.app.routes) {
-            if let Action::Ws(ws) = &route.action
+            if let RouteAction::Ws(ws) = &route.action
                 && let Some(rules) = ws.options.backpressure
             {
                 classes.add_route(index, &route.path, rules);
@@ -414,7 +414,7 @@ impl Server {
     fn into_shared(self, stalls: Arc<Stalls>, pool: Pool, security: Security) -> Result<Shared> {
         let router = self.app.router()?;
         let usual = self.compression;
-        let bind = |route: Route| {
+        let bind = |route: AppRoute| {
             let path: Arc<str> = route.path.as_str().into();
             let events = self.observe.events.clone();
             Ok(BoundRoute {
@@ -678,14 +678,14 @@ fn driver_options(max_connections: usize, limits: &Limits) -> Options {
 }
 
 /// Returns the limits that a route has for its sessions.
-fn route_options(route: &Route) -> RouteOptions {
-    let Action::Ws(ws) = &route.action else { return RouteOptions::default() };
+fn route_options(route: &AppRoute) -> RouteOptions {
+    let RouteAction::Ws(ws) = &route.action else { return RouteOptions::default() };
     ws.options.limits
 }
 
 /// Returns the compression that a route negotiates with clients that offer it.
-fn compression(route: &Route, usual: Deflate) -> Result<Option<deflate::Policy>> {
-    let Action::Ws(ws) = &route.action else { return Ok(None) };
+fn compression(route: &AppRoute, usual: Deflate) -> Result<Option<deflate::Policy>> {
+    let RouteAction::Ws(ws) = &route.action else { return Ok(None) };
     let settings = ws.options.compression.unwrap_or(usual);
     let policy =
         settings.check().map_err(|error| Error::setting("compression", error.to_string()))?;

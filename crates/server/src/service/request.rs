@@ -13,7 +13,7 @@ use throng_proto::http1;
 use super::routed::{Routed, responder_of};
 use super::upgrade::Upgraded;
 use super::{BoundRoute, ShardService, Shared};
-use crate::app::{Action, StreamingFn};
+use crate::app::{RouteAction, StreamingFn};
 use crate::cluster::Guard;
 use crate::events::{ServerEvent, Subject};
 use crate::exchanges::exchange::Exchange;
@@ -148,10 +148,10 @@ impl ShardService {
     ) -> Answer {
         let Routed { route, head, ref request, has_body } = routed;
         let response = match &shared.route(route).route.action {
-            Action::Http(handler) => handler(request),
+            RouteAction::Http(handler) => handler(request),
             #[cfg(feature = "files")]
-            Action::Files(files) => self.file_or_refusal(cx, shared, files, (head, request)),
-            Action::Ws(ws) => match self.upgrade(cx, shared, ws, &routed) {
+            RouteAction::Files(files) => self.file_or_refusal(cx, shared, files, (head, request)),
+            RouteAction::Ws(ws) => match self.upgrade(cx, shared, ws, &routed) {
                 Ok(Upgraded::Now) => {
                     // A 101 is not changed.
                     drop(self.end_call());
@@ -165,30 +165,32 @@ impl ShardService {
                 }
                 Err(reject) => self.refusal(cx, route, request.client(), reject),
             },
-            Action::Sse(channel) => match self.stream_events(cx, route, channel, (head, request)) {
-                Ok(answer) => return answer,
-                Err(reject) => self.refusal(cx, route, request.client(), reject),
-            },
-            Action::Deferred(handler) => {
+            RouteAction::Sse(channel) => {
+                match self.stream_events(cx, route, channel, (head, request)) {
+                    Ok(answer) => return answer,
+                    Err(reject) => self.refusal(cx, route, request.client(), reject),
+                }
+            }
+            RouteAction::Deferred(handler) => {
                 let (responder, client) = responder_of(cx, shared.route(route));
                 handler(request, responder);
                 self.begin_exchange(cx, head, client);
                 return Answer::Later;
             }
-            Action::Streaming(handler) => {
+            RouteAction::Streaming(handler) => {
                 let max_body = shared.route(route).route.max_body;
                 return self.stream_body(cx, handler, max_body, (shared, routed));
             }
-            Action::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
+            RouteAction::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
             #[cfg(feature = "metrics")]
-            Action::Metrics(own) => {
+            RouteAction::Metrics(own) => {
                 let observer = shared.observer.get();
                 observer.map_or_else(live, |observer| observer.metrics_with(request, own))
             }
             #[cfg(feature = "metrics")]
-            Action::Stats => shared.observer.get().map_or_else(live, Observer::stats),
-            Action::Live => live(),
-            Action::Ready => self.ready(),
+            RouteAction::Stats => shared.observer.get().map_or_else(live, Observer::stats),
+            RouteAction::Live => live(),
+            RouteAction::Ready => self.ready(),
         };
         let response = self.changed(response);
         self.reply_of(cx, route, head, has_body, response)
@@ -262,8 +264,8 @@ impl ShardService {
     ) -> bool {
         let Match::Found { value: route, .. } = self.shared.find(head) else { return false };
         let response = match self.shared.route(route).route.action {
-            Action::Live => live(),
-            Action::Ready => self.ready(),
+            RouteAction::Live => live(),
+            RouteAction::Ready => self.ready(),
             _ => return false,
         };
         self.reply(cx, head, false, response.closing());
@@ -372,7 +374,7 @@ impl ShardService {
         let its = Arc::clone(shared);
         let work = move || {
             let BoundRoute { route, names, .. } = its.route(route);
-            if let Action::Blocking(handler) = &route.action {
+            if let RouteAction::Blocking(handler) = &route.action {
                 job.run(names, &its.trusted_proxies, handler);
             }
         };

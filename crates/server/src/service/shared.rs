@@ -11,7 +11,7 @@ use throng_proto::ws::deflate;
 use throng_proto::ws::handshake;
 
 use crate::access;
-use crate::app::Route;
+use crate::app::AppRoute;
 use crate::cluster::Guard;
 use crate::events::Events;
 use crate::live::LiveOrigins;
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
 
 /// A route of a bound server.
 pub(crate) struct BoundRoute {
-    pub(crate) route: Route,
+    pub(crate) route: AppRoute,
     /// The names of its parameters.
     pub(crate) names: Arc<[Box<str>]>,
     pub(crate) context: Arc<RouteContext>,

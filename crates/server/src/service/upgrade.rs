@@ -12,7 +12,7 @@ use throng_proto::ws::handshake::{self, encode_response_fields};
 use super::routed::{Routed, responder_of};
 use super::{SWITCHING_PROTOCOLS, ShardService, Shared};
 use crate::accept::{AcceptHeaders, AnyAccept};
-use crate::app::Action;
+use crate::app::RouteAction;
 #[cfg(feature = "tokio")]
 use crate::exchanges::OwnedRequest;
 use crate::exchanges::exchange::{Exchange, PendingUpgrade};
@@ -100,7 +100,7 @@ impl ShardService {
         let MovedUpgrade { exchange, accept, entry } = moved;
         let shared = Arc::clone(&self.shared);
         if let Some(upgrade) = &exchange.upgrade
-            && let Action::Ws(ws) = &shared.route(upgrade.route).route.action
+            && let RouteAction::Ws(ws) = &shared.route(upgrade.route).route.action
         {
             self.sessions_for(upgrade.route, ws);
         }

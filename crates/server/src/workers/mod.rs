@@ -2,7 +2,7 @@
 //!
 //! Work gets there by [`Socket::offload`](crate::Socket::offload),
 //! [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
-//! [`App::blocking`](crate::App::blocking); the settings are those of
+//! [`Route::blocking`](crate::http::Route::blocking); the settings are those of
 //! [`Server::workers`](crate::Server::workers).
 
 mod blocking;

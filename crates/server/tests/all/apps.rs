@@ -261,13 +261,24 @@ fn middleware_runs_before_handlers_of_every_kind() {
     let app = App::new()
         .get("/http", user)
         .post("/body", |request| format!("{}: {}", user(request), request.body().len()))
-        .blocking(Method::Post, "/blocking", |request| {
-            format!("{}: {}", user(request), request.body().len())
-        })
-        .deferred(Method::Get, "/deferred", |request, responder| responder.send(user(request)))
-        .streaming(Method::Post, "/streaming", 100, |request, _, responder| {
-            responder.send(user(request));
-        })
+        .route(
+            "/blocking",
+            Route::on(Method::Post, |request| {
+                format!("{}: {}", user(request), request.body().len())
+            })
+            .blocking(),
+        )
+        .route(
+            "/deferred",
+            Route::deferred(Method::Get, |request, responder| responder.send(user(request))),
+        )
+        .route(
+            "/streaming",
+            Route::streaming(Method::Post, |request, _, responder| {
+                responder.send(user(request));
+            })
+            .max_body(100),
+        )
         .sse("/sse", |request| Ok(user(request)))
         .ws(
             "/ws",
@@ -388,10 +399,13 @@ fn requests_have_an_id_and_a_safe_one_of_a_proxy_is_kept() {
 #[cfg(feature = "metrics")]
 #[test]
 fn the_metrics_of_the_program_follow_those_of_the_server() {
-    let app = App::new().metrics_with("/metrics", |own| {
-        own.set_prefix("shop");
-        own.metric("orders", "Orders taken", Type::Counter).sample(&[("country", "NL")], 7);
-    });
+    let app = App::new().route(
+        "/metrics",
+        throng::metrics::route(|own| {
+            own.set_prefix("shop");
+            own.metric("orders", "Orders taken", Type::Counter).sample(&[("country", "NL")], 7);
+        }),
+    );
     let (address, running) = start(Server::new(app));
     let answer =
         exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -412,11 +426,15 @@ fn answers_in_place_of_a_handler_pass_through_the_middleware_of_its_route() {
         .get("/panic", fails)
         .post("/panic", fails)
         .post("/body", |_| "short enough")
-        .streaming(Method::Post, "/stream", 10, |_, _, responder| {
-            std::thread::spawn(move || drop(responder));
-        })
-        .deferred(Method::Get, "/deferred", |_, _| panic!("as the test wants"))
-        .blocking(Method::Get, "/blocking", fails)
+        .route(
+            "/stream",
+            Route::streaming(Method::Post, |_, _, responder| {
+                std::thread::spawn(move || drop(responder));
+            })
+            .max_body(10),
+        )
+        .route("/deferred", Route::deferred(Method::Get, |_, _| panic!("as the test wants")))
+        .route("/blocking", Route::on(Method::Get, fails).blocking())
         .sse("/events", |_| -> Result<&str, Reject> { panic!("as the test wants") })
         .ws("/ws", Ws::from_request(|_| -> Result<(), Reject> { panic!("as the test wants") }))
         .get("/layer", |_| "never")

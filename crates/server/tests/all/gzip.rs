@@ -124,20 +124,27 @@ fn app() -> App {
             let len = request.param("len")?.parse().ok()?;
             Response::text(text(len)).header("ETag", "\"tag\"").ok()
         })
-        .blocking(Method::Get, "/blocking", |_| text(5000))
-        .deferred(Method::Get, "/deferred", |_, responder| responder.send(text(300_000)))
+        .route("/blocking", Route::on(Method::Get, |_| text(5000)).blocking())
+        .route(
+            "/deferred",
+            Route::deferred(Method::Get, |_, responder| responder.send(text(300_000))),
+        )
         .get("/chunked", |_| streamed(1_000_000, None))
         .get("/sized", |_| streamed(1_000_000, Some(1_000_000)))
         .get("/short", |_| streamed(100_000, Some(200_000)))
         .get("/image", |_| Response::new(Status::OK).with_body("image/png", text(5000)))
-        .streaming(Method::Get, "/written", 0, |_, _, responder| {
-            std::thread::spawn(move || {
-                let response = Response::new(Status::OK).header("Content-Type", "text/csv");
-                let mut writer = responder.stream(response.unwrap(), None);
-                writer.write_all(text(2_000_000).as_bytes()).unwrap();
-                writer.finish();
-            });
-        })
+        .route(
+            "/written",
+            Route::streaming(Method::Get, |_, _, responder| {
+                std::thread::spawn(move || {
+                    let response = Response::new(Status::OK).header("Content-Type", "text/csv");
+                    let mut writer = responder.stream(response.unwrap(), None);
+                    writer.write_all(text(2_000_000).as_bytes()).unwrap();
+                    writer.finish();
+                });
+            })
+            .max_body(0),
+        )
 }
 
 #[test]

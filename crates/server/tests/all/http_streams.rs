@@ -123,13 +123,12 @@ fn waiting() -> (SocketAddr, Running, Receiver<(String, Responder)>) {
 fn waiting_on(io: IoBackend) -> (SocketAddr, Running, Receiver<(String, Responder)>) {
     let (give, take): (Sender<_>, _) = channel();
     let give = Mutex::new(give);
-    let app = App::new().get("/now", |_: &Request<'_>| "now").deferred(
-        Method::Get,
+    let app = App::new().get("/now", |_: &Request<'_>| "now").route(
         "/later/{n}",
-        move |request, responder| {
+        Route::deferred(Method::Get, move |request, responder| {
             let n = request.param("n").unwrap_or_default().to_owned();
             give.lock().unwrap().send((n, responder)).unwrap();
-        },
+        }),
     );
     let served = serve(Server::new(app).shards(Shards::new().io(io)));
     (served.0, served.1, take)
@@ -434,24 +433,25 @@ fn a_client_that_does_not_read_holds_one_chunk_and_little_in_the_kernel() {
 
 /// Sends back what it gets, from a thread for each request.
 fn echoing(max_body: u64) -> (SocketAddr, Running) {
-    serve(Server::new(App::new().get("/now", |_: &Request<'_>| "now").streaming(
-        Method::Post,
-        "/echo",
-        max_body,
-        |_, mut body, responder| {
-            thread::spawn(move || {
-                let mut writer = responder.stream(Response::new(Status::OK), None);
-                let mut piece = vec![0; 10_000];
-                while let Ok(count @ 1..) = body.read(&mut piece) {
-                    if writer.write_all(&piece[..count]).is_err() {
-                        return;
+    serve(Server::new(
+        App::new().get("/now", |_: &Request<'_>| "now").route(
+            "/echo",
+            Route::streaming(Method::Post, |_, mut body, responder| {
+                thread::spawn(move || {
+                    let mut writer = responder.stream(Response::new(Status::OK), None);
+                    let mut piece = vec![0; 10_000];
+                    while let Ok(count @ 1..) = body.read(&mut piece) {
+                        if writer.write_all(&piece[..count]).is_err() {
+                            return;
+                        }
                     }
-                }
-                let trailers = body.trailers();
-                writer.finish_with(trailers);
-            });
-        },
-    )))
+                    let trailers = body.trailers();
+                    writer.finish_with(trailers);
+                });
+            })
+            .max_body(max_body),
+        ),
+    ))
 }
 
 #[test]
@@ -509,20 +509,21 @@ fn a_reader_that_rests_stops_the_client() {
     let (go, rest) = channel::<()>();
     let (rest, started) = (Arc::new(Mutex::new(rest)), channel::<()>());
     let start = Mutex::new(started.0);
-    let (address, running) = serve(Server::new(App::new().streaming(
-        Method::Post,
-        "/",
-        u64::MAX,
-        move |_, mut body, responder| {
-            let rest = Arc::clone(&rest);
-            start.lock().unwrap().send(()).unwrap();
-            thread::spawn(move || {
-                rest.lock().unwrap().recv().unwrap();
-                let bytes = std::io::copy(&mut body, &mut std::io::sink()).unwrap();
-                responder.send(bytes.to_string());
-            });
-        },
-    )));
+    let (address, running) = serve(Server::new(
+        App::new().route(
+            "/",
+            Route::streaming(Method::Post, move |_, mut body, responder| {
+                let rest = Arc::clone(&rest);
+                start.lock().unwrap().send(()).unwrap();
+                thread::spawn(move || {
+                    rest.lock().unwrap().recv().unwrap();
+                    let bytes = std::io::copy(&mut body, &mut std::io::sink()).unwrap();
+                    responder.send(bytes.to_string());
+                });
+            })
+            .max_body(u64::MAX),
+        ),
+    ));
     let mut client = Client::dial(address);
     client.0.get_ref().set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     client.say("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\n");
@@ -548,22 +549,23 @@ fn a_reader_that_rests_stops_the_client() {
 fn a_client_that_goes_away_is_an_error_to_the_reader_and_to_the_writer() {
     let (report, reported) = channel();
     let report = Mutex::new(report);
-    let (address, running) = serve(Server::new(App::new().streaming(
-        Method::Post,
-        "/",
-        u64::MAX,
-        move |_, mut body, responder| {
-            let report = report.lock().unwrap().clone();
-            thread::spawn(move || {
-                let mut writer = responder.stream(Response::new(Status::OK), None);
-                let read = std::io::copy(&mut body, &mut std::io::sink()).map_err(|e| e.kind());
-                let written = std::iter::repeat_with(|| writer.write_all(&[0; 100_000]))
-                    .find_map(Result::err)
-                    .map(|error| error.kind());
-                report.send((read, written)).unwrap();
-            });
-        },
-    )));
+    let (address, running) = serve(Server::new(
+        App::new().route(
+            "/",
+            Route::streaming(Method::Post, move |_, mut body, responder| {
+                let report = report.lock().unwrap().clone();
+                thread::spawn(move || {
+                    let mut writer = responder.stream(Response::new(Status::OK), None);
+                    let read = std::io::copy(&mut body, &mut std::io::sink()).map_err(|e| e.kind());
+                    let written = std::iter::repeat_with(|| writer.write_all(&[0; 100_000]))
+                        .find_map(Result::err)
+                        .map(|error| error.kind());
+                    report.send((read, written)).unwrap();
+                });
+            })
+            .max_body(u64::MAX),
+        ),
+    ));
     let mut client = Client::dial(address);
     client.say("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nhalf");
     drop(client);
@@ -575,13 +577,18 @@ fn a_client_that_goes_away_is_an_error_to_the_reader_and_to_the_writer() {
 
 #[test]
 fn a_writer_that_is_dropped_leaves_the_body_without_its_end() {
-    let (address, running) =
-        serve(Server::new(App::new().streaming(Method::Get, "/", 0, |_, _, responder| {
-            thread::spawn(move || {
-                let mut writer = responder.stream(Response::new(Status::OK), None);
-                writer.write_all(b"half").unwrap();
-            });
-        })));
+    let (address, running) = serve(Server::new(
+        App::new().route(
+            "/",
+            Route::streaming(Method::Get, |_, _, responder| {
+                thread::spawn(move || {
+                    let mut writer = responder.stream(Response::new(Status::OK), None);
+                    writer.write_all(b"half").unwrap();
+                });
+            })
+            .max_body(0),
+        ),
+    ));
     let mut client = Client::dial(address);
     client.say(get("/"));
     let rest = client.rest();
@@ -591,10 +598,15 @@ fn a_writer_that_is_dropped_leaves_the_body_without_its_end() {
 
 #[test]
 fn an_answer_before_the_end_of_the_body_ends_the_connection() {
-    let (address, running) =
-        serve(Server::new(App::new().streaming(Method::Post, "/", u64::MAX, |_, _, responder| {
-            responder.send((403, "no"));
-        })));
+    let (address, running) = serve(Server::new(
+        App::new().route(
+            "/",
+            Route::streaming(Method::Post, |_, _, responder| {
+                responder.send((403, "no"));
+            })
+            .max_body(u64::MAX),
+        ),
+    ));
     let mut client = Client::dial(address);
     client.say("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nhalf");
     let no = client.hear();
@@ -673,7 +685,7 @@ fn a_source_that_waits_is_pulled_again_when_it_wakes_the_connection() {
 #[test]
 fn a_panic_in_a_handler_that_answers_later_is_a_500() {
     let (address, running) = serve(Server::new(
-        App::new().deferred(Method::Get, "/", |_, _| panic!("as the test wants")),
+        App::new().route("/", Route::deferred(Method::Get, |_, _| panic!("as the test wants"))),
     ));
     let mut client = Client::dial(address);
     client.say(get("/"));

@@ -181,12 +181,15 @@ fn a_job_that_panics_when_its_session_has_ended_is_reported() {
 
 #[test]
 fn a_request_that_panics_when_its_client_has_left_is_reported() {
-    let app = served::app().deferred(Method::Get, "/later", |_, responder| {
-        std::thread::spawn(move || {
-            eventually("the client has left", || responder.is_closed());
-            panic!("as the test wants");
-        });
-    });
+    let app = served::app().route(
+        "/later",
+        Route::deferred(Method::Get, |_, responder| {
+            std::thread::spawn(move || {
+                eventually("the client has left", || responder.is_closed());
+                panic!("as the test wants");
+            });
+        }),
+    );
     let heard = Heard::default();
     let (address, running) = start(heard.listen(Server::new(app)));
     let mut client = crate::support::dial(address);

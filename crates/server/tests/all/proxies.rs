@@ -22,7 +22,7 @@ fn app() -> App {
     App::new()
         .get("/now", move |request| client(request))
         .post("/body", move |request| client(request))
-        .blocking(Method::Get, "/blocking", move |request| client(request))
+        .route("/blocking", Route::on(Method::Get, move |request| client(request)).blocking())
         .layer(move |request: &mut Request<'_>| match request.path() {
             "/layer" => Next::respond(client(request)),
             _ => Next::Continue,

@@ -444,7 +444,7 @@ fn http_answers_teach() {
     let app = echo_app()
         .get("/hello/{name}", |request| format!("hello {}", request.param("name").unwrap_or("you")))
         .metrics("/metrics")
-        .stats("/stats.json");
+        .route("/stats.json", throng::metrics::stats());
     let (address, running) = start(Server::new(app).shards(1));
     let get = |path: &str| {
         exchange(

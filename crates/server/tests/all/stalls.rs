@@ -64,10 +64,13 @@ fn a_handler_that_sleeps_is_counted_and_named_and_one_that_does_not_is_not() {
         .ws("/quick", sleeps_when_asked())
         .ws("/slow/{name}", sleeps_when_asked())
         .get("/page", |_| hold_up(SLOW))
-        .deferred(Method::Get, "/later", |_, responder| {
-            hold_up(SLOW);
-            responder.send("at last");
-        });
+        .route(
+            "/later",
+            Route::deferred(Method::Get, |_, responder| {
+                hold_up(SLOW);
+                responder.send("at last");
+            }),
+        );
     let (server, reported) = server(app);
     let (address, running) = start(server);
     let (mut quick, mut slow) =

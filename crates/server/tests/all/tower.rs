@@ -114,7 +114,7 @@ async fn panic_of_the_test() -> &'static str {
 fn a_router_of_axum_serves_the_paths_below_its_prefix() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let made = Arc::new(AtomicUsize::new(0));
-    let service = App::new().service(runtime.handle().clone(), router(&made));
+    let service = App::new().fallback_service(runtime.handle().clone(), router(&made));
     let app = App::new()
         .get("/", |_| "ours")
         .get("/api/ours", |_| "ours as well")
@@ -165,7 +165,7 @@ fn a_body_waits_for_its_client_and_ends_with_it() {
         Body::new(Waits { piece: Some(vec![b'x'; PIECE].into()), fail: failed })
     };
     let router = router(&made).route("/waits", get(|| async move { waits() }));
-    let app = App::new().service(runtime.handle().clone(), router);
+    let app = App::new().fallback_service(runtime.handle().clone(), router);
     let server = TestServer::start(Server::new(app));
     let ask = |path: &str, count: usize| {
         let mut stream = throng_testkit::dial(server.address());
@@ -228,8 +228,9 @@ fn a_service_and_its_waiting_body_end_with_their_client() {
                 Body::new(Waits { piece: Some(vec![b'x'; PIECE].into()), fail: failed })
             }),
         );
-    let server =
-        TestServer::start(Server::new(App::new().service(runtime.handle().clone(), router)));
+    let server = TestServer::start(Server::new(
+        App::new().fallback_service(runtime.handle().clone(), router),
+    ));
     for (path, has_begun) in [("/future", false), ("/body", true)] {
         for half in [true, false] {
             let mut stream = throng_testkit::dial(server.address());
@@ -272,7 +273,7 @@ fn a_service_that_ends_with_its_client_does_not_take_the_answers_before() {
     let expected = big.clone();
     let app = App::new()
         .get("/big", move |_: &Request<'_>| big.clone())
-        .nest("/api", App::new().service(runtime.handle().clone(), router));
+        .nest("/api", App::new().fallback_service(runtime.handle().clone(), router));
     let server = TestServer::start(Server::new(app));
     let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
     for (path, behind) in [("/api/future", ""), ("/api/future", "/big"), ("/api/body", "")] {
@@ -296,8 +297,11 @@ fn a_service_that_ends_with_its_client_does_not_take_the_answers_before() {
 fn rfc9110_7_6_1_fields_of_the_connection_are_not_passed_on() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let app = App::new()
-        .nest("/axum", App::new().service(runtime.handle().clone(), router(&Arc::default())))
-        .service(runtime.handle().clone(), Failing::default());
+        .nest(
+            "/axum",
+            App::new().fallback_service(runtime.handle().clone(), router(&Arc::default())),
+        )
+        .fallback_service(runtime.handle().clone(), Failing::default());
     let server = TestServer::start(Server::new(app));
     let ask = |request: &str| {
         let mut stream = throng_testkit::dial(server.address());
@@ -361,7 +365,7 @@ impl tower_service::Service<http::Request<throng::embed::ServiceBody>> for Faili
 #[test]
 fn errors_of_a_service_are_500() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let app = App::new().service(runtime.handle().clone(), Failing::default());
+    let app = App::new().fallback_service(runtime.handle().clone(), Failing::default());
     let server = TestServer::start(Server::new(app));
     for (path, expected) in [("/fails", "the service failed"), ("/", "cannot be sent")] {
         let response = server.get(path);
@@ -386,7 +390,7 @@ fn a_service_gets_what_middleware_has_attached_and_the_id_of_the_request() {
         }),
     );
     let app = App::new()
-        .service(runtime.handle().clone(), router)
+        .fallback_service(runtime.handle().clone(), router)
         .layer(|request: &mut Request<'_>| {
             request.insert_extension(User("ada"));
             Next::Continue

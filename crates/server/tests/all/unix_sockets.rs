@@ -25,7 +25,7 @@ fn app() -> App {
     let seen = |request: &Request<'_>| format!("{:?} {:?}", request.peer(), request.client());
     App::new()
         .get("/", move |request| seen(request))
-        .blocking(Method::Get, "/blocking", move |request| seen(request))
+        .route("/blocking", Route::on(Method::Get, move |request| seen(request)).blocking())
         .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
 }
 

@@ -1,5 +1,5 @@
 //~ a handler cannot answer with `
-//~ a handler that answers later is added with `App::deferred`
+//~ a handler that answers later is added with `Route::deferred`
 
 use throng::prelude::*;
 

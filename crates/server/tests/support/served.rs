@@ -12,7 +12,7 @@ use super::{TIMEOUT, exchange};
 
 /// An app that serves the server's metrics, as text and as JSON.
 pub(crate) fn app() -> App {
-    App::new().stats("/stats.json").metrics("/metrics")
+    App::new().route("/stats.json", throng::metrics::stats()).metrics("/metrics")
 }
 
 pub(crate) fn start(server: Server) -> (SocketAddr, Running) {

@@ -44,13 +44,17 @@ fn bind(settings: &Settings, pool_size: usize) -> throng::Result<Bound> {
         .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
         .ws("/sleep/{ms}", sleep)
         .ws("/worker/{ms}", work)
-        .blocking(Method::Get, "/page/{ms}", |request| {
-            std::thread::sleep(length(request)?);
-            Ok::<_, Reject>("done\n")
-        })
+        .route(
+            "/page/{ms}",
+            Route::on(Method::Get, |request| {
+                std::thread::sleep(length(request)?);
+                Ok::<_, Reject>("done\n")
+            })
+            .blocking(),
+        )
         .health()
         .metrics("/metrics")
-        .stats("/stats.json");
+        .route("/stats.json", throng::metrics::stats());
     let server = site::configured(app, settings).workers(workers);
     site::listen(server, settings)
 }

@@ -177,7 +177,10 @@ fn rfc6797_7_responses_over_tls_alone_make_browsers_use_tls() {
     let own = "max-age=5";
     let app = app()
         .get("/own", move |_| Response::text("").header("strict-transport-security", own).unwrap())
-        .deferred(Method::Get, "/later", |_, responder| responder.send(Response::text("later")))
+        .route(
+            "/later",
+            Route::deferred(Method::Get, |_, responder| responder.send(Response::text("later"))),
+        )
         .get("/endless", |_| {
             Response::new(Status::OK).with_stream(None, |_, _: &mut Vec<u8>| Ok(SourcePull::End))
         })

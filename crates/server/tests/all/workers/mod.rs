@@ -79,10 +79,14 @@ fn gated_app(gate: &Gate) -> App {
     served::app()
         .ws("/work", work)
         .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)))
-        .blocking(Method::Get, "/http/{name}", move |request| {
-            http.pass();
-            request.param("name").unwrap_or_default().to_owned()
-        })
+        .route(
+            "/http/{name}",
+            Route::on(Method::Get, move |request| {
+                http.pass();
+                request.param("name").unwrap_or_default().to_owned()
+            })
+            .blocking(),
+        )
 }
 
 /// Answers each number after a time of its own.

@@ -16,25 +16,35 @@ fn requests_are_answered_on_workers_as_they_would_be_on_the_shard() {
     for io in families() {
         let server = Server::new(
             served::app()
-                .blocking(Method::Post, "/sum/{name}/{*rest}", |request| {
-                    let on = std::thread::current().name().unwrap().to_owned();
-                    let (name, rest) = (request.param("name"), request.param("rest"));
-                    let query = request.query("q").unwrap_or("none").to_owned();
-                    let agent = request.header("user-agent").unwrap_or("none").to_owned();
-                    let length = request.body().len();
-                    format!("{name:?} {rest:?} {query} {agent} {length} {}", &on[..14])
-                })
-                .blocking(Method::Get, "/wait/{ms}", |request| {
-                    let ms = request
-                        .param("ms")
-                        .and_then(|ms| ms.parse().ok())
-                        .ok_or_else(|| Reject::bad_request("a number of milliseconds"))?;
-                    hold_up(Duration::from_millis(ms));
-                    Ok::<_, Reject>(format!("{ms}"))
-                })
-                .blocking(Method::Get, "/panic", |_| -> &'static str {
-                    panic!("as the test wants it")
-                })
+                .route(
+                    "/sum/{name}/{*rest}",
+                    Route::on(Method::Post, |request| {
+                        let on = std::thread::current().name().unwrap().to_owned();
+                        let (name, rest) = (request.param("name"), request.param("rest"));
+                        let query = request.query("q").unwrap_or("none").to_owned();
+                        let agent = request.header("user-agent").unwrap_or("none").to_owned();
+                        let length = request.body().len();
+                        format!("{name:?} {rest:?} {query} {agent} {length} {}", &on[..14])
+                    })
+                    .blocking(),
+                )
+                .route(
+                    "/wait/{ms}",
+                    Route::on(Method::Get, |request| {
+                        let ms = request
+                            .param("ms")
+                            .and_then(|ms| ms.parse().ok())
+                            .ok_or_else(|| Reject::bad_request("a number of milliseconds"))?;
+                        hold_up(Duration::from_millis(ms));
+                        Ok::<_, Reject>(format!("{ms}"))
+                    })
+                    .blocking(),
+                )
+                .route(
+                    "/panic",
+                    Route::on(Method::Get, |_| -> &'static str { panic!("as the test wants it") })
+                        .blocking(),
+                )
                 .get("/inline", |_| "inline"),
         )
         .shards(Shards::new().io(io));
