@@ -43,10 +43,10 @@ fn main() -> ExitCode {
 /// Echoes until standard input ends; prints its port.
 fn serve() -> Fallible<()> {
     let app = App::new().ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)));
-    let running = Server::new(app).shards(1).bind("127.0.0.1:0")?.spawn()?;
+    let running = Server::new(app).shards(1).bind("127.0.0.1:0")?.start()?;
     println!("{}", running.local_addr().port());
     std::io::stdin().read_to_end(&mut Vec::new())?;
-    running.stop()?;
+    running.shutdown(DrainPlan::NOW).wait()?;
     Ok(())
 }
 

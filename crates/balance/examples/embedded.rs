@@ -16,7 +16,7 @@ use throng_balance::{BackendConfig, Balancer, Config};
 /// Starts a backend on a free port.
 fn start_server() -> throng::Result<Running> {
     let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
-    Server::new(App::new().ws("/echo", echo)).bind("127.0.0.1:0")?.spawn()
+    Server::new(App::new().ws("/echo", echo)).bind("127.0.0.1:0")?.start()
 }
 
 /// Returns the routes for operators. They have no login, so only operators may reach them.
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The tunnels end first, so that nothing is left to the servers behind them.
     balancer.shut_down(Duration::from_secs(5), Duration::from_secs(10))?;
     for server in servers {
-        server.drain(DrainPlan::default())?;
+        server.shutdown(DrainPlan::default()).wait()?;
     }
     Ok(())
 }

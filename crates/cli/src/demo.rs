@@ -148,7 +148,7 @@ fn run_clients(args: &Args, clients: usize) -> Result<ExitCode, Failure> {
         )));
     }
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
-    let running = site::bind(&settings)?.spawn()?;
+    let running = site::bind(&settings)?.start()?;
     let address = running.local_addr();
     let (http, ws) = if args.tls { ("https", "wss") } else { ("http", "ws") };
     terminal::line(format_args!(

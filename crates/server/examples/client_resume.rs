@@ -98,7 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         _ => {
-            let running = server().bind("127.0.0.1:9001")?.spawn()?;
+            let running = server().bind("127.0.0.1:9001")?.start()?;
             for line in std::io::stdin().lines() {
                 let _ = running.hub().publish(CHANNEL, line?)?;
             }

@@ -20,13 +20,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .get("/", |_| "secured\n")
         .ws("/echo", Ws::new().on_message(|ws, (), message| ws.send(message)));
     let secured =
-        Server::new(app).tls(Tls::from_files(chain, key)).bind("127.0.0.1:9443")?.spawn()?;
+        Server::new(app).tls(Tls::from_files(chain, key)).bind("127.0.0.1:9443")?.start()?;
     let redirect = App::new().get("/{*path}", |request| {
         let target = format!("https://127.0.0.1:9443{}", request.path());
         let moved = Response::new(Status::new(308)).header("Location", target.clone())?;
         Ok::<_, throng::http::HeaderError>(moved.with_text(format!("moved to {target}\n")))
     });
-    let _plain = Server::new(redirect).bind("127.0.0.1:9001")?.spawn()?;
+    let _plain = Server::new(redirect).bind("127.0.0.1:9001")?.start()?;
     loop {
         std::thread::sleep(Duration::from_secs(60));
         // Sessions are not touched.

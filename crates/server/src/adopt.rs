@@ -24,7 +24,7 @@ impl Hub {
     /// # fn serve_with_another_library(_: std::net::TcpStream) {}
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let app = App::new().ws("/live", Ws::new().on_message(|ws, (), message| ws.send(message)));
-    /// let running = Server::new(app).without_listener()?.spawn()?;
+    /// let running = Server::new(app).without_listener()?.start()?;
     /// for stream in TcpListener::bind("127.0.0.1:9001")?.incoming() {
     ///     let stream = stream?;
     ///     // On a thread of its own, in a program that serves strangers: a client may be slow.

@@ -75,13 +75,13 @@
 //! let running = Server::new(app)
 //!     .channels(Channels::new().backpressure("prices.*", newest))
 //!     .bind("127.0.0.1:9001")?
-//!     .spawn()?;
+//!     .start()?;
 //! let hub = running.hub();
 //! let receipt = hub.publish("prices.EUR", "1.17").expect("a shard's queue is full");
 //! if let Some(delivery) = receipt.wait(Duration::from_secs(1)) {
 //!     println!("{} of {} keep up", delivery.delivered, delivery.receivers());
 //! }
-//! # running.drain(DrainPlan::default())?;
+//! # running.shutdown(DrainPlan::default()).wait()?;
 //! # Ok(())
 //! # }
 //! ```

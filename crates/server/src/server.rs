@@ -17,5 +17,7 @@ pub use crate::builder::{Observe, Proxies, Shards, SocketOptions};
 pub use crate::events::{ServerEvent, Stall, Subject};
 pub use crate::io_backend::IoBackend;
 pub use crate::readiness::Readiness;
-pub use crate::running::{Bound, Capacity, Drained, Draining, Running, ShardLoad, StuckShard};
+pub use crate::running::{
+    Bound, Capacity, Drained, Running, ShardLoad, Shutdown, Stopper, StuckShard,
+};
 pub use crate::shard::Shard;

@@ -15,7 +15,7 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 const MAX_DRAIN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The shutdown state that a server's threads share with those that wait for them.
-pub(crate) struct Shutdown {
+pub(crate) struct ServerDrain {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -27,7 +27,7 @@ struct State {
     drain: Option<(DrainPlan, Instant)>,
 }
 
-impl Shutdown {
+impl ServerDrain {
     pub(crate) fn new(shards: usize) -> Self {
         let state = State { has_ended: vec![false; shards], drain: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }

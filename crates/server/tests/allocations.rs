@@ -37,7 +37,7 @@ fn an_echoed_message_allocates_nothing() {
     let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let bound = Server::new(App::new().ws("/", echo)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(address, "/")).collect();
     for (opcode, size, pipeline) in
         [(Opcode::Binary, 100, 1), (Opcode::Text, 100, 16), (Opcode::Text, 16_384, 1)]
@@ -64,7 +64,7 @@ fn an_echoed_message_allocates_nothing() {
             "{allocated} allocations in 1,000 rounds of {pipeline} x {size} bytes"
         );
     }
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_request_and_its_body_allocate_nothing() {
         .bind("127.0.0.1:0")
         .unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     let get = b"GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: test\r\nAccept: */*\r\n\r\n".repeat(16);
     let mut post = b"POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: 500\r\n\r\n".to_vec();
     post.extend_from_slice(&[b'x'; 500]);
@@ -109,5 +109,5 @@ fn a_request_and_its_body_allocate_nothing() {
         let allocated = fewest_allocations(|| round(50));
         assert_eq!(allocated, 0, "{allocated} allocations in 1,000 rounds");
     }
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }

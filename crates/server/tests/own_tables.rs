@@ -48,7 +48,7 @@ fn bind(shards: usize) -> Bound {
 
 fn start(shards: usize) -> (SocketAddr, Running) {
     let bound = bind(shards);
-    (bound.local_addr(), bound.spawn().unwrap())
+    (bound.local_addr(), bound.start().unwrap())
 }
 
 /// Connects so many clients that each shard has some.
@@ -64,7 +64,9 @@ fn some_on_each(address: SocketAddr, running: &Running) -> Vec<Client> {
 fn no_listener_survives_in_any_table() {
     let (address, running) = start(SHARDS);
     let mut clients = some_on_each(address, &running);
-    running.begin_drain(DrainPlan::default().window(Duration::ZERO).grace(Duration::from_secs(60)));
+    running
+        .stopper()
+        .shutdown(DrainPlan::default().window(Duration::ZERO).grace(Duration::from_secs(60)));
     // Clients leave until each shard but one has ended: that one waits, and listens no more.
     for client in &mut clients[1..] {
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
@@ -74,7 +76,7 @@ fn no_listener_survives_in_any_table() {
         TcpStream::connect(address).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
     drop(clients);
-    let outcome = running.join().unwrap();
+    let outcome = running.wait().unwrap();
     assert_eq!(outcome.stuck_shards.len(), 0);
 }
 
@@ -91,12 +93,12 @@ fn a_wake_up_reaches_every_shard_and_a_drain_closes_everybody() {
             assert_eq!(client.next(), Got::Text(text.clone()));
         }
     }
-    running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+    running.stopper().shutdown(DrainPlan::default().window(Duration::ZERO));
     for client in &mut clients {
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         client.send(Opcode::Close, &1001u16.to_be_bytes());
     }
-    assert_eq!(running.join().unwrap().forced, 0);
+    assert_eq!(running.wait().unwrap().forced, 0);
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn a_shard_without_descriptors_stops_its_own_accepting_only() {
     assert_eq!(hoarder.next(), Got::Text("free".into()));
     eventually("all are accepted", || accepted().iter().sum::<u64>() == 65);
     pending.clear();
-    let _ = running.drain(DrainPlan::default().window(Duration::ZERO)).unwrap();
+    let _ = running.shutdown(DrainPlan::default().window(Duration::ZERO)).wait().unwrap();
 }
 
 #[test]
@@ -129,7 +131,7 @@ fn descriptors_of_all_tables_are_counted() {
     assert!(throng_io::limits::descriptors_in_use() > limit);
     hoarder.send_text("free");
     assert_eq!(hoarder.next(), Got::Text("free".into()));
-    let _ = running.drain(DrainPlan::default().window(Duration::ZERO)).unwrap();
+    let _ = running.shutdown(DrainPlan::default().window(Duration::ZERO)).wait().unwrap();
 }
 
 #[test]
@@ -146,5 +148,5 @@ fn a_connection_of_another_table_cannot_be_given_to_a_shard() {
     let (address, running) = start(2);
     let error = running.hub().adopt(dial(address), &[]).unwrap_err();
     assert!(error.to_string().contains("descriptor table of its own"), "{error}");
-    running.drain(DrainPlan::default().window(Duration::ZERO)).unwrap();
+    running.shutdown(DrainPlan::default().window(Duration::ZERO)).wait().unwrap();
 }

@@ -61,7 +61,7 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
     let placement = bound.placement().unwrap().clone();
     assert_eq!(placement.places().len(), cpus.len());
     assert!(placement.nodes() >= 1);
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     for (shard, place) in placement.places().iter().enumerate() {
         assert!(cpus.contains(&place.cpu));
         let cpu = place.cpu.to_string();

@@ -57,7 +57,7 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
         .max_message_size(1 << 30);
     let bound = Server::new(App::new().ws("/", count)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     let mut client = Client::connect(address, "/");
     let (len, frame) = (192 << 20, 3 << 20);
     let tell = |len: usize, client: &mut Client| {
@@ -79,7 +79,7 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
     let grown = after.max_bytes.saturating_sub(before.curr_bytes);
     assert!(grown < 8 * frame, "{grown} bytes for a message of {len}");
     assert!(largest.load(Ordering::Relaxed) <= 512 << 10, "no piece is more than was received");
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn pieces_come_in_order_and_limits_still_hold() {
         .compression(Compression::Shared);
     let bound = Server::new(App::new().ws("/", pieces)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     let mut client = Client::connect(address, "/");
     client.send_text("whole");
     // Read one by one: each answer to a ping says that what came before it was taken.
@@ -125,5 +125,5 @@ fn pieces_come_in_order_and_limits_still_hold() {
     assert!(rest.iter().all(|piece| !piece.1) && rest.last().unwrap().2);
     let more: usize = seen.iter().filter(|piece| !piece.0).map(|piece| piece.3.len()).sum();
     assert!(more <= 600, "the frame that passed the limit was not given");
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }

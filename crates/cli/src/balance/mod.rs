@@ -149,7 +149,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let ended = end(&balancer, &reloader, &log);
     if let Some(admin) = admin {
         let quick = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
-        let _ = admin.drain(quick);
+        let _ = admin.shutdown(quick).wait();
     }
     ended
 }
@@ -287,7 +287,7 @@ fn start_admin(api: Api, address: std::net::SocketAddr) -> Result<Running, Failu
     let balancer = api.balancer.clone();
     let bound = api::bind(Arc::new(api), address)?;
     balancer.set_admin_address(bound.local_addr());
-    Ok(bound.spawn()?)
+    Ok(bound.start()?)
 }
 
 /// Returns the sweeps of each event loop, and whether it has connections.

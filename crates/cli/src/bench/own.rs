@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .bind("127.0.0.1:0")?;
     terminal::line(bound.local_addr());
     // Kept to the end: dropped, it would stop the server.
-    let _running = bound.spawn()?;
+    let _running = bound.start()?;
     stdin().lock().read_to_end(&mut Vec::new()).map_err(Failure::runtime)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -173,7 +173,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let ended = end(ended, running, reloader.settings().drain, &log);
     if let Some(admin) = admin {
         // It shows the drain to its end.
-        let _ = admin.drain(DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS));
+        let _ =
+            admin.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS)).wait();
     }
     ended
 }
@@ -187,7 +188,7 @@ fn start_admin(
 ) -> Result<Option<Running>, Failure> {
     let Some(settings) = admin else { return Ok(None) };
     let server = (bound.observer(), bound.hub(), requests);
-    Ok(Some(admin::bind(settings, server, log.clone())?.spawn()?))
+    Ok(Some(admin::bind(settings, server, log.clone())?.start()?))
 }
 
 /// Prints where the server for operators is.
@@ -253,7 +254,7 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     let most = capacity.connections;
     let how = capacity.reason.map_or(String::new(), |how| format!(", {how}"));
     // First: what is said of a server whose threads cannot be started would be wrong.
-    let running = bound.spawn()?;
+    let running = bound.start()?;
     terminal::line(format_args!("throng listens on {addresses} (up to {most} connections{how})"));
     if let Some(reason) = capacity.tables_refused {
         let message = format!("event loops share one descriptor table: {reason}");
@@ -382,7 +383,7 @@ fn end(
     log: &Log,
 ) -> Result<ExitCode, Failure> {
     match (Arc::try_unwrap(running), has_ended) {
-        (Ok(running), true) => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
+        (Ok(running), true) => running.wait().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
         (Ok(running), false) => drain(running, plan, log),
         (Err(running), _) => drain_beside(&running, plan, log),
     }
@@ -391,7 +392,7 @@ fn end(
 /// Drains a server of which a thread still reads files, and may do so for ever.
 fn drain_beside(running: &Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
     log_drain(running, plan, log);
-    running.begin_drain(plan);
+    running.stopper().shutdown(plan);
     let longest = plan.length_for(running.stats().connections as usize) + LAST_ANSWERS;
     let until = Instant::now() + longest;
     // Figures are a second old.
@@ -407,7 +408,7 @@ fn drain_beside(running: &Running, plan: DrainPlan, log: &Log) -> Result<ExitCod
 
 fn drain(running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
     log_drain(&running, plan, log);
-    let unfinished = unfinished(&running.drain(plan)?);
+    let unfinished = unfinished(&running.shutdown(plan).wait()?);
     if unfinished.is_empty() {
         log.event(&events::STOPPED, "every connection was closed cleanly", []);
         return Ok(ExitCode::SUCCESS);
@@ -433,7 +434,7 @@ fn log_drain(running: &Running, plan: DrainPlan, log: &Log) {
 
 /// Drains, and prints how it went, for commands without a log.
 pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Failure> {
-    let unfinished = unfinished(&running.drain(plan)?);
+    let unfinished = unfinished(&running.shutdown(plan).wait()?);
     if unfinished.is_empty() {
         terminal::line("stopped; every connection was closed cleanly");
         return Ok(ExitCode::SUCCESS);

@@ -122,7 +122,7 @@ impl<D> AsyncSender<D> {
         UntilClosed { watch: Watch::new(&self.shared) }
     }
 
-    /// Waits until the server [shuts down](crate::server::Running::drain); fails with
+    /// Waits until the server [shuts down](crate::server::Running::shutdown); fails with
     /// [`SessionClosed`] if the session ends before. The future borrows nothing, and can be polled
     /// again when it is done. In a `select!` the pattern `Ok(()) = &mut shutdown` is the shutdown
     /// alone.

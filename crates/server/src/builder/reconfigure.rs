@@ -26,10 +26,10 @@ impl Running {
     /// # fn main() -> throng::Result<()> {
     /// let echo = || Ws::new().on_message(|ws, (), message| ws.send(message));
     /// let app = || App::new().ws("/echo", echo());
-    /// let running = Server::new(app()).bind("127.0.0.1:0")?.spawn()?;
+    /// let running = Server::new(app()).bind("127.0.0.1:0")?.start()?;
     /// let limits = Limits::default().max_message_size(64 << 10);
     /// running.reconfigure(&Server::new(app()).limits(limits))?;
-    /// # running.stop()?;
+    /// # running.shutdown(DrainPlan::NOW).wait()?;
     /// # Ok(())
     /// # }
     /// ```
@@ -40,8 +40,8 @@ impl Running {
     pub fn reconfigure(&self, server: &Server) -> Result<()> {
         server.check()?;
         let (classes, routes) = (server.classes(), server.route_options());
-        let applied = self.live.configurator.apply(&server.limits, &classes, &routes)?;
-        self.live.origins.replace(server.origins.clone());
+        let applied = self.serving.live.configurator.apply(&server.limits, &classes, &routes)?;
+        self.serving.live.origins.replace(server.origins.clone());
         // An event loop that a handler holds up applies them when that returns.
         let _ = applied.wait(APPLIED_WITHIN);
         Ok(())

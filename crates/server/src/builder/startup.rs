@@ -31,11 +31,11 @@ use crate::cluster::{Guard, Unconnected};
 use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::io_backend::IoBackend;
-use crate::live::LiveOrigins;
+use crate::live::{Live, LiveOrigins};
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::panic_notice::Reporter;
-use crate::running::{Addresses, Bound, Capacity, ShardThreads};
+use crate::running::{Addresses, Bound, Capacity, Serving, ShardThreads};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
 use crate::ticks;
@@ -247,26 +247,31 @@ impl Server {
         let shards = drivers.build(listeners, &prepared.options, prepared.service())?;
         let parts = (shards.remote(), shards.snapshots(), shards.admission());
         let finished = prepared.finish(parts)?;
-        Ok(Bound {
+        let ShardThreads { starts, tables: own_tables, hub, snapshots, admission, configurator } =
+            shards;
+        let capacity = Capacity {
+            connections: max_connections,
+            reason: capacity,
+            tables_refused: match tables {
+                Decision::Shared(reason) => reason,
+                Decision::PerShard(_) => None,
+            },
+        };
+        let serving = Serving {
             addresses: bound,
-            shards,
+            hub,
+            snapshots,
+            admission,
             placement,
             stalls: finished.stalls,
             pool: finished.pool,
-            starts_workers,
             security: finished.security,
-            origins,
-            capacity: Capacity {
-                connections: max_connections,
-                reason: capacity,
-                tables_refused: match tables {
-                    Decision::Shared(reason) => reason,
-                    Decision::PerShard(_) => None,
-                },
-            },
+            live: Live { configurator, origins },
+            capacity,
             #[cfg(feature = "metrics")]
             observer: finished.observer,
-        })
+        };
+        Ok(Bound { serving, starts, tables: own_tables, starts_workers })
     }
 
     /// Builds the only shard of a server on a driver of its caller's, who runs it.

@@ -99,7 +99,7 @@ impl Cluster {
         self
     }
 
-    /// Sets whether [`Bound::spawn`](crate::server::Bound::spawn) and
+    /// Sets whether [`Bound::start`](crate::server::Bound::start) and
     /// [`Bound::run`](crate::server::Bound::run) fail while the broker cannot be reached. Without
     /// it a server starts: it is [not ready](Readiness::NotReady) until a broker of it is there,
     /// and goes on trying. What does not end by itself, such as a wrong password, a missing right,

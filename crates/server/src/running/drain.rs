@@ -1,4 +1,4 @@
-//! The end of a server: who begins it, a future for it, and its outcome.
+//! The end of a server: what begins it, a future for it, and its outcome.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,27 +11,65 @@ use throng_engine::{Admission, DrainPlan, Remote};
 
 use super::Running;
 use crate::error::{Error, Result};
-use crate::shutdown::Shutdown;
+use crate::shutdown::ServerDrain;
 
-/// A future for the end of a server: see [`Running::drain_async`].
-#[must_use = "the server drains without it, but its end is not waited for"]
-pub struct Draining {
-    state: Arc<Mutex<DrainState>>,
+/// A server that shuts down: from [`Running::shutdown`].
+///
+/// [`wait`](Self::wait) blocks until it has ended; awaited, it does not: a thread waits for the end.
+/// The server shuts down even if this, or the future, is dropped.
+///
+/// ```no_run
+/// # use throng::prelude::*;
+/// # async fn stop(running: Running) -> throng::Result<()> {
+/// let drained = running.shutdown(DrainPlan::default()).await?;
+/// println!("{} connections had to be reset", drained.forced);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the server shuts down without it, but its end is not waited for"]
+#[derive(Debug)]
+pub struct Shutdown {
+    pub(super) running: Running,
+}
+
+impl Shutdown {
+    /// Waits until the server has ended. If a handler does not return, this returns half a second
+    /// after the plan's deadline: see [`Drained::stuck_shards`].
+    ///
+    /// # Errors
+    /// A shard failed before or while draining.
+    pub fn wait(self) -> Result<Drained> {
+        self.running.wait()
+    }
+}
+
+impl IntoFuture for Shutdown {
+    type Output = Result<Drained>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Drained>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(Ending::of(self.running))
+    }
+}
+
+/// A future for the end of a server.
+struct Ending {
+    state: Arc<Mutex<EndState>>,
 }
 
 #[derive(Default)]
-struct DrainState {
+struct EndState {
     outcome: Option<Result<Drained>>,
     waker: Option<Waker>,
 }
 
-impl Draining {
-    pub(super) fn of(running: Running) -> Self {
-        let state = Arc::<Mutex<DrainState>>::default();
-        let its = Arc::clone(&state);
+impl Ending {
+    fn of(running: Running) -> Self {
+        let state = Arc::<Mutex<EndState>>::default();
+        let shared = Arc::clone(&state);
         let wait = move || {
-            let outcome = running.join();
-            let mut state = its.lock().unwrap_or_else(PoisonError::into_inner);
+            let outcome = running.wait();
+            let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
             state.outcome = Some(outcome);
             let waker = state.waker.take();
             drop(state);
@@ -48,7 +86,7 @@ impl Draining {
     }
 }
 
-impl Future for Draining {
+impl Future for Ending {
     type Output = Result<Drained>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Drained>> {
@@ -63,55 +101,58 @@ impl Future for Draining {
     }
 }
 
-impl fmt::Debug for Draining {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Draining")
-    }
-}
-
 /// Records the end of a shard's thread.
 ///
-/// If the shard failed or panicked, it also drains the others, so that [`Running::join`] returns
+/// If the shard failed or panicked, it also drains the others, so that [`Running::wait`] returns
 /// and a supervisor can restart the process: without one of its shards, the server would no longer
 /// answer a part of its clients.
 pub(super) struct ExitGuard {
     pub(super) shard: usize,
-    pub(super) begin_drain: BeginDrain,
+    pub(super) stopper: Stopper,
     pub(super) must_drain: bool,
 }
 
 impl Drop for ExitGuard {
     fn drop(&mut self) {
-        self.begin_drain.shutdown.record_end(self.shard);
+        self.stopper.drain.record_end(self.shard);
         if self.must_drain {
-            self.begin_drain.begin(DrainPlan::default());
+            self.stopper.shutdown(DrainPlan::default());
         }
     }
 }
 
-/// Begins a drain on all shards.
-pub(super) struct BeginDrain {
+/// Begins the shutdown of a server from anywhere, for signals and routes of administrators: from
+/// [`Running::stopper`]. After the end of the server it does nothing.
+#[derive(Clone)]
+pub struct Stopper {
     pub(super) admission: Arc<Admission>,
     pub(super) remote: Remote,
-    pub(super) shutdown: Arc<Shutdown>,
+    pub(super) drain: Arc<ServerDrain>,
 }
 
-impl BeginDrain {
-    /// Sends the command until every shard's queue has taken it, at most until the drain's
-    /// deadline.
+impl Stopper {
+    /// Begins a graceful shutdown, as [`Running::shutdown`] does, without waiting for its end, which
+    /// [`Running::wait`] returns. The plan of the first call applies.
     ///
-    /// A full queue empties within one turn, and that of an ended shard takes everything. Only a
-    /// shard that is stuck in a handler keeps its queue full.
-    pub(super) fn begin(&self, plan: DrainPlan) {
+    /// It returns when every shard's queue has taken the command, at most at the plan's deadline. A
+    /// full queue empties within one turn, so only a shard that is stuck in a handler delays it.
+    pub fn shutdown(&self, plan: DrainPlan) {
         let shards = 0..self.remote.shards();
         let most = shards.map(|shard| self.admission.connections_of(shard)).max().unwrap_or(0);
         // More may come during the delay.
         let most = if plan.is_delayed() { usize::MAX } else { most };
-        let deadline = self.shutdown.begin_drain(plan, most);
+        let deadline = self.drain.begin_drain(plan, most);
         self.admission.announce_drain(&plan);
+        // The queue of a shard that has ended takes everything.
         while self.remote.drain(plan).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+impl fmt::Debug for Stopper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stopper")
     }
 }
 
@@ -124,7 +165,7 @@ pub struct Drained {
     /// Jobs of the worker pool that had not returned by the deadline. Their threads are detached,
     /// and end with the process.
     pub stuck: Vec<RunningJob>,
-    /// ShardThreads in a handler that did not return. Their threads are detached, with their connections,
+    /// Shards in a handler that did not return. Their threads are detached, with their connections,
     /// and end with the process.
     pub stuck_shards: Vec<StuckShard>,
 }

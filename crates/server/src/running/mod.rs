@@ -2,90 +2,48 @@
 
 mod bound;
 mod drain;
+mod serving;
 mod shards;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use throng_engine::{Admission, DrainPlan, Snapshot, Stats};
+use throng_engine::{DrainPlan, Snapshot, Stats};
 use throng_io::tables::Tables;
 
-use crate::affinity::Placement;
 use crate::error::{Error, Result};
-use crate::hub::Hub;
-use crate::live::Live;
-use crate::shutdown::Shutdown;
-use crate::stalls::Stalls;
+use crate::shutdown::ServerDrain;
 #[cfg(feature = "tls")]
-use crate::tls::{CertificateStatus, Security};
-use crate::workers::Pool;
+use crate::tls::CertificateStatus;
 pub(crate) use bound::Addresses;
 pub use bound::{Bound, Capacity};
-use drain::{BeginDrain, ExitGuard};
-pub use drain::{Drained, Draining, StuckShard};
+use drain::ExitGuard;
+pub use drain::{Drained, Shutdown, Stopper, StuckShard};
+pub(crate) use serving::Serving;
+use serving::getters;
 pub(crate) use shards::ShardThreads;
 use shards::Start;
 
 /// A running server.
 ///
-/// [`drain`](Self::drain) ends it gracefully; [`join`](Self::join) waits until it has ended.
+/// [`shutdown`](Self::shutdown) ends it gracefully; [`wait`](Self::wait) waits until it has ended.
 ///
-/// Dropping it [stops](Self::stop) the server; a drain that has begun goes on, and is not waited
-/// for. [`detach`](Self::detach) lets the server run on.
-#[must_use = "keep it to `drain` or `join`; dropped, it stops the server"]
+/// Dropping it ends the server at once, as [`DrainPlan::NOW`] does; a shutdown that has begun goes
+/// on, and is not waited for. [`detach`](Self::detach) lets the server run on.
+#[must_use = "keep it to `shutdown` or `wait`; dropped, it ends the server"]
 pub struct Running {
-    address: SocketAddr,
-    hub: Hub,
-    snapshots: Arc<[Arc<Snapshot>]>,
-    admission: Arc<Admission>,
+    pub(crate) serving: Serving,
     threads: Vec<JoinHandle<std::io::Result<usize>>>,
-    placement: Option<Placement>,
-    pool: Pool,
-    stalls: Arc<Stalls>,
-    shutdown: Arc<Shutdown>,
-    pub(crate) live: Live,
-    #[cfg(feature = "tls")]
-    security: Security,
+    drain: Arc<ServerDrain>,
     #[cfg(feature = "acme")]
     acme: Option<throng_acme::AcmeClient>,
 }
 
+getters!(Running);
+
 impl Running {
-    /// Returns the first address it listens on, as [`Bound::local_addr`] does.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the [`Hub`], which reaches its connections and channels from any thread.
-    #[must_use]
-    pub fn hub(&self) -> Hub {
-        self.hub.clone()
-    }
-
-    /// Returns how many connections it may hold.
-    #[must_use]
-    pub fn max_connections(&self) -> usize {
-        self.admission.max_connections()
-    }
-
-    /// Returns the CPU of each event loop, and which CPUs the kernel refused; `None` without
-    /// [`CpuAffinity::Cores`](crate::server::CpuAffinity::Cores).
-    #[must_use]
-    pub fn placement(&self) -> Option<&Placement> {
-        self.placement.as_ref()
-    }
-
-    /// Returns whether it serves `https` and `wss`, as [`Bound::has_tls`] does.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn has_tls(&self) -> bool {
-        self.security.is_on()
-    }
-
     /// Reads the files of [`Server::tls`](crate::Server::tls) again, for connections that begin
     /// from now on. Sessions are not touched, and clients can still resume them unless the
     /// authorities of client certificates have changed. Without TLS it does nothing. A certificate
@@ -99,14 +57,14 @@ impl Running {
         if let Some(acme) = &self.acme {
             acme.check_now();
         }
-        self.security.reload()
+        self.serving.security.reload()
     }
 
     /// Returns the certificates of [`Server::tls`](crate::Server::tls). Empty without TLS.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn certificates(&self) -> Vec<CertificateStatus> {
-        self.security.certificates().into_iter().map(CertificateStatus::new).collect()
+        self.serving.security.certificates().into_iter().map(CertificateStatus::new).collect()
     }
 
     /// Does [`Running::reload_tls`] if a file was modified since it was last read, or if a
@@ -117,10 +75,10 @@ impl Running {
     /// As for [`Running::reload_tls`], once for each modification, and when that time has come.
     #[cfg(feature = "tls")]
     pub fn reload_tls_if_changed(&self) -> Result<bool> {
-        self.security.reload_if_changed()
+        self.serving.security.reload_if_changed()
     }
 
-    /// Returns whether a shard has ended: after a drain, or because it failed. [`Running::join`]
+    /// Returns whether a shard has ended: after a drain, or because it failed. [`Running::wait`]
     /// returns the reason.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -130,7 +88,7 @@ impl Running {
     /// Returns the metrics of each shard, at most one second old.
     #[must_use]
     pub fn shard_stats(&self) -> Vec<Stats> {
-        self.snapshots.iter().map(|snapshot| snapshot.read()).collect()
+        self.serving.snapshots.iter().map(|snapshot| snapshot.read()).collect()
     }
 
     /// Returns the metrics summed over all shards, at most one second old.
@@ -151,34 +109,46 @@ impl Running {
             longest_turn: snapshot.longest_turn(),
             turns: snapshot.progress().turns,
         };
-        self.snapshots.iter().map(load).collect()
+        self.serving.snapshots.iter().map(load).collect()
     }
 
-    /// Shuts the server down gracefully, and waits until it has ended.
+    /// Begins to shut the server down gracefully; the [`Shutdown`] waits until it has ended.
     ///
     /// Readiness turns off, new connections are refused, sessions are closed with 1001 spread over
-    /// the plan's window, and connections still open at its deadline are reset. If a handler does
-    /// not return, this returns half a second after the deadline: see [`Drained::stuck_shards`].
+    /// the plan's window, and connections still open at its deadline are reset. With
+    /// [`DrainPlan::NOW`] that is at once: sessions get a Close frame, without time for an answer.
     ///
-    /// # Errors
-    /// A shard failed before or while draining.
-    pub fn drain(self, plan: DrainPlan) -> Result<Drained> {
-        self.begin_drain(plan);
-        self.join()
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn main() -> throng::Result<()> {
+    /// let running = Server::new(App::new()).bind("127.0.0.1:0")?.start()?;
+    /// let drained = running.shutdown(DrainPlan::default()).wait()?;
+    /// assert_eq!(drained.forced, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shutdown(self, plan: DrainPlan) -> Shutdown {
+        self.stopper().shutdown(plan);
+        Shutdown { running: self }
     }
 
-    /// Begins a graceful shutdown without waiting for its end, for which [`Running::join`] waits.
-    pub fn begin_drain(&self, plan: DrainPlan) {
-        self.drain_beginner().begin(plan);
+    /// Returns what begins the shutdown from elsewhere, such as a thread that waits for signals.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper {
+            admission: Arc::clone(&self.serving.admission),
+            remote: self.serving.hub.remote().clone(),
+            drain: Arc::clone(&self.drain),
+        }
     }
 
     /// Starts the thread of the next shard, and lets it pin itself and enter its descriptor table.
     fn start_shard(&mut self, start: Start, tables: Option<&Arc<Tables>>) -> std::io::Result<()> {
         let shard = self.threads.len();
-        let cpu = self.placement.as_ref().map(|placement| placement.places()[shard].cpu);
+        let cpu = self.serving.placement.as_ref().map(|placement| placement.places()[shard].cpu);
         let (report, begun) = mpsc::sync_channel(1);
         let own = tables.cloned();
-        let exit_guard = ExitGuard { shard, begin_drain: self.drain_beginner(), must_drain: true };
+        let exit_guard = ExitGuard { shard, stopper: self.stopper(), must_drain: true };
         let name = format!("throng-shard-{shard}");
         let spawned = std::thread::Builder::new().name(name).spawn(move || {
             // Moves the whole guard into the thread, so that it runs however the thread ends.
@@ -192,7 +162,7 @@ impl Running {
             ended
         });
         self.threads.push(spawned.map_err(|error| throng_io::limits::thread_not_started(&error))?);
-        if self.placement.is_none() && tables.is_none() {
+        if self.serving.placement.is_none() && tables.is_none() {
             return Ok(());
         }
         let Ok((pinned, entered)) = begun.recv() else { return Ok(()) };
@@ -200,62 +170,36 @@ impl Running {
         if let Some(tables) = tables.filter(|_| entered) {
             tables.leave_to(shard);
         }
-        if let (Some(placement), Err(reason)) = (&mut self.placement, pinned) {
+        if let (Some(placement), Err(reason)) = (&mut self.serving.placement, pinned) {
             placement.record_refusal(shard, &reason);
         }
         Ok(())
     }
 
-    fn drain_beginner(&self) -> BeginDrain {
-        BeginDrain {
-            admission: Arc::clone(&self.admission),
-            remote: self.hub.remote().clone(),
-            shutdown: Arc::clone(&self.shutdown),
-        }
-    }
-
-    /// Shuts the server down like [`Running::drain`], for callers that must not block: a thread
-    /// waits for the end. Dropping the future does not stop the shutdown.
-    ///
-    /// # Errors
-    /// As for [`Running::drain`].
-    pub fn drain_async(self, plan: DrainPlan) -> Draining {
-        self.begin_drain(plan);
-        Draining::of(self)
-    }
-
-    /// Ends the server at once: sessions get a Close frame with 1001 and are reset, without time
-    /// for an answer. If a handler does not return, this returns after half a second.
-    ///
-    /// # Errors
-    /// As for [`Running::drain`].
-    pub fn stop(self) -> Result<Drained> {
-        self.drain(AT_ONCE)
-    }
-
-    /// Lets the server run until the process ends. It can no longer be drained or joined; its
-    /// [`Hub`] goes on.
+    /// Lets the server run until the process ends. It can no longer be shut down or waited for,
+    /// except by a [`Stopper`]; its [`Hub`](crate::Hub) goes on.
     pub fn detach(mut self) {
         self.threads.clear();
     }
 
-    /// Waits until the server has ended. Once a drain has begun, this waits no longer than
-    /// [`Running::drain`] does.
+    /// Waits until the server has ended: by a [`Stopper`], or because a shard failed. Once a
+    /// shutdown has begun, this waits no longer than [`Shutdown::wait`] does.
     ///
     /// # Errors
     /// A shard failed. Its failure drained the others with the default plan, so they have ended
     /// too. If several failed, the error is that of the shard with the lowest number.
-    pub fn join(mut self) -> Result<Drained> {
-        self.wait()
+    pub fn wait(mut self) -> Result<Drained> {
+        self.end()
     }
 
-    fn wait(&mut self) -> Result<Drained> {
+    /// Waits until the server has ended.
+    fn end(&mut self) -> Result<Drained> {
         let threads = std::mem::take(&mut self.threads);
-        let progress = |shard: usize| self.snapshots[shard].progress();
+        let progress = |shard: usize| self.serving.snapshots[shard].progress();
         let remind = |plan| {
-            let _ = self.hub.remote().drain(plan);
+            let _ = self.serving.hub.remote().drain(plan);
         };
-        let stuck = self.shutdown.wait(progress, remind);
+        let stuck = self.drain.wait(progress, remind);
         let stuck_shards = self.stuck_shards(&stuck);
         let mut outcome = Ok(Drained { forced: 0, stuck_shards, stuck: Vec::new() });
         for (shard, thread) in threads.into_iter().enumerate() {
@@ -274,10 +218,10 @@ impl Running {
                 _ => {}
             }
         }
-        if let Some(workers) = self.pool.get() {
-            // ShardThreads end without an error only in a drain; without one there is nothing to wait
+        if let Some(workers) = self.serving.pool.get() {
+            // Shards end without an error only in a drain; without one there is nothing to wait
             // for.
-            let stuck = workers.stop(self.shutdown.deadline().unwrap_or_else(Instant::now));
+            let stuck = workers.stop(self.drain.deadline().unwrap_or_else(Instant::now));
             if let Ok(drained) = &mut outcome {
                 drained.stuck = stuck;
             }
@@ -288,13 +232,13 @@ impl Running {
     /// Returns the stuck event loops, and the stuck threads of single connections, for which the
     /// acceptor has waited.
     fn stuck_shards(&self, stuck: &[(usize, u32)]) -> Vec<StuckShard> {
-        let path = |route| self.stalls.path(route).to_owned();
+        let path = |route| self.serving.stalls.path(route).to_owned();
         let shards = stuck.iter().map(|&(shard, route)| StuckShard {
             shard,
             route: path(route),
-            connections: self.admission.connections_of(shard),
+            connections: self.serving.admission.connections_of(shard),
         });
-        let threads = self.hub.remote().in_callbacks();
+        let threads = self.serving.hub.remote().in_callbacks();
         let threads = threads.into_iter().map(|(shard, route)| StuckShard {
             shard,
             route: path(route),
@@ -304,25 +248,22 @@ impl Running {
     }
 }
 
-/// Stops the server, unless it was detached, drains or has ended.
+/// Ends the server, unless it was detached, shuts down or has ended.
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.threads.is_empty() && self.shutdown.deadline().is_none() {
-            self.begin_drain(AT_ONCE);
+        if !self.threads.is_empty() && self.drain.deadline().is_none() {
+            self.stopper().shutdown(DrainPlan::NOW);
             // There is no caller left to return the error to.
-            let _ = self.wait();
+            let _ = self.end();
         }
     }
 }
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Running({}, {} shards)", self.address, self.threads.len())
+        write!(f, "Running({}, {} shards)", self.local_addr(), self.threads.len())
     }
 }
-
-/// A shutdown that leaves connections no time.
-const AT_ONCE: DrainPlan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(Duration::ZERO);
 
 /// The load of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -343,23 +284,25 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::{App, Handle, Server};
+    use crate::app::App;
+    use crate::builder::Server;
+    use crate::handle::Handle;
 
     /// A server of three shards, of which the last is replaced by something that fails.
     fn run_with(broken: Start) -> Running {
         let mut bound = Server::new(App::new()).shards(3).bind("127.0.0.1:0").unwrap();
-        *bound.shards.starts.last_mut().unwrap() = broken;
-        bound.spawn().unwrap()
+        *bound.starts.last_mut().unwrap() = broken;
+        bound.start().unwrap()
     }
 
     #[test]
     fn a_shard_that_fails_ends_the_others_and_is_reported() {
         let running = run_with(Box::new(|| Err(io::Error::other("no poll"))));
         assert!(
-            matches!(running.join(), Err(Error::Shard(error)) if error.to_string() == "no poll")
+            matches!(running.wait(), Err(Error::Shard(error)) if error.to_string() == "no poll")
         );
         let running = run_with(Box::new(|| panic!("a bug")));
-        assert!(matches!(running.join(), Err(Error::ShardPanicked)));
+        assert!(matches!(running.wait(), Err(Error::ShardPanicked)));
     }
 
     #[test]
@@ -369,20 +312,20 @@ mod tests {
         for _ in 0..throng_engine::MAILBOX_CAPACITY + 10 {
             running.hub().send(Handle::from_bits(its), "hello?").unwrap();
         }
-        assert!(running.drain(DrainPlan::default()).is_err());
+        assert!(running.shutdown(DrainPlan::default()).wait().is_err());
     }
 
     #[test]
     fn a_cpu_that_the_kernel_refuses_is_reported_and_its_shard_serves() {
         let mut bound = Server::new(App::new()).shards(2).bind("127.0.0.1:0").unwrap();
         let none_such = 1 << 20;
-        bound.placement =
+        bound.serving.placement =
             crate::affinity::place(&[], |cpu| cpu, &[none_such, none_such + 1], 2).ok();
         assert_eq!(bound.placement().unwrap().refusals(), []);
-        let running = bound.spawn().unwrap();
+        let running = bound.start().unwrap();
         let refused = running.placement().unwrap().refusals();
         assert_eq!(refused.iter().map(|refusal| refusal.0).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(running.drain(DrainPlan::default()).unwrap().forced, 0);
+        assert_eq!(running.shutdown(DrainPlan::default()).wait().unwrap().forced, 0);
     }
 
     #[test]
@@ -390,8 +333,8 @@ mod tests {
         let bound = Server::new(App::new()).shards(2).bind("127.0.0.1:0").unwrap();
         let address = bound.local_addr();
         assert_eq!(format!("{bound:?}"), format!("Bound({address}, 2 shards)"));
-        let running = bound.spawn().unwrap();
+        let running = bound.start().unwrap();
         assert_eq!(format!("{running:?}"), format!("Running({address}, 2 shards)"));
-        running.drain(DrainPlan::default()).unwrap();
+        running.shutdown(DrainPlan::default()).wait().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! ShardThreads that are built and wait for their threads.
+//! Shards that are built and wait for their threads.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::error::{Error, Result};
 use crate::hub::Hub;
 
 /// Runs a shard on the thread that calls it.
-pub(super) type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
+pub(crate) type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
 
-/// ShardThreads ready to run, with their driver's type erased.
+/// Shards ready to run, with their driver's type erased.
 pub(crate) struct ShardThreads {
-    pub(super) starts: Vec<Start>,
+    pub(crate) starts: Vec<Start>,
     /// The descriptor tables of the shards, where each has its own.
-    pub(super) tables: Option<Tables>,
-    pub(super) hub: Hub,
-    pub(super) snapshots: Arc<[Arc<Snapshot>]>,
-    pub(super) admission: Arc<Admission>,
-    pub(super) configurator: Configurator,
+    pub(crate) tables: Option<Tables>,
+    pub(crate) hub: Hub,
+    pub(crate) snapshots: Arc<[Arc<Snapshot>]>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) configurator: Configurator,
 }
 
 impl ShardThreads {

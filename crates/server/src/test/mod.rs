@@ -49,7 +49,7 @@ impl TestServer {
     /// It cannot start: a route or a setting is wrong.
     #[must_use]
     pub fn start(server: Server) -> Self {
-        let started = server.bind((Ipv4Addr::LOCALHOST, 0)).and_then(crate::running::Bound::spawn);
+        let started = server.bind((Ipv4Addr::LOCALHOST, 0)).and_then(crate::running::Bound::start);
         match started {
             Ok(running) => Self { running },
             Err(error) => panic!("the server cannot start: {error}"),

@@ -27,7 +27,7 @@ pub enum SessionEvent<'e> {
     /// [`Sent::Queued`](crate::Sent::Queued) or [`Sent::Dropped`](crate::Sent::Dropped): sending
     /// can continue.
     Drained,
-    /// The server [drains](crate::server::Running::drain) and has reached this session: the time
+    /// The server [drains](crate::server::Running::shutdown) and has reached this session: the time
     /// for a last message. It is closed afterwards, or when work that it has begun with its
     /// messages is done: jobs of the pool of workers, and futures. What its peer sends until then
     /// is dropped. Its own [`Socket::close`](crate::Socket::close) counts, too.

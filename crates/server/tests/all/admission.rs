@@ -44,7 +44,7 @@ fn a_full_server_says_so_and_counts_come_back() {
     let mut again = Client::connect(address, "/echo");
     again.send_text("back");
     assert_eq!(again.next(), Got::Text("back".into()));
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_full_server_still_answers_health_checks() {
     }
     drop((clients, silent));
     eventually("all are gone", || running.stats().connections == 0);
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn connections_without_a_request_are_closed_for_new_ones() {
         }
         drop((sessions, silent));
         eventually("all are gone", || running.stats().connections == 0);
-        running.drain(NO_WAIT).unwrap();
+        running.shutdown(NO_WAIT).wait().unwrap();
     }
 }
 
@@ -123,5 +123,5 @@ fn no_shard_holds_more_than_a_quarter_above_the_mean() {
     let loads: Vec<u64> = running.shard_stats().iter().map(|stats| stats.sessions).collect();
     assert!(*loads.iter().max().unwrap() <= 250, "{loads:?}");
     drop(clients);
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }

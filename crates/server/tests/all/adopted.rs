@@ -39,7 +39,7 @@ fn app() -> App {
 fn start(server: Server) -> Running {
     let bound = server.without_listener().unwrap();
     assert!(bound.local_addrs().is_empty());
-    bound.spawn().unwrap()
+    bound.start().unwrap()
 }
 
 /// A listener of the program's own, which gives each connection to `give`.
@@ -73,12 +73,12 @@ fn connections_that_were_accepted_elsewhere_are_served() {
             assert_eq!(client.next(), Got::Text("echo".into()));
         }
         crate::support::eventually("they are counted", || running.stats().connections == 9);
-        running.begin_drain(DrainPlan::default().window(std::time::Duration::ZERO));
+        running.stopper().shutdown(DrainPlan::default().window(std::time::Duration::ZERO));
         for client in &mut clients {
             assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         }
         drop(clients);
-        running.join().unwrap();
+        running.wait().unwrap();
     }
 }
 

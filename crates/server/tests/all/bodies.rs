@@ -23,7 +23,7 @@ fn served() -> (SocketAddr, Running) {
             .limits(limits)
             .bind("127.0.0.1:0")
             .unwrap();
-    (bound.local_addr(), bound.spawn().unwrap())
+    (bound.local_addr(), bound.start().unwrap())
 }
 
 fn dial(address: SocketAddr) -> TcpStream {
@@ -76,21 +76,21 @@ fn bodies_of_any_method_and_framing_are_whole() {
             assert_eq!(body, expected, "{request}, {size} bytes at a time");
         }
     }
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 #[test]
 fn a_handler_finds_the_whole_body_in_its_request() {
     let app = App::new().post("/", |request| request.body().len().to_string());
     let bound = Server::new(app).bind("127.0.0.1:0").unwrap();
-    let (address, running) = (bound.local_addr(), bound.spawn().unwrap());
+    let (address, running) = (bound.local_addr(), bound.start().unwrap());
     let mut stream = dial(address);
     let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(&[b'x'; 100_000]).unwrap();
     assert_eq!(answer(&mut stream).1, "100000");
     drop(stream);
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn expect_100_continue_is_answered_and_the_connection_stays_open() {
     stream.write_all(head.as_bytes()).unwrap();
     let (head, _) = answer(&mut stream);
     assert!(head.starts_with("HTTP/1.1 404 ") && head.contains("Connection: close"), "{head}");
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_body_of_the_limit_passes_and_one_byte_more_does_not() {
         let (head, _) = post(100_001, chunked);
         assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("Connection: close"), "{head}");
     }
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 /// More than all sockets' buffers hold, so that its sender stands still unless we read on.
@@ -165,7 +165,7 @@ fn a_client_that_sends_a_whole_body_before_it_reads_gets_its_413() {
         stream.read_to_end(&mut rest).unwrap();
         assert_eq!(rest, b"");
     }
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 /// RFC 9112 section 8 leaves the answer to us; see docs/http.md.
@@ -192,7 +192,7 @@ fn rfc9112_8_a_request_that_ends_in_its_middle_ends_the_connection_without_an_an
     let mut all = String::new();
     stream.read_to_string(&mut all).unwrap();
     assert!(all.starts_with("HTTP/1.1 200 ") && all.matches("HTTP/1.1 ").count() == 1, "{all}");
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_client_that_goes_away_in_its_body_leaves_nothing() {
     stream.write_all(b"POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok").unwrap();
     assert_eq!(answer(&mut stream).1, "POST 2 ok");
     drop(stream);
-    let drained = running.drain(DrainPlan::default()).unwrap();
+    let drained = running.shutdown(DrainPlan::default()).wait().unwrap();
     assert_eq!(drained.forced, 0);
 }
 
@@ -228,7 +228,7 @@ fn rfc9110_15_a_request_has_one_answer_whatever_becomes_of_a_body_that_is_not_re
         assert!(all.starts_with("HTTP/1.1 404 "), "{body}: {all}");
         assert_eq!(all.matches("HTTP/1.1 ").count(), 1, "{body}: {all}");
     }
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn bodies_on_their_way_have_a_limit_together() {
             .bind("127.0.0.1:0")
             .unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     let half = |stream: &mut TcpStream| {
         write!(stream, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 120000\r\n\r\n").unwrap();
         stream.write_all(&[b'x'; 100_000]).unwrap();
@@ -260,7 +260,7 @@ fn bodies_on_their_way_have_a_limit_together() {
     half(&mut third);
     third.write_all(&[b'x'; 20_000]).unwrap();
     assert_eq!(answer(&mut third).1, "120000");
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 /// Each has a shard of its own, and no part of the memory would be of any use.
@@ -276,7 +276,7 @@ fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
             .bind("127.0.0.1:0")
             .unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     let head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 120000\r\n\r\n";
     let begin = || {
         let mut stream = dial(address);
@@ -306,5 +306,5 @@ fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
         finish(&mut stream);
         answer(&mut stream).0.contains(" 200 ")
     });
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }

@@ -516,7 +516,7 @@ fn a_close_behind_what_waits_comes_after_all_of_it() {
         let prose = dice.prose(700);
         total(&hub.publish("feed", Frame::binary(&prose)).unwrap());
         let (drained, running) = if by_drain {
-            let drain = move || running.drain(DrainPlan::default()).unwrap();
+            let drain = move || running.shutdown(DrainPlan::default()).wait().unwrap();
             (Some(std::thread::spawn(drain)), None)
         } else {
             // Its own Close is answered behind what waits.

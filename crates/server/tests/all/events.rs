@@ -244,7 +244,7 @@ fn a_drain_ends_streams_in_good_order() {
     let mut streams: Vec<Events> = (0..10).map(|_| Events::open(address, "/sse/news")).collect();
     wait_for(&running, "news", 10);
     running.hub().publish("news", "the last").unwrap();
-    let drained = running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
+    let drained = running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO)).wait().unwrap();
     assert_eq!(drained.forced, 0, "no client has to answer");
     for stream in &mut streams {
         assert_eq!(stream.next_event().as_deref(), Some("data: the last"));

@@ -38,7 +38,7 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
     .bind("127.0.0.1:0")
     .unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
 
     assert!(ask(address, "GET / HTTP/1.1").ends_with("\r\n\r\n<p>home"));
     assert!(ask(address, "GET /hello HTTP/1.1").ends_with("hello"));
@@ -84,7 +84,7 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{path} {lines}: {answer}");
     }
 
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
     std::fs::remove_dir_all(scratch).unwrap();
 }
 
@@ -93,9 +93,9 @@ fn refused_without_a_directory(version: &str, lines: &str) -> String {
     let app = App::new().ws("/talk/{to}", Ws::new().on_message(|ws, (), message| ws.send(message)));
     let bound = Server::new(app).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     let answer = ask(address, &format!("GET /talk/me HTTP/{version}{lines}"));
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
     let status = answer.split(' ').nth(1).unwrap().to_owned();
     assert!(["400", "426"].contains(&&*status), "{answer}");
     status
@@ -114,7 +114,7 @@ fn files_have_the_media_types_of_the_program_before_the_known_ones() {
     assert!(files.clone().media_type("x", "no type").is_err());
     let bound = Server::new(App::new().dir("/", files)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
-    let running = bound.spawn().unwrap();
+    let running = bound.start().unwrap();
     for (name, media_type) in [
         ("a.GLB", "model/gltf-binary"),
         ("b.md", "text/html; charset=utf-8"),
@@ -123,7 +123,7 @@ fn files_have_the_media_types_of_the_program_before_the_known_ones() {
         let answer = ask(address, &format!("GET /{name} HTTP/1.1"));
         assert!(answer.contains(&format!("Content-Type: {media_type}\r\n")), "{answer}");
     }
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
     std::fs::remove_dir_all(root).unwrap();
 }
 

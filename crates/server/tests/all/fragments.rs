@@ -240,7 +240,7 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
             {
                 // A slow machine gets the time that it needs.
                 let plan = DrainPlan::DEFAULT.grace(TIMEOUT * 10);
-                let drain = move || running.drain(plan).unwrap();
+                let drain = move || running.shutdown(plan).wait().unwrap();
                 draining = Some(std::thread::spawn(drain));
             }
             let what = format!("{policy} {how}");

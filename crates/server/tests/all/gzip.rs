@@ -324,5 +324,5 @@ fn a_client_that_leaves_ends_the_work_for_it() {
     assert!(client.line().starts_with("HTTP/1.1 200 "));
     drop(client);
     crate::support::eventually("the source is dropped", || Arc::strong_count(&made) == 2);
-    running.drain(DrainPlan::default().window(Duration::ZERO)).unwrap();
+    running.shutdown(DrainPlan::default().window(Duration::ZERO)).wait().unwrap();
 }

@@ -108,7 +108,7 @@ fn get(path: &str) -> String {
 
 fn serve(server: Server) -> (SocketAddr, Running) {
     let bound = server.shards(1).bind("127.0.0.1:0").unwrap();
-    (bound.local_addr(), bound.spawn().unwrap())
+    (bound.local_addr(), bound.start().unwrap())
 }
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -163,7 +163,7 @@ fn answers_that_come_later_keep_their_order() {
         responder.send(n);
         assert_eq!(client.hear().body, round.to_string().as_bytes());
     }
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_responder_that_is_dropped_answers_500_and_the_connection_goes_on() {
     drop(asked.recv_timeout(TIMEOUT).unwrap());
     assert!(client.hear().head.starts_with("HTTP/1.1 500 "));
     assert_eq!(client.hear().body, b"now");
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_client_that_has_half_closed_gets_all_its_answers() {
     responder.send("two");
     assert_eq!(client.hear().body, b"two");
     client.ends();
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn an_answer_to_a_client_that_has_gone_goes_nowhere() {
         next.say(get("/now"));
         assert_eq!(next.hear().body, b"now");
     }
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_responder_learns_that_its_client_has_left() {
             assert_eq!(client.hear().body, b"late", "one that still reads gets it");
         }
     }
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 /// Notes that it was woken.
@@ -279,7 +279,7 @@ fn a_responder_learns_of_a_client_that_left_requests_behind_its_own() {
             assert_eq!(client.hear().body, b"two", "and so for those behind it");
             client.ends();
         }
-        running.drain(at_once()).unwrap();
+        running.shutdown(at_once()).wait().unwrap();
     }
 }
 
@@ -289,7 +289,7 @@ fn draining_waits_for_an_answer_that_is_due() {
     let mut client = Client::dial(address);
     client.say(get("/later/1"));
     let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
-    let drain = thread::spawn(move || running.drain(at_once()).unwrap());
+    let drain = thread::spawn(move || running.shutdown(at_once()).wait().unwrap());
     // The listener closes when every client was answered.
     eventually("it listens no more", || TcpStream::connect(address).is_err());
     responder.send("last");
@@ -370,7 +370,7 @@ fn bodies_are_made_while_they_are_sent() {
     client.say("GET /chunked HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     let old = client.hear();
     assert!(old.head.contains("Connection: close\r\n") && old.body == *all);
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn a_body_that_cannot_be_finished_is_not_taken_for_whole() {
     let mut old = Client::dial(address);
     old.say("GET /fails HTTP/1.0\r\n\r\n");
     assert!(old.0.read_to_end(&mut Vec::new()).is_err());
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn a_client_that_does_not_read_holds_one_chunk_and_little_in_the_kernel() {
     let pulled = pulled.load(Relaxed);
     assert!(pulled < 1_200_000, "{pulled} bytes for one who reads nothing");
     assert_eq!(client.hear().body.len(), LENGTH);
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 /// Sends back what it gets, from a thread for each request.
@@ -469,7 +469,7 @@ fn a_body_larger_than_any_limit_on_memory_goes_in_and_out_at_once() {
     let mut client = client;
     assert!(client.hear().body == sent);
     speaking.join().unwrap();
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -483,7 +483,7 @@ fn chunks_and_trailers_pass_both_ways() {
     let echo = client.hear();
     assert_eq!(echo.body, b"abcdefg");
     assert_eq!(echo.trailers, "Checksum: 7\r\n");
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -501,7 +501,7 @@ fn a_stream_has_a_limit_of_its_own() {
     let mut rest = Vec::new();
     let _ = client.0.read_to_end(&mut rest);
     assert!(!rest.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&rest));
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -542,7 +542,7 @@ fn a_reader_that_rests_stops_the_client() {
         sent += client.0.get_mut().write(&piece[..rest]).unwrap();
     }
     assert_eq!(client.hear().body, b"100000000");
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -572,7 +572,7 @@ fn a_client_that_goes_away_is_an_error_to_the_reader_and_to_the_writer() {
     let (read, written) = reported.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(read, Err(std::io::ErrorKind::UnexpectedEof));
     assert_eq!(written, Some(std::io::ErrorKind::BrokenPipe));
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -593,7 +593,7 @@ fn a_writer_that_is_dropped_leaves_the_body_without_its_end() {
     client.say(get("/"));
     let rest = client.rest();
     assert!(!rest.ends_with("0\r\n\r\n"), "{rest}");
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 #[test]
@@ -612,7 +612,7 @@ fn an_answer_before_the_end_of_the_body_ends_the_connection() {
     let no = client.hear();
     assert!(no.head.starts_with("HTTP/1.1 403 ") && no.head.contains("Connection: close"));
     client.ends();
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }
 
 /// A body of numbers that come from elsewhere.
@@ -678,7 +678,7 @@ fn a_source_that_waits_is_pulled_again_when_it_wakes_the_connection() {
         client.say(get("/"));
         let rest = client.rest();
         assert!(rest.contains("4") && !rest.ends_with("0\r\n\r\n"), "{rest}");
-        running.drain(at_once()).unwrap();
+        running.shutdown(at_once()).wait().unwrap();
     }
 }
 
@@ -691,5 +691,5 @@ fn a_panic_in_a_handler_that_answers_later_is_a_500() {
     client.say(get("/"));
     assert!(client.hear().head.starts_with("HTTP/1.1 500 "));
     client.ends();
-    running.drain(at_once()).unwrap();
+    running.shutdown(at_once()).wait().unwrap();
 }

@@ -33,7 +33,7 @@ fn a_server_that_is_stopped_or_dropped_ends_at_once_and_frees_its_port() {
             let mut client = Client::connect(address, "/");
             match is_dropped {
                 true => drop(running),
-                false => drop(running.stop().unwrap()),
+                false => drop(running.shutdown(DrainPlan::NOW).wait().unwrap()),
             }
             assert_ended(address, &mut client);
         }
@@ -75,7 +75,7 @@ fn a_drain_can_be_awaited() {
     let client = crate::support::polite(address, "/");
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let plan = DrainPlan::DEFAULT.window(Duration::ZERO);
-    let mut draining = std::pin::pin!(running.drain_async(plan));
+    let mut draining = std::pin::pin!(running.shutdown(plan).into_future());
     let drained = loop {
         match draining.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(drained) => break drained.unwrap(),
@@ -115,8 +115,8 @@ fn ask(address: SocketAddr) -> Option<String> {
 /// connection comes to the old one any more.
 #[cfg(target_os = "linux")]
 fn succeed(address: SocketAddr, old: &Running, io: IoBackend) -> Running {
-    let new = named("new", io).bind(address).unwrap().spawn().unwrap();
-    old.begin_drain(DrainPlan::DEFAULT.hand_over(true).grace(Duration::from_secs(60)));
+    let new = named("new", io).bind(address).unwrap().start().unwrap();
+    old.stopper().shutdown(DrainPlan::DEFAULT.hand_over(true).grace(Duration::from_secs(60)));
     let mut in_a_row = 0;
     eventually("only the successor answers", || {
         match ask(address).as_deref() {
@@ -144,8 +144,8 @@ fn a_server_that_hands_over_leaves_new_connections_to_its_successor() {
             assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
             assert!(answer.ends_with("old"), "{answer}");
         }
-        assert_eq!(old.join().unwrap().forced, 0);
-        new.stop().unwrap();
+        assert_eq!(old.wait().unwrap().forced, 0);
+        new.shutdown(DrainPlan::NOW).wait().unwrap();
     }
 }
 
@@ -172,7 +172,7 @@ fn a_server_that_hands_over_serves_sessions_and_streams_that_it_has_accepted() {
         let mut stream = String::new();
         events.read_to_string(&mut stream).unwrap();
         assert!(stream.starts_with("HTTP/1.1 200 "), "{stream}");
-        assert_eq!(old.join().unwrap().forced, 0);
-        new.stop().unwrap();
+        assert_eq!(old.wait().unwrap().forced, 0);
+        new.shutdown(DrainPlan::NOW).wait().unwrap();
     }
 }

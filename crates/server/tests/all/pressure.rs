@@ -14,11 +14,11 @@ use crate::support::{Client, Got, TIMEOUT, dial, eventually};
 
 fn start(server: Server) -> (SocketAddr, Running) {
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    (bound.local_addr(), bound.spawn().unwrap())
+    (bound.local_addr(), bound.start().unwrap())
 }
 
 fn stop(running: Running) {
-    running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
+    running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO)).wait().unwrap();
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_callback_that_sends_without_end_is_stopped() {
     let bytes = count.recv_timeout(TIMEOUT).unwrap();
     assert!((1 << 20..=2 << 20).contains(&bytes), "{bytes}");
     while matches!(client.next(), Got::Binary(_)) {}
-    running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
+    running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO)).wait().unwrap();
 }
 
 /// Clients that fill the memory of all connections again and again, on all event loops, lose their

@@ -171,7 +171,7 @@ mod messages {
     fn a_restart_is_announced_with_its_code_and_reason() {
         let server = TestServer::start(messenger::server());
         let mut ada = join(&server, "lobby", "ada");
-        server.running().begin_drain(DrainPlan::default().code(CloseCode::SERVICE_RESTART));
+        server.running().stopper().shutdown(DrainPlan::default().code(CloseCode::SERVICE_RESTART));
         assert_eq!(end_of(&mut ada), (1012, "service restart".to_owned()));
     }
 }
@@ -368,7 +368,7 @@ mod calls {
         let mut client = server.ws("/rpc");
         call(&mut client, 1);
         let (_, mut at_work) = service.take();
-        server.running().begin_drain(DrainPlan::default().grace(TIMEOUT));
+        server.running().stopper().shutdown(DrainPlan::default().grace(TIMEOUT));
         let mut late = server.client("/rpc");
         eventually("the drain has begun", || {
             let fresh = std::mem::replace(&mut late, server.client("/rpc"));

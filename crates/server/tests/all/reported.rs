@@ -176,5 +176,8 @@ fn each_end_by_a_rule_names_its_session_and_client_and_is_counted() {
 }
 
 fn drain(running: Running) {
-    running.drain(DrainPlan::default().window(Duration::ZERO).grace(Duration::ZERO)).unwrap();
+    running
+        .shutdown(DrainPlan::default().window(Duration::ZERO).grace(Duration::ZERO))
+        .wait()
+        .unwrap();
 }

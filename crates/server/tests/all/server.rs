@@ -33,7 +33,7 @@ pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
         false => server,
     };
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    (bound.local_addr(), bound.spawn().unwrap())
+    (bound.local_addr(), bound.start().unwrap())
 }
 
 fn echo_app() -> App {
@@ -57,12 +57,12 @@ fn echoes_on_every_driver_and_shard_count() {
                 assert_eq!(client.next(), Got::Binary(payload));
                 assert_eq!(client.next(), Got::Text("häuser".into()));
             }
-            running.begin_drain(NO_WAIT);
+            running.stopper().shutdown(NO_WAIT);
             for client in &mut clients {
                 assert_eq!(client.next(), Got::Close(1001, "going away".into()));
                 client.send(Opcode::Close, &1001u16.to_be_bytes());
             }
-            assert_eq!(running.join().unwrap().forced, 0);
+            assert_eq!(running.wait().unwrap().forced, 0);
         }
     }
 }
@@ -96,7 +96,7 @@ fn large_answers_made_of_the_message_come_whole_and_in_order() {
                 assert!(client.next() == Got::Binary(payload.clone()), "{}", payload.len());
             }
         }
-        running.begin_drain(NO_WAIT);
+        running.stopper().shutdown(NO_WAIT);
     }
 }
 
@@ -124,7 +124,7 @@ fn one_path_has_a_websocket_and_pages() {
         client.send_text("same place");
         assert_eq!(client.next(), Got::Text("same place".into()));
     }
-    running.begin_drain(NO_WAIT);
+    running.stopper().shutdown(NO_WAIT);
 }
 
 /// The second address takes the port of the first; on Linux all of 127.0.0.0/8 is the loopback.
@@ -139,13 +139,13 @@ fn it_listens_on_several_addresses() {
             assert_eq!((addresses.len(), addresses[0]), (2, bound.local_addr()));
             let expected = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), addresses[0].port()));
             assert_eq!(addresses[1], expected);
-            let running = bound.spawn().unwrap();
+            let running = bound.start().unwrap();
             for address in addresses.iter().flat_map(|address| [*address; 5]) {
                 let mut client = Client::connect(address, "/echo");
                 client.send_text("here");
                 assert_eq!(client.next(), Got::Text("here".into()));
             }
-            running.drain(NO_WAIT).unwrap();
+            running.shutdown(NO_WAIT).wait().unwrap();
             for address in addresses {
                 assert!(std::net::TcpStream::connect(address).is_err(), "{address} is still there");
             }
@@ -169,13 +169,13 @@ fn it_accepts_on_sockets_that_listen_already() {
             let bound =
                 echo().shards(Shards::new().io(io).count(shards)).listen_on(sockets).unwrap();
             assert_eq!(bound.local_addrs(), expected);
-            let running = bound.spawn().unwrap();
+            let running = bound.start().unwrap();
             for address in expected.iter().flat_map(|address| [*address; 5]) {
                 let mut client = Client::connect(address, "/echo");
                 client.send_text("here");
                 assert_eq!(client.next(), Got::Text("here".into()));
             }
-            running.drain(NO_WAIT).unwrap();
+            running.shutdown(NO_WAIT).wait().unwrap();
         }
     }
     let mistake = echo().listen_on(Vec::<throng::server::Listener>::new()).unwrap_err();
@@ -231,7 +231,7 @@ fn data_channels_and_handles_work_across_shards() {
     // A handle from the past, and one made up, reach no connection.
     eventually("the session has ended", || received(of("u7"), "too late") == 0);
     assert_eq!(received(Handle::from_bits(u64::MAX), "to no one"), 0);
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 /// Other servers miss the end of a session, report it twice, or accept unmasked frames.
@@ -275,7 +275,7 @@ fn every_way_out_calls_close_exactly_once() {
     assert_eq!(clients[5].next(), Got::End);
     clients[1].send(Opcode::Close, &4001u16.to_be_bytes());
     eventually("seven are closed", || closed.lock().unwrap().len() == 7);
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
     drop(seventh);
     let mut closed = closed.lock().unwrap().clone();
     closed.sort();
@@ -304,7 +304,7 @@ fn rfc6455_7_4_1_a_code_that_may_not_be_sent_is_none_to_both_sides() {
         drop(client);
         eventually("it is closed", || closed.lock().unwrap().pop() == Some(1005));
     }
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 /// WebSockets of other servers escape a graceful shutdown, or a stop with many of them deadlocks.
@@ -315,7 +315,7 @@ fn a_drain_closes_every_session_and_aborts_those_that_do_not_answer() {
         let threads: Vec<_> =
             (0..polite).map(|_| crate::support::polite(address, "/echo")).collect();
         let silent: Vec<_> = (0..silent).map(|_| Client::connect(address, "/echo")).collect();
-        let forced = running.drain(NO_WAIT.grace(grace)).unwrap().forced;
+        let forced = running.shutdown(NO_WAIT.grace(grace)).wait().unwrap().forced;
         for thread in threads {
             thread.join().unwrap();
         }
@@ -340,12 +340,12 @@ fn while_draining_readiness_is_off_and_upgrades_are_refused() {
     // Half a request is here when the drain begins, so it is still answered.
     kept.write_all(b"GET /readyz HTTP/1.1\r\nHo").unwrap();
     eventually("the half request was read", || running.stats().bytes_in > 37);
-    running.begin_drain(NO_WAIT);
+    running.stopper().shutdown(NO_WAIT);
     kept.write_all(b"st: x\r\n\r\n").unwrap();
     let head = read_head(&mut kept);
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Connection: close"), "{head}");
     assert!(head.contains("Retry-After: "), "{head}");
-    running.join().unwrap();
+    running.wait().unwrap();
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_request_that_never_ends_is_timed_out_with_408() {
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     // RFC 9112 section 9.2: without a request there is no response.
     assert_eq!(exchange(address, b""), "");
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn silence_is_pinged_and_a_peer_that_never_answers_is_reset() {
     assert_eq!(client.next_of_any_kind(), Got::Ping(Vec::new()));
     assert_eq!(client.next_of_any_kind(), Got::End);
     eventually("it is counted", || running.stats().timeouts == 1);
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
     eventually("the slow one is gone", || running.stats().sessions == 1);
     assert_eq!(heard, sent);
     drop(slow);
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -436,7 +436,7 @@ fn a_writer_that_respects_back_pressure_loses_nothing() {
         let Got::Binary(message) = client.next() else { panic!("message {n} is missing") };
         assert_eq!(message[..4], n.to_be_bytes());
     }
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -488,7 +488,7 @@ fn http_answers_teach() {
         version.contains(" 426 ") && version.contains("Sec-WebSocket-Version: 13"),
         "{version}"
     );
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn foreign_pages_are_refused_and_same_host_is_not() {
           Content-Length: 2\r\n\r\n\x81\x00",
     );
     assert!(body.starts_with("HTTP/1.1 400 "), "its body would be taken for frames: {body}");
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -516,7 +516,7 @@ fn a_panic_in_on_close_does_not_cut_the_closing_handshake() {
     assert_eq!(client.next(), Got::Close(4002, String::new()));
     assert_eq!(client.next(), Got::End);
     eventually("it is counted", || running.stats().handler_panics == 1);
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 #[test]
@@ -591,7 +591,7 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
     }
     reader.join().unwrap();
     assert_eq!(running.stats().messages_dropped, 0);
-    running.drain(NO_WAIT).unwrap();
+    running.shutdown(NO_WAIT).wait().unwrap();
 }
 
 /// A server that awaits the end of its clients answers one request a second.
@@ -612,6 +612,6 @@ fn requests_without_keep_alive_are_answered_and_the_server_ends_each_connection(
                 assert!(answer.contains("Connection: close\r\n"), "{n}: {answer}");
             }
         }
-        running.drain(NO_WAIT).unwrap();
+        running.shutdown(NO_WAIT).wait().unwrap();
     }
 }

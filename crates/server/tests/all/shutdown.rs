@@ -42,7 +42,7 @@ fn a_message_that_workers_have_begun_is_answered_before_the_close() {
         let mut client = Client::connect(address, "/");
         client.send_text("work");
         has_begun.recv().unwrap();
-        running.begin_drain(AT_ONCE);
+        running.stopper().shutdown(AT_ONCE);
         let closed = |code: u16| Got::Close(code, "going away".to_owned());
         assert_eq!(idle.next(), closed(1001), "no work keeps it");
         assert_eq!(client.next(), Got::Text("soon".to_owned()), "{io:?}");
@@ -56,7 +56,7 @@ fn a_message_that_workers_have_begun_is_answered_before_the_close() {
         for client in [&mut client, &mut idle] {
             client.send(Opcode::Close, &1001u16.to_be_bytes());
         }
-        let drained = running.join().unwrap();
+        let drained = running.wait().unwrap();
         assert_eq!((drained.forced, drained.stuck_shards.len()), (0, 0));
         assert!(has_begun.try_recv().is_err(), "no more work has begun");
     }
@@ -69,12 +69,12 @@ fn a_peer_that_closes_while_its_work_is_awaited_is_answered() {
     let mut client = Client::connect(address, "/");
     client.send_text("work");
     has_begun.recv().unwrap();
-    running.begin_drain(AT_ONCE);
+    running.stopper().shutdown(AT_ONCE);
     assert_eq!(client.next(), Got::Text("soon".to_owned()));
     client.send(Opcode::Close, &4000u16.to_be_bytes());
     assert_eq!(client.next(), Got::Close(4000, String::new()));
     open.send(()).unwrap();
-    assert_eq!(running.join().unwrap().forced, 0);
+    assert_eq!(running.wait().unwrap().forced, 0);
 }
 
 /// Its client gets a Close frame in time to answer it.
@@ -85,12 +85,12 @@ fn work_that_does_not_end_is_closed_before_the_deadline() {
     let mut client = Client::connect(address, "/");
     client.send_text("work");
     has_begun.recv().unwrap();
-    running.begin_drain(AT_ONCE.grace(Duration::from_secs(2)));
+    running.stopper().shutdown(AT_ONCE.grace(Duration::from_secs(2)));
     assert_eq!(client.next(), Got::Text("soon".to_owned()));
     assert_eq!(client.next(), Got::Close(1001, "going away".to_owned()));
     client.send(Opcode::Close, &1001u16.to_be_bytes());
     drop(open);
-    let _ = running.join().unwrap();
+    let _ = running.wait().unwrap();
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_handler_can_close_its_session_when_the_server_shuts_down() {
         let (address, running) =
             start(Server::new(served::app().ws("/", handler)).shards(Shards::new().io(io)));
         let mut client = Client::connect(address, "/");
-        let joined = thread::spawn(move || running.drain(AT_ONCE).unwrap());
+        let joined = thread::spawn(move || running.shutdown(AT_ONCE).wait().unwrap());
         assert_eq!(client.next(), Got::Text("moved".to_owned()));
         assert_eq!(client.next(), Got::Close(4321, "go elsewhere".to_owned()));
         client.send(Opcode::Close, &4321u16.to_be_bytes());

@@ -247,7 +247,7 @@ fn a_drain_ends_though_a_handler_does_not_return_and_names_its_route() {
     eventually("its handler waits", || gate.was_entered());
     let grace = Duration::from_millis(200);
     let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace);
-    let Drained { stuck_shards, .. } = running.drain(plan).unwrap();
+    let Drained { stuck_shards, .. } = running.shutdown(plan).wait().unwrap();
     let [StuckShard { shard, route, connections, .. }] = &stuck_shards[..] else {
         panic!("one is stuck: {stuck_shards:?}")
     };
@@ -268,8 +268,8 @@ fn a_full_mailbox_of_a_stuck_shard_holds_up_no_drain_either() {
     let hub = running.hub();
     while hub.broadcast("to no one").is_ok() {}
     let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(Duration::from_millis(200));
-    running.begin_drain(plan);
-    let drained = running.join().unwrap();
+    running.stopper().shutdown(plan);
+    let drained = running.wait().unwrap();
     assert_eq!(drained.stuck_shards.len(), 1);
     assert_eq!(drained.stuck_shards[0].route, "/stuck");
     gate.open();
@@ -297,7 +297,7 @@ fn a_handler_that_returns_late_but_before_the_deadline_is_waited_for() {
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         client.send(Opcode::Close, &1001u16.to_be_bytes());
     });
-    let drained = running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
+    let drained = running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO)).wait().unwrap();
     assert_eq!((drained.forced, drained.stuck_shards.len(), drained.stuck.len()), (0, 0, 0));
     end.join().unwrap();
 }

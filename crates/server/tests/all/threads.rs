@@ -63,7 +63,7 @@ fn echoes_small_and_large_and_leaves_nothing_behind() {
     eventually("all are gone", || running.stats().connections == 0);
     let stats = running.stats();
     assert_eq!((stats.opened, stats.closed_clean, stats.messages_in), (20, 20, 40));
-    assert_eq!(running.drain(NO_WAIT).unwrap().forced, 0);
+    assert_eq!(running.shutdown(NO_WAIT).wait().unwrap().forced, 0);
     assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
 }
 
@@ -289,7 +289,7 @@ fn a_drain_closes_every_session_and_aborts_those_that_do_not_answer() {
         let all = polite + silent + usize::from(half.is_some());
         eventually("all are here", || running.stats().connections == all as u64);
         let refused = half.map(|mut half| std::thread::spawn(move || read_head(&mut half)));
-        let forced = running.drain(NO_WAIT.grace(grace)).unwrap().forced;
+        let forced = running.shutdown(NO_WAIT.grace(grace)).wait().unwrap().forced;
         for thread in threads {
             thread.join().unwrap();
         }
@@ -312,7 +312,7 @@ fn new_clients_are_served_during_the_delay_of_a_drain() {
     let drain_after = |delay: Duration| {
         let (address, running) = start(threads(served::app().ws("/", echo()).health()));
         let client = Client::connect(address, "/");
-        running.begin_drain(NO_WAIT.delay(delay));
+        running.stopper().shutdown(NO_WAIT.delay(delay));
         (address, running, client)
     };
     // Never over while the test runs: this server is left to the end of the process.
@@ -333,7 +333,7 @@ fn new_clients_are_served_during_the_delay_of_a_drain() {
     let (_, running, mut client) = drain_after(Duration::from_millis(500));
     assert_eq!(client.next(), Got::Close(1001, "going away".into()));
     client.send(Opcode::Close, &1001u16.to_be_bytes());
-    assert_eq!(running.join().unwrap().forced, 0);
+    assert_eq!(running.wait().unwrap().forced, 0);
 }
 
 /// A handler that does not return cannot be interrupted; the drain ends all the same, and reports
@@ -374,7 +374,7 @@ fn drained_beside_a_stuck_one(idle: usize) -> usize {
         })
         .collect();
     let grace = Duration::from_millis(200);
-    let drained = running.drain(NO_WAIT.grace(grace)).unwrap();
+    let drained = running.shutdown(NO_WAIT.grace(grace)).wait().unwrap();
     let routes: Vec<_> = drained
         .stuck_shards
         .iter()

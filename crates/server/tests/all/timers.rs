@@ -150,10 +150,10 @@ fn timers_of_a_server_go_on_until_it_has_ended() {
         for tick in first + 1..first + 5 {
             assert_eq!(client.next(), text(&tick.to_string()), "{io:?}");
         }
-        running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+        running.stopper().shutdown(DrainPlan::default().window(Duration::ZERO));
         while client.next().close_code().is_none() {}
         client.send(Opcode::Close, &1001u16.to_be_bytes());
-        running.join().unwrap();
+        running.wait().unwrap();
         assert_eq!(Arc::strong_count(&ticks), 1, "{io:?}: it is dropped with the server");
     }
 }

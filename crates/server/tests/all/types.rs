@@ -7,7 +7,7 @@ use throng::channel::{
 };
 use throng::http::{BodyReader, BodyWriter, Cors, Files, Origins, Responder};
 use throng::prelude::*;
-use throng::server::{AccessEntry, Draining, ServerEvent, SettingError, Stats};
+use throng::server::{AccessEntry, ServerEvent, SettingError, Shutdown, Stats};
 use throng::ws::{AcceptHeaders, Chunk};
 
 fn send<T: Send>() {}
@@ -65,7 +65,7 @@ fn types_of_one_thread_can_be_passed_to_another() {
     send::<Response>();
     send::<Reject>();
     send::<AcceptHeaders>();
-    send::<Draining>();
+    send::<Shutdown>();
     send::<Bound>();
     #[cfg(feature = "tokio")]
     {

@@ -32,12 +32,12 @@ fn app() -> App {
 fn start(server: Server, path: &Path) -> Running {
     let bound = server.listen_on([UnixSocket::bind(path, 0o600).unwrap()]).unwrap();
     assert_eq!((bound.local_addrs(), bound.unix_paths()), (&[][..], &[path.to_owned()][..]));
-    bound.spawn().unwrap()
+    bound.start().unwrap()
 }
 
 fn stop(running: Running) {
     let grace = Duration::from_millis(50);
-    running.drain(DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace)).unwrap();
+    running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace)).wait().unwrap();
 }
 
 fn dial(path: &Path) -> UnixStream {
@@ -108,7 +108,7 @@ fn a_drain_closes_sessions_and_a_slow_reader_is_closed() {
             assert!(matches!(client.next(), Got::Close(1001, _)));
             client.try_send(Opcode::Close, &1001u16.to_be_bytes());
         });
-        running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
+        running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO)).wait().unwrap();
         ended.join().unwrap();
     }
 }
@@ -184,7 +184,7 @@ fn it_accepts_on_tcp_and_on_a_socket_of_its_caller_whose_file_stays() {
         let bound = server.listen_on([listener]).unwrap();
         let address = bound.local_addr();
         assert_ne!(address.port(), 0);
-        let running = bound.spawn().unwrap();
+        let running = bound.start().unwrap();
         let mut tcp = Client::connect(address, "/echo");
         let mut unix = session(&path);
         tcp.send_text("tcp");

@@ -126,11 +126,11 @@ fn a_decision_that_ends_while_the_server_drains_opens_no_session() {
         let mut stream = dial(address);
         knock(&stream, "token of ada", "early");
         has_begun.recv().unwrap();
-        running.begin_drain(DrainPlan::DEFAULT.window(Duration::ZERO));
+        running.stopper().shutdown(DrainPlan::DEFAULT.window(Duration::ZERO));
         open.send(()).unwrap();
         assert!(read_head(&mut stream).starts_with("HTTP/1.1 503 "), "{io:?}");
         drop(stream);
-        assert_eq!(running.join().unwrap().forced, 0);
+        assert_eq!(running.wait().unwrap().forced, 0);
     }
 }
 

@@ -17,13 +17,13 @@ pub(crate) fn app() -> App {
 
 pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    (bound.local_addr(), bound.spawn().unwrap())
+    (bound.local_addr(), bound.start().unwrap())
 }
 
 /// Ends it; who does not answer is not waited for.
 pub(crate) fn stop(running: Running) {
     let grace = Duration::from_millis(50);
-    running.drain(DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace)).unwrap();
+    running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace)).wait().unwrap();
 }
 
 /// Returns the outcomes of a publish, once every shard has counted.

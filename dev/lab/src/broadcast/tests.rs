@@ -25,7 +25,7 @@ fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
         }
     });
     let greeter = Server::new(App::new().ws("/", greet)).shards(1).bind("127.0.0.1:0").unwrap();
-    let greeter = greeter.spawn().unwrap();
+    let greeter = greeter.start().unwrap();
     let (sender, messages) = std::sync::mpsc::channel();
     let plan = SubscriberPlan {
         target: Target::parse(&format!("ws://{}/", greeter.local_addr())).unwrap(),

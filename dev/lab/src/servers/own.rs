@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     report(&ChildMessage::Listening { address: bound.local_addr().to_string() })?;
     let hub = bound.hub();
     // Kept to the end: dropped, it would stop the server.
-    let _running = bound.spawn()?;
+    let _running = bound.start()?;
     let (mut input, mut text) = (stdin().lock(), String::new());
     while let Some(order) = read_line::<Order>(&mut input).map_err(Failure::runtime)? {
         report(&broadcast(&hub, &connections, order, args.size, &mut text))?;

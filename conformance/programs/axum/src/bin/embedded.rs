@@ -34,7 +34,7 @@ async fn upgrade(State(hub): State<Hub>, mut request: Request) -> Response {
 async fn main() {
     let port = std::env::args().nth(1).expect("a port");
     let chat = App::new().ws("/chat/{room}", chat::chat());
-    let running = Server::new(chat).without_listener().unwrap().spawn().unwrap();
+    let running = Server::new(chat).without_listener().unwrap().start().unwrap();
     let app = Router::new()
         .route("/", get(|| async { "axum" }))
         .route("/chat/{room}", any(upgrade))

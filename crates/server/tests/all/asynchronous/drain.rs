@@ -69,7 +69,7 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
             client.send_text("no answer");
         }
         assert!(is(&alive, 12));
-        running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+        running.stopper().shutdown(DrainPlan::default().window(Duration::ZERO));
         for mut client in clients {
             loop {
                 match client.next() {
@@ -83,7 +83,7 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
                 }
             }
         }
-        assert_eq!(running.join().unwrap().forced, 0);
+        assert_eq!(running.wait().unwrap().forced, 0);
         eventually("no future is left", || is(&alive, 0));
     }
 }
@@ -109,12 +109,12 @@ fn messages_that_futures_have_begun_are_answered_before_a_drain_closes_their_ses
         let mut client = Client::connect(address, "/");
         client.send_text("first");
         eventually("it has begun", || is(&begun, 1));
-        running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+        running.stopper().shutdown(DrainPlan::default().window(Duration::ZERO));
         opens.close();
         assert_eq!(client.next(), Got::Text("first".into()));
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         client.send(Opcode::Close, &1001u16.to_be_bytes());
-        assert_eq!(running.join().unwrap().forced, 0);
+        assert_eq!(running.wait().unwrap().forced, 0);
     }
 }
 
@@ -139,11 +139,11 @@ fn the_future_of_a_session_that_waits_for_the_shutdown_closes_it_itself() {
         let (address, running) = start(server(served::app().ws("/", session)));
         let mut client = Client::connect(address, "/");
         assert_eq!(client.next(), Got::Text("in".into()));
-        running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+        running.stopper().shutdown(DrainPlan::default().window(Duration::ZERO));
         assert_eq!(client.next(), Got::Text("last words".into()));
         assert_eq!(client.next(), Got::Close(4000, "moved".into()));
         client.send(Opcode::Close, &4000u16.to_be_bytes());
-        assert_eq!(running.join().unwrap().forced, 0);
+        assert_eq!(running.wait().unwrap().forced, 0);
     }
 }
 

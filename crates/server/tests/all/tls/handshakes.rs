@@ -26,7 +26,7 @@ fn a_mistake_is_reported_before_the_server_listens() {
 fn the_lowest_version_is_a_setting() {
     let files = Files::new("versions");
     let tls = files.tls().min_version(TlsVersion::Tls13);
-    let running = Server::new(app()).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let running = Server::new(app()).tls(tls).bind("127.0.0.1:0").unwrap().start().unwrap();
     let address = running.local_addr().to_string();
     for (version, is_accepted) in [("-tls1_2", false), ("-tls1_3", true)] {
         let arguments = ["s_client", version, "-connect", &address];
@@ -42,7 +42,7 @@ fn the_lowest_version_is_a_setting() {
 fn metrics_have_handshakes_and_when_certificates_expire() {
     let files = Files::new("metrics");
     let app = App::new().metrics("/metrics");
-    let running = Server::new(app).tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let running = Server::new(app).tls(files.tls()).bind("127.0.0.1:0").unwrap().start().unwrap();
     plain(running.local_addr(), "");
     let mut stream = secure(running.local_addr(), &files.trust());
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
@@ -70,7 +70,7 @@ fn handshakes_that_fail_are_reported_with_client_and_cause() {
                 let _ = reports.send((client, (*reason).to_owned()));
             }
         }));
-    let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let running = server.bind("127.0.0.1:0").unwrap().start().unwrap();
     let next = || {
         let (client, reason) = reported.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(client.as_deref(), Some("127.0.0.1"));
@@ -98,7 +98,7 @@ fn sessions_that_fail_later_are_reported_with_client_and_cause() {
                 let _ = reports.send((*subject, event.to_string()));
             }
         }));
-    let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let running = server.bind("127.0.0.1:0").unwrap().start().unwrap();
     let session = || {
         let mut stream = secure(running.local_addr(), &files.trust());
         while stream.conn.is_handshaking() || stream.conn.wants_write() {
@@ -132,7 +132,7 @@ fn handshakes_are_as_many_a_second_as_the_setting_says() {
     let files = Files::new("rate");
     let tls = files.tls().max_handshakes_per_second(1);
     let running =
-        Server::new(app()).shards(1).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+        Server::new(app()).shards(1).tls(tls).bind("127.0.0.1:0").unwrap().start().unwrap();
     let mut waiting: Vec<Stream> =
         (0..60).map(|_| secure(running.local_addr(), &files.trust())).collect();
     for stream in &mut waiting {

@@ -59,7 +59,7 @@ fn http_on_the_port_of_tls_is_refused_redirected_or_served() {
     ] {
         let tls = files.tls().plain(mode);
         let server = Server::new(app()).tls(tls).bind("127.0.0.1:0").unwrap();
-        let running = server.spawn().unwrap();
+        let running = server.start().unwrap();
         let answer = plain(running.local_addr(), "Connection: close\r\n");
         assert!(answer.starts_with(&format!("HTTP/1.1 {to_get}")), "{mode:?}: {answer}");
         let is_redirected = answer.contains("Location: https://localhost:7/hello?a=1\r\n");
@@ -93,7 +93,7 @@ fn a_request_has_the_tls_of_its_connection() {
         ))
     });
     let tls = files.tls().client_auth(&authorities, false).plain(PlainHttp::Serve);
-    let running = Server::new(app).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let running = Server::new(app).tls(tls).bind("127.0.0.1:0").unwrap().start().unwrap();
     let ask = |config: &Arc<ClientConfig>| {
         let mut stream = secure(running.local_addr(), config);
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -125,7 +125,7 @@ fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connecti
     let bound = files.tls().client_auth(&files.chain, false);
     let start = |tls: &Tls, proxies: &[&str]| {
         let server = Server::new(app()).tls(tls.clone()).proxies(Proxies::new().trusted(proxies));
-        server.bind("127.0.0.1:0").unwrap().spawn().unwrap()
+        server.bind("127.0.0.1:0").unwrap().start().unwrap()
     };
     let trust = files.trust();
     for (tls, proxies, host, status) in [
@@ -159,7 +159,7 @@ fn a_trusted_proxy_at_a_unix_socket_repeats_the_host_of_its_client() {
         let tls = files.tls().client_auth(&files.chain, false);
         let server = Server::new(app()).tls(tls).proxies(Proxies::new().trusted(proxies));
         let socket = throng::server::UnixSocket::bind(&path, 0o600).unwrap();
-        let running = server.listen_on([socket]).unwrap().spawn().unwrap();
+        let running = server.listen_on([socket]).unwrap().start().unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(files.trust(), name).unwrap();
         let stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
@@ -186,7 +186,7 @@ fn rfc6797_7_responses_over_tls_alone_make_browsers_use_tls() {
         })
         .sse("/events", |_| Ok("all".to_owned()));
     let tls = files.tls().hsts(year, true).plain(PlainHttp::Serve);
-    let running = Server::new(app).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let running = Server::new(app).tls(tls).bind("127.0.0.1:0").unwrap().start().unwrap();
     let (address, trust) = (running.local_addr(), files.trust());
     let line = "\r\nStrict-Transport-Security: max-age=31536000; includeSubDomains\r\n";
     for path in ["/hello", "/missing", "/later", "/endless"] {

@@ -122,12 +122,12 @@ fn start(files: &Files, io: IoBackend) -> Running {
         .tls(files.tls())
         .bind("127.0.0.1:0")
         .unwrap()
-        .spawn()
+        .start()
         .unwrap()
 }
 
 fn end(running: Running) {
-    running.drain(DrainPlan::default()).unwrap();
+    running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
 fn backends() -> Vec<IoBackend> {

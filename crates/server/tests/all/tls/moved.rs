@@ -28,7 +28,7 @@ fn a_session_that_moves_to_another_event_loop_keeps_its_keys() {
             .on_message(|ws, _, message| ws.send(message));
         let server =
             Server::new(App::new().ws("/{room}", room)).shards(Shards::new().io(io).count(3));
-        let running = server.tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+        let running = server.tls(files.tls()).bind("127.0.0.1:0").unwrap().start().unwrap();
         let mut all = Vec::new();
         for room in 0..4 {
             for count in 1..=4 {
@@ -92,7 +92,7 @@ fn rfc6797_7_sessions_that_move_get_the_header_and_keep_the_certificate_of_their
         .ws("/now/{room}", named(Ws::from_request(room_and_name)))
         .ws("/blocking/{room}", named(Ws::from_request_blocking(room_and_name)));
     let server = Server::new(app).shards(3).tls(tls);
-    let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let running = server.bind("127.0.0.1:0").unwrap().start().unwrap();
     let address = running.local_addr();
     for (config, name) in [(files.trust(), "anonymous"), (config, "client.example")] {
         for path in ["/now/", "/blocking/"] {

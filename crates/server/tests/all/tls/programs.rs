@@ -143,7 +143,7 @@ fn openssl_resumes_a_session_at_another_server_with_the_same_keys() {
         std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
     let start =
-        |tls: Tls| Server::new(app()).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+        |tls: Tls| Server::new(app()).tls(tls).bind("127.0.0.1:0").unwrap().start().unwrap();
     let shared = || files.tls().ticket_keys(&keys);
     let nodes = [start(shared()), start(shared()), start(files.tls())];
     let bound = start(shared().client_auth(&files.chain, false));

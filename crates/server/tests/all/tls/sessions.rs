@@ -90,7 +90,7 @@ fn a_proxy_header_comes_before_the_handshake() {
             .tls(files.tls())
             .bind("127.0.0.1:0")
             .unwrap()
-            .spawn()
+            .start()
             .unwrap();
         let header = b"PROXY TCP4 198.51.100.7 192.0.2.1 4711 443\r\n";
         for is_alone in [true, false] {

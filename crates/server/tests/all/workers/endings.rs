@@ -137,7 +137,7 @@ fn the_last_work_of_a_session_is_done() {
     client.send(Opcode::Close, &1000u16.to_be_bytes());
     assert_eq!(client.next(), Got::Close(1000, String::new()));
     saved.await_arrivals(1);
-    let drained = running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
+    let drained = running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO)).wait().unwrap();
     assert_eq!((drained.forced, drained.stuck), (0, vec![]));
 }
 
@@ -187,7 +187,7 @@ fn a_drain_ends_at_its_deadline_and_names_the_route_that_never_returns() {
     gate.await_arrivals(2);
     let (began, grace) = (Instant::now(), Duration::from_millis(300));
     let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace);
-    let drained = running.drain(plan).unwrap();
+    let drained = running.shutdown(plan).wait().unwrap();
     assert!(began.elapsed() >= grace, "it was not waited for");
     let mut routes: Vec<&str> = drained.stuck.iter().map(|job| &*job.route).collect();
     routes.sort_unstable();
@@ -210,7 +210,7 @@ fn workers_have_the_time_that_shards_have_to_drain() {
         let grace = Duration::from_millis(300);
         let plan = DrainPlan::DEFAULT.window(100 * TIMEOUT).grace(grace);
         let (say, hear) = mpsc::channel();
-        std::thread::spawn(move || say.send(running.drain(plan).unwrap()));
+        std::thread::spawn(move || say.send(running.shutdown(plan).wait().unwrap()));
         let drained =
             hear.recv_timeout(TIMEOUT).expect("it waits for a window that no connection needs");
         assert_eq!(drained.stuck.len(), 1, "{io:?}");

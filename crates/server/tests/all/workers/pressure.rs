@@ -149,12 +149,12 @@ fn a_paused_connection_can_be_closed_by_either_side() {
         let gate = Gate::default();
         let (mut client, _, running) = paused(&gate, io);
         let plan = DrainPlan::DEFAULT.window(Duration::ZERO);
-        running.begin_drain(plan);
+        running.stopper().shutdown(plan);
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         client.send(Opcode::Close, &1001u16.to_be_bytes());
         assert_eq!(client.next(), Got::End);
         gate.open();
-        let drained = running.join().unwrap();
+        let drained = running.wait().unwrap();
         assert_eq!((drained.forced, drained.stuck), (0, vec![]), "{io:?}");
     }
 }

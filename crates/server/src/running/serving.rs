@@ -1,0 +1,104 @@
+//! The parts of a server that exist from its listening to its end.
+
+use std::sync::Arc;
+
+use throng_engine::{Admission, Snapshot};
+
+use super::bound::{Addresses, Capacity};
+use crate::affinity::Placement;
+use crate::hub::Hub;
+use crate::live::Live;
+#[cfg(feature = "metrics")]
+use crate::observe::Observer;
+use crate::stalls::Stalls;
+use crate::tls::Security;
+use crate::workers::Pool;
+
+/// What [`Bound`](super::Bound) and [`Running`](super::Running) share.
+pub(crate) struct Serving {
+    pub(crate) addresses: Addresses,
+    pub(crate) hub: Hub,
+    pub(crate) snapshots: Arc<[Arc<Snapshot>]>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) placement: Option<Placement>,
+    pub(crate) stalls: Arc<Stalls>,
+    pub(crate) pool: Pool,
+    pub(crate) security: Security,
+    pub(crate) live: Live,
+    pub(crate) capacity: Capacity,
+    #[cfg(feature = "metrics")]
+    pub(crate) observer: Observer,
+}
+
+/// Defines the getters that a server has before and while it runs.
+macro_rules! getters {
+    ($type:ident) => {
+        impl $type {
+            /// Returns the metrics of this server, for a server of their own that only operators
+            /// reach.
+            #[cfg(feature = "metrics")]
+            #[must_use]
+            pub fn observer(&self) -> crate::observe::Observer {
+                self.serving.observer.clone()
+            }
+
+            /// Returns the CPU of each shard; `None` without
+            /// [`CpuAffinity::Cores`](crate::server::CpuAffinity::Cores). Once the server runs, it
+            /// also has the CPUs that the kernel refused.
+            #[must_use]
+            pub fn placement(&self) -> Option<&crate::affinity::Placement> {
+                self.serving.placement.as_ref()
+            }
+
+            /// Returns the first address it listens on. If port 0 was asked for, this has the real
+            /// port. `0.0.0.0:0` if it listens on Unix sockets alone: see
+            /// [`unix_paths`](Self::unix_paths).
+            #[must_use]
+            pub fn local_addr(&self) -> std::net::SocketAddr {
+                self.serving.addresses.first()
+            }
+
+            /// Returns all addresses it listens on: [`local_addr`](Self::local_addr), then the
+            /// addresses of [`Server::bind_also`](crate::Server::bind_also). Unix sockets have no
+            /// address.
+            #[must_use]
+            pub fn local_addrs(&self) -> &[std::net::SocketAddr] {
+                &self.serving.addresses.tcp
+            }
+
+            /// Returns the paths of the Unix sockets it listens on, empty for one without a path.
+            #[must_use]
+            pub fn unix_paths(&self) -> &[std::path::PathBuf] {
+                &self.serving.addresses.unix
+            }
+
+            /// Returns whether it serves `https` and `wss`.
+            #[must_use]
+            pub fn has_tls(&self) -> bool {
+                self.serving.security.is_on()
+            }
+
+            /// Returns the [`Hub`](crate::Hub), which reaches its connections and channels from any
+            /// thread.
+            #[must_use]
+            pub fn hub(&self) -> crate::hub::Hub {
+                self.serving.hub.clone()
+            }
+
+            /// Returns how many connections it may hold: the setting, or what the descriptor limit
+            /// allows.
+            #[must_use]
+            pub fn max_connections(&self) -> usize {
+                self.serving.admission.max_connections()
+            }
+
+            /// Returns how many connections it may hold, and why.
+            #[must_use]
+            pub fn capacity(&self) -> &crate::running::Capacity {
+                &self.serving.capacity
+            }
+        }
+    };
+}
+
+pub(super) use getters;
