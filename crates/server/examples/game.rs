@@ -82,7 +82,7 @@ pub(crate) fn server() -> Server {
         let device = ws.handle();
         ws.subscribe(&login.room);
         if let Some(old) = ws.shard_state::<Rooms>().join(login, device) {
-            let _ = ws.hub().close(old, 4001, "you play on another device");
+            let _ = ws.hub().close(old, CloseCode::new(4001), "you play on another device");
         }
     })
     .on_message(|ws, login, message| {

@@ -45,50 +45,45 @@
 //! }
 //! ```
 //!
-//! An [`App`] is data: routes can be added under conditions, merged and nested, and [`Middleware`]
-//! runs before their handlers. A [`Server`] is an app and its configuration.
+//! An [`App`] is data: routes can be added under conditions, merged and nested, and
+//! [`Middleware`](http::Middleware) runs before their handlers. A [`Server`] is an app and its
+//! configuration.
 //!
 //! # Channels and slow receivers
 //!
-//! A message published to a channel reaches the channel's members on all shards; a [`Filter`]
-//! selects the receivers of a broadcast. A [`Receipt`] counts the outcomes by receiver. Messages
-//! for receivers that read too slowly follow rules that are set by channel, by route or for the
-//! server: [`SlowPolicy`] and [`Backpressure`].
+//! A message published to a channel reaches the channel's members on all shards; a
+//! [`Filter`](channel::Filter) selects the receivers of a broadcast. A
+//! [`Receipt`](channel::Receipt) counts the outcomes by receiver. Messages for receivers that read
+//! too slowly follow rules that are set by channel, by route or for the server:
+//! [`Backpressure`](channel::Backpressure). [`App::sse`] streams a channel as server-sent events.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //! use throng::prelude::*;
 //!
-//! # fn main() -> throng::Result<()> {
-//! let feed = Ws::from_request(|request| {
-//!     Ok(format!("prices.{}", request.param("symbol").unwrap_or("EUR")))
-//! })
-//! .on_open(|ws, channel| ws.subscribe(channel));
-//! let app = App::new()
-//!     .ws("/prices/{symbol}", feed)
-//!     // The prices as server-sent events.
-//!     .sse("/sse/{channel}", |request| {
-//!         Ok(request.param("channel").unwrap_or_default().to_owned())
-//!     });
-//! // A slow receiver gets the newest price, and none that waited for more than five seconds.
-//! let newest = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
-//! let running = Server::new(app)
-//!     .channels(Channels::new().backpressure("prices.*", newest))
-//!     .bind("127.0.0.1:9001")?
-//!     .start()?;
-//! let hub = running.hub();
-//! let receipt = hub.publish("prices.EUR", "1.17").expect("a shard's queue is full");
-//! if let Some(delivery) = receipt.wait(Duration::from_secs(1)) {
-//!     println!("{} of {} keep up", delivery.delivered, delivery.receivers());
+//! fn main() -> throng::Result<()> {
+//!     let feed = Ws::from_request(|request| {
+//!         Ok(format!("prices.{}", request.param("symbol").unwrap_or("EUR")))
+//!     })
+//!     .on_open(|ws, channel| ws.subscribe(channel));
+//!     // A slow receiver gets the newest price of each symbol, none older than five seconds.
+//!     let newest = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
+//!     let mut price = 100;
+//!     Server::new(App::new().ws("/prices/{symbol}", feed))
+//!         .channels(Channels::new().backpressure("prices.*", newest))
+//!         .every(Duration::from_millis(100), move |hub| {
+//!             price += 1;
+//!             // Where a queue is full, the next price is as good.
+//!             let _ = hub.publish("prices.EUR", Frame::from(price.to_string()).keyed("EUR"));
+//!         })
+//!         .bind("127.0.0.1:9001")?
+//!         .run()
 //! }
-//! # running.shutdown(DrainPlan::default()).wait()?;
-//! # Ok(())
-//! # }
 //! ```
 //!
 //! # HTTP
 //!
-//! Handlers return anything that is [`IntoResponse`], and borrow the request from the memory it was
+//! Handlers return anything that is [`IntoResponse`](http::IntoResponse), and borrow the request from the memory it was
 //! received in. A handler that takes long passes a [`Responder`](http::Responder) to another thread
 //! ([`Route::deferred`](http::Route::deferred)). Bodies larger than memory are streamed in both
 //! directions ([`Route::streaming`](http::Route::streaming), [`Response::with_stream`]).
@@ -125,7 +120,7 @@
 //! belongs on the server's worker pool, whose queue is bounded and which keeps the order of each
 //! connection: [`Socket::offload`] for a single job, [`Ws::on_message_blocking`] for a route's
 //! messages, [`Route::blocking`](http::Route::blocking) for requests. Threads of your own answer through a [`Hub`] and the
-//! connection's [`Handle`], or a [`Responder`].
+//! connection's [`Handle`], or a [`Responder`](http::Responder).
 //!
 //! ```no_run
 //! use throng::http::get;
@@ -146,7 +141,7 @@
 //! ```
 //!
 //! With the feature `tokio` a handler can be a future on a tokio runtime of yours: one for each
-//! message (`Ws::on_message_async`), or one for each session with an `AsyncSocket`
+//! message (`Ws::on_message_async`), or one for each session with an `asynchronous::AsyncSocket`
 //! (`Ws::on_session_async`).
 //!
 //! # Features

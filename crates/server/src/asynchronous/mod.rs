@@ -1,5 +1,39 @@
 //! Handlers that are futures on a tokio runtime of the user's (feature `tokio`).
 //!
+//! A login that awaits a database at the upgrade, with a cookie in the 101 response:
+//!
+//! ```
+//! use throng::prelude::*;
+//!
+//! # #[derive(Clone)]
+//! # struct Database;
+//! # struct User { name: String, session: String }
+//! # impl Database {
+//! #     async fn user(&self, token: &str) -> Option<User> {
+//! #         Some(User { name: token.to_owned(), session: "1".to_owned() })
+//! #     }
+//! # }
+//! fn app(runtime: tokio::runtime::Handle, database: Database) -> App {
+//!     let greeter = Ws::from_request_async(runtime, move |request| {
+//!         let database = database.clone();
+//!         async move {
+//!             let token = request.bearer().ok_or(Reject::unauthorized())?;
+//!             database.user(token).await.ok_or(Reject::unauthorized())
+//!         }
+//!     })
+//!     .on_accept(|user, headers| {
+//!         headers.add("Set-Cookie", format!("session={}", user.session))
+//!     })
+//!     .on_open(|ws, user| ws.send(format!("hello {}", user.name)));
+//!     App::new().ws("/", greeter)
+//! }
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # Server::new(app(runtime.handle().clone(), Database)).check().unwrap();
+//! ```
+//!
+//! [`Ws::on_message_async`](crate::Ws::on_message_async) makes a future of each message,
+//! [`Ws::on_session_async`](crate::Ws::on_session_async) of each session.
+//!
 //! A shard and the futures of a session share a [`Shared`](shared::Shared), which queues messages
 //! for the futures, and commands for the shard. A side that waits is woken by the other: futures by
 //! their wakers, the shard by an event. Start reading there; then `run.rs`.
