@@ -11,26 +11,27 @@ use crate::limits::setters;
 #[non_exhaustive]
 #[must_use]
 pub struct DrainPlan {
-    /// Connections are closed at moments spread over this time, so that they do not come back all
-    /// at once. Default 10 s; fewer than 200 connections a second of it take less: there is no herd
-    /// to spread. With 0, all at once.
+    /// Closes of connections are spread over this time, so that their clients do not reconnect all
+    /// at once. Default 10 s. It is shortened where fewer than 200 connections a second would be
+    /// closed: there is no herd to spread. With 0, all are closed at once.
     pub window: Duration,
     /// Time from the end of the window until connections that are still open are reset. Default 5
-    /// s. With 0, as soon as all were notified. A session whose messages are being processed by
-    /// workers or futures is closed when they are done, or when a quarter of this time (at most a
-    /// second) is left.
+    /// s. With 0, they are reset as soon as all were notified. A session whose messages workers or
+    /// futures still process is closed when they are done, or when a quarter of this time (at most
+    /// a second) is left.
     pub grace: Duration,
-    /// Time from the start, when `/readyz` turns to 503, to the window: a load balancer needs it to
-    /// notice, and until it has noticed it sends new clients, who are served as before. Default 0.
-    /// With [`DrainPlan::hand_over`], new clients are the other process's from the start.
+    /// Time from the start, when `/readyz` turns to 503, to the window. A load balancer needs it to
+    /// notice; until then it sends new clients, which are served as before. Default 0. With
+    /// [`DrainPlan::hand_over`], the other process serves new clients from the start.
     pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
     pub code: CloseCode,
     /// Whether another process accepts connections on the same port or socket. Then the listeners
-    /// are closed when the drain begins, and requests of connections that were accepted before are
-    /// answered. Sessions and event streams that they begin are closed in their turn, at the latest
-    /// right after: their clients connect again, to the other process. Otherwise, the default, all
-    /// new clients get 503 after the delay, until all connections were closed.
+    /// close when the drain begins, and requests on connections that were accepted earlier are
+    /// answered. Sessions and event streams that these requests begin are closed in their turn, or
+    /// right after they begin if it has passed: their clients reconnect, to the other process.
+    /// Otherwise (the default) all new clients get 503 after the delay, until all connections were
+    /// closed.
     ///
     /// On Linux, set `net.ipv4.tcp_migrate_req` to 1 where processes share a port: without it the
     /// kernel resets connections that arrive in the moment in which a listener is closed.
@@ -59,8 +60,8 @@ impl DrainPlan {
     /// Leaves connections no time: sessions get a Close frame, and are reset.
     pub const NOW: Self = Self { window: Duration::ZERO, grace: Duration::ZERO, ..Self::DEFAULT };
 
-    /// Returns the time over which so many connections of a shard are closed: the window, or less
-    /// if they are few.
+    /// Returns the time over which this many connections of a shard are closed: the window, or less
+    /// for few connections.
     #[must_use]
     pub fn window_for(&self, connections: usize) -> Duration {
         self.window.min(Duration::from_secs(connections as u64) / HERD_PER_SECOND)
@@ -72,7 +73,7 @@ impl DrainPlan {
         !self.hand_over && !self.delay.is_zero()
     }
 
-    /// Returns the time from the start until the rest of so many connections is reset.
+    /// Returns the time from the start until the rest of this many connections is reset.
     #[must_use]
     pub fn length_for(&self, connections: usize) -> Duration {
         let window = self.window_for(connections);
