@@ -10,8 +10,9 @@ use super::run::{self, Task};
 use super::session::AsyncSender;
 use super::shared::{SessionClosed, Shared, Window};
 use super::socket::AsyncSocket;
+use crate::ws::closures::Ws;
 use crate::ws::sessions::OnMessage;
-use crate::ws::{AsyncOptions, EventKind, Socket, Ws};
+use crate::ws::{AsyncOptions, EventKind, Socket};
 
 /// The output of a handler's future: nothing, or `Result<(), SessionClosed>`, so that `?` can be
 /// used on sends.

@@ -1,7 +1,7 @@
 //! WebSocket routes: what the sockets of a [`Handler`](crate::Handler) can do besides the
 //! essentials.
 //!
-//! Start reading at [`Handler`](crate::Handler); [`Ws`] is the same from closures, and
+//! Start reading at [`Handler`](crate::Handler); [`Ws`](crate::Ws) is the same from closures, and
 //! `sessions.rs` is where the engine comes in.
 
 #[cfg(feature = "tokio")]
@@ -30,7 +30,6 @@ use crate::panic_notice::PanicNotice;
 
 #[cfg(feature = "tokio")]
 pub(crate) use async_options::AsyncOptions;
-pub(crate) use closures::Ws;
 #[cfg(feature = "tokio")]
 pub(crate) use event::EventKind;
 pub(crate) use event::SessionEvent;
