@@ -6,7 +6,7 @@ use crate::into_response::IntoResponse;
 use crate::response::Response;
 
 /// A value that a handler returns as JSON, with status 200. A value that cannot be written as JSON,
-/// such as a map whose keys are no text, becomes a 500.
+/// such as a map whose keys are not text, becomes a 500.
 ///
 /// ```
 /// # use throng_http as throng;

@@ -68,8 +68,8 @@ pub enum ServerEvent<'a> {
         /// The sentence of the answer.
         reason: &'a str,
     },
-    /// With [`proxy_protocol`](crate::server::Proxies::proxy_protocol), a connection was closed: its peer is
-    /// no trusted proxy, or its header was wrong or late.
+    /// With [`proxy_protocol`](crate::server::Proxies::proxy_protocol), a connection was closed:
+    /// its peer is not a trusted proxy, or its header was wrong or late.
     #[non_exhaustive]
     ProxyRefused {
         /// The client: its address alone.
@@ -258,7 +258,7 @@ impl fmt::Display for ServerEvent<'_> {
     }
 }
 
-/// A subject of which only addresses are known: without one, it was at a Unix socket.
+/// A subject with known addresses only: without one, it was at a Unix socket.
 struct OrUnix<'a>(&'a Subject);
 
 impl fmt::Display for OrUnix<'_> {

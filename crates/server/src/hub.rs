@@ -119,8 +119,8 @@ pub struct HistoryPage {
 
 impl Hub {
     /// Creates a hub without a server, for handlers that are made before their server;
-    /// [`Server::with_hub`](crate::Server::with_hub) connects it. Until the server is bound there is no one
-    /// to reach: receipts have no receivers.
+    /// [`Server::with_hub`](crate::Server::with_hub) connects it. Until the server is bound there
+    /// is no one to reach: receipts have no receivers.
     ///
     /// ```no_run
     /// use throng::prelude::*;
@@ -283,14 +283,6 @@ impl Hub {
             info: present.info,
         };
         Some(present.into_iter().map(of).collect())
-    }
-
-    /// Returns access to the other servers of the cluster; `None` if this server is in none
-    /// ([`Server::cluster`](crate::Server::cluster)).
-    #[cfg(feature = "redis")]
-    #[must_use]
-    pub fn cluster(&self) -> Option<crate::cluster::ClusterHub> {
-        crate::cluster::ClusterHub::of(self)
     }
 
     /// Sends a message to one connection. The receipt says what became of it, when the connection's

@@ -83,8 +83,9 @@
 //!
 //! # HTTP
 //!
-//! Handlers return anything that is [`IntoResponse`](http::IntoResponse), and borrow the request from the memory it was
-//! received in. A handler that takes long passes a [`Responder`](http::Responder) to another thread
+//! Handlers return anything that is [`IntoResponse`](http::IntoResponse), and borrow the request
+//! from the memory it was received in. A handler that takes long passes a
+//! [`Responder`](http::Responder) to another thread
 //! ([`Route::deferred`](http::Route::deferred)). Bodies larger than memory are streamed in both
 //! directions ([`Route::streaming`](http::Route::streaming), [`Response::with_stream`]).
 //! [`App::dir`] serves directories. Handlers share a state by [`App::with_state`]. Pipelined
@@ -119,8 +120,8 @@
 //! Callbacks must not block: they would hold up every connection of their shard. Blocking work
 //! belongs on the server's worker pool, whose queue is bounded and which keeps the order of each
 //! connection: [`Socket::offload`] for a single job, [`Ws::on_message_blocking`] for a route's
-//! messages, [`Route::blocking`](http::Route::blocking) for requests. Threads of your own answer through a [`Hub`] and the
-//! connection's [`Handle`], or a [`Responder`](http::Responder).
+//! messages, [`Route::blocking`](http::Route::blocking) for requests. Threads of your own answer
+//! through a [`Hub`] and the connection's [`Handle`], or a [`Responder`](http::Responder).
 //!
 //! ```no_run
 //! use throng::http::get;
@@ -161,7 +162,7 @@
 //! | `serde` | no | typed JSON: `Request::json`, `http::Json` | serde, serde_json |
 //! | `signals` | yes | `Bound::run_until_signal` | signal-hook |
 //! | `redis` | no | channels that span processes: `Server::cluster` | redis, tokio |
-//! | `tower` | no | tower services, as axum routers: `App::fallback_service` | tower-service, http-body |
+//! | `tower` | no | tower services: `App::fallback_service` | tower-service, http-body |
 //! | `tracing` | no | events are logged with `tracing` | tracing |
 //!
 //! # Errors

@@ -153,16 +153,16 @@ impl<'a, 'b> Messages<'a, 'b> {
                     // nothing is left.
                     *end = End::Stopped { reason: StopReason::Taken, completed: true };
                     match encoded.step(core, id, service, receiver) {
-                        Step::Message(message) => message,
-                        Step::Done { completed: chunk } => {
+                        Stepped::Message(message) => message,
+                        Stepped::Done { completed: chunk } => {
                             completed |= chunk;
                             continue;
                         }
-                        Step::Stop { reason, completed: chunk } => {
+                        Stepped::Stop { reason, completed: chunk } => {
                             completed |= chunk;
                             break reason;
                         }
-                        Step::NotOpen => {
+                        Stepped::NotOpen => {
                             *end = End::NotOpen;
                             return;
                         }
@@ -201,7 +201,7 @@ struct Encoded<'a, 'b> {
 }
 
 /// The outcome of an event that is not a whole message in one frame.
-enum Step<'a> {
+enum Stepped<'a> {
     Message(Message<'a>),
     /// The next event. `completed`: the event ended a message.
     Done {
@@ -224,32 +224,32 @@ impl<'b> Encoded<'_, 'b> {
         id: ConnId,
         service: &ServiceFields,
         receiver: &mut R,
-    ) -> Step<'s>
+    ) -> Stepped<'s>
     where
         'b: 's,
     {
         let Self { decoder, input, assembly } = self;
         match next(decoder, input, assembly, core, id, service.route) {
-            Next::Message(message) => Step::Message(message),
+            Next::Message(message) => Stepped::Message(message),
             Next::Chunk(chunk) => {
                 let completed = chunk.last;
                 core.connections.stats.messages_in += u64::from(completed);
                 receiver.on_chunk(&mut Cx::known(core, id, *service), chunk);
                 if core.connections.table.stage(id) != Stage::Open {
-                    return Step::NotOpen;
+                    return Stepped::NotOpen;
                 }
                 let must_pause = !input.is_empty()
                     && (core.must_yield(id) || core.input_time.is_up(id, &core.clock));
                 match must_pause {
-                    true => Step::Stop { reason: StopReason::Taken, completed },
-                    false => Step::Done { completed },
+                    true => Stepped::Stop { reason: StopReason::Taken, completed },
+                    false => Stepped::Done { completed },
                 }
             }
             Next::Control if core.input_time.is_up(id, &core.clock) => {
-                Step::Stop { reason: StopReason::Taken, completed: false }
+                Stepped::Stop { reason: StopReason::Taken, completed: false }
             }
-            Next::Control => Step::Done { completed: false },
-            Next::Stop(reason) => Step::Stop { reason, completed: false },
+            Next::Control => Stepped::Done { completed: false },
+            Next::Stop(reason) => Stepped::Stop { reason, completed: false },
         }
     }
 }

@@ -87,9 +87,9 @@ impl Route {
         Self::of(Some(method), RouteAction::Deferred(Box::new(handler)))
     }
 
-    /// Takes a request's body while it comes, up to [`max_body`](Self::max_body), and answers later:
-    /// both from a thread that may block. Neither the body nor the response need fit in memory: see
-    /// [`BodyReader`] and [`BodyWriter`](crate::http::BodyWriter).
+    /// Takes a request's body while it comes, up to [`max_body`](Self::max_body), and answers
+    /// later: both from a thread that may block. Neither the body nor the response need fit in
+    /// memory: see [`BodyReader`] and [`BodyWriter`](crate::http::BodyWriter).
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -130,8 +130,8 @@ impl Route {
         self
     }
 
-    /// Limits the bodies of requests, in bytes; a larger one is refused with 413. Default: the limit
-    /// of [`App::max_body`](crate::App::max_body), else the server's
+    /// Limits the bodies of requests, in bytes; a larger one is refused with 413. Default: the
+    /// limit of [`App::max_body`](crate::App::max_body), else the server's
     /// [`Limits::max_body`](crate::Limits::max_body).
     pub fn max_body(mut self, bytes: u64) -> Self {
         self.max_body = Some(bytes);
@@ -149,8 +149,9 @@ impl fmt::Debug for Route {
 macro_rules! methods {
     ($($name:ident $method:expr, $what:literal;)+) => {
         $(
-            #[doc = concat!("A [`Route`] that answers ", $what, " with the return value of `handler`: \
-                text, bytes, a status, a [`Response`](crate::Response), or a `Result` of them.")]
+            #[doc = concat!("A [`Route`] that answers ", $what, " with the return value \
+                of `handler`: text, bytes, a status, a [`Response`](crate::Response), or a `Result` \
+                of them.")]
             ///
             /// The request's body, of any method, is read before the handler is called, up to
             /// [`Route::max_body`]: [`Request::body`](crate::Request::body).
@@ -180,7 +181,7 @@ macro_rules! methods {
             $(
                 #[doc = concat!("Answers ", $what, " at `path` with the return value of `handler`: \
                     text, bytes, a status, a [`Response`](crate::Response), or a `Result` of them. \
-                    See [`", stringify!($name), "`](crate::http::", stringify!($name), ").")]
+                    See [`", stringify!($name), "`](crate", "::http::", stringify!($name), ").")]
                 pub fn $name<F, T>(self, path: &str, handler: F) -> Self
                 where
                     F: Fn(&Request<'_>) -> T + Send + Sync + 'static,

@@ -125,8 +125,8 @@ impl App {
         self.add(Some(Method::Get), path, RouteAction::Sse(Box::new(stream)))
     }
 
-    /// Adds the handlers of a [`Route`] at `path`, each for its method. Further ones for other methods
-    /// may be added at the same path.
+    /// Adds the handlers of a [`Route`] at `path`, each for its method. Further ones for other
+    /// methods may be added at the same path.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -200,8 +200,8 @@ impl App {
         self.livez().add(Some(Method::Get), "/readyz", RouteAction::Ready)
     }
 
-    /// Serves `/livez` alone: 200 while the process answers, also where all places of the server are
-    /// taken. For an app whose `/readyz` is a route of its own, such as one for operators.
+    /// Serves `/livez` alone: 200 while the process answers, also where all places of the server
+    /// are taken. For an app whose `/readyz` is a route of its own, such as one for operators.
     pub fn livez(self) -> Self {
         self.add(Some(Method::Get), "/livez", RouteAction::Live)
     }

@@ -1,4 +1,4 @@
-//! What is reported of a server while it runs.
+//! The reports of a server while it runs.
 
 use std::fmt;
 use std::time::Duration;

@@ -13,7 +13,8 @@ impl Running {
     /// Takes over limits, back-pressure and origins from `server`, which is the description of a
     /// server with the same routes, while connections stay open: those of
     /// [`Server::limits`] with the sizes of routes, [`Server::backpressure`],
-    /// [`Channels::backpressure`](crate::channel::Channels::backpressure) and [`Server::origins`]. All else stays as it was bound.
+    /// [`Channels::backpressure`](crate::channel::Channels::backpressure) and [`Server::origins`].
+    /// All else stays as it was bound.
     ///
     /// Each event loop applies them before this returns, or when a handler that holds it up for
     /// more than a second does; do not call this in a handler. Of the limits,

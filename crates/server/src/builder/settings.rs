@@ -72,8 +72,9 @@ impl Server {
     ///
     /// It runs on the first event loop, whose connections wait meanwhile, so it must not block. If
     /// it panics, it is called again when its next period has passed, with its state as it is by
-    /// then: [`ServerEvent::TickPanicked`](crate::server::ServerEvent::TickPanicked) says so each time, `throng_callback_panics_total` counts
-    /// it, and `/readyz` and `throng_ticks_failing` show it until a call returns.
+    /// then: [`ServerEvent::TickPanicked`](crate::server::ServerEvent::TickPanicked) reports it
+    /// each time, `throng_callback_panics_total` counts it, and `/readyz` and
+    /// `throng_ticks_failing` show it until a call returns.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -161,7 +162,7 @@ impl Server {
         self
     }
 
-    /// Sets the shards, each of which is one thread with its event loop: a number, or all their
+    /// Sets the shards, threads with an event loop each: a number, or all their
     /// settings. Default: one per usable CPU on Linux, and one elsewhere.
     ///
     /// ```
@@ -199,8 +200,8 @@ impl Server {
 
     /// Sets the worker pool for blocking work: [`Socket::offload`](crate::Socket::offload),
     /// [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
-    /// [`Route::blocking`](crate::http::Route::blocking). Default: one thread per usable CPU, a queue of
-    /// 4,096 jobs, and connections that are not read while the queue is full.
+    /// [`Route::blocking`](crate::http::Route::blocking). Default: one thread per usable CPU, a
+    /// queue of 4,096 jobs, and connections that are not read while the queue is full.
     /// [`suggested_size`](crate::workers::suggested_size) computes a pool size.
     ///
     /// The threads are started with the server if a route always uses them or if this is called;

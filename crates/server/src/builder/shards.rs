@@ -6,7 +6,7 @@ use crate::io_backend::IoBackend;
 /// Bytes of the stack of a connection's thread, with [`IoBackend::Threads`].
 const THREAD_STACK: usize = 256 * 1024;
 
-/// The shards of a server, each of which is one thread with its event loop: for
+/// The shards of a server, threads with an event loop each: for
 /// [`Server::shards`](crate::Server::shards). A number converts into this: `server.shards(4)`.
 ///
 /// ```

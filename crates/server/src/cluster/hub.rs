@@ -172,6 +172,15 @@ async fn count(reply: Reply<Counted>) -> Result<ClusterCount, ClusterError> {
     Ok(ClusterCount { total: usize::try_from(total).unwrap_or(usize::MAX), missing })
 }
 
+impl Hub {
+    /// Returns access to the other servers of the cluster; `None` if this server is in none
+    /// ([`Server::cluster`](crate::Server::cluster)).
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterHub> {
+        ClusterHub::of(self)
+    }
+}
+
 impl ClusterHub {
     pub(crate) fn of(hub: &Hub) -> Option<Self> {
         let broker: Arc<dyn Any + Send + Sync> = Arc::clone(hub.remote().broker()?) as _;

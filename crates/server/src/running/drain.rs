@@ -15,7 +15,8 @@ use crate::shutdown::ServerDrain;
 
 /// A server that shuts down: from [`Running::shutdown`].
 ///
-/// [`wait`](Self::wait) blocks until it has ended; awaited, it does not: a thread waits for the end.
+/// [`wait`](Self::wait) blocks until it has ended; awaited, it does not: a thread waits for the
+/// end.
 /// The server shuts down even if this, or the future, is dropped.
 ///
 /// ```no_run
@@ -131,8 +132,8 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Begins a graceful shutdown, as [`Running::shutdown`] does, without waiting for its end, which
-    /// [`Running::wait`] returns. The plan of the first call applies.
+    /// Begins a graceful shutdown, as [`Running::shutdown`] does, without waiting for its end,
+    /// which [`Running::wait`] returns. The plan of the first call applies.
     ///
     /// It returns when every shard's queue has taken the command, at most at the plan's deadline. A
     /// full queue empties within one turn, so only a shard that is stuck in a handler delays it.

@@ -1,6 +1,7 @@
 //! The life of a server: bound, running, drained.
 
 mod bound;
+mod capacity;
 mod drain;
 mod serving;
 mod shards;
@@ -17,8 +18,9 @@ use crate::error::{Error, Result};
 use crate::shutdown::ServerDrain;
 #[cfg(feature = "tls")]
 use crate::tls::CertificateStatus;
-pub(crate) use bound::Addresses;
-pub use bound::{Bound, Capacity};
+pub use bound::Bound;
+pub(crate) use capacity::Addresses;
+pub use capacity::Capacity;
 use drain::ExitGuard;
 pub use drain::{Drained, Shutdown, Stopper, StuckShard};
 pub(crate) use serving::Serving;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_engine::{Admission, Snapshot};
 
-use super::bound::{Addresses, Capacity};
+use super::capacity::{Addresses, Capacity};
 use crate::affinity::Placement;
 use crate::hub::Hub;
 use crate::live::Live;
@@ -14,7 +14,7 @@ use crate::stalls::Stalls;
 use crate::tls::Security;
 use crate::workers::Pool;
 
-/// What [`Bound`](super::Bound) and [`Running`](super::Running) share.
+/// The parts that [`Bound`](super::Bound) and [`Running`](super::Running) share.
 pub(crate) struct Serving {
     pub(crate) addresses: Addresses,
     pub(crate) hub: Hub,
