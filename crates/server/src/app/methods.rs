@@ -150,8 +150,8 @@ macro_rules! methods {
     ($($name:ident $method:expr, $what:literal;)+) => {
         $(
             #[doc = concat!("A [`Route`] that answers ", $what, " with the return value \
-                of `handler`: text, bytes, a status, a [`Response`](crate::Response), or a `Result` \
-                of them.")]
+                of `handler`: text, bytes, a status, a [`Response`](crate::Response), or a \
+                `Result` of them.")]
             ///
             /// The request's body, of any method, is read before the handler is called, up to
             /// [`Route::max_body`]: [`Request::body`](crate::Request::body).
