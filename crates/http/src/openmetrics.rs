@@ -48,7 +48,7 @@ impl Format {
 /// another one: the gauge `PREFIX_metrics_left_out` counts them.
 ///
 /// ```
-/// # use throng_http as throng;
+/// # mod throng { pub use throng_http as metrics; }
 /// use throng::metrics::openmetrics::{Type, Writer};
 ///
 /// let mut metrics = Writer::new("shop");

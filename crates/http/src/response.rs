@@ -11,7 +11,7 @@ use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, Response
 /// encoded.
 ///
 /// ```
-/// # use throng_http as throng;
+/// # mod throng { pub use throng_http::*; pub use throng_http as http; }
 /// use throng::Response;
 /// use throng::http::Status;
 ///
@@ -298,7 +298,7 @@ impl Response {
     /// with [`header`](Self::header)'s `Content-Type`.
     ///
     /// ```
-    /// # use throng_http as throng;
+    /// # mod throng { pub use throng_http::*; pub use throng_http as http; }
     /// use throng::Response;
     /// use throng::http::{SourcePull, Status};
     ///

@@ -12,7 +12,7 @@ use std::{error, fmt};
 /// 15](https://www.rfc-editor.org/rfc/rfc9110#section-15)).
 ///
 /// ```
-/// # use throng_http as throng;
+/// # mod throng { pub use throng_http::*; pub use throng_http as http; }
 /// use throng::http::Status;
 ///
 /// const TEAPOT: Status = Status::new(418);

@@ -59,7 +59,7 @@ const MAX_OPEN: usize = 1024;
 /// Files whose names are not UTF-8 cannot be requested. There are no directory listings.
 ///
 /// ```
-/// # use throng_http as throng;
+/// # mod throng { pub use throng_http::*; pub use throng_http as http; }
 /// use throng::{Request, Response};
 /// use throng::http::Files;
 ///

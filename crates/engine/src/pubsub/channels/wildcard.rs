@@ -51,12 +51,12 @@ impl std::error::Error for PatternError {}
 /// wildcard and no control character. Check a text of a user before you make it part of a name.
 ///
 /// ```
-/// # use throng_engine as throng;
+/// # mod throng { pub mod channel { pub use throng_engine::is_channel_token as is_token; } }
 /// use throng::channel::is_token;
 ///
-/// assert!(is_channel_token("alice"));
+/// assert!(is_token("alice"));
 /// for text in ["", "*", "a.b", ">", "a*", "a\n"] {
-///     assert!(!is_channel_token(text));
+///     assert!(!is_token(text));
 /// }
 /// ```
 #[must_use]

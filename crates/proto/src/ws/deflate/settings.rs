@@ -30,7 +30,11 @@ pub enum Mode {
 /// messages that the server compresses.
 ///
 /// ```
-/// # mod throng { pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate}; }
+/// # mod throng {
+/// #     pub mod ws {
+/// #         pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
+/// #     }
+/// # }
 /// use throng::ws::{Deflate, DeflateMode};
 ///
 /// let settings = Deflate::new(DeflateMode::Window { bits: 10 }).level(2).threshold(64);
