@@ -135,9 +135,10 @@ impl State {
         (!self.questions.is_empty()).then_some(self.next_list)
     }
 
-    /// Returns whether the broker knows all members.
+    /// Returns whether the broker knows all members, and no heartbeat is in flight: after the node
+    /// has left it would register the node again.
     pub(super) fn is_settled(&self) -> bool {
-        self.roster.is_settled()
+        !self.is_sending_heartbeat && self.roster.is_settled()
     }
 
     fn forget_scripts(&mut self) {
