@@ -1,29 +1,30 @@
-//! One HTTP request of a simulated client, and what it asks of the service. All of it is in its
-//! target, so that the service needs no plan, and the checkers need not look at the service.
+//! One HTTP request of a simulated client, and the requested behavior of the service. Its target
+//! encodes everything, so that the service needs no plan and the checkers need not inspect the
+//! service.
 
 use throng_proto::http1::Request;
 
 /// Treatment of a request's body by the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// Nothing: it is read and dropped.
+    /// Ignore: the body is read and dropped.
     Drop = 0,
-    /// It waits for the whole.
+    /// Wait for the whole body.
     Whole = 1,
-    /// It takes what comes.
+    /// Process pieces as they come.
     Pieces = 2,
 }
 
 /// The moment at which the service answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// In the callback that brings the last it wanted to know.
+    /// In the callback that receives the last required input.
     AtOnce = 0,
-    /// By a delivery, so long after that callback.
+    /// By a delivery, a delay after that callback.
     Later = 1,
-    /// By a delivery, so long after the head, whether or not the body is here.
+    /// By a delivery, a delay after the head, whether or not the body has come.
     AfterHead = 2,
-    /// When the next request, or the end of a body in pieces, comes to its shard; or else like
+    /// When the next request, or the end of a body in pieces, comes to its shard; otherwise like
     /// `Later`.
     Parked = 3,
 }
@@ -33,43 +34,43 @@ pub enum Start {
 pub struct Ask {
     /// The number of the peer that asks.
     pub peer: u32,
-    /// Which of its requests this is, from 0 on.
+    /// The number of this request among its peer's, from 0.
     pub number: u32,
     /// Treatment of the body.
     pub take: Take,
-    /// Bytes of body that are sent.
+    /// Bytes of the request's body.
     pub upload: usize,
-    /// Bytes of body that are taken in pieces.
+    /// Maximum bytes of body for each piece that the service takes.
     pub most: usize,
-    /// After one piece in so many no more is wanted for a while (0 = never).
+    /// After one piece in so many the service stops reading for a while (0 = never).
     pub stops: usize,
-    /// That while.
+    /// The duration of such a stop.
     pub room_after: u64,
     /// When the answer begins.
     pub start: Start,
-    /// The delay of that.
+    /// Its delay.
     pub delay: u64,
     /// Bytes of the answer's body.
     pub length: usize,
-    /// In chunks; else with a length.
+    /// Whether the answer comes in chunks; otherwise it has a length.
     pub chunked: bool,
-    /// Bytes of a chunk of the answer that is written at once (0 = all of it).
+    /// Bytes of a chunk of the answer that are written at once (0 = all of it).
     pub chunk: usize,
     /// After one chunk in so many there is nothing to send for a while (0 = never).
     pub waits: usize,
-    /// That while.
+    /// The duration of such a pause.
     pub wait: u64,
-    /// The answer's source fails when so many bytes were sent.
+    /// The answer's source fails after so many bytes.
     pub fails_at: Option<usize>,
     /// The service panics instead of answering.
     pub panics: bool,
-    /// The last on its connection.
+    /// Whether it is the last on its connection.
     pub close: bool,
-    /// Asks for permission to send its body, and does not wait for it.
+    /// Whether it expects `100-continue`, and does not wait for it.
     pub expects: bool,
 }
 
-/// Direction of a body, so that one is not taken for the other.
+/// Direction of a body, so that the bodies of request and answer differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// A request's.
@@ -132,7 +133,7 @@ impl Ask {
         TARGET.to_owned() + &numbers.map(|number| number.to_string()).join(",")
     }
 
-    /// The ask that a request is, if it is one.
+    /// Parses a request into an ask, if it is one.
     #[must_use]
     pub fn of(request: &Request<'_>) -> Option<Self> {
         let numbers: Vec<u64> = request
@@ -188,7 +189,7 @@ impl Ask {
         head.into_bytes()
     }
 
-    /// The whole request; in chunks of so many bytes unless that is 0.
+    /// The whole request; in chunks of so many bytes unless `chunk` is 0.
     #[must_use]
     pub fn request(&self, chunk: usize) -> Vec<u8> {
         let mut out = self.head(chunk > 0);
@@ -204,13 +205,13 @@ impl Ask {
         out
     }
 
-    /// The byte at a place of its body.
+    /// The byte at a position of its body.
     #[must_use]
     pub fn byte(&self, direction: Direction, at: usize) -> u8 {
         byte(self.peer, self.number, direction, at)
     }
 
-    /// Returns whether these are the bytes at a place of its body.
+    /// Returns whether these are the bytes at a position of its body.
     #[must_use]
     pub fn is_at(&self, direction: Direction, from: usize, bytes: &[u8]) -> bool {
         bytes.iter().enumerate().all(|(at, byte)| *byte == self.byte(direction, from + at))
@@ -222,20 +223,20 @@ impl Ask {
         self.take == Take::Pieces && self.start == Start::AfterHead && self.upload > 0
     }
 
-    /// Returns whether its answer never comes to its end.
+    /// Returns whether its answer never completes.
     #[must_use]
     pub fn fails(&self) -> bool {
         self.fails_at.is_some()
     }
 
-    /// The most bytes of its answer that the service writes in one callback.
+    /// Maximum bytes of its answer that the service writes in one callback.
     #[must_use]
     pub fn largest_write(&self) -> usize {
         if self.chunk == 0 { self.length } else { self.chunk }
     }
 }
 
-/// The byte at a place of the body of one request or answer of one peer: no two are alike for long.
+/// The byte at a position of the body of one peer's request or answer: any two bodies soon differ.
 #[must_use]
 pub fn byte(peer: u32, number: u32, direction: Direction, at: usize) -> u8 {
     let body = (number * 2 + direction as u32).wrapping_mul(0x85eb_ca6b);

@@ -1,8 +1,8 @@
-//! The simulated driver: the contract's other implementation.
+//! The simulated driver: the second implementation of the contract.
 //!
-//! It answers as the contract says a driver may, within the faults of its seed, and it *asserts*
-//! what the contract asks of the engine: a fake that only answers is half a test. A breach panics
-//! at the call that is wrong.
+//! It answers as the contract allows a driver to answer, within the faults of its seed, and it
+//! *asserts* the engine's duties by the contract: a fake that only answers is half a test. A breach
+//! panics at the wrong call.
 
 mod calls;
 
@@ -25,21 +25,21 @@ pub enum Waiting {
     Never,
     /// As `Never`, but calls that the contract ignores are permitted: with the id of a connection
     /// whose end was reported, and a close after an abort. An engine that ends two connections at
-    /// once, as a balancer does, makes them.
+    /// once, as a balancer does, makes such calls.
     Tolerant,
     /// The clock jumps to the next event or to the deadline.
     Jump,
 }
 
-/// Counts of what the engine did, for checkers.
+/// Counts of the engine's calls, for checkers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calls {
-    /// Waits that ended because of their deadline alone, without time having passed or a send since
-    /// the wait before.
+    /// Waits that ended only by their deadline, without time having passed or a send since the wait
+    /// before.
     pub idle_turns_in_a_row: usize,
-    /// Sends, and tries to send.
+    /// Calls of send and try_send.
     pub sends: u64,
-    /// Bytes given to them.
+    /// Bytes passed to them.
     pub bytes_sent: u64,
     /// Sends that were pending.
     pub pending: u64,
@@ -54,13 +54,13 @@ struct Conn {
     side: Side,
     connecting: Option<u64>,
     batch: Option<Box<Batch>>,
-    /// The kernel takes no more of the batch, or does not tell that all has left, before this.
+    /// Until this time the kernel takes no more of the batch, or does not report that all has left.
     batch_rests_until: u64,
     paused: bool,
     finished_reported: bool,
     fin_sent: bool,
     starved_until: u64,
-    /// We closed it, or it ended: from this time on, only its end is still to be reported.
+    /// We closed it, or it ended: from this time on only its end is reported.
     ending: Option<(u64, Closed)>,
 }
 
@@ -76,7 +76,8 @@ pub struct SimDriver {
     shard: u16,
     listeners: Vec<usize>,
     accept_stopped: bool,
-    /// Accepting fails until this is cleared: the contract suite's want of descriptors.
+    /// Accepting fails until this is cleared: simulates a lack of descriptors for the contract
+    /// suite.
     pub starving: bool,
     faults: Faults,
     rng: Rng,
@@ -84,18 +85,18 @@ pub struct SimDriver {
     free: Vec<usize>,
     waiting: Waiting,
     wakeup: Arc<Flag>,
-    /// Slots to look at in this turn.
+    /// Slots to check in this turn.
     round: VecDeque<usize>,
     events_left: usize,
     lent: Vec<u8>,
-    /// `lent` is lent, until the next event or wait.
+    /// Whether `lent` is lent, until the next event or wait.
     lending: bool,
     last_wait: Option<u64>,
     /// Counts for the checkers.
     pub calls: Calls,
 }
 
-/// A waker without a sleeper: a flag that the next wait looks at.
+/// A waker without a sleeper: a flag that the next wait reads.
 #[derive(Debug, Default)]
 struct Flag(AtomicBool);
 
@@ -136,20 +137,20 @@ impl SimDriver {
         ListenerId((self.listeners.len() - 1) as u16)
     }
 
-    /// Connections from adoption to the delivery of their end.
+    /// Connections from adoption until their end was reported.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.slots.iter().filter(|slot| slot.conn.is_some()).count()
     }
 
-    /// The most bytes that any one send in flight still has.
+    /// The maximum bytes that any send in flight still has.
     #[must_use]
     pub fn most_in_flight(&self) -> usize {
         let conns = self.slots.iter().filter_map(|slot| slot.conn.as_ref());
         conns.filter_map(|conn| conn.batch.as_ref()).map(|batch| batch.len()).max().unwrap_or(0)
     }
 
-    /// Does the kernel's work: pending batches leave as there is room.
+    /// Does the kernel's work: pending batches leave as far as there is room.
     pub fn progress(&mut self) {
         let net = SharedNet::clone(&self.net);
         let mut net = net.borrow_mut();
@@ -186,7 +187,7 @@ impl SimDriver {
         self.wakeup.0.load(Ordering::Acquire) || self.next_event_at().is_some_and(|at| at <= now)
     }
 
-    /// Returns when the next event is due, as far as that is known by now.
+    /// Returns when the next event is due, as far as it is known now.
     #[must_use]
     pub fn next_event_at(&self) -> Option<u64> {
         let mut net = self.net.borrow_mut();
@@ -230,17 +231,17 @@ impl SimDriver {
         next
     }
 
-    /// The next event or wait: what was lent is lent no more, and must not be looked at.
+    /// The next event or wait: the loan ends, and the lent bytes must not be read.
     fn take_back(&mut self) {
         if std::mem::take(&mut self.lending) {
             self.lent.fill(0xdd);
         }
     }
 
-    /// The connection, if `id` names one that has not ended.
+    /// The connection with this `id`, if it has not ended.
     ///
     /// # Panics
-    /// If `id` was never given out.
+    /// If `id` was never issued.
     #[track_caller]
     fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
         if self.waiting == Waiting::Never {
@@ -392,7 +393,7 @@ impl SimDriver {
                     0 => {}
                     most => n = n.min(1 + self.rng.below(most)),
                 }
-                // Another place each time, so that no engine relies on one.
+                // A different position each time, so that no engine relies on it.
                 self.lent = Vec::with_capacity(n);
                 net.read(conn.link, conn.side, n, &mut self.lent);
                 Some(Found::Bytes(id))
@@ -406,7 +407,7 @@ impl SimDriver {
     }
 }
 
-/// For the log, by the numbers that go into the trace.
+/// The names of events for the log, and their numbers for the trace.
 const NAMES: [&str; 15] = [
     "?",
     "enter",

@@ -1,4 +1,4 @@
-//! The service's HTTP: each request says itself how it wants to be answered, see [`Ask`].
+//! The service's HTTP: each request encodes how it wants to be answered, see [`Ask`].
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::panic_any;
@@ -13,19 +13,18 @@ use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 use crate::ask::{Ask, Direction, Start, Take};
 use crate::record::{Action, Note, SharedRecord};
 
-/// The payload of a panic that a peer has asked for; the harness keeps the panic hook quiet about
-/// it.
+/// The payload of a panic that a peer requested; the harness suppresses the panic hook for it.
 pub struct Planned;
 
 /// One request, from its head to the end of its answer.
 #[derive(Debug)]
 struct Exchange {
     ask: Ask,
-    /// Bytes of its body that came.
+    /// Received bytes of its body.
     took: usize,
     pieces: usize,
     has_ended: bool,
-    /// No more of its body is wanted now.
+    /// Reading is stopped: no more of its body is wanted now.
     stopped: bool,
     answering: bool,
     keep_alive: bool,
@@ -49,7 +48,7 @@ pub(crate) struct Exchanges {
     record: SharedRecord,
     admission: Arc<Admission>,
     conns: HashMap<ConnId, Conn>,
-    /// Whose answers wait for the next request.
+    /// Connections whose answers wait for the next request.
     parked: VecDeque<ConnId>,
 }
 
@@ -58,7 +57,7 @@ impl Exchanges {
         Self { record, admission, conns: HashMap::new(), parked: VecDeque::new() }
     }
 
-    /// Connections that have asked for something and have not gone.
+    /// Connections that have sent a request and have not gone.
     pub(crate) fn conns(&self) -> usize {
         self.conns.len()
     }
@@ -132,7 +131,7 @@ impl Exchanges {
         self.on_whole(cx)
     }
 
-    /// All that the service wanted to know is here.
+    /// The service has received all the input that it waits for.
     fn on_whole(&mut self, cx: &mut Cx<'_>) -> Answer {
         let Some(exchange) = self.current(cx.id()) else {
             return Answer::Done { keep_alive: false };
@@ -209,7 +208,7 @@ impl Exchanges {
             Action::More if exchange.waiting => {
                 exchange.waiting = false;
                 match note.number.is_multiple_of(2) {
-                    // Nothing may be queued by now, and on_drain is to come all the same.
+                    // There may be nothing queued at this time, but on_drain must still come.
                     true => cx.core().await_drain(id),
                     false => self.resume(cx),
                 }
@@ -218,7 +217,7 @@ impl Exchanges {
         }
     }
 
-    /// True if it concerned an exchange.
+    /// Returns true if the event concerned an exchange.
     pub(crate) fn on_drain(&mut self, cx: &mut Cx<'_>) -> bool {
         let id = cx.id();
         if !self.conns.contains_key(&id) {
@@ -246,13 +245,13 @@ impl Exchanges {
         self.conns.contains_key(&id)
     }
 
-    /// An answer that is no service of ours may follow, unless this says no.
+    /// Handles a fault of the connection. Returns whether the caller may answer it.
     pub(crate) fn on_fault(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(conn) = self.conns.get_mut(&cx.id()) else { return true };
         conn.closing = true;
         let is_answering = conn.current.take().is_some_and(|exchange| exchange.answering);
         if is_answering {
-            // In the middle of another answer, the client could not understand it.
+            // In the middle of another answer, the client could not parse it.
             cx.abort();
         }
         !is_answering
@@ -275,7 +274,7 @@ impl Exchanges {
         self.record.borrow_mut().deliver_at(at, note);
     }
 
-    /// Answers later than in the callbacks of its request, if that was not done.
+    /// Answers after the callbacks of its request, unless it was answered already.
     fn answer(&mut self, cx: &mut Cx<'_>) {
         let id = cx.id();
         if self.current(id).is_some_and(|exchange| !exchange.answering)
@@ -306,7 +305,7 @@ impl Exchanges {
         exchange.answering = true;
         // A service that answers before the end of the body will not read the rest.
         let early = ask.take == Take::Pieces && !exchange.has_ended;
-        // Nor is there certainly a body where leave was asked to send it.
+        // If the client expects `100-continue`, it may not send a body at all.
         let is_last = ask.close || early || (ask.expects && ask.take == Take::Drop);
         let keep_alive = is_ready && !is_last;
         exchange.keep_alive = keep_alive;

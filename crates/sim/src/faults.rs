@@ -1,37 +1,36 @@
-//! Faults on the server's side of the network, each kind switched on or off by the seed: a seed
-//! with few kinds reaches states that a seed with all of them never does (swarm testing).
+//! Faults on the server's side of the network. The seed switches each kind on or off: a seed with
+//! few kinds reaches states that a seed with all of them never does (swarm testing).
 
 use crate::rng::Rng;
 
-/// The faults of one run, and how hard each strikes.
+/// The faults of one run, and their strength.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Bytes lent at a time, at most; the size of the receive buffer.
+    /// Maximum bytes lent at a time; the size of the receive buffer.
     pub receive_buffer: usize,
     /// A receive is cut to a random size (1 = always one byte; 0 = off).
     pub cut_receives: usize,
-    /// One send in so many is taken in part only (0 = never).
+    /// One send in so many is taken only in part (0 = never).
     pub partial_sends: usize,
-    /// One send in so many completes later though all of it has left (0 = never).
+    /// One send in so many completes late although all of it has left (0 = never).
     pub delayed_sends: usize,
-    /// One accept in so many fails for want of descriptors (0 = never).
+    /// One accept in so many fails for lack of descriptors (0 = never).
     pub accept_fails: usize,
-    /// One adoption in so many fails for want of descriptors (0 = never).
+    /// One adoption in so many fails for lack of descriptors (0 = never).
     pub adopt_fails: usize,
-    /// One receive in so many finds no memory, and comes later (0 = never).
+    /// One receive in so many finds no memory, and is delayed (0 = never).
     pub starved_receives: usize,
-    /// One close in so many takes its time until [`Closed`](throng_io::Closed) is reported (0 =
-    /// never).
+    /// One close in so many is slow: [`Closed`](throng_io::Closed) is reported later (0 = never).
     pub slow_closes: usize,
-    /// Events of a turn, at most.
+    /// Maximum events of a turn.
     pub events_per_turn: usize,
-    /// Connections are looked at in random order.
+    /// Connections are checked in random order.
     pub shuffled: bool,
     /// One turn in so many takes very long: the clock leaps (0 = never).
     pub clock_leaps: usize,
     /// One link in so many is cut by the network at a random byte (0 = never).
     pub cut_links: usize,
-    /// One connect in so many fails at once, for want of descriptors or of a route (0 = never).
+    /// One connect in so many fails at once, for lack of descriptors or of a route (0 = never).
     pub connect_fails: usize,
     /// One connection that the driver makes in so many is cut by the network at a random byte (0 =
     /// never).
@@ -39,7 +38,7 @@ pub struct Faults {
 }
 
 impl Default for Faults {
-    /// A network and a kernel as they are on a good day.
+    /// A network and a kernel without faults.
     fn default() -> Self {
         Self {
             receive_buffer: 64 * 1024,
@@ -80,14 +79,14 @@ impl Faults {
             shuffled: sometimes(2, &[1]) == 1,
             clock_leaps: sometimes(10, &[100, 1000]),
             cut_links: sometimes(4, &[3, 8]),
-            // Servers do not connect; a plan for engines that do sets these.
+            // Servers do not connect; a plan for engines that do sets these faults.
             connect_fails: 0,
             cut_dials: 0,
         }
         .sized(rng)
     }
 
-    /// Returns whether what is received comes in very small pieces.
+    /// Returns whether data is received in very small pieces.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         self.receive_buffer < 1000 || (1..1000).contains(&self.cut_receives)

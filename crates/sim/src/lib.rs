@@ -1,13 +1,14 @@
 //! A simulated driver, network and clock that runs the production engine.
 //!
 //! * Duty: run real shards, unmodified, through seeded schedules of faults and peers, in virtual
-//!   time, and check what must hold. A seed that fails is repeated with `THRONG_SIM_SEED=<seed>`.
+//!   time, and check the conditions that must hold. A failed seed is repeated with
+//!   `THRONG_SIM_SEED=<seed>`.
 //! * Not its duty: real sockets, real time, speed.
 //! * Depends on: `throng-engine`, `throng-balance`, `throng-io`, `throng-proto`, `throng-tls`,
 //!   rustls.
 //! * Start reading at: [`world`], which runs a [`plan`]; then [`driver`], which asserts the driver
-//!   contract from the engine's side, and `world/checks.rs`, which judges the end. [`balance`] has
-//!   the worlds in which the balancer alone is real, and [`secured`] what runs over TLS need.
+//!   contract from the engine's side, and `world/checks.rs`, which checks the end. [`balance`] has
+//!   the worlds in which only the balancer is real, and [`secured`] the parts for runs over TLS.
 #![forbid(unsafe_code)]
 
 pub mod ask;
@@ -48,7 +49,7 @@ pub use script::{Do, Pace};
 pub use seeds::Seeds;
 pub use world::{Outcome, World, run_chained_seed, run_secured_seed, run_seed};
 
-/// Keeps the panic hook quiet about panics that peers have asked for.
+/// Suppresses the panic hook for panics that peers have requested.
 pub fn hush_planned_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,4 @@
-//! Check of each connection's outcome: a session, a stream, or neither, which `on_gone` reports
-//! once.
+//! Checks each connection's outcome: a session, a stream, or neither, which `on_gone` reports once.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +7,9 @@ use throng_io::ConnId;
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     upgraded: bool,
-    /// It got an answer with the reason of its refusal, when it was accepted or later.
+    /// It was refused and got an answer with the reason, on acceptance or later.
     turned_away: bool,
-    /// That was certainly at the door.
+    /// It was certainly refused on acceptance.
     refused: bool,
     gone: bool,
     ended: bool,
@@ -27,13 +26,13 @@ impl LifecycleCheck {
         self.outcomes.entry(id.to_bits()).or_default()
     }
 
-    /// Records that it becomes a session, or a stream.
+    /// Records that the connection becomes a session or a stream.
     pub fn upgrade(&mut self, id: ConnId) {
         self.outcome(id).upgraded = true;
     }
 
-    /// Records that it is turned away; for want of room, only a connection that has not come in yet
-    /// can be.
+    /// Records that it is refused; for lack of room, only a connection that has not been admitted
+    /// yet can be.
     pub fn turn_away(&mut self, id: ConnId, for_want_of_room: bool) {
         let outcome = self.outcome(id);
         outcome.turned_away = true;
@@ -43,7 +42,7 @@ impl LifecycleCheck {
     /// Records a call of `on_gone`.
     ///
     /// # Errors
-    /// It should not have.
+    /// The call was a fault.
     pub fn go(&mut self, id: ConnId) -> Result<(), String> {
         let outcome = self.outcome(id);
         let before = *outcome;
@@ -54,7 +53,7 @@ impl LifecycleCheck {
         }
     }
 
-    /// Records that the driver reported its end.
+    /// Records that the driver has reported its end.
     pub fn end(&mut self, id: ConnId) {
         self.outcome(id).ended = true;
     }

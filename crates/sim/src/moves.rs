@@ -1,11 +1,11 @@
-//! Outcomes of upgrades that had to move to another shard.
+//! Outcomes of upgrades that must move to another shard.
 
 use std::collections::BTreeSet;
 
 /// Upgrades that have moved, or could not.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Peers whose upgrade is on its way: each must come to an end, once.
+    /// Peers whose upgrade is moving: each must end once.
     pub under_way: BTreeSet<u32>,
     /// Upgrades that came to the shard of their peer.
     pub arrived: u64,

@@ -18,7 +18,7 @@ use crate::rng::Trace;
 /// One network, shared by all drivers and peers of a run (they live on one thread).
 pub type SharedNet = Rc<RefCell<Net>>;
 
-/// Ends whose socket was dropped where no network was at hand.
+/// Ends whose socket was dropped while the network was borrowed.
 type Dropped = Arc<Mutex<Vec<(LinkId, Side)>>>;
 
 /// Index of a link.
@@ -47,7 +47,7 @@ impl Side {
 /// State of a link as one end sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readable {
-    /// So many bytes can be read.
+    /// This many bytes can be read.
     Bytes(usize),
     /// Nothing yet.
     Nothing,
@@ -62,18 +62,18 @@ pub enum Readable {
 pub struct LinkOptions {
     /// Nanoseconds from one end to the other.
     pub latency: u64,
-    /// Bytes that fit between a writer and a reader that does not read, per direction.
+    /// Capacity per direction: bytes between a writer and a reader that does not read.
     pub capacity: usize,
     /// The network resets the link when so many bytes were written in both directions together.
     pub cut_after: Option<u64>,
 }
 
-/// A bug planted into the network, to see that the checks of a run find what it does.
+/// A bug planted into the network, to test that the checks of a run find its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A piece of what an acceptor writes is lost.
+    /// A piece of an acceptor's data is lost.
     Lose,
-    /// A piece of what an acceptor writes comes before the one that it wrote before.
+    /// A piece of an acceptor's data overtakes the piece before it.
     Swap,
 }
 
@@ -108,13 +108,13 @@ impl Pipe {
 struct Link {
     options: LinkOptions,
     address: SocketAddr,
-    /// By the side that writes.
+    /// Whether each side has ended its stream.
     pipes: [Pipe; 2],
     /// Times at which each side learns that the link was reset.
     reset_at: [Option<u64>; 2],
     /// The side has closed its socket.
     gone: [bool; 2],
-    /// The side has closed it with output that had not left, or where nothing could say so.
+    /// The side has closed it with output that had not left, or without an orderly end.
     cut_short: [bool; 2],
     written: u64,
     /// Bytes that the acceptor has read.
@@ -143,7 +143,7 @@ struct Listener {
     address: SocketAddr,
     open: bool,
     backlog: VecDeque<(u64, LinkId)>,
-    /// Links that drivers dial to it.
+    /// The options of links that drivers dial to it.
     dialled: LinkOptions,
 }
 
@@ -158,19 +158,18 @@ pub struct Net {
     /// By the link and the side.
     secured: BTreeMap<(LinkId, usize), SecuredEnd>,
     failures: Vec<String>,
-    /// Bytes on links are ciphertext, which is another one each time: only their number goes into
-    /// the hash.
+    /// Bytes on links are ciphertext, which differs in each run: only their number enters the hash.
     pub is_secured: bool,
     /// Hash of all events.
     pub trace: Trace,
-    /// Print the events as text, on the standard error stream.
+    /// Print the events as text to standard error.
     pub log: bool,
-    /// The shard whose turn has come to the end of its events, until this is taken: its mailbox
+    /// The shard whose turn has just handled its last event, until this is taken: its mailbox
     /// follows.
     pub after_events: Option<usize>,
     /// Connections of drivers whose end was reported, until they are taken.
     pub ended: Vec<ConnId>,
-    /// A planted bug, and the pieces before it strikes.
+    /// A planted bug, and the number of pieces before it strikes.
     pub bug: Option<(Bug, usize)>,
 }
 
@@ -200,7 +199,7 @@ impl Net {
         Clock::Virtual(Arc::clone(&self.now))
     }
 
-    /// Lets time pass up to `at`; never back.
+    /// Advances time to `at`; never back.
     pub fn advance_to(&mut self, at: u64) {
         self.now.fetch_max(at, Ordering::Relaxed);
         self.settle();
@@ -227,7 +226,7 @@ impl Net {
         }
     }
 
-    /// Drops, from now on, all that is sent to this address; nothing comes back.
+    /// Drops from now on all data sent to this address; nothing comes back.
     pub fn silence(&mut self, address: SocketAddr) {
         self.silent.push(address);
     }
@@ -317,7 +316,7 @@ impl Net {
     fn raw_space(&self, link: LinkId, side: Side) -> usize {
         let link = &self.links[link];
         if link.reset_at.iter().any(Option::is_some) {
-            // A reset is on its way, and what is full stays so until it comes.
+            // A reset is in flight, and a full pipe stays full until it comes.
             return 0;
         }
         if link.gone[side.other() as usize] {
@@ -389,8 +388,8 @@ impl Net {
         }
     }
 
-    /// Returns the state of the link for a driver: bytes that had come before a reset are still
-    /// there (C9 of the driver contract), as on Linux. Peers lose them, as they do elsewhere.
+    /// Returns the state of the link for a driver: bytes that arrived before a reset can still be
+    /// read (C9 of the driver contract), as on Linux. Peers lose them, as on other systems.
     pub fn kept(&mut self, link: LinkId, side: Side) -> Readable {
         let now = self.now();
         let link = &mut self.links[link];
@@ -423,7 +422,7 @@ impl Net {
         }
     }
 
-    /// Returns when something will change for the reader on `side`, if anything is on its way.
+    /// Returns when something changes for the reader on `side`, if anything is in flight.
     #[must_use]
     pub fn next_change(&self, link: LinkId, side: Side) -> Option<u64> {
         let link = &self.links[link];
@@ -453,12 +452,12 @@ impl Net {
         }
         let other = side.other() as usize;
         if link.pipes[other].held > 0 && link.reset_at[other].is_none() {
-            // Like a kernel: unread input turns the end of stream into a reset, which may overtake
-            // what was sent.
+            // As in a kernel, unread input turns the end of stream into a reset, which may overtake
+            // sent data.
             link.reset_at[other] = Some(now + 2 * link.options.latency);
         }
         link.pipes[other].discard();
-        // A socket that was reset has no end of stream left to send.
+        // A socket that was reset can no longer send an end of stream.
         if !self.knows_reset(link_id, side) {
             self.raw_finish(link_id, side);
         }
@@ -478,7 +477,7 @@ impl Net {
         pipe.arrive(now);
         pipe.in_transit.clear();
         pipe.held = pipe.ready.len();
-        // An end of stream that was on its way is overtaken, like the bytes before it.
+        // The reset overtakes an end of stream in flight, like the bytes before it.
         pipe.fin_at = pipe.fin_at.filter(|at| *at <= now);
     }
 
@@ -488,13 +487,13 @@ impl Net {
         self.links[link].cut_short[side as usize] = true;
     }
 
-    /// Returns whether `side` knows of a reset by now.
+    /// Returns whether `side` knows of a reset now.
     #[must_use]
     pub fn knows_reset(&self, link: LinkId, side: Side) -> bool {
         self.links[link].reset_at[side as usize].is_some_and(|at| at <= self.now())
     }
 
-    /// The network gives the link up: both ends learn of a reset.
+    /// The network cuts the link: both ends learn of a reset.
     pub fn give_up(&mut self, link: LinkId) {
         let now = self.now();
         let link = &mut self.links[link];
@@ -504,7 +503,7 @@ impl Net {
         }
     }
 
-    /// Adds what a driver has received to the hash of all events.
+    /// Adds the data that a driver has received to the hash of all events.
     pub(crate) fn trace_received(&mut self, bytes: &[u8]) {
         match self.is_secured {
             true => self.trace.mix(bytes.len() as u64),
@@ -512,13 +511,13 @@ impl Net {
         }
     }
 
-    /// Closes what was dropped, and moves the bytes of secured ends.
+    /// Closes dropped sockets, and moves the bytes of secured ends.
     pub(crate) fn settle(&mut self) {
         self.reap();
         self.move_ends();
     }
 
-    /// Closes what was dropped.
+    /// Closes dropped sockets.
     fn reap(&mut self) {
         let dropped = {
             let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -535,7 +534,7 @@ impl Net {
     }
 }
 
-/// An accepted socket on its way to a driver. Dropping it closes it.
+/// An accepted socket that a driver has not taken yet. Dropping it closes it.
 #[derive(Debug)]
 pub struct SimSocket {
     pub(crate) link: LinkId,
@@ -544,7 +543,7 @@ pub struct SimSocket {
 }
 
 impl SimSocket {
-    /// Takes the socket over: nothing closes it from now on.
+    /// Takes the socket over: dropping it no longer closes it.
     #[must_use]
     pub fn into_link(mut self) -> (LinkId, Side) {
         self.dropped = None;

@@ -1,5 +1,4 @@
-//! A client of the simulated network: a script of what it sends and when, a reader, and its
-//! behavior.
+//! A client of the simulated network: a script of data and times, a reader, and its behavior.
 
 use std::collections::VecDeque;
 
@@ -18,7 +17,7 @@ pub enum End {
     Finished,
     /// The connection was reset by the server or the network.
     Reset,
-    /// We reset it or vanished.
+    /// We reset it or disappeared.
     Own,
 }
 
@@ -29,24 +28,24 @@ pub struct Peer {
     pub number: u32,
     /// Its connection.
     pub link: LinkId,
-    /// All that it has received.
+    /// Everything that it has received.
     pub reader: Reader,
-    /// Hashes of the messages whose sending has begun, in order.
+    /// Hashes of the messages that it has begun to send, in order.
     pub said: Vec<u64>,
-    /// The code of its own Close, if it was first to close.
+    /// The code of its own Close, if it closed first.
     pub closed_first_with: Option<u16>,
-    /// When it wrote something.
+    /// The times of its writes.
     pub wrote_at: Vec<u64>,
-    /// Its end, and when that was.
+    /// The kind and time of its end.
     pub end: Option<(End, u64)>,
-    /// Answers pings and Close frames, as RFC 6455 asks.
+    /// Whether it answers pings and Close frames, as RFC 6455 requires.
     pub polite: bool,
     /// When it began.
     pub began: u64,
     script: VecDeque<Do>,
     rng: Rng,
     pace: Pace,
-    /// Bytes of a write at most; then a rest of up to so many nanoseconds.
+    /// Maximum bytes of a write, and the maximum pause after it in nanoseconds.
     cut: (usize, u64),
     out: Vec<u8>,
     out_at: usize,
@@ -54,7 +53,7 @@ pub struct Peer {
     write_at: u64,
     script_at: u64,
     read_at: u64,
-    /// It has sent a Close frame: it sends no more.
+    /// It has sent a Close frame: it sends nothing more.
     silent: bool,
     finished: bool,
 }
@@ -88,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// Returns whether it sends nothing more by itself.
+    /// Returns whether it sends nothing more on its own.
     #[must_use]
     pub fn has_said_all(&self) -> bool {
         self.script.is_empty() && self.out_at == self.out.len() && self.replies.is_empty()
@@ -100,19 +99,19 @@ impl Peer {
         self.finished
     }
 
-    /// Returns whether it waits for nothing but the clock.
+    /// Returns whether it waits only for the clock.
     #[must_use]
     pub fn has_plans(&self) -> bool {
         self.may_go_on()
     }
 
-    /// Returns whether it sends nothing more by itself, and does not read either.
+    /// Returns whether it sends nothing more on its own, and does not read either.
     #[must_use]
     pub fn is_unresponsive(&self) -> bool {
         self.script.is_empty() && self.pace == Pace::Never
     }
 
-    /// Returns when it will do something, if nothing comes before that changes it.
+    /// Returns when it acts next, if nothing arrives before.
     pub fn due(&self, net: &mut Net) -> Option<u64> {
         if self.end.is_some() {
             return None;

@@ -1,11 +1,11 @@
-//! Sessions that are placed, each on the shard of its peer's number.
+//! Sessions that are placed on the shard of their peer's number.
 
 use throng_engine::{Answer, Core, Cx, UserEvent};
 use throng_proto::ws::handshake::encode_response;
 
 use crate::record::SharedRecord;
 
-/// An accepted upgrade on its way to another shard.
+/// An accepted upgrade that moves to another shard.
 struct Moved {
     peer: u32,
     accept: [u8; 28],
@@ -16,7 +16,7 @@ pub(crate) fn shard_of(peer: u32, shards: usize) -> usize {
     peer as usize % shards
 }
 
-/// Leaves an accepted upgrade to another shard.
+/// Passes an accepted upgrade to another shard.
 pub(crate) fn leave(
     record: &SharedRecord,
     cx: &mut Cx<'_>,
@@ -33,8 +33,7 @@ pub(crate) fn leave(
     Answer::Upgrading
 }
 
-/// Opens the session of an upgrade that has moved, or could not. Returns the event if it is another
-/// one.
+/// Opens the session of an upgrade that has moved, or could not. Returns any other event.
 pub(crate) fn on_user_event(
     record: &SharedRecord,
     cx: &mut Cx<'_>,
@@ -70,7 +69,7 @@ pub(crate) fn on_user_event(
     None
 }
 
-/// Notes an upgrade whose connection is gone.
+/// Records an upgrade whose connection is gone.
 pub(crate) fn on_failed(record: &SharedRecord, core: &Core, event: UserEvent) {
     let Ok(moved) = event.0.downcast::<Moved>() else { return };
     let (peer, mut record) = (moved.peer, record.borrow_mut());

@@ -1,4 +1,4 @@
-//! A client's reader: everything the server sends, decoded with the client's decoders and kept
+//! A client's reader: decodes everything from the server with the client's decoders, and keeps it
 //! for the checkers.
 
 use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
@@ -12,7 +12,7 @@ use crate::rng::message_hash;
 /// One message from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// An answer to this client alone.
+    /// An answer only to this client.
     Direct(u64),
     /// A publication.
     Published {
@@ -25,7 +25,7 @@ pub enum Received {
     },
     /// A message sent to one connection by its id, from another connection's callback.
     Private {
-        /// The peer that it was meant for.
+        /// The peer for which it was meant.
         to: u32,
         /// The peer whose callback sent it.
         by: u32,
@@ -39,15 +39,15 @@ pub enum Received {
 pub struct Answered {
     /// Its status.
     pub status: u16,
-    /// Which request of which peer it says to answer.
+    /// The peer and number of the request that it claims to answer.
     pub ask: Option<(u32, u32)>,
     /// Bytes of its body.
     pub got: usize,
     /// Some of them are wrong.
     pub wrong: bool,
-    /// It says that it is the last.
+    /// Whether it claims to be the last.
     pub close: bool,
-    /// All of it came.
+    /// Whether it came completely.
     pub whole: bool,
     /// When its last byte came.
     pub at: u64,
@@ -66,7 +66,7 @@ pub enum Reply {
 enum Stage {
     Http(ResponseDecoder),
     Ws(ws::Decoder),
-    /// The bytes of an event that is not whole yet.
+    /// The bytes of an event that is not complete yet.
     Events(Vec<u8>),
 }
 
@@ -75,11 +75,11 @@ enum Stage {
 pub struct Reader {
     stage: Stage,
     key: Key,
-    /// Statuses of the HTTP answers, in order; the 101 too.
+    /// Statuses of the HTTP answers, in order, including the 101.
     pub statuses: Vec<u16>,
-    /// HTTP answers that came to their end.
+    /// Number of complete HTTP answers.
     pub answered: usize,
-    /// HTTP answers, one by one, but for the 101.
+    /// HTTP answers, one by one, except the 101.
     pub answers: Vec<Answered>,
     /// Interim answers.
     pub interim: usize,
@@ -87,7 +87,7 @@ pub struct Reader {
     pub received: Vec<Received>,
     /// When each came, in nanoseconds.
     pub received_at: Vec<u64>,
-    /// Comments of a stream of events, which say that it lives.
+    /// Comments of a stream of events, sent to show that it is alive.
     pub comments: usize,
     /// Events that report a message that was not sent.
     pub lost: usize,
@@ -131,7 +131,7 @@ impl Reader {
         matches!(self.stage, Stage::Ws(_) | Stage::Events(_))
     }
 
-    /// Nothing is partly here: the stream may end.
+    /// Returns whether nothing is incomplete: the stream may end.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
         match &self.stage {
@@ -141,7 +141,7 @@ impl Reader {
         }
     }
 
-    /// Takes in what came, at `now`.
+    /// Reads data received at `now`.
     pub fn take(&mut self, mut bytes: Vec<u8>, now: u64) -> Vec<Reply> {
         let mut replies = Vec::new();
         let mut input = Input::new(&mut bytes);
@@ -235,7 +235,7 @@ impl Reader {
         }
     }
 
-    /// WHATWG HTML section 9.2, as far as our server writes it.
+    /// WHATWG HTML section 9.2, as far as our server uses it.
     fn take_events(&mut self, input: &mut Input<'_>) {
         let Stage::Events(partial) = &mut self.stage else { return };
         partial.extend_from_slice(input.as_slice());

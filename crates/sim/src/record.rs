@@ -1,8 +1,8 @@
 //! Record of the test service's callbacks, shared by all shards of a run, and checked as it grows.
 //!
-//! It holds the messages that the engine was asked to send, and their receivers, in the order in
-//! which each shard was asked: an [`Offer`] for each receiver. The messages that a receiver gets
-//! are compared with that at the end.
+//! It holds the messages that the engine was asked to send, and their receivers, in the order of
+//! the requests at each shard: an [`Offer`] for each receiver. At the end they are compared with
+//! the messages that a receiver got.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,13 +23,13 @@ pub type SharedRecord = Rc<RefCell<Record>>;
 /// A message that the engine was asked to send to one receiver.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// As its receiver hears it.
+    /// As seen by its receiver.
     pub what: Received,
-    /// The class of back-pressure that decides about it.
+    /// The class of back-pressure that applies to it.
     pub class: usize,
-    /// The value that it is the newest of, where values replace each other.
+    /// The key under which a newer value replaces it, if values replace each other.
     pub key: String,
-    /// When, in nanoseconds.
+    /// The time in nanoseconds.
     pub at: u64,
 }
 
@@ -43,25 +43,24 @@ pub struct Session {
     pub stream: bool,
     /// Its route.
     pub route: u16,
-    /// The subprotocol that was agreed.
+    /// The negotiated subprotocol.
     pub subprotocol: Option<&'static str>,
     /// The code that `on_close` reported; 0 for a stream that has ended.
     pub closed: Option<u16>,
-    /// A stream that the server was asked to end: what was offered before is owed, and nothing
-    /// after.
+    /// A stream that the server was asked to end: earlier offers are owed, later ones are not.
     pub dismissed: bool,
-    /// Hashes of the messages that came, in order.
+    /// Hashes of the received messages, in order.
     pub handled: Vec<u64>,
-    /// The messages that it was to be sent, in order.
+    /// The messages that must be sent to it, in order.
     pub offers: Vec<Offer>,
-    /// A send said `Queued` or `Dropped`, and `on_drain` has not come since.
+    /// A send returned `Queued` or `Dropped`, and `on_drain` has not come since.
     pub behind: bool,
-    /// No messages of it are wanted for now.
+    /// Its messages are not wanted for now.
     pub stopped: bool,
 }
 
 impl Session {
-    /// A session that begins.
+    /// A new session.
     #[must_use]
     pub fn new(id: ConnId, route: u16, stream: bool) -> Self {
         Self {
@@ -82,11 +81,11 @@ impl Session {
 /// Audience of a broadcast, by the numbers of peers.
 #[derive(Clone, Debug, Default)]
 pub struct Audience {
-    /// Only those that a publish to this channel would reach.
+    /// Only members that a publish to this channel would reach.
     pub channel: Option<String>,
-    /// Only those that speak this.
+    /// Only sessions with this subprotocol.
     pub subprotocol: Option<String>,
-    /// Only these.
+    /// Only these peers.
     pub include: Option<BTreeSet<u32>>,
     /// Always excluded.
     pub exclude: BTreeSet<u32>,
@@ -95,13 +94,13 @@ pub struct Audience {
 /// A command to a shard.
 #[derive(Clone, Debug)]
 pub enum SentCommand {
-    /// Sending to a channel's members but one.
+    /// Sending to all members of a channel except one.
     Publish {
         /// The channel.
         channel: String,
         /// The value's key; empty for none.
         key: String,
-        /// A peer that does not get it.
+        /// A peer that does not receive it.
         except: Option<u32>,
         /// The message.
         what: Received,
@@ -113,7 +112,7 @@ pub enum SentCommand {
         /// The message.
         what: Received,
     },
-    /// Sending to one.
+    /// Sending to one receiver.
     Send {
         /// The receiver.
         to: u32,
@@ -122,14 +121,14 @@ pub enum SentCommand {
     },
     /// Ending a stream.
     Dismiss(u32),
-    /// Beginning a membership that was asked for while commands waited.
+    /// Beginning a membership that was requested while commands waited.
     Joined {
         /// The member.
         peer: u32,
         /// The channel or pattern.
         name: String,
     },
-    /// Sending what waits behind a publication of the receiver's own.
+    /// Sending messages that wait after a publication of the receiver.
     Behind {
         /// The receiver.
         peer: u32,
@@ -141,33 +140,33 @@ pub enum SentCommand {
 /// A command that its shard has not taken yet.
 #[derive(Clone, Debug)]
 pub struct PendingCommand {
-    /// Where to.
+    /// The shard.
     pub shard: usize,
     /// The command.
     pub command: SentCommand,
-    /// Which of the record's receipts its counts go to.
+    /// The receipt in the record to which its counts go.
     pub receipt: Option<usize>,
-    /// Sent by a connection, which is held back where the queue is crowded.
+    /// Whether a connection sent it, which is delayed if the queue is crowded.
     pub held_back: bool,
 }
 
-/// A receipt, and what it must say.
+/// A receipt, and its required counts.
 #[derive(Debug)]
 pub struct Expected {
-    /// The engine's.
+    /// The engine's receipt.
     pub receipt: Receipt,
-    /// Receivers at least, and at most.
+    /// Minimum and maximum number of receivers.
     pub receivers: (u64, u64),
 }
 
-/// Publications of one class by what became of them, as far as the record knows.
+/// Outcomes of one class's publications, as far as the record knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempts {
-    /// Receivers that publications and broadcasts were for, at least.
+    /// Minimum number of receivers of publications and broadcasts.
     pub least: u64,
-    /// And at most.
+    /// Maximum number of receivers.
     pub most: u64,
-    /// Messages to one receiver that were refused to the sender's face.
+    /// Messages to one receiver that were refused with an error to the sender.
     pub refused: u64,
     /// Messages to one receiver whose sender got no outcome.
     pub unreported: u64,
@@ -187,9 +186,9 @@ pub struct Note {
 /// See [`Note`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The answer is there.
+    /// The answer is ready.
     Answer,
-    /// More of its body can be sent.
+    /// More of the request's body can be taken.
     Room,
     /// There is more of its answer's body.
     More,
@@ -200,13 +199,13 @@ pub enum Action {
 pub struct Record {
     /// Sessions and streams by peer number.
     pub sessions: BTreeMap<u32, Session>,
-    /// Every rule that was broken.
+    /// Every broken rule.
     pub violations: Vec<String>,
     /// Panics that the service was asked for.
     pub planned_panics: u64,
     /// Members of each channel or pattern of each shard, as they should be.
     pub members: BTreeMap<(usize, String), BTreeSet<u32>>,
-    /// Members whose membership has not begun, with the times that it is still to begin.
+    /// Members whose membership has not begun, with the number of times that it still must begin.
     pub joining: BTreeMap<(usize, String), BTreeMap<u32, u32>>,
     /// Commands that the shards have not taken yet.
     pub commands: Vec<PendingCommand>,
@@ -222,17 +221,17 @@ pub struct Record {
     pub outcomes: Delivery,
     /// The plan's rules.
     pub rules: Rules,
-    /// Subscriptions may be patterns.
+    /// Whether subscriptions may be patterns.
     pub wildcards: bool,
     /// Hash of all events.
     pub trace: crate::rng::Trace,
-    /// Requests that were refused at the door.
+    /// Requests that were refused on acceptance.
     pub refused: u64,
     /// Sessions opened.
     pub opened: u64,
     /// Sessions closed.
     pub closed: u64,
-    /// Print the callbacks on the standard error stream.
+    /// Print the callbacks to standard error.
     pub log: bool,
     /// The clock, and the connections that have ended.
     pub net: Option<SharedNet>,
@@ -242,17 +241,16 @@ pub struct Record {
     pub opening_takes: u64,
     /// Outcomes of upgrades that move to another shard.
     pub moves: Moves,
-    /// Events that other threads will send to connections: when, in nanoseconds, and in which
-    /// order.
+    /// Events that other threads will send to connections, by time in nanoseconds and order.
     pub deliveries: BTreeMap<(u64, u64), Note>,
     /// Deliveries made.
     pub delivered: u64,
-    /// The plan's limit on what waits for one connection.
+    /// The plan's limit on pending output for one connection.
     pub max_backlog: usize,
 }
 
 impl Record {
-    /// Notes a broken rule.
+    /// Records a broken rule.
     pub fn violation(&mut self, what: String) {
         if self.violations.len() < 20 {
             self.violations.push(what);
@@ -334,7 +332,7 @@ impl Record {
         subscriptions.flat_map(|(_, members)| members.iter().copied()).collect()
     }
 
-    /// Returns those of them that were members when what is taken now was published.
+    /// Returns only the peers that were already members when the command taken now was published.
     fn old_members_of(&self, shard: usize, channel: &str) -> BTreeSet<u32> {
         let mut old = BTreeSet::new();
         for (key, members) in &self.members {
@@ -351,15 +349,15 @@ impl Record {
         old
     }
 
-    /// A peer joins a channel or pattern behind the commands that wait for its shard.
+    /// Records that a peer joins a channel or pattern, after the commands that wait for its shard.
     pub fn join_behind(&mut self, shard: usize, name: &str, peer: u32) {
         *self.joining.entry((shard, name.to_owned())).or_default().entry(peer).or_default() += 1;
         let command = SentCommand::Joined { peer, name: name.to_owned() };
         self.commands.push(PendingCommand { shard, command, receipt: None, held_back: false });
     }
 
-    /// Records that a message was accepted for one session: it comes behind what that has published
-    /// itself, if that waits.
+    /// Records that a message was accepted for one session: it comes after the session's own
+    /// waiting publications.
     pub fn offer_in_order(&mut self, to: u32, what: Received, key: &'static str) {
         let behind =
             self.commands.iter_mut().rev().find_map(|pending| match &mut pending.command {
@@ -391,7 +389,7 @@ impl Record {
         session.offers.push(Offer { what, class, key, at });
     }
 
-    /// Returns whether a stream of events gets, instead of this message, a report that it is lost.
+    /// Returns whether a stream of events gets a report of the loss instead of this message.
     #[must_use]
     pub fn is_too_large(&self, what: &Received) -> bool {
         let Received::Published { by, sequence, .. } = what else { return false };
@@ -409,7 +407,7 @@ impl Record {
         self.rules.class_of(None, route)
     }
 
-    /// A shard publishes; returns how many receivers there are.
+    /// Records that a shard publishes; returns the number of receivers.
     pub fn publish(
         &mut self,
         shard: usize,
@@ -441,16 +439,16 @@ impl Record {
         members.len() as u64
     }
 
-    /// A shard broadcasts; returns how many receivers there are, at least and at most.
+    /// Records that a shard broadcasts; returns the minimum and maximum number of receivers.
     pub fn broadcast(&mut self, shard: usize, audience: &Audience, what: &Received) -> (u64, u64) {
         self.note_ended_streams();
         let channel = audience.channel.as_deref();
         let here = |session: &Session| session.id.shard() == shard;
-        // A peer that has gone may still be in the engine's table, closing, and one that is there
-        // may be closing, too; only membership is certain.
+        // A peer that has gone may still be closing in the engine's table, and a peer that is there
+        // may also be closing; only membership is certain.
         let alive = |session: &Session| session.closed.is_none();
         let mut receivers: BTreeSet<u32> = match (channel, &audience.include) {
-            // No session joins behind what a shard broadcasts at once.
+            // A session cannot join between a broadcast and its delivery on one shard.
             (Some(channel), _) => self.old_members_of(shard, channel),
             (None, Some(included)) => included.clone(),
             (None, None) => self
@@ -472,7 +470,7 @@ impl Record {
         let most = receivers.len() as u64;
         let certain = match (channel, &audience.include) {
             (Some(_), _) => true,
-            // Each is counted, gone or not; what it speaks is known while it is there.
+            // Each is counted, gone or not; its subprotocol is known only while it is there.
             (None, Some(_)) => audience.subprotocol.is_none(),
             (None, None) => false,
         };
@@ -490,7 +488,7 @@ impl Record {
         let Some(session) = self.sessions.get(&to) else { return };
         let class = self.rules.class_of(channel, session.route);
         match session.closed {
-            // The slot may be another's by now, of another route.
+            // The slot may now belong to another session, with another route.
             Some(_) => self.attempts.iter_mut().for_each(|attempts| attempts.most += 1),
             None => {
                 self.attempts[class].most += 1;
@@ -499,7 +497,7 @@ impl Record {
         }
     }
 
-    /// Lets a shard take its commands, all of them, oldest first.
+    /// Lets a shard take all its commands, oldest first.
     pub fn take_commands(&mut self, shard: usize) {
         let commands = std::mem::take(&mut self.commands);
         let (mine, others): (Vec<_>, _) =
@@ -571,7 +569,7 @@ impl Record {
         waits.filter(|it| it.held_back && publication(&it.command)).count()
     }
 
-    /// The server is asked to end a stream.
+    /// Records that the server is asked to end a stream.
     pub fn dismiss(&mut self, peer: u32) {
         self.note_ended_streams();
         if let Some(session) = self.sessions.get_mut(&peer)
@@ -581,8 +579,7 @@ impl Record {
         }
     }
 
-    /// Returns whether a shard gets a command of this: it has receivers at this moment, or may
-    /// have.
+    /// Returns whether a shard gets this command: it has receivers at this moment, or may have.
     fn concerns(&self, shard: usize, command: &SentCommand) -> bool {
         match command {
             SentCommand::Publish { channel, .. } => !self.members_of(shard, channel).is_empty(),
@@ -601,20 +598,20 @@ impl Record {
         }
     }
 
-    /// Adds commands to every shard but one that has receivers.
+    /// Adds commands to every shard that has receivers, except the sender's.
     pub fn send_to_others(&mut self, from: usize, shards: usize, command: &SentCommand) {
         let others = (0..shards).filter(|shard| *shard != from);
         self.send_to(others, command, None, true);
     }
 
-    /// Adds commands to every shard that has receivers, whose counts come back in `receipt`.
+    /// Adds commands to every shard that has receivers; their counts come back in `receipt`.
     pub fn send_to_all(&mut self, shards: usize, command: &SentCommand, receipt: Receipt) {
         self.receipts.push(Expected { receipt, receivers: (0, 0) });
         self.send_to(0..shards, command, Some(self.receipts.len() - 1), false);
     }
 
-    /// A connection broadcasts in the order of all channels: to the receivers of its own shard now,
-    /// unless commands wait for them.
+    /// Records a broadcast by a connection, in the order of all channels: to the receivers of its
+    /// own shard now, unless commands wait for them.
     pub fn broadcast_in_order(
         &mut self,
         (shard, shards): (usize, usize),

@@ -1,4 +1,4 @@
-//! The simulated driver as the contract suite takes it, with peers on the same network.
+//! The simulated driver for the contract suite, with peers on the same network.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,13 +26,13 @@ const PIPE: usize = 64 * 1024;
 pub struct Peer(LinkId, Side);
 
 impl SimRig {
-    /// A driver more on the network of this rig.
+    /// One more driver on the network of this rig.
     #[must_use]
     pub fn another_driver(&self) -> SimDriver {
         driver(&self.net)
     }
 
-    /// Makes a driver on this network listen on an address of its own.
+    /// Makes a driver on this network listen on a new address.
     pub fn listen_on(&mut self, driver: &mut SimDriver) -> (ListenerId, SocketAddr) {
         let address = self.address();
         let listener = self.net.borrow_mut().listen(address);
@@ -54,7 +54,7 @@ impl Rig for SimRig {
     type Peer = Peer;
     type Remote = usize;
 
-    // Time is virtual, and only this thread could make it pass.
+    // Time is virtual, and only this thread could advance it.
     const THREADS: bool = false;
     const TIMEOUT: Duration = Duration::from_secs(20);
     const CAPACITY: usize = 4 * PIPE;

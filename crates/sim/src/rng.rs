@@ -1,4 +1,4 @@
-//! The one source of chance: everything that is random in a run follows from its seed.
+//! The only source of randomness: everything random in a run follows from its seed.
 
 use throng_engine::random::Random;
 
@@ -35,7 +35,7 @@ impl Rng {
         low + self.draw() % (high.saturating_sub(low) + 1)
     }
 
-    /// True once in `n` draws.
+    /// Returns true once in `n` draws.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -73,7 +73,7 @@ impl Rng {
     }
 }
 
-/// A running hash of what happened: the same seed must give the same one.
+/// A running hash of all events: the same seed must give the same hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace(u64);
 

@@ -1,15 +1,15 @@
-//! The rules of a plan for slow receivers, and the checkers' own reading of whom they apply to.
+//! The rules of a plan for slow receivers, and the checkers' own implementation of rule matching.
 //!
-//! Written apart from the engine's: where both agree on a class or a pattern, two programs do.
+//! Written independently of the engine: if both agree on a class or a pattern, two programs do.
 
 use throng_engine::{Backpressure, Classes};
 
 /// Rules by channel and by route, in the order in which the engine numbers their classes.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// For what no channel and no route has rules for.
+    /// For messages without rules for their channel or route.
     pub default: Backpressure,
-    /// By pattern; the first that matches rules.
+    /// By pattern; the first match applies.
     pub channels: Vec<(String, Backpressure)>,
     /// By route.
     pub routes: Vec<(u16, Backpressure)>,
@@ -36,7 +36,7 @@ impl Rules {
         self
     }
 
-    /// Returns the rules as the engine takes them.
+    /// Returns the rules in the engine's form.
     ///
     /// # Panics
     /// If a pattern is malformed.
@@ -82,8 +82,7 @@ impl Rules {
     }
 }
 
-/// Returns whether `name` is one of those that `pattern` matches: `*` is any one token, `>` one or
-/// more at the end.
+/// Returns whether `pattern` matches `name`: `*` matches any one token, `>` one or more at the end.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<&str> = pattern.split('.').collect();

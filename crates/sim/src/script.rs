@@ -1,24 +1,24 @@
-//! Scripts of peers: what they do, line by line.
+//! Scripts of peers: their actions, line by line.
 
 /// One line of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Do {
-    /// These bytes, as they are.
+    /// Writes these bytes unchanged.
     Write(Vec<u8>),
-    /// One message, in so many fragments, perhaps with pings between them.
+    /// One message, in so many fragments, possibly with pings between them.
     Message {
-        /// Text, or else binary.
+        /// Text; otherwise binary.
         text: bool,
         /// The content of the message.
         payload: Vec<u8>,
         /// 1 or more.
         fragments: usize,
-        /// A ping between the fragments.
+        /// Whether to send a ping between the fragments.
         pinging: bool,
     },
     /// A ping.
     Ping(Vec<u8>),
-    /// Waits, in nanoseconds.
+    /// Pauses for a time in nanoseconds.
     Pause(u64),
     /// Waits until the upgrade is answered.
     UntilOpen,
@@ -26,7 +26,7 @@ pub enum Do {
     UntilReceived(usize),
     /// Waits until so many HTTP answers came.
     UntilAnswered(usize),
-    /// From now on reads like this.
+    /// Changes the reading speed from now on.
     Read(Pace),
     /// A Close frame; then waits for the server's.
     Close(u16),
@@ -34,12 +34,12 @@ pub enum Do {
     Finish,
     /// Resets the connection.
     Reset,
-    /// Is gone without a word: it no longer reads, writes or resets.
+    /// Disappears: it no longer reads, writes or resets.
     Vanish,
 }
 
 impl Do {
-    /// A few words for the log.
+    /// A short description for the log.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Write(bytes) => format!("writes {} bytes", bytes.len()),
@@ -55,9 +55,9 @@ impl Do {
 /// Reading speed of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// All there is, at once.
+    /// Everything, at once.
     Prompt,
-    /// So many bytes, then it rests so many nanoseconds.
+    /// So many bytes, then a pause of so many nanoseconds.
     Slow(usize, u64),
     /// Not at all.
     Never,

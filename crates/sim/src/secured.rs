@@ -1,8 +1,8 @@
-//! TLS of a run: a certificate that is always the same, and the configurations of all ends.
+//! TLS of a run: a fixed certificate, and the configurations of all ends.
 //!
-//! A seed repeats the run, its trace included: all but the bytes of the records, which are random.
-//! Their number does not vary: the key is one of Ed25519, whose signatures have a fixed length,
-//! and configurations are new ones in each run, so that no session of another one is resumed.
+//! A seed repeats the run, its trace included, except the bytes of the records, which are random.
+//! Their number does not vary: the key is an Ed25519 key, whose signatures have a fixed length, and
+//! each run has new configurations, so that no session of another run is resumed.
 
 use std::sync::{Arc, LazyLock};
 
@@ -28,7 +28,7 @@ const KEY_PREFIX: [u8; 16] = [48, 46, 2, 1, 0, 48, 5, 6, 3, 43, 101, 112, 4, 34,
 pub struct Hops {
     /// From the clients to the first server, which may be a balancer.
     pub front: bool,
-    /// From a balancer to the servers behind it.
+    /// From a balancer to the servers after it.
     pub back: bool,
 }
 
@@ -43,14 +43,14 @@ impl Hops {
         }
     }
 
-    /// Returns whether any has.
+    /// Returns whether any hop has TLS.
     #[must_use]
     pub fn any(self) -> bool {
         self.front || self.back
     }
 
-    /// Returns the most bytes that are received at once, where the drivers below read so many: a
-    /// record that came in pieces is received whole.
+    /// Returns the maximum bytes received at once, if the drivers below read so many: a record in
+    /// pieces is received whole.
     #[must_use]
     pub fn most_received(self, read: usize) -> usize {
         const RECORD: usize = 16 << 10;
@@ -58,7 +58,7 @@ impl Hops {
     }
 }
 
-/// Returns whether a wait of a driver would return at once.
+/// Returns whether a driver's wait would return at once.
 #[must_use]
 pub fn is_ready(driver: &Tls<SimDriver>) -> bool {
     driver.is_busy() || driver.driver().is_ready()
@@ -76,7 +76,7 @@ pub struct Configurations {
 }
 
 impl Configurations {
-    /// New ones, without sessions to resume.
+    /// New configurations, without sessions to resume.
     ///
     /// # Panics
     /// Never: the certificate can be used.
@@ -123,7 +123,7 @@ impl Default for Configurations {
 /// Handshakes of an end.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// TLS 1.3, or 1.2 if the other end has no more.
+    /// TLS 1.3, or 1.2 if the other end supports no higher version.
     Both,
     /// Both without ML-KEM, whose messages are long.
     Short,

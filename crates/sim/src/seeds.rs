@@ -1,32 +1,32 @@
-//! Running many seeds, and those that the environment asks for.
+//! Runs many seeds, including those given in the environment.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on.
 
-/// A simulation that seeds are run through.
+/// A simulation to run with seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds {
     /// The package of the test, for the line that repeats a seed.
     pub package: &'static str,
     /// Its test file.
     pub test: &'static str,
-    /// Runs one; the error says what was broken.
+    /// Runs one seed; the error names the broken rules.
     pub run: fn(u64) -> Result<(), String>,
 }
 
 impl Seeds {
-    /// The seeds that the environment asks for, or else a thousand.
+    /// Runs the seeds given in the environment, or else a thousand.
     ///
     /// # Panics
-    /// If one breaks a rule: with the first of those that do.
+    /// If a seed breaks a rule: shows the first such seeds.
     pub fn check_many(self) {
         self.check_up_to(1000);
     }
 
-    /// The seeds that the environment asks for, or else so many.
+    /// Runs the seeds given in the environment, or else so many.
     ///
     /// # Panics
-    /// If one breaks a rule: with the first of those that do.
+    /// If a seed breaks a rule: shows the first such seeds.
     pub fn check_up_to(self, count: u64) {
         self.check(match number("THRONG_SIM_SEED") {
             Some(seed) => vec![seed],
@@ -37,10 +37,10 @@ impl Seeds {
         });
     }
 
-    /// These seeds, on two threads.
+    /// Runs these seeds, on two threads.
     ///
     /// # Panics
-    /// If one breaks a rule: with the first of those that do.
+    /// If a seed breaks a rule: shows the first such seeds.
     pub fn check(self, seeds: Vec<u64>) {
         let (one, two) = seeds.split_at(seeds.len() / 2);
         let faults = std::thread::scope(|scope| {
@@ -56,7 +56,7 @@ impl Seeds {
     fn faults(self, seeds: &[u64]) -> Vec<String> {
         let fault = |&seed: &u64| match std::panic::catch_unwind(|| (self.run)(seed)) {
             Ok(outcome) => outcome.err(),
-            // A contract of the driver was broken, or ours: an assertion says which.
+            // The driver's contract was broken, or the simulator's: the assertion shows which.
             Err(_) => Some(format!(
                 "seed {seed}: panicked, see above\n\
                  repeat: THRONG_SIM_SEED={seed} cargo test -p {} --test all {}::",

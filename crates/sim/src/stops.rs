@@ -1,4 +1,4 @@
-//! Sessions whose messages are not wanted for a while, as when a queue of workers is full.
+//! Sessions whose messages are not wanted for a while, for example when a queue of workers is full.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct Stop {
     until: Instant,
     id: ConnId,
     peer: u32,
-    /// The order to read on comes through the mailbox, as from a worker.
+    /// The command to continue reading comes through the mailbox, as from a worker.
     by_mailbox: bool,
 }
 
@@ -29,7 +29,7 @@ impl Stops {
         Self { record, stops: Vec::new() }
     }
 
-    /// Stops this session for so many milliseconds; for none, it is read on before the callback
+    /// Stops this session for so many milliseconds; with 0, it continues before the callback
     /// returns.
     pub(crate) fn stop(&mut self, cx: &mut Cx<'_>, millis: u64, by_mailbox: bool) {
         let (peer, id) = (cx.data(), cx.id());
@@ -74,7 +74,7 @@ impl Stops {
         }
     }
 
-    /// Records that the session may be called back from now on.
+    /// Records that the session may get callbacks again from now on.
     fn note_room(&self, peer: u32) {
         if let Some(session) = self.record.borrow_mut().sessions.get_mut(&peer) {
             session.stopped = false;

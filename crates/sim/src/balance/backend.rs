@@ -10,7 +10,7 @@ use super::wire::{Over, Then, Wire};
 use crate::plan::SECOND;
 use crate::rng::Rng;
 
-/// A request that has come, as far as it has.
+/// A request, as far as it has come.
 struct Delivery {
     id: u32,
     method: String,
@@ -22,16 +22,16 @@ struct Delivery {
 #[derive(Debug, Default)]
 pub(super) struct Tunnelled {
     pub(super) id: u32,
-    /// Where in [`Wire::log`] and [`Wire::got`] its bytes begin.
+    /// Where its bytes begin in [`Wire::log`] and [`Wire::got`].
     pub(super) out_from: usize,
     pub(super) in_from: usize,
     received: Scan,
-    /// When it says something of its own accord, and how often yet.
+    /// When it next sends something on its own, and how often it has done so.
     at: u64,
     rounds: usize,
     gap: u64,
     largest: usize,
-    /// Its Close frame is out.
+    /// Whether its Close frame was sent.
     pub(super) has_closed: bool,
     pub(super) leaving: Option<BackendClose>,
 }
@@ -44,7 +44,7 @@ pub(super) struct HttpBackend {
     read: usize,
     deliveries: Vec<Delivery>,
     key: Option<String>,
-    /// A handshake has come, and its answer has not gone.
+    /// Whether a handshake has come and its answer is still due.
     pub(super) is_shaking: bool,
     answer_at: Option<u64>,
     pub(super) tunnel: Option<Tunnelled>,
@@ -53,7 +53,7 @@ pub(super) struct HttpBackend {
 }
 
 impl HttpBackend {
-    /// Returns id and method of each request that has come.
+    /// Returns the id and method of each received request.
     pub(super) fn requests(&self) -> impl Iterator<Item = (u32, &str)> {
         self.deliveries.iter().map(|delivery| (delivery.id, delivery.method.as_str()))
     }
@@ -74,25 +74,25 @@ impl HttpBackend {
         }
     }
 
-    /// Returns when it has something to say of its own accord.
+    /// Returns when it next sends something on its own.
     pub(super) fn next_at(&self) -> Option<u64> {
         let own = self.tunnel.as_ref().filter(|tunnel| tunnel.at > 0).map(|tunnel| tunnel.at);
         own.into_iter().chain(self.answer_at).min()
     }
 
-    /// Bytes of the tunnel that were written.
+    /// The written bytes of the tunnel.
     pub(super) fn said<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.out_from);
         wire.said().get(from..).unwrap_or_default()
     }
 
-    /// Bytes of the tunnel that came.
+    /// The received bytes of the tunnel.
     pub(super) fn received<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.in_from);
         wire.got.get(from..).unwrap_or_default()
     }
 
-    /// Does what is due after a read, where the requests begin at `from`.
+    /// Acts after a read, where the requests begin at `from`.
     pub(super) fn step(&mut self, now: u64, wire: &mut Wire, from: Option<usize>) {
         match self.way {
             Behaviour::CloseAtOnce => return wire.leave(false),
@@ -175,7 +175,7 @@ impl HttpBackend {
                 }
             }
         }
-        // A handshake's End, which needs no more bytes.
+        // The End of a handshake, which needs no further bytes.
         if self.is_shaking && self.answer_at.is_none() {
             let _ = self.decoder.next_event(&mut input, &limits);
             self.answer_at = Some(now + self.rng.pick(&[1, 1_000, 3_000_000, SECOND / 2]));
@@ -212,7 +212,7 @@ impl HttpBackend {
         let mut out = Vec::new();
         let is_head = method == "HEAD";
         let kind = if is_head { 0 } else { rng.below(4) };
-        // Some end without saying so.
+        // Some backends end without announcing it.
         let quietly = self.way == Behaviour::EndIdle && rng.one_in(2);
         let mut ends = quietly || self.way == Behaviour::Early || rng.one_in(10);
         if ends && kind != 2 && !quietly {
@@ -243,7 +243,7 @@ impl HttpBackend {
             }
             Behaviour::CutBody if !is_head && len > 20 => {
                 out.truncate(out.len() - 10);
-                // The end of a body without a length must not look like its end.
+                // Otherwise the end of a body without a length would look like its completion.
                 wire.put(&out);
                 let then =
                     if kind == 2 { Then::Reset } else { rng.pick(&[Then::Reset, Then::Close]) };
@@ -320,7 +320,7 @@ impl HttpBackend {
         if tunnel.at > 0 && tunnel.at <= now && !wire.gone {
             tunnel.at = 0;
             if tunnel.has_closed || tunnel.leaving.is_some() {
-                // It said its last.
+                // It has sent its last frame.
             } else if tunnel.rounds > 0 {
                 tunnel.rounds -= 1;
                 tunnel.at = now + 1 + self.rng.between(0, tunnel.gap);

@@ -13,11 +13,11 @@ use crate::rng::Rng;
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// An answer as it came.
+/// A received answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// The backend's mark; `None`: an answer of the balancer's own.
+    /// The backend's mark; `None`: the balancer's own answer.
     pub(super) id: Option<u32>,
     sum: usize,
     len: usize,
@@ -34,9 +34,9 @@ pub(super) struct HttpClient {
     pub(super) answers: Vec<Answer>,
     asked: usize,
     pub(super) refused: bool,
-    /// A backend that says more than it is asked was taken at its word.
+    /// A backend sent more than requested, and the excess was taken as an answer.
     is_out_of_step: bool,
-    /// Where in [`Wire::log`] and [`Wire::got`] the tunnel begins.
+    /// Where the tunnel begins in [`Wire::log`] and [`Wire::got`].
     pub(super) out_from: usize,
     pub(super) in_from: Option<usize>,
     received: Scan,
@@ -44,7 +44,7 @@ pub(super) struct HttpClient {
     at: Option<u64>,
     leave_at: Option<u64>,
     pub(super) has_closed: bool,
-    /// It began the end itself, and without a Close frame.
+    /// It began the end itself, without a Close frame.
     pub(super) broke_off: bool,
 }
 
@@ -77,17 +77,17 @@ impl HttpClient {
         format!("tunnel {tunnel}, {answers:?}, ")
     }
 
-    /// Returns when it has something to say of its own accord.
+    /// Returns when it next sends something on its own.
     pub(super) fn next_at(&self) -> Option<u64> {
         self.at.into_iter().chain(self.leave_at).min()
     }
 
-    /// Bytes of the tunnel that were written.
+    /// The written bytes of the tunnel.
     pub(super) fn said<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         wire.said().get(self.out_from..).unwrap_or_default()
     }
 
-    /// Bytes of the tunnel that came.
+    /// The received bytes of the tunnel.
     pub(super) fn received<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         self.in_from.map_or(&[], |from| &wire.got[from..])
     }
@@ -147,7 +147,7 @@ impl HttpClient {
         }
     }
 
-    /// Does what is due after a read.
+    /// Acts after a read.
     pub(super) fn step(&mut self, now: u64, wire: &mut Wire) {
         match self.plan {
             SessionPlan::Tunnel { gap, parting, largest, .. } => {
@@ -251,7 +251,7 @@ impl HttpClient {
                     answer.len += piece.len();
                 }
                 Ok(Some(ResponseEvent::End)) => {
-                    // An interim one has an end, too, but is no answer.
+                    // An interim answer also has an end, but does not count as an answer.
                     if self.answers.last().is_some_and(|answer| !answer.is_whole) {
                         self.end_answer(wire);
                     }

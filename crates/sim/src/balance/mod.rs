@@ -1,10 +1,10 @@
 //! The production balancer on the simulated driver: real shards between simulated clients and
 //! backends.
 //!
-//! A plan says what a seed means: [`Plan::of`], [`Plan::secured`] with TLS, and
+//! A plan gives a seed its meaning: [`Plan::of`], [`Plan::secured`] with TLS, and
 //! [`Plan::passed_through`] with connections that are passed through by their server name.
-//! [`World::run`] runs it, and `checks` judges the end; [`run_seed`] and its like are all of them.
-//! A shard is a `Node`, here and where the servers are real, too.
+//! [`World::run`] runs it, and `checks` checks the end; [`run_seed`] and its variants do all of
+//! this. A `Node` is a shard, both here and in simulations with real servers.
 
 mod backend;
 mod client;
@@ -25,7 +25,7 @@ pub use world::{Outcome, World};
 /// Runs the plan of a seed.
 ///
 /// # Errors
-/// The rules that were broken, with the command that repeats the run.
+/// The broken rules, with the command that repeats the run.
 pub fn run_seed(seed: u64) -> Result<Outcome, String> {
     run_plan(seed, Plan::of(seed), "balance")
 }
@@ -33,7 +33,7 @@ pub fn run_seed(seed: u64) -> Result<Outcome, String> {
 /// Runs the plan of a seed with TLS.
 ///
 /// # Errors
-/// The rules that were broken, with the command that repeats the run.
+/// The broken rules, with the command that repeats the run.
 pub fn run_secured_seed(seed: u64) -> Result<Outcome, String> {
     run_plan(seed, Plan::secured(seed), "secured::balancers")
 }
@@ -41,7 +41,7 @@ pub fn run_secured_seed(seed: u64) -> Result<Outcome, String> {
 /// Runs the plan of a seed whose connections are passed through.
 ///
 /// # Errors
-/// The rules that were broken, with the command that repeats the run.
+/// The broken rules, with the command that repeats the run.
 pub fn run_passed_through_seed(seed: u64) -> Result<Outcome, String> {
     run_plan(seed, Plan::passed_through(seed), "through::")
 }

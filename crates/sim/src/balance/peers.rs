@@ -1,4 +1,4 @@
-//! The clients of a world and the connections of its backends, whatever they speak.
+//! The clients of a world and the connections of its backends, for all protocols.
 
 use throng_proto::proxy_protocol::{self, Decoded};
 
@@ -18,7 +18,7 @@ pub(super) struct Client {
     pub(super) session: Session,
 }
 
-/// The state of what a client speaks.
+/// The protocol state of a client.
 pub(super) enum Session {
     Http(Box<HttpClient>),
     Passed(PassedClient),
@@ -75,7 +75,7 @@ impl Client {
         wire.into_iter().chain(own).min()
     }
 
-    /// Comes with its end of a link; `None`: no balancer listens.
+    /// Connects, and takes its end of a link; `None`: no balancer listens.
     pub(super) fn come(&mut self, wire: Option<Wire>) {
         (self.came, self.wire) = (true, wire);
         let Some(wire) = &mut self.wire else { return };
@@ -100,20 +100,20 @@ impl Client {
 pub(super) struct Conn {
     pub(super) backend_index: usize,
     pub(super) wire: Wire,
-    /// Where in [`Wire::got`] its client's bytes begin; `None`: the PROXY header before them has
+    /// Where its client's bytes begin in [`Wire::got`]; `None`: the PROXY header before them has
     /// not come.
     from: Option<usize>,
     pub(super) service: Service,
 }
 
-/// The state of what a backend speaks.
+/// The protocol state of a backend.
 pub(super) enum Service {
     Http(Box<HttpBackend>),
     Passed(PassedBackend),
 }
 
 impl BackendPlan {
-    /// Draws its behavior on one connection, and returns the random numbers of the wire, too.
+    /// Draws its behavior on one connection; also returns the random numbers of the wire.
     pub(super) fn service(&self, rng: &mut Rng, finely: bool) -> (Rng, Service) {
         match &self.protocol {
             BackendProtocol::Http { behaviours, leavings } => {
@@ -151,12 +151,12 @@ impl Conn {
         self.wire.next_at().into_iter().chain(own).min()
     }
 
-    /// Bytes of its client that came.
+    /// The received bytes of its client.
     pub(super) fn received(&self) -> &[u8] {
         self.from.map_or(&[], |from| &self.wire.got[from..])
     }
 
-    /// Its side of HTTP, if it speaks that.
+    /// Its HTTP side, if it speaks HTTP.
     pub(super) fn http(&self) -> Option<(&Wire, &HttpBackend)> {
         match &self.service {
             Service::Http(service) => Some((&self.wire, service)),

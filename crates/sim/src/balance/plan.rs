@@ -15,7 +15,7 @@ use crate::secured::Hops;
 /// Behavior of a backend on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behaviour {
-    /// Everything right.
+    /// Everything correct.
     Conforming,
     /// Handshakes are answered 403.
     Deny,
@@ -33,9 +33,9 @@ pub(super) enum Behaviour {
     ResetAfter(usize),
     /// The end at once.
     CloseAtOnce,
-    /// More than was asked for behind each answer.
+    /// More than was requested after each answer.
     Surplus,
-    /// The end of a connection that was to be used again.
+    /// A connection ends that was to be reused.
     EndIdle,
     /// The connection ends in the middle of a body.
     CutBody,
@@ -43,7 +43,7 @@ pub(super) enum Behaviour {
     Early,
 }
 
-/// End of a backend's tunnel, if its client does not end it.
+/// The end of a backend's tunnel, if its client does not end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendClose {
     /// A Close frame after its last frame.
@@ -58,7 +58,7 @@ pub(super) enum BackendClose {
     Reset,
     /// The end in the middle of a frame.
     MidFrame,
-    /// Bytes that are no frame; then it stays.
+    /// Invalid frame bytes; then it stays.
     NoFrame,
 }
 
@@ -71,15 +71,15 @@ pub(super) struct BackendPlan {
     pub(super) send_proxy: bool,
     /// No process listens there.
     pub(super) is_dead: bool,
-    /// Bytes that are sent there are lost on the way.
+    /// Bytes that are sent there are lost.
     pub(super) is_silent: bool,
     pub(super) protocol: BackendProtocol,
-    /// In the list from the beginning.
+    /// Whether it is in the list from the beginning.
     pub(super) is_member: bool,
     pub(super) link: LinkOptions,
 }
 
-/// The protocol of a backend, with what it does of it on each connection.
+/// The protocol of a backend, with its behavior on each connection.
 #[derive(Clone, Debug)]
 pub(super) enum BackendProtocol {
     Http { behaviours: Vec<Behaviour>, leavings: Vec<BackendClose> },
@@ -94,7 +94,7 @@ pub(super) struct RequestPlan {
     pub(super) len: usize,
     pub(super) chunked: bool,
     pub(super) http10: bool,
-    /// Bytes of a header field that means nothing.
+    /// Bytes of a meaningless header field.
     pub(super) padding: usize,
 }
 
@@ -109,7 +109,7 @@ pub(super) enum ClientClose {
     Stay,
     /// It waits for the others, and does not answer a Close.
     Silent,
-    /// Bytes that are no frame; then it stays.
+    /// Invalid frame bytes; then it stays.
     NoFrame,
 }
 
@@ -130,7 +130,7 @@ pub(super) struct ClientPlan {
     pub(super) protocol: ClientProtocol,
 }
 
-/// The protocol of a client, with what it does of it.
+/// The protocol of a client, with its behavior.
 #[derive(Clone, Debug)]
 pub(super) enum ClientProtocol {
     Http(SessionPlan),
@@ -143,7 +143,7 @@ pub(super) enum ControlCommand {
     Add(usize),
     /// Removes a backend, whose tunnels stay.
     Remove(usize),
-    /// Takes it as down, and closes the tunnels that it has.
+    /// Marks it as down, and closes its tunnels.
     Down(usize),
     /// Drains it within so long.
     Drain(usize, u64),
@@ -167,7 +167,7 @@ pub(super) enum ControlCommand {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) seed: u64,
-    /// No peer breaks rules and no time runs out, so every client must be served.
+    /// No peer breaks rules and no timeout expires, so every client must be served.
     pub(super) calm: bool,
     pub(super) shards: usize,
     pub(super) most_connections: usize,
@@ -227,13 +227,13 @@ impl Plan {
         }
     }
 
-    /// The plan of a seed with TLS in front of the balancer, behind it, or both.
+    /// The plan of a seed with TLS in front of the balancer, after it, or both.
     #[must_use]
     pub fn secured(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0074_6c73);
         let mut plan = Self { secured: Hops::of(&mut rng), ..Self::of(seed) };
         for client in &mut plan.clients {
-            // Not all of them in the middle of the handshake.
+            // The clients must not all be in the middle of the handshake.
             client.link.cut_after = client.link.cut_after.map(|at| at + rng.between(0, 4000));
         }
         plan
@@ -244,14 +244,14 @@ impl Plan {
         self.backends.iter().any(|backend| !backend.patterns.is_empty())
     }
 
-    /// In virtual nanoseconds: everything that time ends has ended by then.
+    /// In virtual nanoseconds: at that time every timeout has expired.
     pub(super) fn time_limit(&self) -> u64 {
         let requests = |client: &ClientPlan| match &client.protocol {
             ClientProtocol::Http(SessionPlan::Http { asks, .. }) => asks.len(),
             ClientProtocol::Http(SessionPlan::Tunnel { .. }) => 1,
             ClientProtocol::Passed(_) => 0,
         };
-        // Those of one client are served one after another.
+        // The requests of one client are served one after another.
         let most = self.clients.iter().map(requests).max().unwrap_or(0) as u32;
         let Timeouts {
             connect,
@@ -277,7 +277,7 @@ impl Plan {
             + half_closed
             + close
             + queue;
-        // A leap takes longer than anything.
+        // A clock leap exceeds any timeout.
         let leaps = if self.faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
         (all * 3 + each * most).as_nanos() as u64 + 60 * SECOND + leaps
     }
@@ -294,14 +294,14 @@ pub(super) fn calm_and_faults(rng: &mut Rng) -> (bool, Faults) {
         faults.cut_dials = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
     }
     if calm && faults.is_fine() {
-        // A byte at a time, and each of them late: longer than any time that is allowed.
+        // A byte at a time, each of them late: longer than any timeout.
         faults.starved_receives = 0;
     }
     (calm, faults)
 }
 
-/// A client that sends all its requests at once, without waiting for an answer: many times what may
-/// be held of it.
+/// A client that sends all its requests at once, without waiting for answers: many times the input
+/// that may be held for it.
 fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> ClientPlan {
     *next_id += 1;
     let id = *next_id;
@@ -324,7 +324,7 @@ fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> ClientPlan {
     }
 }
 
-/// Many tunnels that end only by an order, or with their backend.
+/// Many tunnels that end only by a command, or with their backend.
 fn many_tunnels(
     rng: &mut Rng,
     clients: &mut Vec<ClientPlan>,

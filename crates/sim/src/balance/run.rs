@@ -13,7 +13,7 @@ impl World {
         self.net.borrow().now()
     }
 
-    /// Adds a violation, unless it is known.
+    /// Adds a violation, unless it was added before.
     pub(super) fn violation(&mut self, what: String) {
         let at = self.now() / 1_000_000;
         let is_new = self.violations.iter().all(|known| !known.ends_with(&what));
@@ -22,8 +22,8 @@ impl World {
         }
     }
 
-    /// Runs until `until` holds, nothing is left to happen, or that much time has passed. True: it
-    /// holds.
+    /// Runs until `until` holds, nothing more can happen, or that much time has passed. Returns
+    /// true if it holds.
     pub(super) fn run_until(&mut self, most: u64, until: impl Fn(&Self) -> bool) -> bool {
         let end = self.now().saturating_add(most);
         let mut stood_still = 0;

@@ -1,6 +1,6 @@
-//! A balancer whose clients and backends do what a test says, step by step, in virtual time.
+//! A balancer with clients and backends that a test controls step by step, in virtual time.
 //!
-//! Where [`World`](super::World) draws everything from a seed, a test decides each step here, and
+//! While [`World`](super::World) draws everything from a seed, a test here decides each step, and
 //! nothing happens between two steps: "nothing comes in an hour" is a fact, and takes no time.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub enum PeerEnd {
     Reset,
 }
 
-/// Bytes that fit between a writer and a peer that does not read.
+/// Capacity of a link to a peer that does not read.
 const CAPACITY: usize = 64 << 10;
 const LINK: LinkOptions = LinkOptions { latency: 0, capacity: CAPACITY, cut_after: None };
 
@@ -117,7 +117,7 @@ impl Script {
         self.try_accept(backend).expect("the balancer has connected to the backend")
     }
 
-    /// Sends as much as fits, and returns the number of bytes. The rest waits for the balancer.
+    /// Sends as much as fits, and returns the number of bytes. The rest must wait for the balancer.
     pub fn try_send(&mut self, peer: PeerId, bytes: &[u8]) -> usize {
         let (link, side) = self.peers[peer.0];
         let mut sent = 0;
@@ -133,7 +133,7 @@ impl Script {
         sent
     }
 
-    /// Sends bytes for which there is room.
+    /// Sends bytes, for which there must be room.
     ///
     /// # Panics
     /// If there is none.
@@ -156,7 +156,7 @@ impl Script {
         self.settle();
     }
 
-    /// Receives what has come. A peer that does not receive is a slow reader.
+    /// Receives all bytes that have come. A peer that does not receive is a slow reader.
     pub fn receive(&mut self, peer: PeerId) -> Vec<u8> {
         let (link, side) = self.peers[peer.0];
         let mut received = Vec::new();
@@ -168,7 +168,7 @@ impl Script {
         }
     }
 
-    /// Receives so many bytes of what has come, at most.
+    /// Receives at most so many of the bytes that have come.
     pub fn receive_some(&mut self, peer: PeerId, most: usize) -> Vec<u8> {
         let (link, side) = self.peers[peer.0];
         let mut received = Vec::new();
@@ -181,7 +181,7 @@ impl Script {
         received
     }
 
-    /// Receives what has come, as text.
+    /// Receives all bytes that have come, as text.
     pub fn receive_text(&mut self, peer: PeerId) -> String {
         String::from_utf8_lossy(&self.receive(peer)).into_owned()
     }
@@ -203,7 +203,7 @@ impl Script {
         loop {
             self.settle();
             let now = self.net.borrow().now();
-            // A shard that has ended takes no event, however long it is due.
+            // A shard that has ended takes no event, even if one is due.
             let Some(next) = self.node.next_at().filter(|next| *next <= end) else { break };
             self.net.borrow_mut().advance_to(next.max(now + 1));
         }
@@ -211,7 +211,7 @@ impl Script {
         self.settle();
     }
 
-    /// Runs the shard until it has nothing to do at this moment.
+    /// Runs the shard until it is idle at this moment.
     fn settle(&mut self) {
         loop {
             self.net.borrow_mut().settle();
@@ -220,7 +220,7 @@ impl Script {
                 break;
             }
             self.node.turn();
-            // Its lists are not trimmed here, as that is a part of what tests look at.
+            // Its lists are not trimmed here, since tests check that also.
             assert_eq!(self.node.faults_after_turn(usize::MAX), [""; 0], "a rule is broken");
         }
     }

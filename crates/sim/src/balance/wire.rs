@@ -1,4 +1,4 @@
-//! One end of a link in a peer's hands: what it writes, how it is cut, and what it has read.
+//! A peer's end of a link: the data that it writes, how it is cut, and the data that it has read.
 
 use crate::net::{LinkId, Readable, SharedNet, Side};
 use crate::rng::Rng;
@@ -10,7 +10,7 @@ pub(super) enum Over {
     Reset,
 }
 
-/// The action when all has been written.
+/// The action after all data has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Stay,
@@ -23,13 +23,13 @@ pub(super) enum Then {
 /// Speed and end of a peer's writes and reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeerBehaviour {
-    /// Bytes of a write at most (0: no cut).
+    /// Maximum bytes of a write (0: no cut).
     pub(super) cut: usize,
-    /// The longest rest between two writes, in nanoseconds.
+    /// The longest pause between two writes, in nanoseconds.
     pub(super) rest: u64,
     /// After so many bytes read, read nothing for so long.
     pub(super) nap: Option<(usize, u64)>,
-    /// After so many bytes written, be gone; with a reset or without.
+    /// After so many bytes written, disappear; with or without a reset.
     pub(super) vanish: Option<(usize, bool)>,
 }
 
@@ -38,12 +38,12 @@ pub(super) struct Wire {
     net: SharedNet,
     pub(super) link: LinkId,
     side: Side,
-    /// All that was ever to be written; the first `written` bytes have been.
+    /// All data to write; the first `written` bytes have been written.
     pub(super) log: Vec<u8>,
     pub(super) written: usize,
-    /// All that was read.
+    /// All data that was read.
     pub(super) got: Vec<u8>,
-    /// Rules that are broken by it.
+    /// Rules that the other side broke.
     pub(super) faults: Vec<String>,
     behaviour: PeerBehaviour,
     write_at: u64,
@@ -53,9 +53,9 @@ pub(super) struct Wire {
     pub(super) over: Option<Over>,
     /// We left: nothing more is done.
     pub(super) gone: bool,
-    /// We left before our time.
+    /// We left before the planned end.
     pub(super) vanished: bool,
-    /// When our stream ended, and when the other's.
+    /// When our stream ended, and when the other side's.
     pub(super) ended_at: u64,
     rng: Rng,
 }
@@ -100,14 +100,15 @@ impl Wire {
         }
     }
 
-    /// Sets the action when all is written; the first one holds, but a finish may become a close.
+    /// Sets the action after all is written; the first action stays, except that a finish may
+    /// become a close.
     pub(super) fn then(&mut self, then: Then) {
         if matches!(self.then, Then::Stay | Then::Finish) {
             self.then = then;
         }
     }
 
-    /// At once, whatever is unwritten.
+    /// At once, even with unwritten data.
     pub(super) fn leave(&mut self, reset: bool) {
         if std::mem::replace(&mut self.gone, true) {
             return;
@@ -130,7 +131,7 @@ impl Wire {
         !self.net.borrow().is_gone(self.link, self.side.other())
     }
 
-    /// Everything that was put has been written.
+    /// Returns whether all data has been written.
     pub(super) fn is_flushed(&self) -> bool {
         self.written == self.log.len()
     }
@@ -162,7 +163,7 @@ impl Wire {
         next
     }
 
-    /// Writes and reads what it can.
+    /// Writes and reads as much as possible.
     pub(super) fn step(&mut self) {
         self.write();
         if !self.gone {
@@ -170,7 +171,7 @@ impl Wire {
         }
     }
 
-    /// Writes what it can, and leaves if it is to.
+    /// Writes as much as possible, and leaves if planned.
     pub(super) fn write(&mut self) {
         if self.gone {
             return;

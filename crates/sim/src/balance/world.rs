@@ -25,7 +25,7 @@ use crate::secured::Configurations;
 /// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Rules that were broken.
+    /// Broken rules.
     pub violations: Vec<String>,
     /// The hash of all that happened.
     pub trace: u64,
@@ -45,22 +45,22 @@ pub struct World {
     listeners: Vec<Option<usize>>,
     pub(super) clients: Vec<Client>,
     pub(super) conns: Vec<Conn>,
-    /// Every backend that ever was in a list.
+    /// Every backend that was ever in a list.
     pub(super) backends: Vec<Arc<Backend>>,
     /// By backend_index, the backends that are in the list now.
     members: Vec<Option<Arc<Backend>>>,
     weights: Vec<u32>,
     commands: Vec<(u64, ControlCommand)>,
-    /// Backends whose tunnels were ordered to be closed.
+    /// Backends whose tunnels must be closed by a command.
     pub(super) closed: Vec<Arc<Backend>>,
-    /// Orders to close tunnels, as (rate, most, whether it has a deadline).
+    /// Commands to close tunnels, as (rate, most, whether it has a deadline).
     pub(super) orders: Vec<(u32, Option<u32>, bool)>,
     pub(super) shut_down_at: Option<u64>,
     _reports: Receiver<Report>,
     pub(super) violations: Vec<String>,
     turns: u64,
     rng: Rng,
-    /// TLS, where there is any, and what it draws.
+    /// TLS, if any, and the random numbers for it.
     tls: Option<(Configurations, Rng)>,
     /// The TLS of the listeners, where connections are passed through.
     passthrough: Option<Arc<TlsServer>>,
@@ -127,7 +127,7 @@ impl World {
         self
     }
 
-    /// A TLS server that has no certificate, as what it passes through needs none.
+    /// A TLS server without a certificate, since connections that are passed through need none.
     fn passthrough_server(&self) -> Option<Arc<TlsServer>> {
         if !self.plan.passes_through() {
             return None;
@@ -145,7 +145,7 @@ impl World {
         self.passthrough.as_ref().or(of_front).map(|server| Arc::clone(server) as _)
     }
 
-    /// The server names that are passed through to those in the list.
+    /// The server names that are passed through to the backends in the list.
     fn patterns(&self) -> Vec<Box<str>> {
         let listed = self.plan.backends.iter().zip(&self.members);
         let listed = listed.filter(|(_, member)| member.is_some());
@@ -167,11 +167,11 @@ impl World {
         configuration(&self.plan.settings, targets.collect())
     }
 
-    /// Does everything that is due now, once. False: nothing was.
+    /// Does everything that is due now, once. Returns false if nothing was due.
     pub(super) fn step(&mut self) -> bool {
         let now = self.now();
         let mut acted = false;
-        // Sockets that a shard turned away.
+        // Sockets that a shard refused.
         self.net.borrow_mut().settle();
         while self.commands.first().is_some_and(|(at, _)| *at <= now) {
             let (_, command) = self.commands.remove(0);
@@ -234,7 +234,7 @@ impl World {
         client.come(wire);
     }
 
-    /// Lets backends accept what has come to them.
+    /// Lets backends accept connections that have come to them.
     fn accept(&mut self) -> bool {
         let mut acted = false;
         for backend_index in 0..self.listeners.len() {
@@ -262,7 +262,7 @@ impl World {
     }
 
     fn turn(&mut self, at: usize) -> bool {
-        // A turn before this one may have taken its time.
+        // An earlier turn may have taken time.
         let now = self.now();
         let node = &mut self.nodes[at];
         if node.progress().is_none_or(|due| due > now) {
@@ -338,8 +338,8 @@ impl World {
         }
     }
 
-    /// Ends the use of a backend, in a calm run not that of the last one. Closes its tunnels unless
-    /// it is removed.
+    /// Ends the use of a backend, except the last one in a calm run. Closes its tunnels unless it
+    /// is removed.
     fn retire(&mut self, at: usize, state: State, deadline: Option<Duration>) {
         let others = self.members.iter().flatten();
         let is_last = others.filter(|it| it.state() == State::Up).count() < 2;
@@ -378,7 +378,7 @@ impl World {
             let left: Vec<_> = left.map(Client::describe).collect();
             self.violation(format!("clients never end: {left:?}"));
         }
-        // Whatever time still has to end, such as what clients left behind.
+        // Everything that time still must end, such as the remains of clients.
         self.run_until(self.plan.time_limit(), |_| false);
         checks::nothing_is_held(&mut self);
         self.control_command(ControlCommand::ShutDown { window: 0, deadline: 2 * SECOND });
@@ -402,14 +402,14 @@ impl World {
         }
     }
 
-    /// Returns the metrics of all shards, as they published them last.
+    /// Returns the last published metrics of all shards.
     pub(super) fn metrics(&self) -> Metrics {
         let mut metrics = Metrics::default();
         self.nodes.iter().for_each(|node| metrics += node.metrics());
         metrics
     }
 
-    /// Returns the most that was held on any shard.
+    /// Returns the maximum that was held on any shard.
     pub(super) fn most(&self) -> Most {
         self.nodes.iter().fold(Most::default(), |most, node| most.max(node.most))
     }
@@ -419,7 +419,7 @@ fn new_backend(at: usize, weight: u32) -> Arc<Backend> {
     Arc::new(Backend::new(backend_address(at), weight))
 }
 
-/// Opens the sockets of backends that are there.
+/// Opens the sockets of backends that are running.
 fn listeners(plan: &Plan, net: &SharedNet) -> Vec<Option<usize>> {
     let mut net = net.borrow_mut();
     let mut listeners = Vec::new();

@@ -1,4 +1,4 @@
-//! The calls that the engine may make, and the conditions on which it may make them.
+//! The calls that the engine may make, and their conditions.
 
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ impl Driver for SimDriver {
         }
         self.wakeup.0.store(false, Ordering::Release);
         if before == self.net.borrow().now() && self.waiting == Waiting::Jump {
-            // A turn takes time, or two that wait for each other would never get anywhere.
+            // A turn takes time, otherwise two turns that wait for each other would never progress.
             self.net.borrow_mut().advance_to(before + 1_000);
         }
         if strikes(&mut self.rng, self.faults.clock_leaps) {
@@ -102,7 +102,7 @@ impl Driver for SimDriver {
                 Some(Found::Again) => {}
                 Some(Found::Bytes(id)) => {
                     self.events_left -= 1;
-                    // One receive a turn and connection: the others' turn comes.
+                    // One receive per turn and connection: then it is the others' turn.
                     self.round.pop_front();
                     self.mix(3, id.to_bits());
                     let net = SharedNet::clone(&self.net);
@@ -156,7 +156,8 @@ impl Driver for SimDriver {
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         if strikes(&mut self.rng, self.faults.connect_fails) {
-            // As likely ours as the peer's: an engine that connects has to distinguish the two.
+            // A local failure or the peer's, equally likely: an engine that connects must
+            // distinguish the two.
             let kinds = [io::ErrorKind::Other, io::ErrorKind::NetworkUnreachable];
             return Err(self.rng.pick(&kinds).into());
         }
@@ -169,7 +170,7 @@ impl Driver for SimDriver {
             options.cut_after = Some(self.rng.between(1, 3000));
         }
         let at = match net.is_silent(peer) {
-            // Whatever is sent there is lost on the way.
+            // All data sent there is lost.
             true => u64::MAX,
             false => net.now() + 2 * options.latency,
         };
@@ -183,7 +184,7 @@ impl Driver for SimDriver {
     }
 
     fn send(&mut self, id: ConnId, batch: Box<Batch>) -> SendOutcome {
-        // A lent piece after another event or a wait is out of bounds, and panics.
+        // Lent bytes after another event or a wait are out of bounds, and panic.
         let lent = if self.lending { std::mem::take(&mut self.lent) } else { Vec::new() };
         let outcome = self.send_from(id, batch, &lent);
         if self.lending {
@@ -339,13 +340,13 @@ impl SimDriver {
         SendOutcome::Pending
     }
 
-    /// The turn's events are over: the shard's mailbox follows.
+    /// The events of the turn are over: the shard's mailbox follows.
     fn tell_no_more(&self) -> Option<Event<'_, SimSocket>> {
         self.net.borrow_mut().after_events = Some(usize::from(self.shard));
         None
     }
 
-    /// An engine closes what it closes once.
+    /// An engine may close a connection only once.
     #[track_caller]
     fn assert_first_end(&mut self, id: ConnId) {
         let strict = self.waiting == Waiting::Never;

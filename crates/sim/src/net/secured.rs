@@ -1,20 +1,21 @@
-//! Ends of links that rustls secures: their peers read and write data, and the link has records.
+//! Ends of links that rustls secures: their peers read and write data, and the link carries
+//! records.
 //!
-//! A peer uses such an end as any other one, so that every plan can run over TLS. Its bytes wait
-//! here for the handshake and for space on the link; what it has not read is left on the link but
-//! for a record.
+//! A peer uses such an end like any other, so that every plan can run over TLS. Its written bytes
+//! wait here for the handshake and for space on the link; unread data stays on the link except one
+//! record.
 //!
-//! A driver's end of stream without a close_notify before it is a broken rule: a peer would take
-//! all that it got for cut (RFC 8446 section 6.1). These are none:
+//! A driver's end of stream without a close_notify before it is a broken rule: a peer would treat
+//! all received data as truncated (RFC 8446 section 6.1). Exceptions:
 //!
 //! * The handshake is not complete at the driver, which has no keys then.
-//! * The driver closed with bytes in flight. It has lost data, and must not say that they are
-//!   complete; or its close_notify had half a minute to leave, or until the end of a drain, or
+//! * The driver closed with bytes in flight: it has lost data, and must not confirm that they are
+//!   complete. Or the time for its close_notify was over: half a minute, or the end of a drain, or
 //!   another connection needed its place.
-//! * The socket was dropped on its way from one driver to another, as when a descriptor is missing.
+//! * The socket was dropped between two drivers, for example when a descriptor was missing.
 //!
-//! To its peer such an end is what a reset is. After a reset, or an alert of another kind, there is
-//! no end of stream to be judged.
+//! For its peer such an end is the same as a reset. After a reset, or an alert of another kind,
+//! there is no end of stream to check.
 
 use std::io::{Read, Write};
 
@@ -22,15 +23,15 @@ use rustls::{Connection, Error, HandshakeKind, ProtocolVersion};
 
 use super::{LinkId, Net, Readable, Side};
 
-/// Ciphertext that is taken from a link at a time, so that a peer that does not read holds the
-/// driver up soon.
+/// Ciphertext that is taken from a link at a time, so that a peer that does not read soon stops the
+/// driver.
 const TAKEN_AT_ONCE: usize = 4096;
 
-/// The first byte of a record of a handshake; a connection that begins with another one has a PROXY
+/// The first byte of a handshake record; a connection that begins with another byte has a PROXY
 /// header first.
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// The end of our stream, once all has been sent.
+/// Ends our stream after all data has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     None,
@@ -42,19 +43,19 @@ enum Ending {
 #[derive(Debug)]
 pub(super) struct SecuredEnd {
     tls: Connection,
-    /// Ciphertext that the link has no space for.
+    /// Ciphertext that does not fit on the link.
     out: Vec<u8>,
     /// Data that its peer has not read.
     data: Vec<u8>,
-    /// Input before the first record, until that begins.
+    /// Input before the first record, until it begins.
     preface: Option<Vec<u8>>,
     ending: Ending,
     has_finished: bool,
     /// The other end has ended its stream with a close_notify.
     is_complete: bool,
-    /// A record has come since the handshake is complete here.
+    /// A record has come since the handshake was complete here.
     has_heard: bool,
-    /// It has come to an end without a close_notify.
+    /// The stream has ended without a close_notify.
     is_cut: bool,
     failure: Option<Error>,
 }
@@ -82,8 +83,8 @@ impl SecuredEnd {
         self.data.is_empty() && !is_over
     }
 
-    /// Returns whether the handshake is complete at the other end. A client that sends its last
-    /// message learns of that with the next record.
+    /// Returns whether the handshake is complete at the other end. A client that sends the last
+    /// message learns of it with the next record.
     fn is_established(&self) -> bool {
         let sends_last = match &self.tls {
             Connection::Client(tls) => {
@@ -108,12 +109,12 @@ impl SecuredEnd {
                 Ok(state) => self.is_complete = n == 0 || state.peer_has_closed(),
                 Err(error) => self.failure = Some(error),
             }
-            // The end of the stream is no error here.
+            // The end of the stream is not an error here.
             let _ = self.tls.reader().read_to_end(&mut self.data);
         }
     }
 
-    /// Takes a PROXY header from the beginning; returns what follows it.
+    /// Removes a PROXY header from the beginning; returns the rest.
     fn after_preface(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         let len = match bytes[0] {
             HANDSHAKE_RECORD => Some(0),
@@ -142,13 +143,13 @@ impl SecuredEnd {
 }
 
 impl Net {
-    /// Secures one end of a link: what its peer reads and writes from now on are data.
+    /// Secures one end of a link: from now on its peer reads and writes data.
     pub fn secure(&mut self, link: LinkId, side: Side, tls: impl Into<Connection>) {
         self.secured.insert((link, side as usize), SecuredEnd::new(tls.into()));
         self.move_end(link, side);
     }
 
-    /// Returns what went wrong with TLS at the ends that are secured.
+    /// Returns the TLS errors of the secured ends.
     #[must_use]
     pub fn failures(&self) -> &[String] {
         &self.failures
@@ -165,7 +166,7 @@ impl Net {
         }
     }
 
-    /// Returns whether an end has something to do, which mostly none has.
+    /// Returns whether an end has something to do, which is rare.
     fn may_move(&mut self, link: LinkId, side: Side) -> bool {
         if self.secured.is_empty() {
             return false;
@@ -181,7 +182,7 @@ impl Net {
         has_input || is_ending || end.tls.wants_write() || !end.out.is_empty()
     }
 
-    /// Receives what its peer is ready for, sends what there is space for, and ends it.
+    /// Receives what its peer can take, sends as far as there is space, and ends the stream if due.
     fn move_end(&mut self, link: LinkId, side: Side) {
         if !self.may_move(link, side) {
             return;
@@ -222,7 +223,7 @@ impl Net {
         self.secured.insert((link, side as usize), end);
     }
 
-    /// Bytes that `side` can write now.
+    /// The number of bytes that `side` can write now.
     #[must_use]
     pub fn space(&self, link: LinkId, side: Side) -> usize {
         let raw = self.raw_space(link, side);
@@ -245,7 +246,8 @@ impl Net {
                 self.move_end(link, side);
             }
         }
-        // What arrives at once is taken at once: space that is made later would go unnoticed.
+        // Data that arrives together is taken together: space that is made later would go
+        // unnoticed.
         self.move_end(link, side.other());
     }
 
@@ -299,7 +301,7 @@ impl Net {
         self.end(link, side, Ending::Finish);
     }
 
-    /// `side` closes its socket: what it wrote still arrives, unless input was left unread.
+    /// `side` closes its socket: its written data still arrives, unless input was left unread.
     pub fn close(&mut self, link: LinkId, side: Side) {
         self.end(link, side, Ending::Close);
     }

@@ -1,5 +1,5 @@
-//! Clients that break rules, or just leave: the server must end each with the right word, in
-//! bounded time and memory.
+//! Clients that break rules or just leave: the server must end each with the right code, in bounded
+//! time and memory.
 
 use throng_proto::ws::{Opcode, encode_header, encode_masked};
 
@@ -45,7 +45,7 @@ fn fragment(opcode: Opcode, fin: bool, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Every way to break RFC 6455 that the decoder distinguishes, with the code that answers it.
+/// Every violation of RFC 6455 that the decoder distinguishes, with the code that answers it.
 #[must_use]
 pub fn violations(max_frame: usize, max_message: usize) -> Vec<(&'static str, u16, Vec<u8>)> {
     let masked = |first: u8, len: u8| header(first, 0x80 | len, &KEY);
@@ -107,7 +107,7 @@ fn breaks_a_rule(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     }
     part.script.push(Do::Write(bytes));
     if rng.one_in(3) {
-        // It goes on as if nothing had happened.
+        // It continues as if nothing had happened.
         part.script.push(Do::Write(rng.bytes(rng.clone().below(2000))));
     }
     part.script.push(Do::Pause(200 * SECOND));
@@ -251,7 +251,7 @@ fn talks_after_close(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng
     gone(part, rng);
 }
 
-/// Leaves with a reset or in silence, or stays and sends nothing more.
+/// Leaves with a reset or silently, or stays and sends nothing more.
 fn gone(part: &mut Part, rng: &mut Rng) {
     match rng.below(4) {
         0 => part.script.push(Do::Reset),

@@ -1,11 +1,11 @@
-//! Clients of the service's HTTP: those that keep to the rules, and those that do not.
+//! Clients of the service's HTTP: some keep to the rules, others do not.
 
 use super::{Expect, MILLI, Part, Plan, SECOND};
 use crate::ask::{Ask, Start, Take};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
 
-/// Adds some to a third of all plans; the others stay what they were.
+/// Adds some to a third of all plans; the other plans do not change.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     if !rng.one_in(3) {
         return;
@@ -35,11 +35,11 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
 
 struct ScriptContext {
     number: u32,
-    /// Bytes of a body at most.
+    /// Maximum bytes of a body.
     most: usize,
 }
 
-/// Mostly short, sometimes long, now and then minutes.
+/// Usually short, sometimes long, rarely minutes.
 fn delay(rng: &mut Rng) -> u64 {
     match rng.below(12) {
         0 => 0,
@@ -84,7 +84,7 @@ fn ask(context: &ScriptContext, number: u32, rng: &mut Rng) -> Ask {
             ask.fails_at = Some(rng.below(ask.length));
         }
     }
-    // Not of another's callback, which would have to suffer for it.
+    // A panic in the callback of another connection would harm that one.
     ask.panics = ask.start != Start::Parked && rng.one_in(30);
     if ask.room_after + ask.wait > 5_000 {
         // Once is enough.

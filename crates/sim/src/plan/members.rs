@@ -14,13 +14,13 @@ use crate::rules::Rules;
 use crate::script::{Do, Pace};
 use crate::service::{FEED, STREAMS};
 
-/// Channels that are published to.
+/// Channels with publications.
 const NAMES: [&str; 6] = ["red", "green", "blue", "sky.eu", "sky.us", "sky.us.ny"];
 
-/// Patterns that are subscribed to besides, where patterns are enabled.
+/// Additional patterns to subscribe to, if patterns are enabled.
 const PATTERNS: [&str; 6] = ["sky.*", "sky.>", ">", "*", "*.us", "sky.*.ny"];
 
-/// Adds members and publishers to half of all plans; the other half stays what it was.
+/// Adds members and publishers to half of all plans; the other plans do not change.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
@@ -53,7 +53,7 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
         let at = rng.between(0, busy + 3 * SECOND);
         plan.outside.push((at, outside(first as u32, all, broadcasts, rng)));
     }
-    // Anybody may be sent anything, and be too slow for it.
+    // Any peer may receive any message, and be too slow for it.
     plan.parts.iter_mut().for_each(|part| part.echo_only = false);
 }
 
@@ -118,7 +118,7 @@ fn pace(rng: &mut Rng) -> Do {
     })
 }
 
-/// Listens for a while, at a changing pace, and ends in good order when it has caught up.
+/// Receives for a while, at a changing pace, and ends in order when it has caught up.
 fn member(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     part.name = "listener";
     part.script = vec![context.request(part, rng), Do::UntilOpen];
@@ -150,7 +150,7 @@ fn member(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     };
 }
 
-/// A stream of events, of a client that sends nothing after its request.
+/// A stream of events, for a client that sends nothing after its request.
 fn stream(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     part.name = "stream";
     let channel = context.subscription(rng);

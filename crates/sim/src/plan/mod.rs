@@ -26,10 +26,10 @@ use crate::rules::Rules;
 use crate::script::Do;
 use crate::secured::Hops;
 
-/// End that a peer must come to if nothing excuses it.
+/// The required end of a peer, unless something excuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// It closes and is answered, and everything it was owed came before that.
+    /// It closes and is answered, and everything that it was owed came before.
     Clean,
     /// The server closes with this code.
     Code(u16),
@@ -39,14 +39,15 @@ pub enum Expect {
     Status(&'static [u16]),
     /// Each of its requests is answered.
     Served,
-    /// Its first request is answered with 200, however many of its address there are.
+    /// Its first request is answered with 200, regardless of the number of connections from its
+    /// address.
     Admitted,
     /// The stream of events lasts until the peer resets it, and reports each message that was too
     /// large for an event.
     Streamed,
-    /// It is over within so many nanoseconds.
+    /// It ends within so many nanoseconds.
     Within(u64),
-    /// Only what holds for everybody.
+    /// Only the general rules apply.
     Anything,
 }
 
@@ -59,63 +60,63 @@ pub struct Part {
     pub script: Vec<Do>,
     /// See [`Expect`].
     pub expect: Expect,
-    /// The requests among what it does.
+    /// Its requests.
     pub asks: Vec<Ask>,
     /// Answers pings and Close frames.
     pub polite: bool,
-    /// It writes frames that the checkers do not know of.
+    /// It writes frames that the checkers do not know.
     pub raw: bool,
-    /// Its own messages are all that it gets, and it reads what it gets.
+    /// It receives only its own messages, and reads everything.
     pub echo_only: bool,
-    /// When it comes, in nanoseconds.
+    /// The time at which it connects, in nanoseconds.
     pub at: u64,
-    /// Bytes of a write at most (0 = no cut), and the longest rest between two.
+    /// Maximum bytes of a write (0 = no cut), and the maximum pause between two.
     pub cut: (usize, u64),
     /// Its link.
     pub link: LinkOptions,
     /// The last octet of its address.
     pub address: u8,
-    /// Its key.
+    /// The key of its handshake.
     pub key: Key,
 }
 
 /// A drain in the middle of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
-    /// When it is asked for, in nanoseconds.
+    /// The time of the request, in nanoseconds.
     pub at: u64,
-    /// How.
+    /// The settings of the drain.
     pub plan: DrainPlan,
 }
 
 /// Everything that is decided before a run begins.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed it was made of; the engine's own too.
+    /// The seed from which it was made; also the engine's seed.
     pub seed: u64,
     /// Real shards, 1 to 3.
     pub shards: usize,
     /// The engine's limits.
     pub limits: Limits,
-    /// The limit on connections in force, 0 = none.
+    /// The limit on connections, 0 = none.
     pub max_connections: usize,
     /// Rules for messages to slow receivers.
     pub rules: Rules,
-    /// Subscriptions may be patterns.
+    /// Whether subscriptions may be patterns.
     pub wildcards: bool,
-    /// Commands with which a shard's mailbox is crowded; `None`: as many as in production.
+    /// Number of commands from which a shard's mailbox is crowded; `None`: as in production.
     pub mailbox_mark: Option<usize>,
-    /// Connections that may be on their way to a shard; `None`: as many as in production.
+    /// Maximum connections that may be moving to a shard; `None`: as in production.
     pub handover_capacity: Option<usize>,
     /// Faults of every driver.
     pub faults: Faults,
     /// The peers.
     pub parts: Vec<Part>,
-    /// Actions of other threads, and when they come, in nanoseconds.
+    /// Actions of other threads, and their times in nanoseconds.
     pub outside: Vec<(u64, Outside)>,
     /// A drain, if there is one.
     pub drain: Option<Drain>,
-    /// Connections begin with a PROXY header.
+    /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
     /// A balancer between the peers and the server, if there is one.
     pub balancer: Option<BalancerPlan>,
@@ -126,7 +127,7 @@ pub struct Plan {
 /// A balancer between the peers and the server.
 #[derive(Clone, Debug)]
 pub struct BalancerPlan {
-    /// Real shards of it.
+    /// Number of its real shards.
     pub shards: usize,
     /// Its settings.
     pub settings: Settings,
@@ -139,27 +140,27 @@ pub struct BalancerPlan {
 pub enum Outside {
     /// A publish to a channel.
     Publish {
-        /// Which.
+        /// The channel.
         channel: String,
         /// The value's key; empty for none.
         key: String,
-        /// A peer that does not get it.
+        /// A peer that does not receive it.
         except: Option<u32>,
-        /// Bytes that it has besides its name.
+        /// Bytes in addition to its name.
         fill: usize,
     },
     /// A broadcast.
     Broadcast {
         /// The receivers.
         audience: Audience,
-        /// Bytes that it has besides its name.
+        /// Bytes in addition to its name.
         fill: usize,
     },
     /// A message to one peer.
     Send {
-        /// Which.
+        /// The peer.
         to: u32,
-        /// Bytes that it has besides its name.
+        /// Bytes in addition to its name.
         fill: usize,
     },
     /// The end of a stream of events.
@@ -234,7 +235,7 @@ impl Plan {
         plan
     }
 
-    /// Makes some peers of a third of all plans ask for sessions that are placed by their number.
+    /// In a third of all plans, makes some peers ask for sessions that are placed by their number.
     fn place(&mut self, rng: &mut Rng) {
         if !rng.one_in(3) {
             return;
@@ -260,7 +261,7 @@ impl Plan {
             }),
             proxy_protocol: self.proxy_protocol.then(ProxyProtocol::default),
             relay: None,
-            // A turn takes no time here, so there is nothing to hear of.
+            // A turn takes no time here, so there is nothing to report.
             watching: Some(Watching {
                 warning: Duration::from_nanos(1),
                 on_stall: Arc::new(|_| {}),
@@ -272,7 +273,7 @@ impl Plan {
         }
     }
 
-    /// A plan for one test: no faults, no limits that bite, no peers yet.
+    /// A plan for one test: no faults, no effective limits, no peers yet.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
         Self {
@@ -294,15 +295,15 @@ impl Plan {
         }
     }
 
-    /// The plan of a seed with a balancer between the peers and the server. Peers that keep
-    /// to the rules must notice nothing of it; how others end is the balancer's decision, and must
-    /// not affect the rest.
+    /// The plan of a seed with a balancer between the peers and the server. Peers that keep to the
+    /// rules must not notice it; the balancer decides how others end, which must not affect the
+    /// rest.
     #[must_use]
     pub fn chained(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         let mut rng = Rng::new(seed ^ 0x0063_6861_696e);
-        // All peers come to the server from one address, and a server that drains is not there for
-        // the next of them.
+        // All peers come to the server from one address, and a draining server would refuse the
+        // next of them.
         plan.drain = None;
         plan.max_connections = 0;
         plan.limits.max_connections_per_address = Limit::Auto;
@@ -311,18 +312,18 @@ impl Plan {
         let mut faults = Faults::of(&mut rng);
         (faults.adopt_fails, faults.clock_leaps) = (0, 0);
         if faults.is_fine() {
-            // A byte at a time, and each of them late: longer than the server waits for the answer
-            // to its Close frame.
+            // A byte at a time, each of them late: longer than the server waits for the answer to
+            // its Close frame.
             (faults.starved_receives, faults.partial_sends, faults.delayed_sends) = (0, 0, 0);
         }
         if faults.cut_receives > 0 {
-            // Messages are as long as the server's faults allow: a byte at a time they are millions
-            // of steps.
+            // Messages are as long as the server's faults allow: sent a byte at a time, they need
+            // millions of steps.
             faults.cut_receives = faults.cut_receives.max(30);
         }
         for part in &mut plan.parts {
-            // The records of requests and of streams are by connection, and the balancer's
-            // connections carry those of many clients: such peers only come and go.
+            // The records of requests and of streams are by connection, and a connection of the
+            // balancer carries requests of many clients: such peers only come and go.
             if !part.asks.is_empty() || part.name == "stream" {
                 part.script = vec![Do::Reset];
                 part.asks.clear();
@@ -352,14 +353,14 @@ impl Plan {
             _ => Self { secured: Hops::of(&mut rng), ..Self::chained(seed) },
         };
         for part in &mut plan.parts {
-            // Not all of them in the middle of the handshake.
+            // The clients must not all be in the middle of the handshake.
             part.link.cut_after = part.link.cut_after.map(|at| at + rng.between(0, 4000));
         }
         pace::keep_up(&mut plan);
         plan
     }
 
-    /// Adds a peer with this script to a plan of one's own; returns its number.
+    /// Adds a peer with this script; returns its number.
     pub fn add(&mut self, name: &'static str, expect: Expect, script: Vec<Do>) -> usize {
         let number = self.parts.len();
         let mut rng = Rng::new(self.seed ^ number as u64 ^ 0x5eed);
@@ -372,7 +373,7 @@ impl Plan {
         number
     }
 
-    /// Adds a peer with requests, of which the script writes what it likes.
+    /// Adds a peer with requests; its script writes any of them.
     pub fn add_http_client(
         &mut self,
         name: &'static str,
@@ -401,15 +402,15 @@ impl Plan {
         self.max_connections > 0 || caps.into_iter().any(|cap| matches!(cap, Limit::AtMost(_)))
     }
 
-    /// Output never piles up beyond the limit as long as reading stops in time: a peer that only
-    /// echoes may not be closed as a slow consumer.
+    /// Output never exceeds the limit as long as reading stops in time: a peer that only echoes may
+    /// not be closed as a slow consumer.
     #[must_use]
     pub fn back_pressure_suffices(&self) -> bool {
         self.limits.max_backlog / 2
             >= self.faults.receive_buffer + self.limits.ws.max_message_size + 400
     }
 
-    /// The longest time that anything which must end may take to end, in nanoseconds.
+    /// The maximum time within which everything that must end has ended, in nanoseconds.
     #[must_use]
     pub fn time_limit(&self) -> u64 {
         let limits = &self.limits;
@@ -425,11 +426,11 @@ impl Plan {
     }
 }
 
-/// The longest timeout of a balancer: longer than those of the server behind it, so that those
-/// decide.
+/// The maximum timeout of a balancer: longer than the timeouts of the server after it, so that the
+/// server's decide.
 const BALANCER_TIMEOUT: Duration = Duration::from_secs(500);
 
-/// Timeouts of a balancer that are longer than any peer that keeps to the rules takes.
+/// Timeouts of a balancer that no peer exceeds if it keeps to the rules.
 fn patient() -> Timeouts {
     let short = Duration::from_secs(30);
     Timeouts {
@@ -477,7 +478,7 @@ pub fn events_request(channel: &str, number: u32) -> Vec<u8> {
 }
 
 impl Part {
-    /// Makes it ask for a session that is placed by its number, if it asks for `/ws`.
+    /// Adds the request for a session that is placed by its number, if the target is `/ws`.
     pub fn place(&mut self) {
         const PLAIN: &[u8] = b"GET /ws?";
         for line in &mut self.script {

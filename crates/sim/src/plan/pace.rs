@@ -1,17 +1,18 @@
-//! The pace of slow peers where what is between them and the server moves bytes by the gulp.
+//! The pace of slow peers when a component between them and the server moves bytes in large
+//! portions.
 
 use super::{Expect, MILLI, Part, Plan};
 use crate::script::{Do, Pace};
 
-/// Bytes that a link between a balancer and a server takes in any case, whatever TLS adds to them.
+/// Bytes that a link between a balancer and a server always takes, including the overhead of TLS.
 const ON_THE_LINK: usize = 32 << 10;
 
-/// Makes slow peers of whom something is expected read as much as moves at once within half the
-/// write timeout.
+/// Makes slow peers that have an expected end read at least one such portion within half the write
+/// timeout.
 ///
-/// A balancer reads the next bytes when those before have left, and TLS opens whole records. Until
-/// its peer has read such a gulp, nothing of the server's output moves, and after the write timeout
-/// the server ends by right who takes longer.
+/// A balancer reads the next bytes when the earlier ones have left, and TLS opens whole records.
+/// Until the peer has read such a portion, none of the server's output moves, and after the write
+/// timeout the server rightly ends a peer that takes longer.
 pub(super) fn keep_up(plan: &mut Plan) {
     let read = plan.balancer.as_ref().map(|balancer| balancer.faults.receive_buffer);
     let gulp = plan.secured.most_received(read.unwrap_or(0)) as u64;
@@ -24,7 +25,8 @@ pub(super) fn keep_up(plan: &mut Plan) {
         let latency = part.link.latency;
         for line in &mut part.script {
             let Do::Read(Pace::Slow(bytes, rest)) = line else { continue };
-            // Until there is room on the link again, and a driver that rested has filled it.
+            // The pause is over when there is room on the link again, and an idle driver has filled
+            // it.
             let period = *rest + 2 * latency + 6 * MILLI;
             let least = (2 * gulp * period / timeout) as usize + 1;
             *bytes = least.max(*bytes);
@@ -33,7 +35,7 @@ pub(super) fn keep_up(plan: &mut Plan) {
     }
 }
 
-/// Returns the most bytes of the answers to all that a peer says.
+/// Returns the maximum bytes of the answers to all messages of a peer.
 fn echoed(part: &Part) -> usize {
     const LONGEST_PONG: usize = 127;
     let answer = |line: &Do| match line {

@@ -1,11 +1,11 @@
-//! Peers whose messages stop those behind them.
+//! Peers with messages that stop the later ones.
 
 use super::conforming::{command, message};
 use super::{Expect, MILLI, Part, Plan, SECOND, ScriptContext};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
 
-/// Adds some peers that are stopped to half of all plans.
+/// To half of all plans, adds some peers that are stopped.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
@@ -22,8 +22,7 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     }
 }
 
-/// Messages, of which some stop those behind them: all are handled in the end, and all are
-/// answered.
+/// Messages that partly stop the later ones: all are handled in the end, and all are answered.
 fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "stopped";
     part.script = vec![Do::Write(context.request())];

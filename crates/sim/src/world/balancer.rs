@@ -1,5 +1,5 @@
-//! A balancer between the peers and the server: real shards of it, which peers dial, and which dial
-//! the server's.
+//! A balancer between the peers and the server: peers dial its real shards, and these dial the
+//! server's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::plan::{BalancerPlan, Plan};
 use crate::rng::Rng;
 use crate::secured::{Configurations, Hops};
 
-/// Numbers of its shards in identifiers of connections begin here, apart from the server's.
+/// First number of its shards in identifiers of connections, to distinguish them from the server's.
 const FIRST_SHARD: u16 = 100;
 
-/// Returns whether a connection is the balancer's, and not the server's.
+/// Returns whether a connection belongs to the balancer and not to the server.
 pub(super) fn is_own(id: ConnId) -> bool {
     id.shard() >= usize::from(FIRST_SHARD)
 }
@@ -29,7 +29,7 @@ pub(super) struct Balancer {
     /// The number of peers.
     peers: usize,
     nodes: Vec<Node>,
-    /// Where peers dial.
+    /// The addresses that peers dial.
     pub(super) listeners: Vec<usize>,
     backends: Vec<Arc<Backend>>,
     reports: Receiver<Report>,
@@ -69,13 +69,13 @@ impl Balancer {
         Self { plan, secured, peers, nodes, listeners, backends, reports, turns: 0 }
     }
 
-    /// Returns when each shard has something to do: now, or later.
+    /// Returns when each shard is due: now, or later.
     pub(super) fn due(&mut self) -> Vec<(usize, u64)> {
         let nodes = self.nodes.iter_mut().enumerate();
         nodes.filter_map(|(index, node)| Some((index, node.progress()?))).collect()
     }
 
-    /// Runs a turn of one shard. Returns the rules that are broken after every fourth.
+    /// Runs a turn of one shard. After every fourth turn, returns the broken rules.
     pub(super) fn turn(&mut self, index: usize) -> Vec<String> {
         let node = &mut self.nodes[index];
         node.turn();
@@ -85,7 +85,7 @@ impl Balancer {
             return Vec::new();
         }
         let mut faults = node.faults_after_turn(self.peers);
-        // The server is always there: whatever clients do, none of it is held against it.
+        // The server is always there: no action of a client may count as its failure.
         for Report::Failed { backend, failure, .. } in self.reports.try_iter() {
             if failure.is_of_connection() {
                 faults.push(format!("{} is there, and failed: {failure}", backend.address()));
@@ -104,7 +104,7 @@ impl Balancer {
         self.nodes.iter().map(|node| node.metrics().tunnels_opened).sum()
     }
 
-    /// Checks what must hold when everybody has gone, the servers included.
+    /// Checks the conditions when all peers have gone, including the servers.
     pub(super) fn at_the_end(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {

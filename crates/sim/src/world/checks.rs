@@ -60,7 +60,8 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
     }
 }
 
-/// Checks, whatever the peer's end, that its messages are right, in order, once, and its own.
+/// Checks, for any end of the peer, that it received the right messages, in order, once, and only
+/// its own.
 fn heard_well(
     world: &World,
     peer: &Peer,
@@ -110,8 +111,8 @@ fn heard_well(
         let key = if rules.policy == SlowPolicy::Latest { &*offer.key } else { "" };
         last.insert((offer.class, key), (at, got));
     }
-    // The newest of a class that drops what is old, and of each key of one that keeps the newest,
-    // is always there.
+    // The newest message of a class that drops old ones, and the newest of each key of a class that
+    // keeps the newest, always arrives.
     for ((class, key), (at, got)) in last {
         let rules = world.plan.rules.of(class);
         let kept = match rules.policy {
@@ -123,7 +124,7 @@ fn heard_well(
             _ => false,
         };
         let what = &session.offers[at].what;
-        // Of equal answers, any may be the one that came.
+        // Of equal answers, any may have come.
         let got = got || matches!(what, Received::Direct(_)) && peer.reader.received.contains(what);
         if caught_up && kept && rules.max_age.is_none() && !got {
             faults.push(format!("{what:?}, the newest of class {class} and key {key:?}, is lost"));
@@ -132,14 +133,14 @@ fn heard_well(
     faults
 }
 
-/// Returns the offers that were received, if that can have been: each once, in the order of the
-/// offers, but that a newer value may come in the place of one of its key that was not received.
+/// Returns the received offers, if the order is valid: each once, in the order of the offers,
+/// except that a newer value may take the place of an older value of its key that was not received.
 pub(crate) fn follow(
     received: &[Received],
     offers: &[Offer],
     rules: &Rules,
 ) -> Result<BTreeSet<usize>, String> {
-    // Both as early as possible: what is possible later only grows by that.
+    // Both pointers advance as little as possible, which allows the most afterwards.
     let mut place = 0;
     let mut newest: BTreeMap<(usize, &str), usize> = BTreeMap::new();
     let mut found = BTreeSet::new();
@@ -169,15 +170,15 @@ pub(crate) fn follow(
     Ok(found)
 }
 
-/// Offers of a class that were not received.
+/// The offers of a class that were not received.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     missing: u64,
-    /// By those who have read to the end.
+    /// Only for peers that have read to the end.
     missing_of_good: u64,
 }
 
-/// Returns whether the peer got all that was ever sent to it.
+/// Returns whether the peer received everything ever sent to it.
 fn has_caught_up(world: &World, peer: &Peer, session: &Session) -> bool {
     match session.stream {
         false => is_clean(peer),
@@ -193,7 +194,7 @@ fn has_caught_up(world: &World, peer: &Peer, session: &Session) -> bool {
     }
 }
 
-/// Checks that the messages that are missing are those that were counted.
+/// Checks that the missing messages are those counted as lost.
 fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]) -> Vec<String> {
     let mut faults = Vec::new();
     let figures = world.figures();
@@ -255,7 +256,7 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
     }
     for Expected { receipt, receivers } in &record.receipts {
         match receipt.total() {
-            // What a stopped shard has not taken is dropped with it.
+            // Commands that a stopped shard has not taken are dropped with it.
             None if world.is_drained() => {}
             None => faults.push("a receipt is never complete".to_owned()),
             Some(total) if total.unreached > 0 && world.is_drained() => {}
@@ -270,7 +271,7 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
     faults
 }
 
-/// Pings come only to peers that were silent, and read.
+/// Only silent peers that read get pings.
 fn pinged_well(world: &World, peer: &Peer, part: &Part) -> Option<String> {
     let plan = &world.plan;
     let limits = &plan.limits;
@@ -282,7 +283,7 @@ fn pinged_well(world: &World, peer: &Peer, part: &Part) -> Option<String> {
     // whole seconds.
     let interval = limits.heartbeat_interval.unwrap_or_default().as_nanos() as u64;
     let silence = (interval / 4 * 3).saturating_sub(3 * SECOND);
-    // What it wrote while the ping was on its way does not count.
+    // Data written while the ping was in flight does not count.
     let on_the_way = 2 * part.link.latency + SECOND / 10;
     for ping in &peer.reader.pings {
         let wrote = peer.wrote_at.iter().rev().find(|at| **at + on_the_way <= *ping)?;
@@ -299,7 +300,7 @@ fn is_clean(peer: &Peer) -> bool {
     peer.closed_first_with.is_some() && answer == peer.closed_first_with
 }
 
-/// Checks that the peer's end is the one that was expected, or that there is an excuse.
+/// Checks that the peer's end is the expected one, or that there is an excuse.
 fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<String> {
     let Some((end, at)) = peer.end else { return vec!["it never ended".to_owned()] };
     if end == End::Finished && !peer.reader.is_between_frames() && part.expect == Expect::Clean {
@@ -317,7 +318,8 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
         Expect::Clean if is_clean(peer) && end == End::Finished => None,
         Expect::Clean => Some("it did not end in good order"),
         Expect::Code(expected) if code == Some(*expected) => {
-            // A panic, or a broken rule, ends one connection only; the others' checks see to that.
+            // A panic, or a broken rule, ends only one connection; the checks of the others verify
+            // that.
             let closed = record.sessions.get(&peer.number).and_then(|session| session.closed);
             (closed != Some(*expected) && closed != Some(1006))
                 .then_some("on_close reported another code")
@@ -353,7 +355,7 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
         .collect()
 }
 
-/// Returns whether a fault, a limit or a drain may have ended the peer so.
+/// Returns whether a fault, a limit or a drain may have caused this end.
 fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option<u16>) -> bool {
     let plan = &world.plan;
     let limits = &plan.limits;
@@ -372,32 +374,33 @@ fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option
     if (refused || silent) && (is_capped || world.is_drained()) {
         return true;
     }
-    // A drain ends all, with a Close frame if they read.
+    // A drain ends all peers, with a Close frame if they read.
     if world.is_drained()
         && (code.is_some_and(|code| plan.drain.is_some_and(|drain| drain.plan.code == code))
             || peer.reader.closed.is_none())
     {
         return true;
     }
-    // A peer that reads too slowly what others make it get.
+    // A peer that reads too slowly for what others send to it.
     if code == Some(1008) && !(part.echo_only && plan.back_pressure_suffices()) {
         return true;
     }
-    // While it does not read its answers it is not read, and a message of its that is partly here
-    // is not waited for without end; nor is it waited for until it has read why.
+    // While the peer does not read its answers, the server does not read from it. Its partial
+    // message is not awaited forever, nor does the server wait forever until the peer has read the
+    // reason.
     let slow =
         part.script.iter().any(|line| matches!(line, Do::Read(Pace::Slow(..) | Pace::Never)));
     let session = record.sessions.get(&peer.number);
     if slow && session.is_some_and(|session| session.closed == Some(1008)) {
         return true;
     }
-    // Nor is it while it reads nothing at all, for longer than output or an answer to a ping may
-    // take.
+    // The server also does not wait if the peer reads nothing for longer than the timeout of output
+    // or of a ping.
     let reads_nothing = part.script.contains(&Do::Read(Pace::Never));
     if reads_nothing && session.is_some_and(|session| session.closed == Some(1006)) {
         return true;
     }
-    // It pipelined more answers than may pile up.
+    // It pipelined more answers than may wait.
     if matches!(part.expect, Expect::Answers(count) if count * 2200 > limits.max_backlog) {
         return true;
     }

@@ -1,7 +1,7 @@
 //! A run: real shards on simulated drivers, the peers of a plan, one clock, one thread.
 //!
-//! The world picks at random among all that have something to do now; when none has, the clock
-//! jumps to the next moment when one will.
+//! The world picks at random among all parts that have something to do now; when there is none, the
+//! clock jumps to the next moment when there is.
 
 mod balancer;
 mod bounds;
@@ -27,13 +27,13 @@ use crate::rng::Rng;
 use crate::secured::{Configurations, Hops, is_ready};
 use crate::service::Probe;
 
-/// Steps beyond which a run is said never to end.
+/// Maximum steps of a run; beyond them it counts as endless.
 const MOST_STEPS: u64 = 10_000_000;
 
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Every rule that was broken; empty if all is well.
+    /// Every broken rule; empty if there is none.
     pub violations: Vec<String>,
     /// The hash of all that happened.
     pub trace: u64,
@@ -57,15 +57,15 @@ pub struct World {
     pub record: SharedRecord,
     /// The peers that have come, by number.
     pub peers: Vec<Option<Peer>>,
-    /// The shards; emptied when the process has ended.
+    /// The shards; empty after the process has ended.
     pub shards: Vec<Shard<Tls<SimDriver>, Probe>>,
-    /// The way to the shards from outside.
+    /// The handle to the shards for other threads.
     pub remote: Remote,
-    /// The shards' figures, a second old at most.
+    /// The shards' figures, at most a second old.
     pub snapshots: Arc<[Arc<Snapshot>]>,
     /// Subscribers over all shards.
     pub totals: Arc<Totals>,
-    /// The latest first.
+    /// Pending events, the latest first.
     outside: Vec<(u64, Outside)>,
     listeners: Vec<usize>,
     balancer: Option<Balancer>,
@@ -73,7 +73,7 @@ pub struct World {
     forced: Vec<Option<usize>>,
     arrivals: Vec<usize>,
     rng: Rng,
-    /// TLS of the peers, where there is any, and what it draws.
+    /// TLS of the peers, if any, and the random numbers for it.
     tls: Option<(Configurations, Rng)>,
     steps: u64,
     drained: bool,
@@ -85,7 +85,7 @@ impl World {
     /// A world in which nothing has happened yet.
     ///
     /// # Panics
-    /// If the plan's limits contradict themselves.
+    /// If the plan's limits contradict each other.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         let mut rng = Rng::new(plan.seed ^ 0x0077_6f72_6c64);
@@ -171,7 +171,7 @@ impl World {
         self.finish()
     }
 
-    /// Runs until `holds`, or to the end; true if it held.
+    /// Runs until `holds`, or to the end; returns true if it held.
     pub fn run_until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) -> bool {
         loop {
             if holds(self) {
@@ -226,7 +226,7 @@ impl World {
         self.shards.iter().map(Shard::audit).collect()
     }
 
-    /// Performs one step; false when nothing more will happen.
+    /// Performs one step; returns false when nothing more will happen.
     pub fn step(&mut self) -> bool {
         self.steps += 1;
         if self.steps > MOST_STEPS {
@@ -304,7 +304,7 @@ impl World {
         true
     }
 
-    /// Lets time pass, as no part of the run has anything to do now.
+    /// Advances time, since no part of the run has anything to do now.
     fn jump(&mut self, next: Option<u64>) -> bool {
         let over = self.arrivals.is_empty()
             && self.outside.is_empty()
@@ -320,7 +320,7 @@ impl World {
             return true;
         }
         let Some(next) = next else {
-            // Everything waits for something else: only the network can end that.
+            // Every part waits for another: only the network can end that.
             return self.give_up("nothing more will happen, and not all are gone");
         };
         let time_limit = self.last_activity + self.plan.time_limit();
@@ -333,14 +333,14 @@ impl World {
         true
     }
 
-    /// Resets what is left. This is a fault of the engine, unless heartbeats are off and the peer
-    /// just sits there.
+    /// Resets the remaining peers. This is a fault of the engine, unless heartbeats are off and the
+    /// peer only stays connected.
     fn give_up(&mut self, why: &str) -> bool {
         if std::mem::replace(&mut self.gave_up, true) {
             self.violation(format!("{why}, even after resets"));
             return false;
         }
-        // Time leaps take the peers along, but not their time limits.
+        // Time leaps affect the peers' clock, but not their time limits.
         let sessions: usize = self.audits().iter().map(|audit| audit.sessions).sum();
         let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
         let unresponsive =
@@ -368,7 +368,7 @@ impl World {
         self.forced.iter().all(Option::is_some)
     }
 
-    /// The process ends: whatever it still holds is closed.
+    /// The process ends: everything that it still holds is closed.
     fn exit(&mut self) {
         self.check_empty();
         self.shards.clear();
@@ -418,7 +418,7 @@ impl World {
 
     fn turn(&mut self, index: usize) {
         let turned = self.shards[index].turn();
-        // Whatever it took: a turn is not free.
+        // The duration of the turn: a turn is not free.
         let now = self.now();
         self.net.borrow_mut().advance_to(now + 1_000);
         match turned {
@@ -441,7 +441,7 @@ impl World {
         let now = self.now();
         let mut net = self.net.borrow_mut();
         net.advance_to(now + 1_000);
-        // The record knows of the server's connections only.
+        // The record has only connections of the server.
         net.ended.retain(|id| !balancer::is_own(*id));
         drop(net);
         faults.into_iter().for_each(|fault| self.violation(fault));
@@ -457,7 +457,7 @@ impl World {
         self.record.borrow_mut().violation(what);
     }
 
-    /// Checks what can only be checked at the end.
+    /// Checks the conditions that can only be checked at the end.
     #[must_use]
     pub fn finish(mut self) -> Outcome {
         let stats = self.stats();

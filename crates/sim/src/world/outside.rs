@@ -6,7 +6,7 @@ use crate::reader::Received;
 use crate::record::{PendingCommand, Record, SentCommand, SharedRecord};
 use crate::service::{filter_of, frame_of};
 
-/// The number in messages of those that are no peer.
+/// The number in messages from senders that are not peers.
 pub const OUTSIDER: u32 = 9_000;
 
 impl World {

@@ -1,4 +1,4 @@
-//! Failures that other servers have had, each as a run of its own with nothing random about it.
+//! Failures of other servers, each reproduced by a run without randomness.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn finish(mut world: World) -> Outcome {
     outcome
 }
 
-/// A neighbour whom nothing of this must touch: it echoes all along.
+/// A neighbour that must not be affected: it echoes during the whole run.
 fn neighbour(plan: &mut Plan) {
     let mut script = vec![Do::UntilOpen];
     for round in 1..=50 {
@@ -31,8 +31,8 @@ fn neighbour(plan: &mut Plan) {
     plan.add("neighbour", Expect::Clean, script);
 }
 
-/// NATS, swift-nio, undici, fastwebsockets, uWebSockets: each broken rule has its code, however it
-/// is cut, and whether or not it comes in the packet of the handshake.
+/// NATS, swift-nio, undici, fastwebsockets, uWebSockets: each broken rule has its code, with any
+/// cuts, and whether or not it comes in the packet of the handshake.
 #[test]
 fn each_broken_rule_is_answered_with_its_code() {
     for cut in [(0, 0), (1, 0)] {
@@ -92,7 +92,7 @@ fn a_stream_cut_at_every_byte_is_the_same_stream() {
     finish(World::new(plan));
 }
 
-/// A peer that does not read is closed with 1008 when its backlog is full, and only it.
+/// Only a peer that does not read is closed, with 1008, when its backlog is full.
 #[test]
 fn only_a_slow_consumer_is_closed() {
     let mut plan = Plan::calm(14);
@@ -135,7 +135,7 @@ fn only_a_slow_consumer_is_closed() {
     assert_eq!((outcome.stats.slow_consumers, outcome.stats.messages_dropped), (1, 1));
 }
 
-/// After a send that said `Queued`, `on_drain` comes when the backlog has fallen.
+/// After a send that returned `Queued`, `on_drain` comes when the backlog has fallen.
 #[test]
 fn on_drain_reports_a_peer_that_catches_up() {
     let mut plan = Plan::calm(15);
@@ -189,7 +189,7 @@ fn a_panicking_handler_ends_its_own_connection_only() {
     assert_eq!(finish(world).stats.handler_panics, 7);
 }
 
-/// Descriptors run out: accepting rests, does not spin, and goes on when there are some.
+/// Descriptors run out: accepting pauses, does not spin, and continues when there are some again.
 #[test]
 fn accept_at_the_descriptor_limit_neither_spins_nor_dies() {
     let mut plan = Plan::calm(17);
@@ -206,7 +206,7 @@ fn accept_at_the_descriptor_limit_neither_spins_nor_dies() {
     assert_eq!(finish(world).stats.opened, 10);
 }
 
-/// A shard that is far behind refuses mail, loses none that it took, and catches up.
+/// A shard that is far behind refuses commands, loses none that it accepted, and catches up.
 #[test]
 fn a_full_mailbox_says_so_and_the_shard_catches_up() {
     let mut plan = Plan::calm(18);
@@ -228,7 +228,7 @@ fn a_full_mailbox_says_so_and_the_shard_catches_up() {
         });
     }
     assert!(world.remote.publish("flood", &frame, None).is_err());
-    // No member is there, so nothing is posted.
+    // There is no member, so nothing is posted.
     assert!(world.remote.publish("elsewhere", &frame, None).is_ok());
     assert!(world.run_until(|world| world.peer(number).reader.received.len() == MAILBOX_CAPACITY));
     finish(world);
@@ -254,7 +254,7 @@ fn an_unfinished_request_is_answered_408_on_time() {
     finish(world);
 }
 
-/// A stream whose reads always end inside a message is no message that takes too long.
+/// A message does not time out because the reads of its stream always end inside a message.
 #[test]
 fn the_reassembly_deadline_is_each_messages_own() {
     let mut plan = Plan::calm(24);
@@ -267,7 +267,7 @@ fn the_reassembly_deadline_is_each_messages_own() {
         let both = [&frame[500..], &frame[..500]].concat();
         script.extend([Do::Pause(SECOND / 2), Do::Write(both)]);
     }
-    // Now the rest does not come.
+    // From now on the rest does not come.
     script.extend([Do::Pause(100 * SECOND), Do::Reset]);
     let number = plan.add("always within a message", Expect::Code(1008), script);
     plan.parts[number].raw = true;

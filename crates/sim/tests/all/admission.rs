@@ -1,4 +1,4 @@
-//! New clients of an address that has as many connections as it may, in virtual time.
+//! New clients of an address that is at its connection limit, in virtual time.
 
 use throng_engine::Limit;
 use throng_sim::{Ask, Do, End, Expect, Plan, SECOND, World};
@@ -7,8 +7,8 @@ use super::support::MILLI;
 
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 198.51.100.7 127.0.0.1 1000 80\r\n";
 
-/// Two silent connections of one address and three new clients: before the silent ones are old
-/// enough, and after.
+/// Two silent connections of one address and three new clients: before and after the silent
+/// connections have reached the minimum age.
 fn plan(proxied: bool) -> Plan {
     let mut plan = Plan::calm(7);
     plan.proxy_protocol = proxied;
@@ -30,9 +30,8 @@ fn plan(proxied: bool) -> Plan {
     plan
 }
 
-/// The oldest makes room once it has had a second for its request, and gets an answer with the
-/// reason. It is the same for clients whose
-/// address comes in a PROXY header.
+/// The oldest makes room after it had a second for its request, and gets an answer with the reason.
+/// The same holds for clients whose address comes in a PROXY header.
 #[test]
 fn a_silent_connection_makes_room_for_its_address_from_its_minimum_age_on() {
     for proxied in [false, true] {
@@ -48,7 +47,7 @@ fn a_silent_connection_makes_room_for_its_address_from_its_minimum_age_on() {
             seen,
             [
                 (vec![408], End::Finished, 11),
-                // It has had its time, and asked nothing.
+                // It had its time, and sent no request.
                 (vec![], End::Finished, 110),
                 (vec![429], End::Finished, 9),
                 (vec![200], End::Finished, 11),

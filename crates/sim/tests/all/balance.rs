@@ -1,6 +1,6 @@
 //! The balancer: a thousand seeds, every seed that ever failed, and planted bugs.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;
@@ -8,8 +8,7 @@ use throng_sim::balance::{Plan, World, run_seed};
 use throng_sim::net::Bug;
 
 /// Seeds that once found a fault. The meaning of a seed changes with the plans, so this keeps the
-/// dice, not the case; ends
-/// that cross have tests of their own in balancer/closing.rs.
+/// seed, not the case; ends that cross have their own tests in balancer/closing.rs.
 const REGRESSIONS: &[u64] = &[
     4335,  // a silent tunnel cut without a reset while its backend's Close still left
     2077,  // the same, with many

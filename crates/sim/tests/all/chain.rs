@@ -1,7 +1,7 @@
-//! Clients that talk through a balancer to servers: a thousand seeds, and bugs that are planted to
-//! see that they are found.
+//! Clients that talk through a balancer to servers: a thousand seeds, and planted bugs that must be
+//! found.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_balance::Settings;
@@ -55,7 +55,7 @@ fn an_echo_goes_through_the_balancer() {
     assert_eq!(world.run().violations, [""; 0]);
 }
 
-/// The first two pieces of an acceptor are the 101, of the server and of the balancer.
+/// The first two pieces from an acceptor are the 101 of the server and of the balancer.
 #[test]
 fn a_message_that_is_lost_on_its_way_back_is_missed() {
     for piece in 2..12 {

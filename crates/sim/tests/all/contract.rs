@@ -1,4 +1,4 @@
-//! The driver contract, C1 to C13, on the simulated driver: the driver that the engine is tested
-//! on keeps the same promises as those that it runs on in production.
+//! The driver contract, C1 to C13, on the simulated driver: the driver for tests of the engine
+//! keeps the same promises as the drivers in production.
 
 throng_testkit::contract_suite!(throng_sim::rig::SimRig);

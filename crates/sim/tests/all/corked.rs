@@ -14,7 +14,7 @@ use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 const SUBSCRIBERS: u64 = 10;
 const PUBLICATIONS: usize = 5;
 
-/// Everyone is a member of one channel, and a message is published several times.
+/// All sessions are members of one channel, and a message is published several times.
 struct Room;
 
 impl Service for Room {
@@ -47,7 +47,7 @@ impl Service for Room {
     fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {}
 }
 
-/// Turns the shard until it has nothing to do for a while.
+/// Turns the shard until it is idle for a while.
 fn settle(net: &SharedNet, shard: &mut Shard<SimDriver, Room>) {
     for _ in 0..50 {
         shard.driver().progress();
@@ -86,7 +86,7 @@ fn room(members: u64) -> (SharedNet, Shard<SimDriver, Room>, Vec<LinkId>) {
 
 #[test]
 fn publications_of_one_turn_leave_in_one_send_to_each_subscriber() {
-    // Small ones are copied into the queue, large ones referred to.
+    // Small publications are copied into the queue, large ones shared.
     for size in [20, 100, 2000] {
         let (net, mut shard, links) = room(1 + SUBSCRIBERS);
         let (sends, bytes) = (shard.driver().calls.sends, shard.driver().calls.bytes_sent);
@@ -105,8 +105,8 @@ fn publications_of_one_turn_leave_in_one_send_to_each_subscriber() {
     }
 }
 
-/// Returns the most messages that were taken in within one turn, when one subscriber sends `count`
-/// empty ones at once.
+/// Returns the maximum number of messages accepted within one turn, when one subscriber sends
+/// `count` empty ones at once.
 fn most_in_a_turn(subscribers: u64, count: usize) -> u64 {
     let (net, mut shard, links) = room(1 + subscribers);
     let mut packet = Vec::new();
@@ -115,7 +115,7 @@ fn most_in_a_turn(subscribers: u64, count: usize) -> u64 {
     let (mut most, mut before) = (0, 0);
     while before < count as u64 {
         shard.driver().progress();
-        // What is held back comes without an event.
+        // Delayed messages come without an event.
         let now = net.borrow().now();
         let is_due = shard.next_deadline().is_some_and(|at| at.0 <= now);
         if shard.driver().is_ready() || is_due {
@@ -129,11 +129,12 @@ fn most_in_a_turn(subscribers: u64, count: usize) -> u64 {
     most
 }
 
-/// Publications that have no queue yet cost time, and lists: others get their turn in between.
+/// Publications that are not queued yet cost time and lists: other connections get their turn in
+/// between.
 #[test]
 fn a_packet_of_many_tiny_publications_is_spread_over_turns() {
     let (subscribers, each) = (1000, PUBLICATIONS as u64);
     let most = most_in_a_turn(subscribers, 1000) * each * subscribers;
-    // A turn takes in some of what came, and some of what it held back.
+    // A turn accepts some of the new messages, and some of the delayed ones.
     assert!(most <= 2 * ((1 << 19) + each * subscribers), "{most} in one turn");
 }

@@ -1,5 +1,5 @@
-//! Shutdowns that failed in other servers: stopping with many live connections dead-locked;
-//! WebSockets escaped the graceful shutdown; closing all at one instant brought the herd back.
+//! Shutdowns that failed in other servers: stopping with many live connections deadlocked;
+//! WebSockets escaped the graceful shutdown; closing all at one instant caused a reconnect storm.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Large messages in fragments, and compressed ones, where the network and the clock are ours: how
-//! much leaves in a turn, and both roles of the engine against each other.
+//! Large messages in fragments, and compressed ones, with a simulated network and clock: how much
+//! leaves in a turn, and both roles of the engine against each other.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 /// A message: true for text, and its payload.
 type Said = (bool, Vec<u8>);
 
-/// Messages that a session sends after its opening, one for each that it gets, and those that it
-/// has got.
+/// Messages that a session sends after its opening, one for each received one, and the received
+/// ones.
 #[derive(Default)]
 struct Session {
     says: Vec<Said>,
@@ -187,8 +187,8 @@ fn prose(rng: &mut Rng, len: usize) -> Vec<u8> {
     out
 }
 
-/// Client and server agree on some window, and each understands what the other says: compressed in
-/// the context of what was before, in fragments, masked or not.
+/// Client and server agree on some window, and each understands the other: compressed in the
+/// context of earlier messages, in fragments, masked or not.
 #[test]
 fn both_roles_understand_each_other_in_every_mode() {
     for seed in 0..60 {
@@ -260,7 +260,7 @@ fn both_roles_understand_each_other_in_every_mode() {
     }
 }
 
-/// However much the kernel takes, a shard comes back to its other connections.
+/// Even if the kernel takes any amount, a shard returns to its other connections.
 #[test]
 fn of_a_message_of_64_mib_no_more_than_a_little_leaves_in_a_turn() {
     let len = 64 << 20;

@@ -1,8 +1,8 @@
-//! Clients that leave a channel and come back get exactly what they missed, in order, once, or are
-//! informed that they cannot, while several shards and other threads publish, and shards' queues
+//! Clients that leave a channel and come back receive exactly the missed messages, in order, once,
+//! or learn that they cannot, while several shards and other threads publish, and shards' queues
 //! lose publications.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on.
 
 use std::cell::RefCell;
@@ -28,24 +28,24 @@ const CLIENTS: usize = 6;
 const PUBLISHERS: usize = 3;
 const ROUNDS: usize = 80;
 
-/// The way from which on a message is a burst, more than a small queue takes.
+/// The value from which on a message is a burst, more than a small queue takes.
 const BURST: u8 = 96;
 
-/// A mistake that the audit is to find.
+/// A bug that the audit must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
-    /// The position that the client gave is taken for the first that it wants.
+    /// The client's position is treated as the first wanted publication.
     RepeatsOne,
-    /// The publication behind the client's position is left out.
+    /// The publication after the client's position is left out.
     SkipsOne,
-    /// The history is read, and the channel joined later.
+    /// The history is read before the channel is joined.
     ReadsThenJoins,
-    /// The channel is joined as any other, and then the history read.
+    /// The channel is joined without recovery, and the history is read afterwards.
     JoinsThenReads,
-    /// The part of a history that is left passes for all of it.
+    /// The remaining part of a history is treated as the whole.
     OverlooksEviction,
-    /// A publication that this shard's queue cannot take goes to its members at once.
+    /// A publication that does not fit in this shard's queue goes to its members at once.
     OvertakesLoss,
     /// The catch-up is sent by the rules of the route, which drop parts of it for slow clients.
     SendsByRoute,
@@ -63,7 +63,7 @@ impl Truth {
         Frame::text(number.to_string())
     }
 
-    /// Takes the last number back: its message was refused.
+    /// Reverts the last number: its message was refused.
     fn refused(&self, channel: &str) {
         *self.0.borrow_mut().get_mut(channel).expect("it has a number") -= 1;
     }
@@ -83,7 +83,7 @@ struct Chat {
 }
 
 impl Chat {
-    /// Joins a channel as `CHANNEL` or `CHANNEL POSITION` says.
+    /// Joins a channel by `CHANNEL` or `CHANNEL POSITION`.
     fn join(&mut self, cx: &mut Cx<'_>, asked: &str) {
         let mut words = asked.split(' ');
         let channel = words.next().expect("one word at least");
@@ -214,7 +214,7 @@ impl Service for Chat {
         }
     }
 
-    /// Called while commands behind it wait.
+    /// Called while later commands wait.
     fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
         match event.0.downcast::<String>() {
             Ok(channel) => drop(cx.subscribe(&channel)),
@@ -239,9 +239,9 @@ struct Client {
     received: Vec<u8>,
     /// Ignores messages until the answer to its request comes.
     waits: bool,
-    /// Behind the last message that it got.
+    /// The position after its last received message.
     at: Option<Position>,
-    /// The next number that it is to get.
+    /// The next number that it must receive.
     next: Option<u64>,
     /// The server has closed the session.
     is_closed: bool,
@@ -258,7 +258,7 @@ struct Seen {
 }
 
 impl Client {
-    /// Takes what has come, and checks it.
+    /// Reads received data, and checks it.
     fn take(&mut self, bytes: &[u8], seen: &mut Seen) -> Result<(), String> {
         self.received.extend_from_slice(bytes);
         while let Some(text) = self.next_text()? {
@@ -278,7 +278,7 @@ impl Client {
             };
             self.received.drain(..end + 4);
         }
-        // Of an older session: what it says does not matter.
+        // Frames of an older session do not matter.
         if self.received.starts_with(b"\x88") {
             self.is_closed = true;
             self.received.clear();
@@ -334,16 +334,16 @@ impl Client {
     }
 }
 
-/// Differences of a run from others.
+/// The settings in which runs differ.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     shards: usize,
     mark: usize,
     history: History,
     memory: usize,
-    /// Commands that a shard's queue takes.
+    /// Maximum commands of a shard's queue.
     capacity: Option<usize>,
-    /// Bytes that a client's connection takes at a time.
+    /// Capacity of a client's connection in bytes.
     link: usize,
 }
 
@@ -367,7 +367,7 @@ impl Case {
         }
     }
 
-    /// Returns whether clients may learn that they cannot be recovered.
+    /// Returns whether clients may learn that they cannot recover.
     fn may_lose(&self) -> bool {
         self.history.count < 100_000 || self.memory < 64 << 20
     }
@@ -463,7 +463,7 @@ impl Run {
         link
     }
 
-    /// Turns one shard that has something to do, picked at random; false if none has.
+    /// Turns one shard that has something to do, picked at random; returns false if there is none.
     fn turn_any(&mut self) -> bool {
         turn_any(&self.net, &mut self.shards, &mut self.rng)
     }
@@ -476,7 +476,7 @@ impl Run {
         }
     }
 
-    /// Reads all that has come to a client.
+    /// Reads all data that has come to a client.
     fn read(&mut self, at: usize) -> Result<(), String> {
         let Some(link) = self.clients[at].link else { return Ok(()) };
         let mut bytes = Vec::new();
@@ -495,7 +495,7 @@ impl Run {
         Ok(())
     }
 
-    /// Makes a client leave, come back, or ask again in its session.
+    /// Makes a client leave, come back, or send another request in its session.
     fn disturb(&mut self, at: usize) {
         let client = &self.clients[at];
         let since = client.at.map(|at| at.to_string());
@@ -612,7 +612,7 @@ fn clients_that_come_back_get_exactly_what_they_missed() {
     SEEDS.check_many();
 }
 
-/// The rules above say nothing about runs in which nothing is missed.
+/// The rules above do not cover runs in which nothing is missed.
 #[test]
 fn the_runs_have_clients_that_miss_much_and_clients_that_lose_it() {
     let mut all = Seen::default();
@@ -646,7 +646,7 @@ fn planted_mistakes_are_found() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    // Channels that are forgotten for want of memory are found in the order of a random hash.
+    // Channels that are forgotten for lack of memory are found in the order of a random hash.
     let has_memory = |seed: &u64| Case::of(&mut Rng::new(*seed), Bug::None).memory >= 1 << 20;
     for seed in (0..40).filter(has_memory) {
         let seen = || format!("{:?}", run(seed, Bug::None));

@@ -1,5 +1,5 @@
-//! The memory of all connections together stays below its limit, whatever holds it, and those who
-//! hold little notice nothing.
+//! The memory of all connections together stays below its limit, for any kind of use, and
+//! connections that hold little are not affected.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 /// The limit on memory.
 const LIMIT: usize = 4 << 20;
 
-/// Everyone is a member of one channel. A binary message is published, a text echoed.
+/// All sessions are members of one channel. A binary message is published, a text echoed.
 struct Chat;
 
 fn respond(cx: &mut Cx<'_>, status: u16) {
@@ -66,10 +66,10 @@ impl Service for Chat {
 struct World {
     net: SharedNet,
     shards: Vec<Shard<SimDriver, Chat>>,
-    /// Where each shard listens.
+    /// The address of each shard.
     listeners: Vec<usize>,
     links: usize,
-    /// The most memory that connections held between two turns.
+    /// The maximum memory of connections between two turns.
     most: usize,
 }
 
@@ -90,7 +90,7 @@ impl World {
             listeners.push(listener);
         }
         let limits = Limits::default().max_memory(LIMIT);
-        // With tables of their own they hand no connections to each other.
+        // Shards with their own tables do not pass connections to each other.
         let own_tables = (shards > 1).then_some(10_000);
         let options = BuildOptions { limits, own_tables, seed: Some(1), ..BuildOptions::default() };
         let shards = build(drivers, &options, |_, _, _| Chat).expect("valid limits").shards;
@@ -121,12 +121,12 @@ impl World {
         self.connect(capacity, &request)
     }
 
-    /// Turns all shards until they have nothing to do for a while.
+    /// Turns all shards until they are idle for a while.
     fn settle(&mut self) {
         (0..20).for_each(|_| self.turn(0..self.shards.len()));
     }
 
-    /// Turns those of these shards that have something to do.
+    /// Turns the shards in this range that have something to do.
     fn turn(&mut self, shards: std::ops::Range<usize>) {
         let now = self.net.borrow().now();
         for shard in &mut self.shards[shards] {
@@ -150,8 +150,8 @@ impl World {
         self.settle();
     }
 
-    /// Checks that the limit was reached and held, that some were ended for it, and that a client
-    /// which has done nothing wrong is still answered.
+    /// Checks that the limit was reached and kept, that some were ended for it, and that a client
+    /// which keeps to the rules is still answered.
     fn check(self, honest: LinkId) {
         assert!(self.most > LIMIT / 2, "{} bytes are no storm", self.most);
         assert!(self.shards[0].core().stats().memory_ended > 0);
@@ -169,8 +169,7 @@ impl World {
     }
 }
 
-/// Publications are in memory once, however small they are and however many receivers wait for
-/// them.
+/// Publications are in memory once, even if they are small and many receivers wait for them.
 #[test]
 fn receivers_that_do_not_read() {
     for size in [10, 60, 1000, 100_000] {
@@ -235,15 +234,15 @@ fn heads_and_bodies_that_never_end() {
     }
 }
 
-/// Filling the memory again and again keeps no other client out, though the event loop that has to
-/// free it sleeps: clients of another one are served meanwhile, and it is woken.
+/// Filling the memory again and again does not keep other clients out, even if the event loop that
+/// must free it sleeps: another event loop serves clients during that time, and wakes it.
 #[test]
 fn clients_are_served_while_the_memory_is_filled_again_and_again() {
     let mut world = World::of(2);
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
     let body = |len| [&head[..], &vec![b'x'; len]].concat();
     for round in 0..5 {
-        // The largest holders are all of the second shard, so the first one has none to end.
+        // The largest holders are all on the second shard, so the first has none to end.
         for _ in 0..6 {
             world.dial(1, 1 << 20, &body(500_000));
             (0..20).for_each(|_| world.turn(1..2));
@@ -267,13 +266,13 @@ fn clients_are_served_while_the_memory_is_filled_again_and_again() {
         for link in smaller {
             world.net.borrow_mut().reset(link, Side::Dialer);
         }
-        // What is left is measured once a second.
+        // The remaining memory is measured once a second.
         (0..100).for_each(|_| world.settle());
     }
 }
 
-/// The buffer of a large message is kept while such messages come, and is no part of what a slow
-/// client holds. A shard without work frees it and sleeps, with or without connections.
+/// The buffer of a large message is kept while such messages come, and does not count as memory of
+/// a slow client. A shard without work frees it and sleeps, with or without connections.
 #[test]
 fn the_memory_of_large_messages_is_kept_while_they_come() {
     let mut world = World::new();

@@ -1,6 +1,6 @@
-//! All members of a channel get its messages in the order in which they were published, on whatever
-//! shards publishers and members are; and what a session is sent after a publication of its own
-//! arrives after that.
+//! All members of a channel get its messages in the order of publication, with publishers and
+//! members on any shards; and a message sent to a session after its own publication arrives after
+//! that.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -21,7 +21,8 @@ const SHARDS: usize = 3;
 const MEMBERS: usize = 9;
 const ROUNDS: u32 = 60;
 
-/// Numbers publications; all run on one thread, so no lock is needed to number and publish at once.
+/// Numbers publications; everything runs on one thread, so numbering and publishing together need
+/// no lock.
 #[derive(Clone, Default)]
 struct Numbers(Rc<RefCell<u16>>);
 
@@ -33,15 +34,15 @@ impl Numbers {
     }
 }
 
-/// Everyone is a member of one channel, and publishes as often as a message has bytes, in the way
-/// that each byte says.
+/// All sessions are members of one channel. A session publishes once for each byte of a message,
+/// and the byte selects the way.
 struct Room {
     numbers: Numbers,
     remote: Remote,
 }
 
 impl Room {
-    /// Publishes a number, and sends the publisher that number and two bytes more.
+    /// Publishes a number, and sends the publisher that number and two more bytes.
     fn publish_and_acknowledge(&self, cx: &mut Cx<'_>) {
         let frame = self.numbers.next();
         let acknowledgement = [frame.payload(), b"ok"].concat();
@@ -51,8 +52,8 @@ impl Room {
     }
 }
 
-/// Returns the publications among frames that were received. Each acknowledgement must have come
-/// behind its publication.
+/// Returns the publications among received frames. Each acknowledgement must come after its
+/// publication.
 fn publications(received: &[u8]) -> Result<Vec<u8>, String> {
     let (mut publications, mut rest) = (Vec::new(), received);
     while let [0x82, len @ (2 | 4), payload @ ..] = rest {
@@ -105,7 +106,7 @@ impl Service for Room {
         }
     }
 
-    /// Called while commands behind it wait.
+    /// Called while later commands wait.
     fn on_user_event(&mut self, cx: &mut Cx<'_>, _: UserEvent) {
         self.publish_and_acknowledge(cx);
     }
@@ -169,7 +170,7 @@ impl Rooms {
         rooms
     }
 
-    /// Turns one shard that has something to do, picked at random; false if none has.
+    /// Turns one shard that has something to do, picked at random; returns false if there is none.
     fn turn_any(&mut self) -> bool {
         turn_any(&self.net, &mut self.shards, &mut self.rng)
     }
@@ -226,7 +227,8 @@ fn members_on_several_shards_get_messages_in_the_order_they_were_published() {
     }
 }
 
-/// A callback that publishes through the hub and then itself is not overtaken on its own shard.
+/// A callback that publishes first through the hub and then directly is not overtaken on its own
+/// shard.
 #[test]
 fn members_of_one_shard_get_messages_in_the_order_they_were_published() {
     for seed in 0..20 {

@@ -1,7 +1,7 @@
-//! Members of channels with presence come and go in every way, on several shards, and one that
-//! stays gets each join once, and each leave once and behind its join.
+//! Members of channels with presence come and go in every way, on several shards. A member that
+//! stays gets each join once, and each leave once and after its join.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on.
 
 use std::cell::RefCell;
@@ -27,7 +27,7 @@ const CLIENTS: usize = 6;
 const ROUNDS: usize = 60;
 const SECOND: u64 = 1_000_000_000;
 
-/// A mistake that the audit is to find.
+/// A bug that the audit must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
@@ -35,7 +35,7 @@ enum Bug {
     LosesLeave,
     /// Some joins are sent twice.
     DoublesJoin,
-    /// A client that joined a pattern passes for a member of the channel.
+    /// A client that joined a pattern is treated as a member of the channel.
     JoinsUnlisted,
 }
 
@@ -102,7 +102,7 @@ impl Service for Chat {
     fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {}
 }
 
-/// A member that stays, and what it has learnt of the others.
+/// A member that stays, and its view of the others.
 struct Observer {
     channel: &'static str,
     link: LinkId,
@@ -112,7 +112,7 @@ struct Observer {
 }
 
 impl Observer {
-    /// Takes what has come, and checks it. Returns the pings to be answered.
+    /// Reads received data, and checks it. Returns the pings to answer.
     fn take(&mut self, bytes: &[u8]) -> Result<usize, String> {
         self.received.extend_from_slice(bytes);
         if self.received.starts_with(b"HTTP") {
@@ -259,7 +259,7 @@ impl Run {
         self.observe()
     }
 
-    /// Lets all that is on its way arrive, and compares what is listed with what was sent.
+    /// Lets all data in flight arrive, and compares the listed members with the sent ones.
     fn settle(&mut self) -> Result<(), String> {
         for _ in 0..20 {
             self.advance(1_000_000)?;
@@ -305,7 +305,7 @@ impl Run {
                 }
             }
         }
-        // All but the observers are silent, and time out.
+        // All clients but the observers are silent, and time out.
         if self.rng.one_in(30) {
             (0..40).try_for_each(|_| self.advance(SECOND))?;
             self.clients.fill(None);
@@ -321,7 +321,7 @@ impl Run {
         }
     }
 
-    /// Runs until all but the observers have gone.
+    /// Runs until only the observers are left.
     fn finish(mut self) -> Result<u64, String> {
         for _ in 0..ROUNDS {
             self.round()?;

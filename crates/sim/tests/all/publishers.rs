@@ -1,4 +1,4 @@
-//! Publishers that are faster than another shard: they are held back, alone, and nothing is lost.
+//! Publishers that are faster than another shard: only they are delayed, and nothing is lost.
 
 use throng_sim::reader::Received;
 use throng_sim::{Do, Expect, Plan, SECOND, World};
@@ -11,8 +11,7 @@ fn text(text: &str) -> Do {
 const COUNT: u32 = 100;
 
 /// Members of "news" and publishers on every shard, so that shards wait for each other. `mark`: the
-/// commands with which a
-/// mailbox is crowded.
+/// number of commands from which a mailbox is crowded.
 fn plan(seed: u64, mark: usize) -> (Plan, Vec<usize>) {
     let mut plan = Plan::calm(seed);
     plan.shards = 3;
@@ -45,7 +44,7 @@ fn shards_whose_publishers_wait_for_each_other_go_on_and_lose_nothing() {
         assert!(world.stats().publishers_held > 0, "seed {seed}");
         assert_eq!(world.stats().commands_dropped, 0);
         for member in members {
-            // In order of each publisher, and all of them: `finish` checks that, too.
+            // In the order of each publisher, and all of them: `finish` also checks that.
             let received = &world.peer(member).reader.received;
             assert_eq!(received.len(), 9 * COUNT as usize, "seed {seed}, member {member}");
             for publisher in 12..21 {
@@ -62,7 +61,7 @@ fn shards_whose_publishers_wait_for_each_other_go_on_and_lose_nothing() {
 }
 
 /// A client that has published into a crowded mailbox waits, and ends like any other: by its own
-/// Close, by ours, by a reset.
+/// Close, by the server's, by a reset.
 #[test]
 fn publishers_that_are_held_back_end_in_every_way() {
     for seed in 0..10 {

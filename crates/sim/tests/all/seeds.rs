@@ -1,13 +1,13 @@
 //! A thousand seeds, and every seed that ever failed.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on.
 
 use throng_sim::{Seeds, hush_planned_panics, run_seed};
 
 /// Seeds that once found a fault. The meaning of a seed changes with the plans, so this keeps the
-/// dice, not the case; each
-/// case has a test of its own in accidents.rs, or is found again by one seed in a few hundred.
+/// seed, not the case; each case has its own test in accidents.rs, or one seed in a few hundred
+/// finds it again.
 const REGRESSIONS: &[u64] = &[
     28,   // an idle peer timed out while its pongs were not read
     58,   // answers refused while the last one was in flight

@@ -1,4 +1,4 @@
-//! Publications from outside, and the messages of them that peers received.
+//! Publications from outside, and the resulting messages that peers received.
 
 use throng_sim::plan::Outside;
 use throng_sim::reader::Received;
@@ -11,7 +11,7 @@ pub(crate) const COUNT: u32 = 200;
 pub(crate) const FIRST_AT: u64 = SECOND;
 pub(crate) const EVERY: u64 = 10 * MILLI;
 
-/// Bytes of a publication besides its name.
+/// Bytes of a publication in addition to its name.
 pub(crate) const FILL: usize = 900;
 
 pub(crate) fn text(text: &str) -> Do {
@@ -22,7 +22,7 @@ pub(crate) fn publish(key: &str) -> Outside {
     Outside::Publish { channel: "news".to_owned(), key: key.to_owned(), except: None, fill: FILL }
 }
 
-/// The numbers of the publications that came, in order.
+/// The numbers of the received publications, in order.
 pub(crate) fn sequences(world: &World, peer: usize) -> Vec<u32> {
     let received = world.peer(peer).reader.received.iter();
     received

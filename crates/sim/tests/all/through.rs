@@ -1,7 +1,7 @@
 //! Connections that the balancer passes through by their server name: a thousand seeds, the states
 //! that they reach, and planted bugs.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;

@@ -1,4 +1,4 @@
-//! Conditions that must hold at the end where connections are passed through.
+//! Conditions that must hold at the end if connections are passed through.
 
 use std::time::Duration;
 
@@ -10,23 +10,24 @@ use crate::balance::plan::ClientPlan;
 use crate::balance::wire::{Over, Wire};
 use crate::balance::world::World;
 
-/// The alert of a client whose name nothing is for, and of one that sent none (RFC 8446 section 6).
+/// The alert for a client whose name matches nothing, or that sent no name (RFC 8446 section 6).
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
-/// That of one whose ClientHello announces too much.
+/// The alert for a client whose ClientHello announces too much.
 const ILLEGAL_PARAMETER: [u8; 7] = [21, 3, 3, 0, 2, 2, 47];
 
-/// Bytes of a ClientHello that are kept, at most, before the last read.
+/// Maximum bytes of a ClientHello that are kept before the last read.
 pub(in crate::balance) const MOST_OF_HELLO: usize = 64 << 10;
 
-/// Checks what came to backends that end TLS themselves, and what was held of ClientHellos.
+/// Checks the data received by backends that end TLS themselves, and the memory held for
+/// ClientHellos.
 pub(in crate::balance) fn hellos_are_well(world: &World) -> Vec<String> {
     let mut faults = Vec::new();
     if !world.plan.passes_through() {
         return faults;
     }
     for conn in &world.conns {
-        // The number of its client is in the first bytes, however small their records are.
+        // The first bytes contain the number of the client, even with very small records.
         if id_of(conn.received()).is_none() && conn.received().len() >= 100 {
             let backend_index = conn.backend_index;
             faults.push(format!("backend {backend_index}: bytes came that no client had sent"));
@@ -40,7 +41,7 @@ pub(in crate::balance) fn hellos_are_well(world: &World) -> Vec<String> {
     faults
 }
 
-/// Checks a client whose connection was to be passed through.
+/// Checks a client whose connection should be passed through.
 pub(in crate::balance) fn client_is_well(
     world: &World,
     client: &Client,
@@ -73,7 +74,7 @@ pub(in crate::balance) fn client_is_well(
     faults
 }
 
-/// A client that was let in.
+/// A client that was passed through.
 struct Visit<'a> {
     world: &'a World,
     plan: &'a ClientPlan,
@@ -87,7 +88,7 @@ fn agree(received: &[u8], expected: &[u8]) -> bool {
     received.starts_with(expected) || expected.starts_with(received)
 }
 
-/// Returns whether the balancer has named its limit to a client beyond it, and has counted that
+/// Returns whether the balancer has sent its limit to a client beyond it, and has counted that
 /// client.
 fn says_what_is_full(world: &World, received: &[u8]) -> bool {
     let metrics = world.metrics();
@@ -95,7 +96,7 @@ fn says_what_is_full(world: &World, received: &[u8]) -> bool {
         || metrics.answered_full_address > 0 && agree(received, b"HTTP/1.1 429")
 }
 
-/// Checks a client of which no backend has received anything.
+/// Checks a client whose data has not reached any backend.
 fn refusal_is_well(visit: &Visit) -> Vec<String> {
     let Visit { world, wire, said_hello, hello: plan, .. } = *visit;
     let received = &wire.got[..];
@@ -126,8 +127,8 @@ fn refusal_is_well(visit: &Visit) -> Vec<String> {
         ));
     }
     if world.plan.calm {
-        // What is unread when a connection is closed makes a reset, which overtakes an answer; and
-        // of one that the kernel takes in part, the rest is dropped.
+        // Closing a connection with unread input causes a reset, which overtakes an answer; and if
+        // the kernel takes only a part of an answer, the rest is dropped.
         let may_lose = plan.surplus > 0 || world.plan.faults.partial_sends > 0;
         if received.len() < expected.len() && !may_lose {
             faults.push(format!("it received {received:?}, not {expected:?}"));
@@ -157,8 +158,8 @@ fn ends_in_time(visit: &Visit) -> Option<String> {
     }
     let took = Duration::from_nanos(wire.ended_at.saturating_sub(plan.at));
     let head = all.settings.timeouts.head;
-    // A sweep comes each quarter of a second, and each second where nothing is under way; then the
-    // end is on its way.
+    // Sweeps run every quarter of a second, or every second when nothing is in progress; then the
+    // end is in flight.
     if took > head + Duration::from_millis(1500) {
         return Some(format!("it was closed after {took:?}, not {head:?}"));
     }
@@ -170,7 +171,7 @@ fn ends_in_time(visit: &Visit) -> Option<String> {
     (is_early && !may_be_early).then(|| format!("it was closed after {took:?} of {head:?}"))
 }
 
-/// Checks a client and the backend that it was passed through to.
+/// Checks a client and the backend to which it was passed through.
 fn tunnel_is_well(visit: &Visit, conn: &Conn) -> Vec<String> {
     let Visit { world, wire, hello, .. } = *visit;
     let mut faults = Vec::new();
@@ -192,7 +193,7 @@ fn tunnel_is_well(visit: &Visit, conn: &Conn) -> Vec<String> {
             ));
         }
     }
-    // The end of a stream says that all of it has come.
+    // The end of a stream confirms that all data has come.
     let has_ended = |wire: &Wire| wire.finish_sent || wire.gone;
     let ends = [
         ("backend", conn.wire.over, has_ended(wire), conn.received().len() == sent.len()),

@@ -1,4 +1,4 @@
-//! A client whose connection is to be passed through.
+//! A client whose connection should be passed through.
 
 use super::conduct::{Beginning, HelloPlan};
 use super::hello::{OVERSIZED, hello};
@@ -9,12 +9,12 @@ use crate::rng::Rng;
 /// A request without TLS.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n";
 
-/// A client's side of a connection that is passed through.
+/// The client's side of a connection that is passed through.
 pub(in crate::balance) struct PassedClient {
     id: u32,
     pub(super) plan: HelloPlan,
     rng: Rng,
-    /// The length of its ClientHello; `None`: none ever comes whole.
+    /// The length of its ClientHello; `None`: no whole ClientHello ever comes.
     hello: Option<usize>,
 }
 
@@ -45,10 +45,10 @@ impl PassedClient {
         }
     }
 
-    /// Does what is due after a read.
+    /// Acts after a read.
     pub(in crate::balance) fn step(&mut self, wire: &mut Wire) {
         if wire.over == Some(Over::Finished) {
-            // What is left is written first, unless the peer takes no more.
+            // The rest is written first, unless the peer takes no more.
             match self.hello {
                 Some(_) => wire.then(Then::Close),
                 None => wire.leave(false),

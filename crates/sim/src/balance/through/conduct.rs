@@ -5,15 +5,15 @@ use crate::balance::wire::Then;
 /// Behavior of a backend on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::balance) enum Conduct {
-    /// So many bytes of its own once its client's first have come; its end follows its client's.
+    /// So many bytes of its own after its client's first bytes; its end follows its client's.
     Answer(usize),
-    /// So many bytes of its own once its client's first have come, and its end at once.
+    /// So many bytes of its own after its client's first bytes, then its end at once.
     EndFirst(usize),
-    /// Every byte comes back.
+    /// Every byte is echoed.
     Echo,
     /// Nothing, ever.
     Mute,
-    /// The end before anything was read.
+    /// The end before any read.
     CloseAtOnce,
     /// A reset after so many bytes were read.
     ResetAfter(usize),
@@ -26,15 +26,15 @@ pub(in crate::balance) enum Conduct {
 pub(super) enum Beginning {
     /// A ClientHello.
     Hello,
-    /// A part of one, in thousandths: no more ever comes.
+    /// A part of a ClientHello, in thousandths: no more ever comes.
     Part(usize),
-    /// One that announces too much.
+    /// A ClientHello that announces too much.
     Oversized,
     /// HTTP without TLS.
     Plain,
 }
 
-/// The ClientHello of a client, and what follows it.
+/// The ClientHello of a client, and the data after it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::balance) struct HelloPlan {
     pub(super) beginning: Beginning,
@@ -42,8 +42,8 @@ pub(in crate::balance) struct HelloPlan {
     pub(super) padding: usize,
     /// The largest record of its ClientHello.
     pub(super) record: usize,
-    /// Bytes right behind it.
+    /// Bytes right after it.
     pub(super) surplus: usize,
-    /// The action that follows when all is written.
+    /// The action after all is written.
     pub(super) then: Then,
 }

@@ -1,9 +1,8 @@
 //! Connections that the balancer passes through by the server name in their ClientHello.
 //!
-//! The real TLS driver reads a ClientHello, whole or not, however it is cut; backends are slow,
-//! mute, gone, or end first.
-//! [`Plan::passed_through`](super::Plan::passed_through) says what a seed means, and `checks` adds
-//! what must hold in such a world.
+//! The real TLS driver reads a ClientHello, whole or not, cut into records of any size; backends
+//! are slow, silent, gone, or end first. [`Plan::passed_through`](super::Plan::passed_through)
+//! gives a seed its meaning, and `checks` adds the conditions that must hold in such a world.
 
 mod backend;
 mod checks;

@@ -11,7 +11,7 @@ use crate::plan::SECOND;
 use crate::rng::Rng;
 use crate::secured::Hops;
 
-/// Names that clients ask for; the last two have no backend unless there is one for all.
+/// Names that clients ask for; the last two have no backend unless a backend matches all names.
 const NAMES: [Option<&str>; 6] = [
     Some("db.example.com"),
     Some("DB.example.com"),
@@ -57,8 +57,8 @@ impl Plan {
         }
     }
 
-    /// Returns whether a name that has a backend at the beginning has one to the end: a calm run
-    /// only adds some.
+    /// Returns whether a name that has a backend at the beginning keeps it to the end: a calm run
+    /// only adds backends.
     pub(super) fn keeps_backends(&self) -> bool {
         self.calm || self.commands.is_empty()
     }
@@ -130,7 +130,7 @@ fn client(
     };
     let mut behaviour = behaviour(rng, finely);
     if rng.one_in(3) {
-        // So slowly that not all of a ClientHello may come in time, unless there is no hurry.
+        // So slow that a ClientHello may miss its deadline, unless the run is calm.
         (behaviour.cut, behaviour.rest) = (rng.pick(&[1, 5, 40]), rng.pick(&[1_000, SECOND / 10]));
     }
     if !calm && rng.one_in(3) {
@@ -148,7 +148,7 @@ fn client(
         beginning,
         name: rng.pick(&NAMES),
         padding,
-        // Headers count, too: the whole of a ClientHello has 64 KiB at most.
+        // Headers also count: a whole ClientHello has at most 64 KiB.
         record: if padding > 20_000 { 16_384 } else { rng.pick(&[16_384, 16_384, 200, 20]) },
         surplus: match (slowly, finely) {
             (true, _) => rng.pick(&[0, 30]),
@@ -163,8 +163,7 @@ fn client(
     ClientPlan { id, at, link, address, behaviour, protocol: ClientProtocol::Passed(hello) }
 }
 
-/// Adds a backend to a calm run, where no client may notice it: about when the ClientHello of one
-/// comes.
+/// Adds a backend to a calm run, unnoticed by clients: at about the time of a ClientHello.
 fn addition(rng: &mut Rng, backends: usize, clients: &[ClientPlan]) -> (u64, ControlCommand) {
     let client = &clients[rng.below(clients.len())];
     let at = client.at + rng.pick(&[1, 2, 3]) * client.link.latency;

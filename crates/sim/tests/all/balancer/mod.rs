@@ -50,14 +50,14 @@ fn open(script: &mut Script) -> (PeerId, PeerId) {
     (client, server)
 }
 
-/// A text frame as a client sends it.
+/// A text frame sent by a client.
 fn masked(text: &str) -> Vec<u8> {
     let mut frame = Vec::new();
     encode_masked(Opcode::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
     frame
 }
 
-/// A text frame as a server sends it.
+/// A text frame sent by a server.
 fn unmasked(text: &str) -> Vec<u8> {
     let mut frame = Vec::new();
     encode(Opcode::Text, text.as_bytes(), &mut frame);
@@ -79,7 +79,7 @@ fn close_of_client(code: u16) -> Vec<u8> {
     frame
 }
 
-/// The balancer holds nothing, and has no connection to a client.
+/// Checks that the balancer holds nothing, and has no connection to a client.
 #[track_caller]
 fn assert_nothing_is_held(script: &mut Script) {
     let metrics = script.metrics();

@@ -1,4 +1,4 @@
-//! Minimum rates of bodies, and what is exempt from them.
+//! Minimum rates of bodies, and exemptions from them.
 
 use throng_balance::{Failure, Report, Settings, Timeouts};
 use throng_sim::balance::{PeerEnd, PeerId, Script};
@@ -41,7 +41,7 @@ fn a_request_body_that_trickles_is_answered_with_408() {
     }
 }
 
-/// Extensions and trailers are no body: they must not keep a request alive.
+/// Extensions and trailers do not count as body: they must not keep a request alive.
 #[test]
 fn chunk_extensions_do_not_count_as_body() {
     let settings = Settings { min_body_rate: 0, ..Settings::default() };
@@ -93,7 +93,7 @@ fn a_minimum_of_0_limits_silence_alone() {
     assert_eq!(script.receive(client).len(), 100);
 }
 
-/// The rate is that of the client, while it is read.
+/// The rate applies to the client only while the balancer reads from it.
 #[test]
 fn time_for_which_the_backend_takes_no_body_is_not_held_against_the_client() {
     let timeouts = Timeouts { response: HOUR, ..Timeouts::default() };
@@ -123,7 +123,7 @@ fn an_answer_that_trickles_is_cut() {
         script.run(secs(50));
         script.try_send(server, b"x");
     }
-    // Its client must not take it for complete.
+    // Its client must not treat it as complete.
     script.receive(client);
     assert_eq!(script.end(client), Some(PeerEnd::Reset));
     let report = script.reports.try_recv();
@@ -135,7 +135,7 @@ fn an_answer_that_trickles_is_cut() {
     assert_nothing_is_held(&mut script);
 }
 
-/// A request is answered within `timeouts.response`, and one byte is not an answer yet.
+/// A request must be answered within `timeouts.response`, and one byte is not an answer yet.
 #[test]
 fn a_head_of_an_answer_that_trickles_is_answered_with_504() {
     let mut script = Script::new(1, Settings::default());
@@ -149,7 +149,7 @@ fn a_head_of_an_answer_that_trickles_is_answered_with_504() {
     assert!(script.receive_text(client).starts_with("HTTP/1.1 504 "));
 }
 
-/// A backend that says that it still works on the answer may take longer.
+/// A backend that reports progress with an interim answer may take longer.
 #[test]
 fn an_interim_answer_extends_the_time_for_the_final_one() {
     let mut script = Script::new(1, Settings::default());
@@ -202,7 +202,7 @@ fn an_answer_without_a_length_may_be_as_slow_as_it_likes() {
     }
 }
 
-/// The rate is that of the backend, while its client takes the answer.
+/// The rate applies to the backend only while its client takes the answer.
 #[test]
 fn an_answer_that_waits_for_its_client_is_not_held_against_the_backend() {
     let settings = Settings { min_response_rate: 100_000, ..Settings::default() };

@@ -13,8 +13,8 @@ fn script(pick: Pick) -> Script {
     script
 }
 
-/// Returns the backend that a request of `client` has come to, on a connection in `servers` or a
-/// new one, and the connection.
+/// Returns the backend that received a request of `client`, on a connection in `servers` or a new
+/// one, and the connection.
 fn arrival(
     script: &mut Script,
     servers: &mut [Vec<PeerId>; 2],

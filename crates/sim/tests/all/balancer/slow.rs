@@ -1,4 +1,4 @@
-//! Peers that are slow: the other side is held back, nothing is lost, and the blame is right.
+//! Slow peers: the other side is slowed down, nothing is lost, and the right side is blamed.
 
 use throng_balance::{Settings, Timeouts};
 use throng_proto::ws::{Opcode, encode_masked};
@@ -6,8 +6,8 @@ use throng_sim::balance::{PeerEnd, Script};
 
 use super::{HOUR, open, secs, unmasked, upgrade};
 
-/// Megabytes against a side that does not receive: held in the network, not in the balancer, and
-/// complete in the end.
+/// Megabytes to a side that does not receive: they wait in the network, not in the balancer, and
+/// arrive completely in the end.
 #[test]
 fn a_side_that_does_not_receive_stops_the_other_and_loses_nothing() {
     let mut script = Script::new(1, Settings::default());
@@ -29,8 +29,8 @@ fn a_side_that_does_not_receive_stops_the_other_and_loses_nothing() {
     assert!(script.receive(client).starts_with(&unmasked("all of it")));
 }
 
-/// Far more than the network holds, either way at once: memory stays bounded by back-pressure, and
-/// every byte comes.
+/// Far more than the network holds, in both directions at once: back-pressure bounds the memory,
+/// and every byte arrives.
 #[test]
 fn large_bodies_either_way_are_whole() {
     const SIZE: usize = 1_000_000;
@@ -57,8 +57,7 @@ fn large_bodies_either_way_are_whole() {
     assert!(to_server.ends_with(&body) && to_client.ends_with(&body));
 }
 
-/// Answers to a client that does not receive must not pile up, however many requests they are
-/// spread over.
+/// Answers to a client that does not receive must not accumulate, even over many requests.
 #[test]
 fn a_client_that_asks_on_and_does_not_receive_has_to_wait() {
     let mut script = Script::new(1, Settings::default());
@@ -99,7 +98,7 @@ fn a_slow_upload_is_not_the_backends_fault() {
     assert!(script.reports.try_recv().is_ok());
 }
 
-/// Input after the answer is read and dropped: a close with unread input would be a reset, which
+/// Input after the answer is read and dropped: closing with unread input would cause a reset, which
 /// may overtake the answer.
 #[test]
 fn an_upload_that_its_backend_does_not_read_is_read_away_behind_the_answer() {

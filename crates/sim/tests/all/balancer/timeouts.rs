@@ -76,7 +76,7 @@ fn a_half_closed_tunnel_ends_in_time() {
     assert_nothing_is_held(&mut script);
 }
 
-/// The cost of a sweep follows from what is due, and not from the number of tunnels.
+/// The cost of a sweep depends on the due timeouts, not on the number of tunnels.
 #[test]
 fn idle_tunnels_are_hardly_looked_at_however_many_they_are() {
     let looked_at = |tunnels: usize| {
@@ -99,7 +99,7 @@ fn idle_tunnels_are_hardly_looked_at_however_many_they_are() {
     assert_eq!((looked_at(10), looked_at(1000)), (0, 0), "none was due");
 }
 
-/// A client that sends its whole request before it looks for an answer finds the early one.
+/// A client that sends its whole request before it looks for an answer gets the early one.
 #[test]
 fn a_client_that_uploads_on_after_a_refusal_gets_it() {
     let mut script = Script::new(1, Settings { max_body: 10, ..Settings::default() });
@@ -111,7 +111,7 @@ fn a_client_that_uploads_on_after_a_refusal_gets_it() {
     }
     assert!(script.receive_text(client).starts_with("HTTP/1.1 413 "));
     assert_eq!(script.end(client), Some(PeerEnd::Finished));
-    // Not without end.
+    // But not forever.
     for _ in 0..20 {
         script.run(secs(1));
         script.try_send(client, b"more of the body");
@@ -130,7 +130,7 @@ fn a_client_that_is_silent_after_a_refusal_is_closed_soon() {
     assert_nothing_is_held(&mut script);
 }
 
-/// A request has the time of a response, a handshake that of an upgrade.
+/// A request has the timeout of a response, a handshake the timeout of an upgrade.
 #[test]
 fn a_backend_that_never_answers_is_504_when_its_time_is_over() {
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
@@ -178,7 +178,7 @@ fn the_time_of_a_first_head_runs_since_the_accept_and_that_of_later_ones_since_t
     script.send(client, b"GET /");
     script.run(secs(5));
     assert!(script.receive_text(client).starts_with("HTTP/1.1 408 "));
-    // One that has sent nothing gets no response.
+    // A client that has sent nothing gets no response.
     let silent = script.connect();
     script.run(secs(11));
     assert_eq!(script.receive_text(silent), "");
@@ -214,7 +214,7 @@ fn rfc9112_9_6_a_client_that_announced_its_last_request_is_closed_with_its_respo
 fn requests_that_came_before_the_end_of_the_stream_are_answered() {
     const GET: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    // With half a request behind the whole ones, or a body that never ends, or nothing.
+    // With half a request after the whole ones, or a body that never ends, or nothing.
     let half_a_body = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf";
     for rest in ["", "GET /ha", half_a_body] {
         let mut script = Script::new(1, Settings::default());
@@ -229,7 +229,7 @@ fn requests_that_came_before_the_end_of_the_stream_are_answered() {
         }
         assert_eq!(script.end(client), Some(PeerEnd::Finished), "{rest}");
         assert_eq!(script.metrics().connections, 0, "{rest}");
-        // No backend sees a request that its client cannot finish.
+        // No backend receives a request that its client cannot finish.
         let requests = script.receive_text(server);
         assert_eq!((requests.matches("GET ").count(), requests.contains("POST ")), (3, false));
         assert_eq!(script.end(server), None, "{rest}");
