@@ -25,7 +25,7 @@ const MAX_KEPT: usize = 1 << 20;
 /// Size of the fragments of a message that is sent as a stream.
 pub(crate) const FRAGMENT: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
 
-/// A session without I/O, from [`Opening::finish`](super::Opening::finish).
+/// A session without I/O, from [`Opening::finish`](crate::sans_io::Opening::finish).
 ///
 /// What is sent is queued in [`ClientMachine::output`]. What came is written to
 /// [`ClientMachine::input_space`], and decoded by [`ClientMachine::advance`].

@@ -195,7 +195,7 @@ impl Mode {
 
 impl Plan {
     /// A plan with all defaults, from a [`Target`](crate::Target) or from
-    /// [`Common`](crate::Common).
+    /// [`Common`].
     #[must_use]
     pub fn new(common: impl Into<Common>, mode: Mode) -> Self {
         Self {
