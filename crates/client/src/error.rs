@@ -135,8 +135,8 @@ impl ClientError {
 
     /// Returns whether a later attempt with the same settings may succeed: the network failed, the
     /// server was busy (408, 425, 429, 5xx), or it closed with a code by which it expects its
-    /// clients back: 1001, 1006, 1011 to 1014, and 1008 for a slow consumer of this server. Others,
-    /// such as those of a program's own, are in [`ClientError::Closed`].
+    /// clients back: 1001, 1006, 1011 to 1014, and 1008 for a slow consumer of this server. Other
+    /// codes, such as a program's own, are in [`ClientError::Closed`].
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {

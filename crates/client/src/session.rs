@@ -27,8 +27,8 @@ pub(crate) const FRAGMENT: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
 
 /// A session without I/O, from [`Opening::finish`](crate::sans_io::Opening::finish).
 ///
-/// What is sent is queued in [`ClientMachine::output`]. What came is written to
-/// [`ClientMachine::input_space`], and decoded by [`ClientMachine::advance`].
+/// Sends queue bytes in [`ClientMachine::output`]. The caller writes received bytes to
+/// [`ClientMachine::input_space`]; [`ClientMachine::advance`] decodes them.
 pub struct ClientMachine {
     decoder: Decoder,
     limits: Limits,

@@ -11,9 +11,9 @@ use crate::networks::Network;
 /// all are).
 ///
 /// Every proxy appends its peer, so entries to the left of an untrusted address cannot be trusted.
-/// The same holds beyond an entry that is not an address (`unknown`, `_hidden`): the entry to its
-/// right is the answer. If both headers are present and name different clients, the proxy passed
-/// one of them through instead of writing it, so neither is trusted.
+/// Entries to the left of an entry that is not an address (`unknown`, `_hidden`) cannot be trusted
+/// either: the entry to its right is the answer. If both headers are present and name different
+/// clients, the proxy passed one of them through instead of writing it, so neither is trusted.
 #[must_use]
 pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Network]) -> IpAddr {
     let peer = peer.ip().to_canonical();

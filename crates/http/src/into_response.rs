@@ -11,7 +11,7 @@ use throng_proto::http1;
     message = "a handler cannot answer with `{Self}`",
     label = "it answers with text, bytes, a status, a `Response`, or a `Result` of them",
     note = "for JSON use `Json(value)` or `Response::json(text)`; a handler that answers later is \
-            added with `Route::deferred`, and one that blocks with `get(..).blocking()`"
+            added with `Route::deferred`, and a blocking handler with `get(..).blocking()`"
 )]
 pub trait IntoResponse {
     /// Converts to a response.

@@ -22,7 +22,7 @@ use crate::panics::{Callback, Panics, guarded};
 #[non_exhaustive]
 pub struct Subject {
     /// The connection, as other events and the [`AccessLog`](crate::server::AccessLog) name it;
-    /// `None` of one that was closed before it was served.
+    /// `None` if the connection was closed before it was served.
     pub handle: Option<Handle>,
     /// The address of the other end of the socket, which may be a proxy's; `None` of a Unix socket,
     /// and of a connection that its client has reset.

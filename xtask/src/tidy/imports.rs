@@ -82,7 +82,7 @@ impl<'a> Crate<'a> {
         self.source.trim_end_matches("/src/")
     }
 
-    /// Returns modules of which each imports the next, and the last the first.
+    /// Returns modules that form a circle: each imports the next, and the last imports the first.
     fn module_circle(&self) -> Option<String> {
         let modules: BTreeSet<&str> = self.files.keys().filter_map(|path| name(path)).collect();
         let mut imports = Imports::new();
@@ -234,7 +234,7 @@ fn first_word(text: &str) -> &str {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
-/// Returns modules of which each imports the next, and the last the first.
+/// Returns modules that form a circle: each imports the next, and the last imports the first.
 fn circle<'a>(imports: &Imports<'a>) -> Option<Vec<&'a str>> {
     let mut free = BTreeSet::new();
     imports.keys().find_map(|module| {
@@ -298,7 +298,7 @@ mod tests {
                  c imports a in {ENGINE}c/e.rs"
             )]
         );
-        assert!(circles_of(&files[..4]).is_empty(), "no module imports a any more");
+        assert!(circles_of(&files[..4]).is_empty(), "no module imports a");
     }
 
     #[test]

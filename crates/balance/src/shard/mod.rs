@@ -13,8 +13,8 @@
 //! * `tunnels`: their bytes, and the order and the rate in which they are closed.
 //! * `request_log`, `actions`, `mail` of other threads, `upkeep` of metrics and memory.
 //!
-//! What needs more of them is a road, in `roads`: a `request` from a client's bytes to a backend,
-//! its `answer`, a `tunnel`, a `failure`, a `sweep`.
+//! Code that needs three or more parts is in `roads`: a `request` from a client's bytes to a
+//! backend, its `answer`, a `tunnel`, a `failure`, a `sweep`.
 
 mod actions;
 mod audit;

@@ -55,7 +55,7 @@ impl BalanceRules {
         self.response_limits
     }
 
-    /// Returns whether an address is that of a trusted proxy.
+    /// Returns whether an address belongs to a trusted proxy.
     pub(super) fn trusts(&self, ip: IpAddr) -> bool {
         self.settings().trusted_proxies.iter().any(|network| network.contains(ip))
     }

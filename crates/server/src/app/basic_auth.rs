@@ -16,8 +16,8 @@ use crate::middleware::{Middleware, Next};
 /// way can read the password. Where a database has hashes of passwords, take [`Request::basic`] in
 /// a handler that may block.
 ///
-/// A preflight request has no credentials: this layer belongs inside that of
-/// [`Cors`](crate::http::Cors), that is, before it.
+/// A preflight request has no credentials: add this layer before
+/// [`Cors`](crate::http::Cors), so that it is inside.
 ///
 /// ```
 /// use throng::http::{BasicAuth, BasicUser};

@@ -36,7 +36,7 @@ impl<D> AsyncSender<D> {
     /// message is not sent; once it is done, it is sent exactly once, without a flush.
     ///
     /// # Errors
-    /// [`SessionClosed`]: nothing can be sent any more.
+    /// [`SessionClosed`]: the session no longer accepts messages.
     pub async fn send(&self, message: impl Into<Frame>) -> Result<(), SessionClosed> {
         let frame = message.into();
         room(&self.shared).await?;
@@ -49,7 +49,7 @@ impl<D> AsyncSender<D> {
     /// session is closed with 1013 (try again later).
     ///
     /// # Errors
-    /// [`SessionClosed`]: the session cannot publish any more; the [`Hub`] can.
+    /// [`SessionClosed`]: the session can no longer publish; the [`Hub`] can.
     pub async fn publish(
         &self,
         channel: &str,
@@ -64,7 +64,7 @@ impl<D> AsyncSender<D> {
     /// [`AsyncSender::publish`].
     ///
     /// # Errors
-    /// [`SessionClosed`]: the session cannot publish any more; the [`Hub`] can.
+    /// [`SessionClosed`]: the session can no longer publish; the [`Hub`] can.
     pub async fn publish_to_others(
         &self,
         channel: &str,
@@ -79,7 +79,7 @@ impl<D> AsyncSender<D> {
     /// published afterwards from here.
     ///
     /// # Errors
-    /// [`SessionClosed`]: the session has no subscriptions any more.
+    /// [`SessionClosed`]: the session no longer has subscriptions.
     pub fn subscribe(&self, channel: &str) -> Result<(), SessionClosed> {
         let interest = self.shared.hub().remote().announce(self.shared.id().shard(), channel);
         self.shared.submit(Command::Subscribe(channel.into(), interest))
@@ -102,7 +102,7 @@ impl<D> AsyncSender<D> {
     /// Leaves a channel.
     ///
     /// # Errors
-    /// [`SessionClosed`]: the session has no subscriptions any more.
+    /// [`SessionClosed`]: the session no longer has subscriptions.
     pub fn unsubscribe(&self, channel: &str) -> Result<(), SessionClosed> {
         self.shared.submit(Command::Unsubscribe(channel.into()))
     }

@@ -55,7 +55,7 @@ impl<D> AsyncSocket<D> {
     /// Sends a message when there is room. Cancel-safe: see [`AsyncSender::send`].
     ///
     /// # Errors
-    /// [`SessionClosed`]: nothing can be sent any more.
+    /// [`SessionClosed`]: the session no longer accepts messages.
     pub async fn send(&mut self, message: impl Into<Frame>) -> Result<(), SessionClosed> {
         self.session.send(message).await
     }

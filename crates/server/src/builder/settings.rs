@@ -70,8 +70,8 @@ impl Server {
     /// ended, also while it drains: for what moves without messages of clients, such as a game or a
     /// feed. Periods that could not be kept are left out, so that calls do not pile up.
     ///
-    /// It runs on the first event loop, whose connections wait meanwhile, so it must not block. If
-    /// it panics, it is called again when its next period has passed, with its state as it is by
+    /// It runs on the first shard, whose connections wait until it returns, so it must not block.
+    /// If it panics, it is called again when its next period has passed, with its state as it is by
     /// then: [`ServerEvent::TickPanicked`](crate::server::ServerEvent::TickPanicked) reports it
     /// each time, `throng_callback_panics_total` counts it, and `/readyz` and
     /// `throng_ticks_failing` show it until a call returns.
@@ -146,7 +146,7 @@ impl Server {
         self
     }
 
-    /// Sets which web pages may open WebSockets. Default: those of the same host. Clients that send
+    /// Sets which web pages may open WebSockets. Default: pages of the same host. Clients that send
     /// no Origin header, because they are not browsers, are accepted.
     pub fn origins(mut self, origins: Origins) -> Self {
         self.origins = origins;

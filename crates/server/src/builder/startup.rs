@@ -172,8 +172,8 @@ impl Server {
         self.build(listeners, bound, plan)
     }
 
-    /// Accepts connections on sockets that listen already: those that a service manager passed on
-    /// ([`inherited_listeners`](crate::server::inherited_listeners)), one that a test has bound, or
+    /// Accepts connections on sockets that listen already: sockets of a service manager
+    /// ([`inherited_listeners`](crate::server::inherited_listeners)), a socket bound by a test, or
     /// a Unix socket ([`UnixSocket`](crate::server::UnixSocket)). The addresses of
     /// [`bind_also`](Self::bind_also) are listened on besides.
     ///

@@ -127,8 +127,8 @@ impl Cluster {
 
     /// Sets the function that answers questions which servers ask all others with
     /// [`ClusterHub::survey`]. It is called on the thread of the cluster, which delivers nothing
-    /// meanwhile, so it must not wait. An answer of more than 64 KiB is not sent. If it panics
-    /// there is none, and
+    /// until it returns, so it must not wait. An answer of more than 64 KiB is not sent. If it
+    /// panics, no answer is sent, and
     /// [`ServerEvent::CallbackPanicked`](crate::server::ServerEvent::CallbackPanicked) follows.
     /// Default: no question is answered.
     ///

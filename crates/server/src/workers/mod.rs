@@ -2,8 +2,8 @@
 //!
 //! Work gets there by [`Socket::offload`](crate::Socket::offload),
 //! [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
-//! [`Route::blocking`](crate::http::Route::blocking); the settings are those of
-//! [`Server::workers`](crate::Server::workers).
+//! [`Route::blocking`](crate::http::Route::blocking); its settings are
+//! set by [`Server::workers`](crate::Server::workers).
 
 mod blocking;
 mod replies;

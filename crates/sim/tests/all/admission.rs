@@ -31,7 +31,7 @@ fn plan(proxied: bool) -> Plan {
 }
 
 /// The oldest makes room after it had a second for its request, and gets an answer with the reason.
-/// The same holds for clients whose address comes in a PROXY header.
+/// Clients whose address comes in a PROXY header make room like others.
 #[test]
 fn a_silent_connection_makes_room_for_its_address_from_its_minimum_age_on() {
     for proxied in [false, true] {

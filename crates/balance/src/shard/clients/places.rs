@@ -196,7 +196,7 @@ impl Places {
         self.gone.of(full, key).and_then(gone).map(Evicted::Gone)
     }
 
-    /// Gives a client a place of the reserve. Returns the one that has to leave it for that.
+    /// Gives a client a place of the reserve. Returns the oldest client there if it must leave.
     pub(super) fn enter_reserve(&mut self, id: ConnId, full: Full) -> Option<ConnId> {
         let Self { reserved, reserve, .. } = self;
         let oldest = match reserved.len() < RESERVE {

@@ -11,7 +11,7 @@ use crate::shard::rules::BalanceRules;
 /// Clients whose request has no permit yet, the first to come first.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Waiting {
-    /// Clients that any backend with a free permit can serve, if it serves their route: that of
+    /// Clients that any backend with a free permit can serve, if it serves their route,
     /// [`RequestFacts::route`](super::records::RequestFacts::route).
     any: BTreeMap<Option<Box<str>>, VecDeque<ConnId>>,
     /// Clients that are bound to one backend, by its key. They are not looked at while it is full.

@@ -207,8 +207,8 @@ impl ClientRecord {
         !self.has_asked && matches!(self.phase, Phase::Proxy | Phase::Head)
     }
 
-    /// Returns whether a request may follow that of the exchange: it has not ended its stream, or
-    /// has sent more before.
+    /// Returns whether the client may send another request: it has not ended its stream, or has
+    /// sent more before.
     pub(super) fn may_ask_again(&self) -> bool {
         !self.http.finished || !self.held.is_empty()
     }

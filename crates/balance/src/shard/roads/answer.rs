@@ -465,9 +465,9 @@ impl AnswerReader<'_> {
         self.exchange.answer(response.status(), framing, self.time.now());
         // The handshake is over, and the client may read slowly.
         self.exchange.give_permit_back();
-        // A backend that answers before it has the whole request may not read the rest; one that
-        // announces a body that is not due may send it. The server of one that refuses an upgrade
-        // may have left the socket to a handler that reads no further request (Node).
+        // A backend that answers before it has the whole request may not read the rest. If it
+        // announces a body where none is allowed, it may send it. If it refuses an upgrade, it may
+        // have left the socket to a handler that reads no further request (Node).
         *self.is_last |= !self.exchange.is_complete()
             || self.exchange.facts().key.is_some()
             || !self.is_sent

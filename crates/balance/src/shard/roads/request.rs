@@ -164,7 +164,7 @@ impl BalanceParts {
         })
     }
 
-    /// Gives a client a place of the reserve. Returns the one that has to leave it for that.
+    /// Gives a refused client a place of the reserve, and counts it.
     fn enter_reserve(&mut self, id: ConnId, full: Full) -> Option<ConnId> {
         self.meters.count(|it| it.refused_beyond += u64::from(full == Full::All));
         self.clients.enter_reserve(id, full)
@@ -182,7 +182,7 @@ impl BalanceParts {
     }
 
     /// Counts a client for the address that its PROXY header names. At the limit of that address,
-    /// another of its clients makes room; if there is none, the new one gets a place of the
+    /// another of its clients makes room; if no other can, the new one gets a place of the
     /// reserve.
     fn count_behind_proxy(&mut self, id: ConnId, address: SocketAddr) {
         if self.rules.trusts(address.ip()) || self.clients.beyond(id).is_some() {
@@ -455,7 +455,7 @@ impl BalanceParts {
     }
 
     /// Sends what was read to the backend, if there is one; reads no more of a body that is far
-    /// ahead of it, and gives one that comes fast enough more time.
+    /// ahead of it, and gives a body that comes fast enough more time.
     fn forward_or_pause(&mut self, id: ConnId, has_progressed: bool) {
         let Some((client, upstream)) = self.records.request(id) else { return };
         let Some(exchange) = &client.exchange else { return };
