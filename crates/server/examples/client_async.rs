@@ -1,5 +1,5 @@
-//! A client on tokio that receives and sends at the same time: it says something to an echo server
-//! every tenth of a second, and prints what comes back.
+//! A client on tokio that receives and sends at the same time: every tenth of a second it sends a
+//! number to an echo server, and it prints each answer.
 //!
 //! `cargo run -p throng --example client_async --features client,tokio -- ws://127.0.0.1:9001/`
 

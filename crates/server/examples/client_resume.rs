@@ -42,7 +42,7 @@ pub(crate) enum Line {
 /// A client that connects again, and continues where it was.
 pub(crate) struct Member {
     client: ReconnectingClient,
-    /// Behind the last line, for the hook that runs when a connection is made.
+    /// The position after the last line, for the hook that runs when a connection is made.
     at: Arc<Mutex<Option<Position>>>,
 }
 
@@ -67,8 +67,8 @@ impl Member {
             let Some((first, rest)) = text.split_once(' ') else { continue };
             let Ok(mut at) = self.at.lock() else { return Ok(None) };
             if let Ok(position) = first.parse::<Position>() {
-                // The answer to the first message. If the server could not continue, what comes
-                // next begins there.
+                // The answer to the first message. If the server could not continue, the next line
+                // begins a new sequence.
                 let is_lost = at.is_some() && rest == "false";
                 if at.is_none() || is_lost {
                     *at = Some(position);

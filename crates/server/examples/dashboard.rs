@@ -1,5 +1,5 @@
 //! A dashboard: an API with a login, a page that routes itself,
-//! `http://127.0.0.1:9001/orders/hello`, and one path with what is new, as a WebSocket and as
+//! `http://127.0.0.1:9001/orders/hello`, and one path for new orders, as a WebSocket and as
 //! server-sent events.
 //!
 //! ```text
@@ -20,7 +20,8 @@ const PAGE: &str = "<!doctype html><title>hello</title><ul id=new></ul><script>\
     document.querySelector('#new').append(event.data, document.createElement('br'))</script>\n";
 const NEWS: &str = "news";
 
-/// Orders, and the hub that announces them; the lock makes their order that of the news.
+/// Orders, and the hub that announces them. Both happen under the lock, so news come in the order
+/// of the orders.
 #[derive(Clone)]
 struct Orders {
     all: Arc<Mutex<Vec<String>>>,
@@ -41,7 +42,8 @@ impl Orders {
     }
 }
 
-/// Only those who have logged in. A real program would look the cookie up among its sessions.
+/// Admits only clients that have logged in. A real program would look up the cookie among its
+/// sessions.
 fn authenticate(request: &mut Request<'_>) -> Next {
     match request.cookie("name") {
         Some(_) => Next::Continue,

@@ -7,8 +7,8 @@
 //! curl http://127.0.0.1:9001/sum/video.mkv
 //! ```
 //!
-//! An upload is written chunk by chunk. A download may be a part (`-r 0-99`) or continue one
-//! (`-C -`). A sum takes its time on a worker, beside the requests of everyone else.
+//! An upload is written chunk by chunk. A download may request a part (`-r 0-99`) or continue an
+//! earlier one (`-C -`). A checksum is computed on a worker, so other requests do not wait for it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,14 +21,14 @@ use throng::prelude::*;
 /// Files of up to a tebibyte.
 const MAX_FILE: u64 = 1 << 40;
 
-/// A name that cannot lead out of the shelf.
+/// Returns a path that cannot lead out of the shelf.
 fn place(shelf: &Path, request: &Request<'_>) -> Option<PathBuf> {
     let name = request.param("name")?;
     let is_plain = name.chars().all(|c| c.is_alphanumeric() || "._-".contains(c));
     (is_plain && !name.starts_with('.')).then(|| shelf.join(name))
 }
 
-/// Beside its place until it is whole, so that no client downloads half a file.
+/// Writes to a temporary file first, so that no client downloads half a file.
 fn save(mut body: BodyReader, path: &Path) -> io::Result<u64> {
     let part = path.with_extension("part");
     let bytes = io::copy(&mut body, &mut File::create(&part)?)?;

@@ -51,7 +51,7 @@ impl Rooms {
         }
     }
 
-    /// Moves all players, forgets those who have been gone for too long, and publishes the rooms.
+    /// Moves all players, removes those who have been gone for too long, and publishes the rooms.
     fn tick(&mut self, shard: &mut Shard<'_>) {
         self.tick += 1;
         let tick = self.tick;
@@ -75,7 +75,7 @@ pub(crate) fn server() -> Server {
         Ok(Login { room, name })
     })
     .place_by(|login| &login.room)
-    // Who reads slowly gets the newest state of the room.
+    // A slow receiver gets the newest state of the room.
     .backpressure(SlowPolicy::Latest)
     .max_message_size(64)
     .on_open(|ws, login| {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use throng::prelude::*;
 
-/// Shared by all handlers, each of which holds it for a moment only.
+/// Shared by all handlers. Each holds the lock only briefly.
 #[derive(Default)]
 struct Notes(Mutex<BTreeMap<String, Value>>);
 
@@ -24,7 +24,7 @@ impl Notes {
 
 fn body(request: &Request<'_>) -> Result<Value, Reject> {
     let wrong = |error: serde_json::Error| Reject::bad_request(error.to_string());
-    // A text that is no JSON is taken as a string, so that `curl -d hello` works.
+    // Text that is not valid JSON counts as a string, so that `curl -d hello` works.
     serde_json::from_slice(request.body())
         .or_else(|error| request.body_text().map(Value::from).ok_or_else(|| wrong(error)))
 }

@@ -1,9 +1,9 @@
 //! Calls over a WebSocket, answered in any order by another service:
 //! `ws://127.0.0.1:9001/rpc`. Needs the feature `tokio`.
 //!
-//! `{"id":1,"method":"price","params":"EUR"}` calls, `{"cancel":1}` cancels. A call has two
-//! seconds. Cancelled calls, and those of a client that has gone, are aborted; those at work when
-//! the server shuts down are answered first. The service gets a line, and answers until it closes.
+//! `{"id":1,"method":"price","params":"EUR"}` calls, `{"cancel":1}` cancels. A call may take two
+//! seconds. Cancelling a call aborts it, and so does the client's end; calls in progress at the
+//! server's shutdown are answered first. The service gets a line, and answers until it closes.
 
 use std::collections::HashMap;
 use std::io;
@@ -63,7 +63,8 @@ async fn serve(
                 running.remove(&answer["id"].to_string());
                 socket.send(answer.to_string()).await?;
             }
-            // Read also while all calls are taken: a cancel, or the end, is seen at once.
+            // Also polled while all calls are in use, so that a cancel or the end is noticed at
+            // once.
             message = socket.next(), if !is_ending => {
                 let Some(message) = message else { return Ok(()) };
                 let call: Value = serde_json::from_slice(message.as_bytes()).unwrap_or_default();

@@ -1,11 +1,11 @@
 //! A messenger:
 //! `ws://127.0.0.1:9001/rooms/lobby?token=hello.cOiuAgsqhCiHer7-LO4afZ_6XDqbEfCMnflZv0XoZII`.
 //!
-//! Users have signed tokens (the program prints that of `ada` with the argument `ada`), in a
+//! Users have signed tokens (with the argument `ada` the program prints the token of `ada`), in a
 //! header, a cookie or the query, and any number of devices. A room has its last 50 messages and a
-//! list of who is there; a line goes to the room, `@bob hi` to all devices of bob, and `...` says
-//! to the others that the user is typing. Twenty messages in ten seconds are a user's share; more
-//! are refused, and the session stays open.
+//! list of who is there; a line goes to the room, `@bob hi` to all devices of bob, and `...` shows
+//! the others that the user is typing. A user may send twenty messages in ten seconds; more are
+//! refused, and the session stays open.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +42,7 @@ impl Shares {
     fn take(&self, name: &str) -> bool {
         let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        // Users who have been silent are forgotten.
+        // Forget users who have been silent.
         users.retain(|_, (since, _)| now.duration_since(*since) < SHARE.1);
         let (_, sent) = users.entry(name.to_owned()).or_insert((now, 0));
         *sent += 1;
@@ -65,7 +65,7 @@ fn on_message(ws: &mut Socket<'_, User>, user: &User, message: Message<'_>, shar
     } else if !shares.take(name) {
         ws.send("* slow down");
     } else if let Some((to, text)) = text.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
-        // A name is literal: `*` is no one.
+        // The name is literal: `*` addresses no user.
         ws.publish(&format!("user.{to}"), format!("{name} to {to}: {text}"));
     } else {
         ws.publish(&user.room, format!("{name}: {text}"));

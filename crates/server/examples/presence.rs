@@ -8,7 +8,7 @@ use throng::prelude::*;
 
 const CHANNEL: &str = "chat.lobby";
 
-/// Members that a newcomer gets a list of.
+/// Maximum members in the list that a new member gets.
 const LISTED: usize = 1000;
 
 pub(crate) fn server() -> Server {

@@ -16,7 +16,7 @@ fn main() -> throng::Result<()> {
     std::thread::spawn(move || {
         loop {
             let seconds = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
-            // Who is behind gets the next one.
+            // A slow receiver skips to the next time.
             let _ = hub.publish("clock", seconds.to_string());
             std::thread::sleep(Duration::from_secs(1));
         }

@@ -19,13 +19,13 @@ impl Book {
     pub(crate) fn set(&self, hub: &Hub, symbol: &str, number: u64, price: u64) {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let quote = [number.to_be_bytes(), price.to_be_bytes()].concat();
-        // If a shard is too far behind to take it, the next price is as good.
+        // If a shard is too far behind to accept it, the next price replaces it.
         let _ = hub.publish(&format!("prices.{symbol}"), Frame::binary(&quote).keyed(symbol));
         book.insert(symbol.to_owned(), quote);
     }
 }
 
-/// A quote that is on its way while its reader joins may come twice, with the same number.
+/// A quote in flight while its reader joins may come twice, with the same number.
 pub(crate) fn server(book: &Book) -> Server {
     let book = book.clone();
     let prices = Ws::new().max_message_size(16).on_message(move |ws, (), message| {

@@ -1,7 +1,8 @@
 //! `https` and `wss` at port 9443, and a server at `http://127.0.0.1:9001/hello` that redirects to
 //! it. Needs the feature `tls`. Try `curl -k https://127.0.0.1:9443/`.
 //!
-//! The certificate is made at the start; a real one comes from files that are renewed meanwhile.
+//! The certificate is made at the start; a real one comes from files, which can be renewed while
+//! the server runs.
 
 use std::fs;
 use std::time::Duration;

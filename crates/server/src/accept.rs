@@ -33,7 +33,7 @@ impl AcceptHeaders {
         Ok(())
     }
 
-    /// Returns them, with that value of Strict-Transport-Security unless there is one.
+    /// Returns the headers, with this value of Strict-Transport-Security unless they have one.
     pub(crate) fn fields<'a>(
         &'a self,
         hsts: Option<&'a str>,

@@ -22,8 +22,8 @@ use crate::tls::TlsConnection;
 ///
 /// [`Observe::access_log`]: crate::server::Observe::access_log
 pub trait AccessLog: Send + Sync + 'static {
-    /// Returns whether requests that begin now, and the sessions that they open, are of interest.
-    /// Those that are not cost nothing.
+    /// Returns whether the log wants requests that begin now and the sessions that they open. The
+    /// others cost nothing.
     fn is_on(&self) -> bool {
         true
     }
@@ -51,21 +51,21 @@ pub struct AccessEntry<'a> {
     pub code: Option<CloseCode>,
     /// Whether the response is whole. Always true of sessions.
     pub is_complete: bool,
-    /// Bytes from the client: of a request, those of the body that the handler was given; of a
-    /// session, all of its connection, as the kernel counted them, with what TLS adds. `None` of
+    /// Bytes from the client. Of a request: the bytes of the body that the handler was given. Of a
+    /// session: all bytes of its connection, as the kernel counted them, TLS included. `None` for
     /// sessions where the system does not count, as on Unix sockets.
     pub bytes_in: Option<u64>,
-    /// Bytes to the client, likewise.
+    /// Bytes to the client, counted in the same way.
     pub bytes_out: Option<u64>,
-    /// The time from the head of the request to the end; `None` if that came in the same turn of
-    /// the event loop, whose clock is read once.
+    /// The time from the head of the request to the end; `None` if both came in the same turn of
+    /// the event loop, which reads the clock once.
     pub duration: Option<Duration>,
     /// The host that the request is for, with its port; of 128 bytes at most.
     pub host: Option<&'a str>,
     /// The header User-Agent, of 256 bytes at most.
     pub user_agent: Option<&'a str>,
-    /// The id that [`RequestIds`](crate::http::RequestIds) has given the request, or else its
-    /// header X-Request-ID; of 128 bytes at most.
+    /// The id from [`RequestIds`](crate::http::RequestIds), otherwise the request's header
+    /// X-Request-ID; at most 128 bytes.
     pub request_id: Option<&'a str>,
     /// The header traceparent (W3C Trace Context), of 128 bytes at most.
     pub traceparent: Option<&'a str>,
@@ -83,7 +83,7 @@ impl Log {
         Self(Some(Arc::new(log)))
     }
 
-    /// Returns what to keep of a request that begins.
+    /// Returns the data to record for a request that begins.
     pub(crate) fn entry(
         &self,
         cx: &Cx<'_>,
@@ -96,7 +96,7 @@ impl Log {
 
     pub(crate) fn record(&self, access: &AccessEntry<'_>, events: &Events) {
         if let Some(log) = &self.0 {
-            // The request has its answer: a panic ends nothing.
+            // The request has its answer, so a panic does not close its connection.
             events.guard(Callback::AccessLog, || log.record(access));
         }
     }

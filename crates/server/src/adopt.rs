@@ -12,9 +12,9 @@ impl Hub {
     /// if the server had accepted it, and within the same limits. `received` is what was read of it
     /// already, from the first byte on; empty if nothing was.
     ///
-    /// So a program can share a port with a server of another library: it accepts connections,
-    /// looks at their first bytes with [`TcpStream::peek`], and gives those that are for Throng to
-    /// it. The connection has no TLS and no PROXY header. A server for such connections alone does
+    /// This lets a program share a port with a server of another library: it accepts connections,
+    /// looks at their first bytes with [`TcpStream::peek`], and gives Throng's connections to the
+    /// hub. The connection has no TLS and no PROXY header. A server for such connections alone does
     /// not listen: see [`Server::without_listener`](crate::Server::without_listener).
     ///
     /// ```no_run
@@ -39,8 +39,8 @@ impl Hub {
     /// ```
     ///
     /// # Errors
-    /// The server is not bound yet, its queue is full, or its event loops have descriptor tables of
-    /// their own. The connection is closed.
+    /// The server is not bound yet, its queue is full, or it has one descriptor table per event
+    /// loop. The connection is closed.
     pub fn adopt(&self, stream: TcpStream, received: &[u8]) -> io::Result<()> {
         let received = received.to_vec();
         self.remote().adopt(Adoption { stream, received, is_answered: false })
@@ -66,12 +66,12 @@ mod upgraded {
     /// An upgrade of a server of another library, such as hyper or axum, whose WebSocket Throng
     /// serves.
     ///
-    /// The other server has received the request and sends the [response](Self::response); then its
-    /// connection is [given](Self::adopt) to a Throng server, which routes the request by its path
-    /// and calls the handler's `on_upgrade` as for its own. Compression is not negotiated. If there
-    /// is no such route, or the handler refuses, the client gets a Close frame with 1008, 1011 or
-    /// 1013, since it has got its response. The connection must be one without TLS, since the
-    /// server reads and writes its socket.
+    /// The other server has received the request and sends the [response](Self::response). Then
+    /// [`adopt`](Self::adopt) gives its connection to a Throng server, which routes the request by
+    /// its path and calls the handler's `on_upgrade` as for its own requests. Compression is not
+    /// negotiated. If no route matches, or the handler refuses, the client gets a Close frame with
+    /// 1008, 1011 or 1013, since the response was already sent. The connection must not use TLS,
+    /// since the server reads and writes its socket.
     ///
     /// ```no_run
     /// use std::net::TcpStream;
@@ -91,14 +91,13 @@ mod upgraded {
     /// }
     /// ```
     pub struct Upgrade {
-        /// The request as the server is given it.
+        /// The request's head, as the server receives it.
         head: Vec<u8>,
         accept: HeaderValue,
         subprotocol: Option<HeaderValue>,
     }
 
-    /// Fields of a request that are not the server's business: it negotiates nothing, and there is
-    /// no body.
+    /// Fields that the server must not see: it negotiates nothing, and there is no body.
     const LEFT_OUT: [HeaderName; 5] = [
         header::SEC_WEBSOCKET_EXTENSIONS,
         header::SEC_WEBSOCKET_PROTOCOL,
@@ -112,7 +111,8 @@ mod upgraded {
         /// 4.2.1](https://www.rfc-editor.org/rfc/rfc6455#section-4.2.1).
         ///
         /// # Errors
-        /// It is no WebSocket handshake of HTTP/1.1; the rejection is the response to it.
+        /// The request is not a WebSocket handshake of HTTP/1.1; the rejection is the response to
+        /// it.
         pub fn new<B>(request: &http::Request<B>) -> Result<Self, Reject> {
             let is_http11 = request.version() == http::Version::HTTP_11;
             let fields = Fields(request.headers());
@@ -122,11 +122,11 @@ mod upgraded {
             Ok(Self { head: head_of(request), accept, subprotocol: None })
         }
 
-        /// Sets the subprotocol of the response, one that the client has offered, and the only one
-        /// that the handler's route sees. Default: none.
+        /// Sets the subprotocol of the response. The client must have offered it; the handler's
+        /// route sees no other. Default: none.
         ///
         /// # Errors
-        /// The name is no token.
+        /// The name is not a valid token.
         pub fn subprotocol(mut self, name: &str) -> Result<Self, Reject> {
             let value = HeaderValue::from_str(name).ok().filter(|_| handshake::is_token(name));
             let invalid = || Reject::bad_request("the subprotocol is not a token");
@@ -149,8 +149,8 @@ mod upgraded {
             response
         }
 
-        /// Gives the connection to a server when the response was sent. `received` is what the
-        /// other server has read behind the request.
+        /// Gives the connection to a server after the response was sent. `received` are the bytes
+        /// that the other server has read after the request.
         ///
         /// # Errors
         /// As for [`Hub::adopt`].

@@ -15,18 +15,18 @@ use crate::io_backend::IoBackend;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuAffinity {
-    /// The system may move event loops between CPUs: right where other programs need CPUs, too.
-    /// The default.
+    /// The system may move event loops between CPUs: right where other programs also need CPUs. The
+    /// default.
     #[default]
     None,
-    /// Each shard is pinned to a CPU of its own, among those that the process may use. Linux only;
-    /// more shards than such CPUs are an error. Two servers on one machine choose the same CPUs,
-    /// unless each is started with its own set (`taskset`, a container's cpuset).
+    /// Pins each shard to its own CPU, among the CPUs that the process may use. Linux only; more
+    /// shards than such CPUs are an error. Two servers on one machine choose the same CPUs, unless
+    /// each is started with its own set (`taskset`, a container's cpuset).
     ///
-    /// As few NUMA nodes as possible are used, and of each node all cores before any core's second
-    /// thread: messages that one shard publishes are sent by the others, so shards should be near
-    /// each other. A shard's large tables and its receive buffer are first touched by its own
-    /// thread, so that Linux places them on its node, unless the process has another memory policy.
+    /// Uses as few NUMA nodes as possible, and on each node all cores before any core's second
+    /// thread: shards send messages that other shards publish, so they should be near each other. A
+    /// shard's large tables and its receive buffer are first touched by its own thread, so that
+    /// Linux places them on its node, unless the process has another memory policy.
     ///
     /// Worker threads are not pinned. A thread that a handler starts inherits the CPU of its shard.
     ///
@@ -73,7 +73,7 @@ impl Placement {
         &self.places
     }
 
-    /// Returns the number of NUMA nodes that have a CPU which the process may use.
+    /// Returns the number of NUMA nodes with at least one usable CPU.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes
@@ -126,8 +126,8 @@ impl fmt::Display for Placement {
 }
 
 impl CpuAffinity {
-    /// Chooses the CPUs of so many shards; `None` if they are not pinned.
-    /// If there may be more shards than CPUs, the CPUs are `shared`.
+    /// Chooses the CPUs of `shards` shards; `None` if they are not pinned. If there may be more
+    /// shards than CPUs, the CPUs are `shared`.
     pub(crate) fn place(
         self,
         io: IoBackend,
@@ -173,8 +173,8 @@ fn nodes(directory: &Path) -> Vec<(usize, Vec<usize>)> {
     nodes
 }
 
-/// Parses a list of CPUs in the kernel's format, such as `0-3,8`; that of a node without CPUs is
-/// empty.
+/// Parses a list of CPUs in the kernel's format, such as `0-3,8`; a node without CPUs has an empty
+/// list.
 fn cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -192,11 +192,11 @@ fn core_of(directory: &Path, cpu: usize) -> usize {
     siblings.and_then(|siblings| siblings.into_iter().min()).unwrap_or(cpu)
 }
 
-/// Chooses the CPUs of so many shards.
+/// Chooses the CPUs of `shards` shards.
 ///
-/// It fills one node after the other, starting with the one that has most usable CPUs, so that as
-/// few nodes as possible are used. Of each node it takes the cores in ascending order, and then
-/// their second threads, however the system numbers them.
+/// It fills one node after the other, starting with the node that has the largest number of usable
+/// CPUs, so that as few nodes as possible are used. On each node it takes the cores in ascending
+/// order, and then their second threads, even if the system numbers them differently.
 pub(crate) fn place(
     nodes: &[(usize, Vec<usize>)],
     core_of: impl Fn(usize) -> usize,

@@ -1,4 +1,4 @@
-//! Channels: what is published and to whom, slow receivers, history and presence.
+//! Channels: publications and their receivers, slow receivers, history and presence.
 //!
 //! A session joins a channel by [`Socket::subscribe`](crate::Socket::subscribe), and a
 //! [`Hub`](crate::Hub) or a [`Socket`](crate::Socket) publishes to it. The rules of channels are

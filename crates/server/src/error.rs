@@ -15,7 +15,7 @@ use throng_proto::{Blame, SettingError};
 pub enum Error {
     /// A setting or a route cannot work. The text names it, its value and the remedy.
     Setting(SettingError),
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     Bind {
         /// The address asked for.
         address: String,
@@ -35,7 +35,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns who has to act on it.
+    /// Returns who must act on it.
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
@@ -49,7 +49,7 @@ impl Error {
         Self::Setting(SettingError::new(setting, message))
     }
 
-    /// Converts an error of the worker pool, whose message names the setting and the remedy.
+    /// Converts an error of the worker pool; its message names the setting and the remedy.
     pub(crate) fn of_workers(error: WorkerError) -> Self {
         Self::Setting(error.into())
     }

@@ -17,7 +17,7 @@ use throng_proto::escape::Escaped;
 use crate::handle::Handle;
 use crate::panics::{Callback, Panics, guarded};
 
-/// The cause of an event: the connection, and the addresses that are known of it.
+/// The cause of an event: the connection, and its known addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Subject {
@@ -27,9 +27,9 @@ pub struct Subject {
     /// The address of the other end of the socket, which may be a proxy's; `None` of a Unix socket,
     /// and of a connection that its client has reset.
     pub peer: Option<SocketAddr>,
-    /// The address of the client: the peer's, or the one that a
-    /// [trusted proxy](crate::server::Proxies::trusted) named. A session does not keep that name:
-    /// behind such a proxy it is known in events of requests, and of a session where there is an
+    /// The address of the client: the peer's, or the address named by a [trusted
+    /// proxy](crate::server::Proxies::trusted). A session does not keep that name: behind such a
+    /// proxy, events of requests have it, and events of a session only where there is an
     /// [`AccessLog`](crate::server::AccessLog).
     pub client: Option<IpAddr>,
 }
@@ -87,16 +87,16 @@ pub enum ServerEvent<'a> {
         reason: &'a str,
     },
     /// The TLS session of a client failed after its handshake: the client ended it with an alert or
-    /// broke the protocol, or the server's keys could not be used any more. The end of a client's
-    /// stream is no failure.
+    /// broke the protocol, or the server's keys were used up. The end of a client's stream does not
+    /// count as a failure.
     #[non_exhaustive]
     TlsSessionFailed {
-        /// Whose session it was.
+        /// The client of that session.
         subject: Subject,
         /// The cause.
         reason: &'a str,
     },
-    /// An authority has issued a certificate (`Tls::acme`), which is served from now on.
+    /// An authority has issued a certificate (`Tls::acme`); the server uses it from now on.
     #[non_exhaustive]
     CertificateIssued {
         /// Its domains.
@@ -106,7 +106,7 @@ pub enum ServerEvent<'a> {
         /// The time when it will be renewed, unless the authority wants it earlier.
         renewal: SystemTime,
     },
-    /// An authority has not issued a certificate (`Tls::acme`). That which is served stays.
+    /// An authority has not issued a certificate (`Tls::acme`). The server keeps the current one.
     #[non_exhaustive]
     CertificateFailed {
         /// The cause.
@@ -146,7 +146,7 @@ pub enum ServerEvent<'a> {
     /// The server ended a session, a stream of events or a response by a rule or limit of its own.
     #[non_exhaustive]
     Ended {
-        /// Whose it was.
+        /// The client of that session, stream or response.
         subject: Subject,
         /// The path of its route; `None` of a response.
         route: Option<&'a str>,
@@ -157,7 +157,7 @@ pub enum ServerEvent<'a> {
     /// or a job may do so when its connection has ended already.
     #[non_exhaustive]
     Panicked {
-        /// Whose connection it was.
+        /// The client of that connection.
         subject: Subject,
         /// The path of its route, if it has one.
         route: Option<&'a str>,
@@ -169,17 +169,17 @@ pub enum ServerEvent<'a> {
     TickPanicked {
         /// Its period.
         period: Duration,
-        /// The event loop, from 0; `None` for one of [`Server::every`](crate::Server::every).
+        /// The event loop, from 0; `None` for a function of
+        /// [`Server::every`](crate::Server::every).
         shard: Option<usize>,
     },
-    /// A function that belongs to no connection panicked; the server goes on without what it was
-    /// asked for.
+    /// A function that belongs to no connection panicked; the server continues without its result.
     #[non_exhaustive]
     CallbackPanicked {
-        /// The function: `access_log` or `answer`, the names of the settings that it was given to.
+        /// The function: `access_log` or `answer`, named after its setting.
         callback: &'a str,
     },
-    /// A handler held up its shard.
+    /// A handler blocked its shard.
     Stalled(Stall<'a>),
 }
 
@@ -258,7 +258,7 @@ impl fmt::Display for ServerEvent<'_> {
     }
 }
 
-/// A subject with known addresses only: without one, it was at a Unix socket.
+/// A subject with known addresses only; without addresses it was on a Unix socket.
 struct OrUnix<'a>(&'a Subject);
 
 impl fmt::Display for OrUnix<'_> {
@@ -305,7 +305,7 @@ pub(crate) const SEVERAL: &str = "(several)";
 /// The route of a stall in a turn that called no handler.
 pub(crate) const NONE: &str = "(none)";
 
-/// A report of a handler that held up its shard, and so every connection there, for
+/// A report of a handler that blocked its shard, and so every connection there, for
 /// [`Observe::stall_warning`](crate::server::Observe::stall_warning) or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -320,7 +320,7 @@ pub struct Stall<'a> {
     pub route: &'a str,
     /// The event loop, from 0.
     pub shard: usize,
-    /// The time for which the shard was held up.
+    /// The time for which the shard was blocked.
     pub length: Duration,
 }
 
@@ -362,8 +362,8 @@ impl Events {
         Self { callback: Arc::new(callback), panics: Arc::default() }
     }
 
-    /// Reports an event. Many callers have nothing above them that would survive a panic of the
-    /// callback: it is only counted.
+    /// Reports an event. A panic of the callback is only counted, since many callers would not
+    /// survive it.
     pub(crate) fn report(&self, event: ServerEvent<'_>) {
         if guarded(|| (self.callback)(&event)).is_none() {
             self.panics.count(Callback::Event);
@@ -484,7 +484,7 @@ fn shown(subject: &Subject) -> (Shown<Handle>, Shown<IpAddr>, Shown<SocketAddr>)
 #[cfg_attr(feature = "tracing", allow(dead_code, reason = "events are logged with tracing"))]
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
-/// Lines on standard error, limited in rate so that they hold nothing up themselves.
+/// Lines on standard error, limited in rate so that they do not block anything.
 #[cfg_attr(feature = "tracing", allow(dead_code, reason = "events are logged with tracing"))]
 #[derive(Default)]
 struct Lines {

@@ -6,8 +6,8 @@ use throng_io::ConnId;
 
 /// The identifier of a connection: 64 bits, `Copy`, `Send`.
 ///
-/// A handle kept after its connection has ended refers to no connection: identifiers are not reused
-/// for later ones.
+/// A handle kept after its connection has ended refers to no connection: identifiers are never
+/// reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(ConnId);
 
@@ -33,7 +33,7 @@ impl Handle {
     }
 }
 
-/// Formats it for logs: 16 hexadecimal digits, those of [`Handle::to_bits`].
+/// Formats it for logs: 16 hexadecimal digits, the same as [`Handle::to_bits`].
 impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.to_bits())

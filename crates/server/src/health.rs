@@ -1,4 +1,4 @@
-//! Answers to health checks, and to clients that are turned away.
+//! Answers to health checks, and to refused clients.
 
 use throng_engine::Admission;
 use throng_http::Response;
@@ -8,7 +8,7 @@ use crate::panics::Panics;
 use crate::readiness::{RETRY_AFTER, Readiness};
 
 impl Readiness {
-    /// Judges a server.
+    /// Returns the health of a server.
     pub(crate) fn of(admission: &Admission, node: &Node, panics: &Panics) -> Self {
         match admission.is_ready() {
             true => match node.readiness() {

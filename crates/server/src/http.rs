@@ -1,4 +1,4 @@
-//! HTTP: what handlers return, what runs before them, and bodies of any size.
+//! HTTP: return values of handlers, code that runs before them, and bodies of any size.
 //!
 //! Routes are added to an [`App`](crate::App), one method at a time or as a [`Route`]; a handler
 //! borrows a [`Request`](crate::Request) and returns anything that is [`IntoResponse`].

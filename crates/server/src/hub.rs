@@ -12,10 +12,10 @@ use crate::handle::Handle;
 /// Reaches every connection and channel of a server from any thread; clone it freely.
 ///
 /// Each call queues one command for each shard concerned, and wakes the shard if it sleeps. A
-/// shard's queue holds 65,536 commands and 64 MiB of messages; a call that finds it full returns an
-/// error. Connections that publish with [`Socket::publish`](crate::Socket::publish) are held back
-/// before that instead. The commands of one thread are run in order; those of a callback, after the
-/// callback's own sends.
+/// shard's queue has room for 65,536 commands and 64 MiB of messages; a call that finds it full
+/// returns an error. Connections that publish with [`Socket::publish`](crate::Socket::publish) are
+/// delayed before the queue fills up. The commands of one thread run in order; commands of a
+/// callback run after the callback's own sends.
 #[derive(Clone, Debug)]
 pub struct Hub {
     reach: Reach,
@@ -33,11 +33,11 @@ enum Reach {
 #[derive(Debug)]
 struct Later {
     shards: OnceLock<Remote>,
-    /// The way to no one, until then.
+    /// A hub without receivers, used until then.
     none: Remote,
 }
 
-/// Most bytes of the data of [`Hub::refresh`], as between the servers of a cluster.
+/// Maximum bytes of the data of [`Hub::refresh`], as between the servers of a cluster.
 const MAX_REFRESH: usize = u16::MAX as usize;
 
 /// Error of [`Hub::refresh`].
@@ -71,7 +71,7 @@ impl std::error::Error for RefreshError {}
 pub(crate) enum SessionNotice {
     /// Leave a channel.
     Unsubscribe(Box<str>),
-    /// Look up again what the client may do.
+    /// Look up the client's rights again.
     Refresh(Box<[u8]>),
 }
 
@@ -91,7 +91,7 @@ impl From<SessionNotice> for Notice {
 pub struct Present {
     /// The connection.
     pub handle: Handle,
-    /// The information that it was given when it joined, by
+    /// The information given when it joined, by
     /// [`Socket::subscribe_as`](crate::Socket::subscribe_as) or
     /// [`EventStream::info`](crate::http::EventStream::info); empty without any.
     pub info: Arc<str>,
@@ -120,7 +120,7 @@ pub struct HistoryPage {
 impl Hub {
     /// Creates a hub without a server, for handlers that are made before their server;
     /// [`Server::with_hub`](crate::Server::with_hub) connects it. Until the server is bound there
-    /// is no one to reach: receipts have no receivers.
+    /// are no receivers, and receipts count none.
     ///
     /// ```no_run
     /// use throng::prelude::*;
@@ -150,7 +150,7 @@ impl Hub {
         Self { reach: Reach::Shards(remote) }
     }
 
-    /// Connects a hub that was made before its server. Returns false if it has one.
+    /// Connects a hub that was made before its server. Returns false if it is already connected.
     pub(crate) fn connect(&self, remote: &Remote) -> bool {
         match &self.reach {
             Reach::Shards(_) => false,
@@ -166,8 +166,9 @@ impl Hub {
     }
 
     /// Sends a message to every member of a channel, in one order: all members, on all shards, get
-    /// what is published by hubs and [`Socket::publish`](crate::Socket::publish) in the same order.
-    /// It costs one command for each shard that has members at this moment, whatever their number.
+    /// the publications of hubs and [`Socket::publish`](crate::Socket::publish) in the same order.
+    /// It costs one command for each shard that has members at this moment, for any number of
+    /// members.
     ///
     /// # Errors
     /// A shard's queue is full. Members on the other shards get the message, and the error has the
@@ -176,11 +177,11 @@ impl Hub {
         self.remote().publish(channel, &message.into(), None)
     }
 
-    /// Publishes several messages like [`publish`](Self::publish), one after another: what others
-    /// publish comes before or after all of them. It costs one command for each shard that has
-    /// members, whatever the number of messages; in channels with history, and in those of a
-    /// cluster, it is one for each message, and others may come in between. The receipt has the
-    /// counts of all messages.
+    /// Publishes several messages like [`publish`](Self::publish), one after another: other
+    /// publications come before or after all of them. It costs one command for each shard that has
+    /// members, for any number of messages. In channels with history, and in channels of a cluster,
+    /// it costs one command for each message, and other publications may come in between. The
+    /// receipt has the counts of all messages.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -191,7 +192,7 @@ impl Hub {
     ///
     /// # Errors
     /// A shard's queue is full. Members on the other shards get the messages, and the error has the
-    /// receipt. In a channel with history, all members get those before the one that failed.
+    /// receipt. In a channel with history, all members get the messages before the failed one.
     pub fn publish_all<M: Into<Frame>>(
         &self,
         channel: &str,
@@ -201,8 +202,8 @@ impl Hub {
     }
 
     /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards'
-    /// queues for at most `timeout`; where it had to wait, it comes after what others published
-    /// meanwhile. Do not call it in callbacks: their shard would wait for itself.
+    /// queues for at most `timeout`; if it had to wait, other publications may come first. Do not
+    /// call it in callbacks: their shard would wait for itself.
     ///
     /// # Errors
     /// There was no room in a shard's queue. Members on the other shards get the message.
@@ -259,9 +260,9 @@ impl Hub {
         self.remote().history_of(channel).is_some()
     }
 
-    /// Returns the last `most` publications of a channel that its history keeps; `None` if the
-    /// channel has no history, or is a cluster's channel that this server does not follow, since it
-    /// has no member of it.
+    /// Returns up to `most` of the last publications in a channel's history; `None` if the channel
+    /// has no history, or is a cluster's channel that this server does not follow, since it has no
+    /// members here.
     #[must_use]
     pub fn history(&self, channel: &str, most: usize) -> Option<HistoryPage> {
         let (position, publications) = self.remote().history(channel, most)?;
@@ -269,9 +270,9 @@ impl Hub {
     }
 
     /// Returns up to `most` members of a channel with presence on this server, in the order of
-    /// their handles; `None` if the channel has none
-    /// ([`Channels::presence`](crate::channel::Channels::presence)). `ClusterHub::presence`
-    /// (with the feature `redis`) lists those of all servers.
+    /// their handles; `None` if the channel has no presence
+    /// ([`Channels::presence`](crate::channel::Channels::presence)). `ClusterHub::presence` (with
+    /// the feature `redis`) lists the members of all servers.
     ///
     /// A member that asks after it has joined, and then gets joins and leaves, knows all members: a
     /// change that is not in the answer comes after it.
@@ -285,8 +286,8 @@ impl Hub {
         Some(present.into_iter().map(of).collect())
     }
 
-    /// Sends a message to one connection. The receipt says what became of it, when the connection's
-    /// shard has taken it: without receivers, the connection has ended.
+    /// Sends a message to one connection. The receipt has the outcome after the connection's shard
+    /// has processed the message: without receivers, the connection has ended.
     ///
     /// # Errors
     /// Its shard's queue is full.
@@ -310,7 +311,7 @@ impl Hub {
 
     /// Removes the sessions that `filter` selects from a channel, as
     /// [`Socket::unsubscribe`](crate::Socket::unsubscribe), and ends the event streams of that
-    /// channel that it selects. They may subscribe again. The receipt counts all that were selected
+    /// channel that it selects. They may subscribe again. The receipt counts all selected receivers
     /// as delivered.
     ///
     /// # Errors
@@ -320,7 +321,7 @@ impl Hub {
     }
 
     /// Sends [`SessionEvent::Refresh`](crate::SessionEvent::Refresh) to the sessions that `filter`
-    /// selects, which look up again what they may do. The receipt counts all that were selected as
+    /// selects, which look up their rights again. The receipt counts all selected receivers as
     /// delivered; event streams ignore it.
     ///
     /// ```
@@ -360,8 +361,8 @@ impl Hub {
     }
 
     /// Begins the closing handshake with every session that `filter` selects, and ends the event
-    /// streams that it selects. The receipt counts them as delivered; those that were closing
-    /// already as closed.
+    /// streams that it selects. The receipt counts them as delivered, and sessions that were
+    /// closing already as closed.
     ///
     /// # Errors
     /// A shard's queue is full. Sessions on the other shards are closed.

@@ -2,8 +2,8 @@
 
 use throng_engine::UnknownName;
 
-/// The fewest connections worth serving: a limit of descriptors or threads that allows fewer is an
-/// error.
+/// The minimum number of connections of a server: it is an error if descriptors or threads allow
+/// fewer.
 pub(crate) const FEWEST_CONNECTIONS: usize = 16;
 
 /// The I/O backend: how a server waits for and moves bytes.
@@ -19,10 +19,10 @@ pub enum IoBackend {
     Portable,
     /// One thread per connection, and one thread that accepts. Unix only.
     ///
-    /// Handlers of different connections run in parallel and may block: a blocked handler holds up
-    /// its own connection only. This is the simplest model to reason about, and suits up to a few
-    /// thousand connections. Each connection takes two descriptors and 27 KiB of memory, besides
-    /// 16 KiB of kernel memory for its thread, where an event loop takes about a hundred bytes. It
+    /// Handlers of different connections run in parallel and may block: a blocked handler delays
+    /// only its own connection. This is the simplest model to reason about, and suits up to a few
+    /// thousand connections. Each connection takes two descriptors and 27 KiB of memory, besides 16
+    /// KiB of kernel memory for its thread, where an event loop takes about a hundred bytes. It
     /// takes 300 KB more once a message was compressed for it, and a publish wakes one thread per
     /// receiver. Everything else works as with event loops.
     /// [`Shards::count`](crate::server::Shards::count) has no effect; the size of the stacks is

@@ -112,12 +112,12 @@
 //! # How it works
 //!
 //! One event loop (a *shard*) runs on each CPU. A connection stays on one shard for life, so its
-//! callbacks run in order and need no locks. Sessions can be placed by key ([`Ws::place_by`]):
-//! those of a room then share a state without a lock ([`Socket::shard_state`]). A callback borrows
-//! the message from the memory the kernel wrote it to; messages sent meanwhile leave in one system
-//! call afterwards. An idle connection costs about a hundred bytes and owns no buffer.
+//! callbacks run in order and need no locks. Sessions can be placed by key ([`Ws::place_by`]): the
+//! sessions of a room then share a state without a lock ([`Socket::shard_state`]). A callback
+//! borrows the message from the memory the kernel wrote it to; messages that it sends leave in one
+//! system call afterwards. An idle connection costs about a hundred bytes and owns no buffer.
 //!
-//! Callbacks must not block: they would hold up every connection of their shard. Blocking work
+//! Callbacks must not block: they would delay every connection of their shard. Blocking work
 //! belongs on the server's worker pool, whose queue is bounded and which keeps the order of each
 //! connection: [`Socket::offload`] for a single job, [`Ws::on_message_blocking`] for a route's
 //! messages, [`Route::blocking`](http::Route::blocking) for requests. Threads of your own answer
@@ -147,7 +147,7 @@
 //!
 //! # Features
 //!
-//! | feature | default | what it adds | what it brings |
+//! | feature | default | adds | dependencies |
 //! |---|---|---|---|
 //! | `deflate` | yes | compression of messages: `Server::compression` | zlib-rs |
 //! | `gzip` | no | compression of HTTP responses: `App::gzip` | zlib-rs |
@@ -173,7 +173,7 @@
 //! 1011.
 //!
 //! * Duty: the public API: routes, handlers, sockets, the life of a server.
-//! * Not its duty: everything underneath, which is in the crates `throng-engine`, `throng-proto`,
+//! * Not its duty: the layers below, which are in the crates `throng-engine`, `throng-proto`,
 //!   `throng-http` and `throng-io`.
 //! * Depends on: those four.
 //! * Start reading at: [`App`], [`Server`] and [`Handler`]; then `service/mod.rs`, which the engine
@@ -262,8 +262,8 @@ pub use ws::socket::Socket;
 
 /// The items that most programs need: `use throng::prelude::*;`
 ///
-/// It has the items of the crate's root, except `Error` and `Result`, which would take the place of
-/// the standard library's, and a few of [`channel`], [`http`] and [`server`].
+/// It has the items of the crate's root, except `Error` and `Result`, which would shadow the
+/// standard library's, and a few of [`channel`], [`http`] and [`server`].
 pub mod prelude {
     pub use crate::channel::{Backpressure, Channels, Filter, History, Presence, SlowPolicy};
     #[cfg(feature = "serde")]

@@ -6,14 +6,14 @@ use throng_engine::Configurator;
 use throng_http::Origins;
 use throng_proto::http1;
 
-/// Handles to what can change.
+/// Handles to settings that can change.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     pub(crate) configurator: Configurator,
     pub(crate) origins: LiveOrigins,
 }
 
-/// The origins that may connect. Read once an upgrade.
+/// The allowed origins. Read once per upgrade.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveOrigins(Arc<RwLock<Origins>>);
 

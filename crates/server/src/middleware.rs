@@ -37,7 +37,7 @@ pub trait Middleware: Send + Sync + 'static {
     /// Decides what happens to a request.
     fn call(&self, request: &mut Request<'_>) -> Next;
 
-    /// Returns a mistake in its settings, with which [`Server::bind`](crate::Server::bind) fails.
+    /// Returns a mistake in its settings, which makes [`Server::bind`](crate::Server::bind) fail.
     #[doc(hidden)]
     fn mistake(&self) -> Option<SettingError> {
         None
@@ -58,14 +58,13 @@ where
 pub enum Next {
     /// The request goes on to the next middleware, or to its handler.
     Continue,
-    /// The request goes on, and its response is passed through this function, on the connection's
-    /// shard: that of its handler, or what the server answers in its place, such as 413 to a body
-    /// that is too large, 408 to one that is late, or 500 when the handler panics. The response of
-    /// a stream of events is its head: with another status than 200 it is sent in place of the
-    /// stream. The 101 of an accepted upgrade is not passed through; the response that
-    /// refuses one is.
+    /// The request continues, and its response is passed through this function, on the connection's
+    /// shard. The response is the handler's, or the server's own, such as 413 to a body that is too
+    /// large, 408 to a late body, or 500 when the handler panics. The response of a stream of
+    /// events is its head: with a status other than 200 it is sent in place of the stream. The 101
+    /// of an accepted upgrade is not passed through; a response that refuses an upgrade is.
     Then(ThenFn),
-    /// The request is answered with this, and goes no further.
+    /// The request is answered with this response, without its handler.
     Respond(Response),
 }
 
@@ -94,12 +93,12 @@ impl fmt::Debug for Next {
     }
 }
 
-/// The functions that a response is to be passed through.
+/// The functions that a response must be passed through.
 #[derive(Default)]
 pub(crate) struct Pending(Vec<ThenFn>);
 
 impl Pending {
-    /// Calls each middleware in order; `Some` is the response of the first one that answers.
+    /// Calls each middleware in order; `Some` is the response of the first middleware that answers.
     pub(crate) fn run<'m>(
         &mut self,
         layers: impl IntoIterator<Item = &'m dyn Middleware>,
@@ -115,8 +114,8 @@ impl Pending {
         None
     }
 
-    /// Passes a response through all functions, that of the innermost middleware first. If one
-    /// panics, those outside of it are left for the answer to that.
+    /// Passes a response through all functions, the innermost middleware's first. If one panics,
+    /// the outer functions remain for the answer to the panic.
     pub(crate) fn apply(&mut self, mut response: Response) -> Response {
         while let Some(change) = self.0.pop() {
             response = change(response);

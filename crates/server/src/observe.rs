@@ -28,7 +28,7 @@ mod panics;
 mod presence;
 mod workers;
 
-/// The metrics of a server, for routes of its own or of another server, such as one for operators
+/// The metrics of a server, for its own routes or another server's, such as a server for operators
 /// alone; from [`Bound::observer`](crate::server::Bound::observer).
 #[derive(Clone)]
 pub struct Observer {
@@ -44,12 +44,12 @@ pub struct Observer {
 
 impl Observer {
     /// Returns the metrics of every shard and of the process, in the format that `request` accepts:
-    /// that of Prometheus, or OpenMetrics.
+    /// Prometheus or OpenMetrics.
     pub fn metrics(&self, request: &Request<'_>) -> Response {
         self.metrics_with(request, &|_| {})
     }
 
-    /// Returns the metrics, and behind them those that `own` writes.
+    /// Returns the metrics, followed by the metrics that `own` writes.
     pub(crate) fn metrics_with(&self, request: &Request<'_>, own: &MetricsFn) -> Response {
         let mut writer = Writer::new("throng").format(Format::accepted(request));
         self.write(&mut writer);
@@ -169,8 +169,8 @@ fn write_build(writer: &mut Writer, labels: &[(&str, &str)]) {
     writer.metric("build_info", help, Type::Gauge).sample(&labels, 1);
 }
 
-/// Returns the name of the metric of a counter of [`Stats`], which has the subject that a field of
-/// that type needs not repeat.
+/// Returns the metric name of a counter of [`Stats`]. The metric's name contains the subject that a
+/// field's name omits.
 fn name_of(field: &'static str) -> &'static str {
     match field {
         "accepted" => "connections_accepted",
@@ -205,8 +205,8 @@ struct Class {
     figures: ClassCounters,
 }
 
-/// Returns the classes of one shard. Classes with the same name and policy, such as those of a
-/// pattern that was given twice, are merged: Prometheus rejects two samples with the same labels.
+/// Returns the classes of one shard. Classes with the same name and policy, which a repeated
+/// pattern creates, are merged: Prometheus rejects two samples with the same labels.
 fn classes(snapshot: &Snapshot) -> Vec<Class> {
     let mut classes = Vec::new();
     for (name, policy, figures) in snapshot.classes() {

@@ -8,15 +8,15 @@ use crate::events::{Events, ServerEvent, Subject};
 use crate::handle::Handle;
 use crate::panics::Callback;
 
-/// The way to report a panic of a route's future or job from any thread.
+/// Reports a panic of a route's future or job from any thread.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     pub(crate) path: Arc<str>,
     pub(crate) events: Events,
 }
 
-/// A panic of a future or a job on its way to its connection. If that is gone, or the server, it is
-/// reported when this is dropped.
+/// A panic of a future or a job, to be delivered to its connection. If the connection or the server
+/// is gone, dropping this reports it.
 #[derive(Debug)]
 pub(crate) struct PanicNotice {
     reporter: Arc<Reporter>,

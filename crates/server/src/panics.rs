@@ -1,13 +1,13 @@
-//! Panics of the program's functions. Where a connection answers for one, the shard closes it; all
+//! Panics of the program's functions. If a connection is responsible, the shard closes it; all
 //! others are reported and counted here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A function that no connection answers for.
+/// A function that is called outside of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Callback {
-    /// [`Server::every`](crate::Server::every) and its like.
+    /// [`Server::every`](crate::Server::every) and its variants.
     Tick,
     /// A future or a job whose session or request had ended.
     Late,
@@ -50,7 +50,7 @@ impl Panics {
         self.counts[callback as usize].fetch_add(1, Relaxed);
     }
 
-    /// Notes that a tick fails, or that it no longer does.
+    /// Records whether a tick fails.
     pub(crate) fn note_tick(&self, fails: bool) {
         match fails {
             true => self.failing_ticks.fetch_add(1, Relaxed),
@@ -69,7 +69,7 @@ impl Panics {
     }
 }
 
-/// Calls a function of the program. `None`: it panicked, which the panic hook has reported.
+/// Calls a function of the program. `None`: it panicked; the panic hook has reported that.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     // The payload is leaked: its `Drop` could panic.
     catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget).ok()

@@ -15,8 +15,8 @@ fn status_bytes(name: &str) -> u64 {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
 }
 
-/// Writes the metrics of a process under the names that Prometheus's own libraries use. There are
-/// none on systems without Linux's `/proc`.
+/// Writes the metrics of a process under the names that Prometheus's own libraries use. Without
+/// Linux's `/proc` it writes none.
 pub fn write_metrics(writer: &mut Writer) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let Some(times) = Times::read(&stat) else { return };
@@ -39,14 +39,14 @@ pub fn write_metrics(writer: &mut Writer) {
     }
 }
 
-/// Clock ticks per second in `/proc` (USER_HZ): 100 on each architecture of Linux but Alpha.
+/// Clock ticks per second in `/proc` (USER_HZ): 100 on each architecture of Linux except Alpha.
 const TICKS: f64 = 100.0;
 
 /// Times in seconds.
 #[derive(Debug, PartialEq)]
 struct Times {
     cpu: f64,
-    /// Since the system started.
+    /// Seconds from the system's start to the process's.
     started: f64,
 }
 

@@ -1,4 +1,4 @@
-//! A server's settings, its life, and what can be observed of it.
+//! A server's settings, its life cycle, and its observable state.
 //!
 //! [`Server::bind`](crate::Server::bind) returns a [`Bound`] server, which listens; started, it is
 //! [`Running`].

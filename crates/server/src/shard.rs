@@ -1,4 +1,4 @@
-//! An event loop, seen from functions that run on it outside of a session's callbacks.
+//! An event loop, for functions that run on it outside of a session's callbacks.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -33,10 +33,9 @@ impl<'a> Shard<'a> {
         Hub::of(self.core.remote().clone())
     }
 
-    /// Sends a message to a session of this event loop, without a command through its queue; behind
-    /// what this call has [published](Self::publish) before.
-    /// [`Sent::Closed`] if the session has ended, or belongs to another event loop, for which there
-    /// is [`Hub::send`].
+    /// Sends a message to a session of this event loop, without a command through its queue, after
+    /// messages that this call has [published](Self::publish). [`Sent::Closed`] if the session has
+    /// ended, or belongs to another event loop: use [`Hub::send`] there.
     pub fn send(&mut self, to: Handle, message: impl Into<Frame>) -> Sent {
         self.core.send_in_tick(to.id(), &message.into())
     }
@@ -49,8 +48,8 @@ impl<'a> Shard<'a> {
     }
 
     /// Sends to every member of a channel, on all event loops, like
-    /// [`Socket::publish`](crate::Socket::publish). To members on this one no command is queued,
-    /// unless others wait there. Members on an event loop whose queue is full are counted as
+    /// [`Socket::publish`](crate::Socket::publish). Members on this loop need no command, unless
+    /// others wait in its queue. Members on an event loop whose queue is full are counted as
     /// unreached.
     pub fn publish(&mut self, channel: &str, message: impl Into<Frame>) -> Receipt {
         self.core.publish_unheld(channel, &message.into())
@@ -63,11 +62,11 @@ impl fmt::Debug for Shard<'_> {
     }
 }
 
-/// The hash of keys that sessions are placed by. Its keys are random, so that no client can choose
-/// names that all come to one event loop.
+/// The hash of keys that place sessions. Its keys are random, so that no client can choose names
+/// that all map to one event loop.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Hashes a key that sessions are placed by.
+/// Hashes a key that places a session.
 pub(crate) fn hash_of<K: Hash + ?Sized>(key: &K) -> u64 {
     KEYS.hash_one(key)
 }

@@ -1,4 +1,4 @@
-//! The shutdown of a server: which shards have ended, and how long to wait for the others.
+//! The shutdown of a server: the ended shards, and the wait for the others.
 //!
 //! At a drain's deadline a shard resets the connections that are still open. A shard in a handler
 //! that does not return cannot do that, and is detected here.
@@ -14,7 +14,7 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 /// The longest drain; it keeps deadlines within the range of [`Instant`].
 const MAX_DRAIN: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The shutdown state that a server's threads share with those that wait for them.
+/// The shutdown state that a server's threads share with waiting threads.
 pub(crate) struct ServerDrain {
     state: Mutex<State>,
     changed: Condvar,
@@ -86,7 +86,7 @@ impl ServerDrain {
                 let now: Vec<_> = left.iter().map(|&shard| (shard, progress(shard))).collect();
                 let stuck: Vec<(usize, u32)> =
                     now.iter().filter_map(|&(shard, at)| Some((shard, at.route?))).collect();
-                // A shard that still takes turns ends by itself, and so does one that sleeps.
+                // A shard that still takes turns ends by itself, and so does a sleeping shard.
                 if now == seen && stuck.len() == left.len() {
                     return stuck;
                 }

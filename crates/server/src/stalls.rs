@@ -1,4 +1,4 @@
-//! Stalls, which are handlers that hold their shard for too long: counted by route, and reported.
+//! Stalls: handlers that occupy their shard for too long. Counts them by route, and reports them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::events::{Events, NONE, SEVERAL, ServerEvent, Stall};
 #[cfg(feature = "metrics")]
 use crate::panics::Panics;
 
-/// The default length of a turn from which it is a stall.
+/// The default minimum length of a turn that counts as a stall.
 pub(crate) const WARNING: Duration = Duration::from_millis(50);
 
 /// Counts the stalls of a server.
@@ -92,13 +92,13 @@ impl Stalls {
         self.events.report(ServerEvent::Stalled(Stall { route: &count.route, shard, length }));
     }
 
-    /// Returns the counts of panics that no connection answered for.
+    /// Returns the counts of panics outside of connections.
     #[cfg(feature = "metrics")]
     pub(crate) fn panics(&self) -> &Panics {
         self.events.panics()
     }
 
-    /// Returns the counts of every route.
+    /// Returns the counts of all routes.
     #[cfg(any(feature = "metrics", test))]
     pub(crate) fn counts(&self) -> impl Iterator<Item = StallCount> {
         self.counts.iter().map(|count| StallCount {

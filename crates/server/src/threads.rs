@@ -17,11 +17,11 @@ const MIN_STACK: usize = 64 * 1024;
 /// Threads reserved for everything but connections.
 const RESERVED_THREADS: usize = 64;
 
-/// Refused connections that the acceptor's thread answers with a reason at a time, with some to
-/// spare.
+/// Maximum refused connections that the acceptor's thread answers with a reason at a time, with
+/// some to spare.
 const REFUSING: usize = 64;
 
-/// Returns an error if a stack of so many bytes is too small.
+/// Returns an error if a stack of `bytes` is too small.
 pub(crate) fn check_stack(bytes: usize) -> Result<()> {
     if bytes < MIN_STACK {
         return Err(Error::setting(
@@ -36,7 +36,7 @@ pub(crate) fn check_stack(bytes: usize) -> Result<()> {
 }
 
 /// Returns the number of connections that can have a thread each, where the descriptors suffice for
-/// `described`; `asked` is 0 for as many as possible.
+/// `described`; `asked` is 0 for the maximum.
 pub(crate) fn possible(asked: usize, described: usize) -> Result<usize> {
     let threads = match thread_limit() {
         Some(limit) => choose(asked, limit)?,
@@ -46,7 +46,7 @@ pub(crate) fn possible(asked: usize, described: usize) -> Result<usize> {
 }
 
 fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Result<usize> {
-    // One thread number is the acceptor's.
+    // The acceptor uses one thread number.
     let (numbers, free) = (ConnId::MAX_SHARDS - 1, threads.saturating_sub(RESERVED_THREADS));
     if asked > numbers {
         return Err(Error::setting(

@@ -1,4 +1,4 @@
-//! Timers of a server and of its shards: functions that are called again and again.
+//! Timers of a server and of its shards: functions that are called periodically.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Tick {
 }
 
 impl Tick {
-    /// One of the server: its first shard calls it.
+    /// Creates a timer of the server: its first shard calls it.
     pub(crate) fn of_server(period: Duration, mut call: impl FnMut(&Hub) + Send + 'static) -> Self {
         let call = move |core: &mut Core| call(&Hub::of(core.remote().clone()));
         Self { period, next: None, of_shard: false, fails: false, call: Box::new(call) }
@@ -35,8 +35,8 @@ impl Tick {
         self.next.unwrap_or(Instant(0))
     }
 
-    /// Calls the function if it is due. Periods that have passed without a call are left out.
-    /// One that panics is called again, since a feed that stands still is worse than a lost call.
+    /// Calls the function if it is due. Missed periods are skipped. A function that panics is
+    /// called again, since a stopped feed is worse than a lost call.
     fn run(&mut self, core: &mut Core, now: Instant, events: &Events) {
         let Some(due) = self.next else {
             self.next = Some(now.after(self.period));
@@ -62,7 +62,7 @@ impl Tick {
     }
 }
 
-/// A function that each shard calls once each period, with state of its own.
+/// A function that each shard calls once each period, with the shard's own state.
 #[derive(Clone)]
 pub(crate) struct ShardTick {
     period: Duration,

@@ -1,14 +1,13 @@
-//! Streams of server-sent events: the channels and patterns that they subscribe to, and how they
-//! begin.
+//! Streams of server-sent events: their channels and patterns, and how they begin.
 
 use std::time::Duration;
 
 use throng_engine::Frame;
 
-/// A channel, or a pattern of channels, that a stream of server-sent events has; see
+/// The channel, or the pattern of channels, of a stream of server-sent events; see
 /// [`App::sse`](crate::App::sse).
 ///
-/// A text becomes the channel of exactly that name.
+/// Text converts into the channel of exactly that name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Topic {
@@ -34,11 +33,10 @@ impl From<&str> for Topic {
 
 /// A stream of server-sent events that begins; see [`App::sse`](crate::App::sse).
 ///
-/// Of a channel with history
-/// ([`Channels::history`](crate::channel::Channels::history)) each event has its position as its
-/// id, and a client that comes back with that of the last (`Last-Event-ID`, or the parameter
-/// `last_event_id` of the query) gets what it missed, or an event called `lost` and what is
-/// published from then on.
+/// In a channel with history ([`Channels::history`](crate::channel::Channels::history)) the id of
+/// each event is its position. A client that comes back with the id of its last event
+/// (`Last-Event-ID`, or the parameter `last_event_id` of the query) gets the events that it missed,
+/// or an event called `lost` and all later publications.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,7 +60,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Creates a stream of what is published to a channel or pattern.
+    /// Creates a stream of the publications to a channel or pattern.
     pub fn new(topic: impl Into<Topic>) -> Self {
         Self { topic: topic.into(), retry: None, first: Vec::new(), info: String::new(), last: 0 }
     }
@@ -74,25 +72,23 @@ impl EventStream {
         self
     }
 
-    /// Begins the stream of a client that has seen nothing yet with so many of the last
-    /// publications of a channel with history, or those that are kept, if they are fewer. Default:
-    /// none.
+    /// Begins the stream of a new client with up to `most` of the last publications of a channel
+    /// with history. Default: none.
     pub fn last(mut self, most: usize) -> Self {
         self.last = most;
         self
     }
 
-    /// Sets what is known of the client where the channel has presence; see
+    /// Sets the client's information in a channel with presence; see
     /// [`Socket::subscribe_as`](crate::Socket::subscribe_as).
     pub fn info(mut self, info: impl Into<String>) -> Self {
         self.info = info.into();
         self
     }
 
-    /// Sends these messages before what is published: a snapshot, or what the client has missed.
-    /// Messages that are published between the making of a snapshot and the beginning of the
-    /// stream are in neither: give messages ids by which clients notice, or publish the next
-    /// snapshot soon.
+    /// Sends these messages before the publications: a snapshot, or messages that the client has
+    /// missed. Messages published between the snapshot and the beginning of the stream are in
+    /// neither: give messages ids by which clients notice, or publish the next snapshot soon.
     pub fn first<M: Into<Frame>>(mut self, messages: impl IntoIterator<Item = M>) -> Self {
         self.first.extend(messages.into_iter().map(Into::into));
         self

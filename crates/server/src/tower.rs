@@ -20,7 +20,7 @@ use crate::exchanges::Responder;
 /// Name of the parameter with the path that a service sees.
 const REST: &str = "path";
 
-/// Fields of a request that are about its connection, or about how its body comes.
+/// Fields of a request that concern its connection, or the transfer of its body.
 const OF_REQUEST: [HeaderName; 6] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -41,7 +41,7 @@ const OF_RESPONSE: [HeaderName; 4] = [
     header::DATE,
 ];
 
-/// The body of a request that a service gets: it has come whole.
+/// The body of a request to a service. The server has received it completely.
 #[derive(Debug, Default)]
 pub struct ServiceBody(Option<Bytes>);
 
@@ -66,28 +66,27 @@ impl Body for ServiceBody {
 }
 
 impl App {
-    /// Answers all paths of this app that have no route of their own by a tower service, such as a
-    /// router of axum, whose futures run on a tokio runtime. [Nested](Self::nest), it sees the path
+    /// Answers all paths of this app that have no other route by a tower service, such as a router
+    /// of axum, whose futures run on a tokio runtime. [Nested](Self::nest), it sees the path
     /// without the prefix, as it would under axum's own `nest`.
     ///
-    /// A request's body has come whole when the service is called, within
+    /// The server calls the service when the body of a request is complete, within
     /// [`Limits::max_body`](crate::Limits::max_body); the address of the client is among its
-    /// extensions, as a `SocketAddr`. The response's body is sent while it is made, with at most
-    /// 256 KiB waiting for the client. An error of the service is answered with 500, and one in a
-    /// body ends the connection. When the client closes the connection, or its side of it, the
-    /// service's future or the body is dropped, and the connection ends behind the responses
-    /// before; where the client's next request waits, within about a second, and on Linux only.
-    /// WebSockets are routes of an app; a service sees no upgrade.
+    /// extensions, as a `SocketAddr`. The response's body is sent while it is produced, with at
+    /// most 256 KiB waiting for the client. An error of the service is answered with 500; an error
+    /// in a body ends the connection. When the client closes the connection, or its side of it, the
+    /// service's future or the body is dropped, and the connection ends after the earlier
+    /// responses. If the client's next request waits, this takes up to about a second, and works on
+    /// Linux only. WebSockets are routes of an app; a service sees no upgrade.
     ///
-    /// What middleware has attached to the request
-    /// ([`Request::insert_extension`](crate::Request::insert_extension)) is among the extensions
-    /// that the service gets, and the id of [`RequestIds`](crate::http::RequestIds) is in its
-    /// header `X-Request-ID`.
+    /// The service gets the values that middleware has attached to the request
+    /// ([`Request::insert_extension`](crate::Request::insert_extension)) among its extensions, and
+    /// the id of [`RequestIds`](crate::http::RequestIds) in its header `X-Request-ID`.
     ///
     /// `Connection`, the fields that it names, `Keep-Alive` and `Transfer-Encoding` are removed
-    /// from requests and responses, as are `TE`, `Upgrade` and `Expect` from requests, and `Date`
-    /// from responses, which get the server's. A response with `Connection: close` closes the
-    /// connection.
+    /// from requests and responses. `TE`, `Upgrade` and `Expect` are removed from requests, and
+    /// `Date` from responses, which get the server's. A response with `Connection: close` closes
+    /// the connection.
     ///
     /// ```no_run
     /// use axum::Router;
@@ -124,7 +123,7 @@ impl App {
                 }
             }))
         };
-        // A prefix itself is no path below it.
+        // `{*rest}` does not match the prefix itself.
         self.add(None, "/", action(runtime, service)).add(
             None,
             &format!("/{{*{REST}}}"),
@@ -133,7 +132,7 @@ impl App {
     }
 }
 
-/// Converts a request to one of the path below the service's.
+/// Converts a request to a request of the service, with the path below the service's.
 fn convert(request: &Request<'_>) -> Result<http::Request<ServiceBody>, http::Error> {
     let request_of_all = http::Request::try_from(request)?;
     let (mut head, body) = request_of_all.into_parts();
@@ -144,7 +143,7 @@ fn convert(request: &Request<'_>) -> Result<http::Request<ServiceBody>, http::Er
     };
     head.uri = target.parse::<http::Uri>()?;
     remove_fields(&mut head.headers, &OF_REQUEST);
-    // Where middleware has made an id, the client has sent none, or one that was refused.
+    // If middleware has created an id, the client has sent none, or an invalid one.
     if let Some(id) = request.extension::<RequestId>() {
         head.headers.insert(REQUEST_ID, http::HeaderValue::try_from(id.as_str())?);
     }
@@ -152,9 +151,9 @@ fn convert(request: &Request<'_>) -> Result<http::Request<ServiceBody>, http::Er
     Ok(http::Request::from_parts(head, body))
 }
 
-/// Removes `fields` and those that Connection names
-/// ([RFC 9110 section 7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)). Returns
-/// whether it contains `close`.
+/// Removes `fields` and the fields that Connection names ([RFC 9110 section
+/// 7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)). Returns whether it contains
+/// `close`.
 fn remove_fields(headers: &mut HeaderMap, fields: &[HeaderName]) -> bool {
     let values = headers.get_all(header::CONNECTION).iter();
     let options = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -190,15 +189,15 @@ where
     };
     let head = if closes { head.closing() } else { head };
     if is_head {
-        // The service may have emptied the body: an unknown length is not that of an empty one
-        // (RFC 9110 section 8.6).
+        // The service may have emptied the body: an unknown length must not be sent as 0 (RFC 9110
+        // section 8.6).
         let of_body = body.size_hint().exact().filter(|length| *length > 0);
         return drop(responder.stream(head, length.or(of_body)));
     }
     if body.is_end_stream() {
         return responder.send(head);
     }
-    // Its error is that of a client that takes no more, or of the body, which then has no end.
+    // It fails if the client has left, or if the body fails, which then has no end.
     let _ = send_body(body, head, responder).await;
 }
 
@@ -221,7 +220,7 @@ async fn send_body<B: Body<Error: fmt::Display>>(
     let mut body = pin!(body);
     while let Some(frame) = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
         Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-        // A body that waits ends with the connection, too.
+        // A body that waits also ends with the connection.
         Poll::Pending => writer.poll_gone(cx).map(Err),
     })
     .await?

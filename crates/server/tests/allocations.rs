@@ -15,8 +15,8 @@ static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 /// The count is the whole process's.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Returns the fewest allocations of several runs. A shard that loses its CPU in the middle of a
-/// read takes it for a handler that took long, and puts the rest of the input aside, in memory.
+/// Returns the fewest allocations of several runs. If a shard loses its CPU in the middle of a
+/// read, it measures a long handler, and stores the rest of the input in memory.
 fn fewest_allocations(mut run: impl FnMut()) -> u64 {
     let mut fewest = u64::MAX;
     for _ in 0..5 {
@@ -88,7 +88,7 @@ fn a_request_and_its_body_allocate_nothing() {
     for request in [get, post] {
         clients[0].write_all(&request).unwrap();
         let mut answer = vec![0; 10_000];
-        // All answers of a kind are as long.
+        // All answers of a kind have the same length.
         let mut answer_len = 0;
         while !answer[..answer_len].ends_with(b"OK") && !answer[..answer_len].ends_with(b"whole")
             || answer[..answer_len].windows(9).filter(|w| w == b"HTTP/1.1 ").count()

@@ -1,5 +1,5 @@
-//! Memory of compression: bombs no more than the limit, connections no more than their window. In a
-//! file of its own, because it counts every byte of the process's heap.
+//! Memory of compression: bombs use no more than the limit, connections no more than their window.
+//! In a separate file, because it counts every byte of the process's heap.
 
 mod support;
 
@@ -20,8 +20,8 @@ const MIB: usize = 1 << 20;
 const DEFLATE: &str = "permessage-deflate; client_max_window_bits";
 const CONNECTIONS: usize = 1500;
 
-/// Bytes on the heap, once the shard has swept, which gives back what the past has left, and has
-/// ended that turn.
+/// Bytes on the heap, after a sweep of the shard, which releases unused memory, and the end of that
+/// turn.
 fn heap(running: &Running) -> usize {
     let none = Filter::new().subprotocol("of none");
     let turn = || {
@@ -77,7 +77,7 @@ fn bombs() {
                     let fin = if (at + 1) * size >= bomb.len() { 0x80 } else { 0 };
                     peer.writer.frame(first | fin, piece, &mut bytes);
                 }
-                // It may be closed before it has all.
+                // The connection may be closed before it has everything.
                 let _ = peer.stream.write_all(&bytes);
                 assert_eq!(peer.expect_close().0, 1009, "{path}");
             }
@@ -100,8 +100,8 @@ fn bombs() {
             assert!(now < before + 64 * 1024, "{path}: {} bytes more", now - before);
         }
     }
-    // The inflater has a MiB, the joined fragments, the receive buffer and codecs have theirs; the
-    // test some, too.
+    // The inflater has a MiB; the joined fragments, the receive buffer and codecs have theirs; the
+    // test also needs some.
     let most = dhat::HeapStats::get().max_bytes;
     assert!(most < 16 * MIB, "{most} bytes at once");
     stop(running);
@@ -119,7 +119,7 @@ impl Clients {
         Self { address, streams: peers.collect() }
     }
 
-    /// Each sends these bytes, and reads so many in answer.
+    /// Each sends these bytes, and reads an answer of `answer` bytes.
     fn exchange(&mut self, bytes: &[u8], answer: usize) {
         let mut buffer = vec![0; answer];
         for stream in &mut self.streams {
@@ -128,7 +128,7 @@ impl Clients {
         }
     }
 
-    /// The answer that one gets, which is each one's.
+    /// Returns the length of one connection's answer, which is the same for all.
     fn answer_to(&self, path: &str, bytes: &[u8]) -> usize {
         let mut peer = Peer::connect(self.address, path, DEFLATE);
         peer.stream.write_all(bytes).unwrap();
@@ -137,7 +137,7 @@ impl Clients {
     }
 }
 
-/// Bytes in which a window finds little, and enough of them to fill it.
+/// Bytes in which a window finds few repetitions, enough to fill it.
 fn filling() -> Vec<u8> {
     let mut state = 7_u32;
     let mut draw = || {
@@ -165,7 +165,7 @@ fn connections() {
     );
     let (address, running) = start(server.shards(1));
     let message = filling();
-    // Tables find their size, codecs their memory.
+    // Warm-up: tables reach their size, and codecs allocate their memory.
     for path in ["/off", "/shared", "/w10", "/w12"] {
         let mut clients = Clients::open(address, path, DEFLATE);
         let sent = first_message(path, &message);
@@ -202,8 +202,8 @@ fn connections() {
     println!("heap bytes a connection, idle and after a message of 6,000 bytes each way:");
     println!("off {off} {off_talked}, declined {declined} {declined_talked}, ");
     println!("shared {shared} {shared_talked}, w10 {w10} {w10_talked}, w12 {w12} {w12_talked}");
-    // All tables have their size already: an idle one costs no more, whatever the mode. The rest is
-    // of the shard's, and of the measurement's own.
+    // All tables have their size already: an idle connection costs no more, in any mode. The rest
+    // belongs to the shard and to the measurement.
     const SLACK: i64 = 16;
     for (idle, talked) in [(declined, declined_talked), (shared, shared_talked)] {
         assert!(idle <= off + SLACK && talked <= off_talked + SLACK);

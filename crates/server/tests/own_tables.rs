@@ -1,5 +1,5 @@
-//! Shards with descriptor tables of their own: the tests of `server.rs` and `admission.rs`, and
-//! what is special.
+//! Shards with their own descriptor tables: the tests of `server.rs` and `admission.rs`, and
+//! special cases.
 #![cfg(target_os = "linux")]
 
 #[path = "all/admission.rs"]
@@ -51,7 +51,7 @@ fn start(shards: usize) -> (SocketAddr, Running) {
     (bound.local_addr(), bound.start().unwrap())
 }
 
-/// Connects so many clients that each shard has some.
+/// Connects enough clients that each shard has some.
 fn some_on_each(address: SocketAddr, running: &Running) -> Vec<Client> {
     let clients = (0..48).map(|_| Client::connect(address, "/echo")).collect();
     eventually("each shard has a session", || {
@@ -67,7 +67,7 @@ fn no_listener_survives_in_any_table() {
     running
         .stopper()
         .shutdown(DrainPlan::default().window(Duration::ZERO).grace(Duration::from_secs(60)));
-    // Clients leave until each shard but one has ended: that one waits, and listens no more.
+    // Clients leave until only one shard has not ended: it waits, and no longer listens.
     for client in &mut clients[1..] {
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         client.send(Opcode::Close, &1001u16.to_be_bytes());
@@ -84,7 +84,7 @@ fn no_listener_survives_in_any_table() {
 fn a_wake_up_reaches_every_shard_and_a_drain_closes_everybody() {
     let (address, running) = start(SHARDS);
     let mut clients = some_on_each(address, &running);
-    // All shards sleep: a broadcast from this thread has to wake each.
+    // All shards sleep: a broadcast from this thread must wake each of them.
     let hub = running.hub();
     for round in 0..20 {
         let text = format!("round {round}");
@@ -109,7 +109,7 @@ fn a_shard_without_descriptors_stops_its_own_accepting_only() {
     assert_eq!(hoarder.next(), Got::Text("fill".into()));
     let mut pending: Vec<TcpStream> = (0..64).map(|_| dial(address)).collect();
     let accepted = || running.shard_stats().iter().map(|stats| stats.accepted).collect::<Vec<_>>();
-    // The kernel spreads them over both; those of one shard are all accepted.
+    // The kernel spreads them over both; one shard accepts all of its own.
     eventually("one shard accepts", || accepted().iter().any(|&count| count > 8));
     let before: u64 = accepted().iter().sum();
     assert!(before < 65, "{:?}", accepted());
@@ -127,7 +127,7 @@ fn descriptors_of_all_tables_are_counted() {
     let limit = throng_io::limits::descriptor_limits().0 as usize;
     hoarder.send_text("fill");
     assert_eq!(hoarder.next(), Got::Text("fill".into()));
-    // The full table, and what this test has open in that of the process.
+    // The full table, plus the descriptors of this test in the process's table.
     assert!(throng_io::limits::descriptors_in_use() > limit);
     hoarder.send_text("free");
     assert_eq!(hoarder.next(), Got::Text("free".into()));

@@ -13,7 +13,7 @@ fn value(status: &str, key: &str) -> Option<String> {
     status.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
 }
 
-/// The CPUs that the threads of this name may use, by the kernel's word.
+/// The CPUs that the threads of this name may use, as the kernel reports them.
 fn allowed(name: &str) -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let statuses =
@@ -24,13 +24,13 @@ fn allowed(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// CPUs that this thread may use.
+/// The CPUs that this thread may use.
 fn own() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     value(&status, "Cpus_allowed_list:").unwrap()
 }
 
-/// One test, since threads of other servers in this process would have the same names.
+/// One test only, since threads of other servers in this process would have the same names.
 #[test]
 fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
     let of_process = own();

@@ -1,5 +1,5 @@
-//! Memory of presence is given back to the system when its clients have gone. In a file of its own,
-//! because it measures the process.
+//! Memory of presence returns to the system when its clients have gone. In a separate file, because
+//! it measures the process.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod support;
@@ -16,8 +16,8 @@ fn resident() -> usize {
     usize::try_from(throng::metrics::process::resident_bytes()).unwrap()
 }
 
-/// A client that stays joins a channel now and then, so that its memory lies between that of the
-/// others.
+/// A client that stays joins a channel now and then, so that its memory lies between other clients'
+/// memory.
 #[test]
 fn memory_of_presence_is_given_back_when_its_clients_have_gone() {
     let chat = Ws::new().on_message(|ws, (), message| {

@@ -1,4 +1,4 @@
-//! A message for a thousand slow receivers is in memory once. In a file of its own, because it
+//! A message for a thousand slow receivers is in memory once. In a separate file, because it
 //! measures the process.
 
 mod support;

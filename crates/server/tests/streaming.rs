@@ -1,4 +1,4 @@
-//! Messages that are given in pieces: larger than any limit on memory, and never held.
+//! Messages that arrive in chunks: larger than any limit on memory, and never buffered whole.
 
 mod support;
 
@@ -75,7 +75,7 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
     upload(&mut client, len, frame);
     tell(len, &mut client);
     let after = dhat::HeapStats::get();
-    // The client's own frame is the most that anybody holds.
+    // Nothing buffers more than the client's own frame.
     let grown = after.max_bytes.saturating_sub(before.curr_bytes);
     assert!(grown < 8 * frame, "{grown} bytes for a message of {len}");
     assert!(largest.load(Ordering::Relaxed) <= 512 << 10, "no piece is more than was received");
@@ -98,7 +98,7 @@ fn pieces_come_in_order_and_limits_still_hold() {
     let running = bound.start().unwrap();
     let mut client = Client::connect(address, "/");
     client.send_text("whole");
-    // Read one by one: each answer to a ping says that what came before it was taken.
+    // Read one by one: each pong shows that the earlier input was processed.
     client.stream.write_all(&fragment(Opcode::Text, false, b"one ")).unwrap();
     client.stream.write_all(&fragment(Opcode::Ping, true, b"1")).unwrap();
     assert_eq!(client.next(), Got::Pong(b"1".to_vec()));

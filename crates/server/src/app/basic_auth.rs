@@ -12,8 +12,8 @@ use crate::middleware::{Middleware, Next};
 /// of WebSockets. Others are answered with 401, for which a browser shows a form.
 ///
 /// Handlers find the user with `request.extension::<BasicUser>()`. It is for a few users that the
-/// program knows, such as those of an admin page, and only over TLS: without it, everyone on the
-/// way can read the password. Where a database has hashes of passwords, take [`Request::basic`] in
+/// program knows, such as the users of an admin page, and only over TLS: without TLS, anyone on the
+/// path can read the password. If hashes of passwords are in a database, use [`Request::basic`] in
 /// a handler that may block.
 ///
 /// A preflight request has no credentials: add this layer before
@@ -40,21 +40,22 @@ pub struct BasicAuth {
 pub struct BasicUser(Box<str>);
 
 impl BasicAuth {
-    /// Creates the middleware, which lets no one pass yet. `realm` names what the password is for.
+    /// Creates the middleware, which at first accepts no user. `realm` names the area that the
+    /// password is for.
     pub fn new(realm: impl Into<String>) -> Self {
         Self { realm: realm.into(), users: Vec::new() }
     }
 
-    /// Adds a user, whose name has no colon
-    /// ([RFC 7617 section 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)), with a password
-    /// that is not empty: else [`Server::bind`](crate::Server::bind) fails.
+    /// Adds a user. The name must have no colon ([RFC 7617 section
+    /// 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)) and the password must not be empty:
+    /// otherwise [`Server::bind`](crate::Server::bind) fails.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.users.push((name.into(), password.into()));
         self
     }
 
-    /// Returns the user of a request. All are compared, so that the time does not tell which exist,
-    /// but at most how long names and passwords are.
+    /// Returns the user of a request. It compares all users, so that the time reveals at most the
+    /// lengths of names and passwords, not which users exist.
     fn find(&self, request: &Request<'_>) -> Option<BasicUser> {
         let given = request.basic()?;
         let mut found = false;
@@ -93,7 +94,7 @@ impl Middleware for BasicAuth {
     }
 }
 
-/// Without the passwords, which must not come into a log.
+/// Omits the passwords, which must not come into a log.
 impl fmt::Debug for BasicAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BasicAuth").field("realm", &self.realm).finish_non_exhaustive()

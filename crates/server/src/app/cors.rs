@@ -10,10 +10,10 @@ use crate::middleware::{Middleware, Next};
 /// ([CORS](https://fetch.spec.whatwg.org/#http-cors-protocol)): it answers preflight requests, and
 /// adds the headers that browsers ask for to all responses, errors included.
 ///
-/// A preflight request passes through the layers of the route that it asks about, so each app that
-/// is nested or merged can have its own. Add it to the whole app to have errors without a route
-/// read by pages, too. A layer that refuses requests without credentials belongs inside of it,
-/// that is, before it: preflight requests have none.
+/// A preflight request passes through the layers of the route that it asks about, so each nested or
+/// merged app can have its own. Add this layer to the whole app if pages must also read errors
+/// without a route. A layer that refuses requests without credentials belongs inside this layer,
+/// that is, before it: preflight requests have no credentials.
 ///
 /// WebSockets are not subject to CORS: [`Server::origins`](crate::Server::origins) decides on
 /// those.
@@ -29,10 +29,10 @@ use crate::middleware::{Middleware, Next};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Cors {
-    /// `None`: any.
+    /// `None`: any origin.
     origins: Option<Vec<String>>,
     methods: String,
-    /// `None`: those that the page asks for.
+    /// `None`: the headers that the page asks for.
     headers: Option<String>,
     exposed: String,
     credentials: bool,
@@ -125,7 +125,7 @@ impl Cors {
     }
 }
 
-/// Appends fields; one that is invalid makes the response a 500.
+/// Appends fields; an invalid field makes the response a 500.
 fn with_fields(response: Response, fields: Vec<(&'static str, String)>) -> Response {
     let appended = fields
         .into_iter()

@@ -8,12 +8,12 @@ use throng_http::{IntoResponse, Method, Request};
 use super::route::RouteAction;
 use crate::exchanges::{BodyReader, Responder};
 
-/// Handlers by method, for one path: what [`App::route`](crate::App::route) takes.
+/// Handlers by method, for one path: the argument of [`App::route`](crate::App::route).
 ///
 /// It begins with a function such as [`get`], with [`Route::on`] for any method, or with
 /// [`Route::deferred`] or [`Route::streaming`] for answers that come later; the methods of the same
-/// names add further ones. [`blocking`](Self::blocking) and [`max_body`](Self::max_body) apply to
-/// all of them.
+/// names add handlers. [`blocking`](Self::blocking) and [`max_body`](Self::max_body) apply to all
+/// of them.
 ///
 /// ```
 /// # use throng::prelude::*;
@@ -57,8 +57,7 @@ impl Route {
         self.and(method, RouteAction::Http(Box::new(handler)))
     }
 
-    /// Answers `method` with the return value of `handler`: for methods without a function of their
-    /// own.
+    /// Answers `method` with the return value of `handler`. For methods without a function here.
     pub fn on<F, T>(method: Method, handler: F) -> Self
     where
         F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
@@ -88,7 +87,7 @@ impl Route {
     }
 
     /// Takes a request's body while it comes, up to [`max_body`](Self::max_body), and answers
-    /// later: both from a thread that may block. Neither the body nor the response need fit in
+    /// later: both from a thread that may block. Neither the body nor the response needs to fit in
     /// memory: see [`BodyReader`] and [`BodyWriter`](crate::http::BodyWriter).
     ///
     /// ```
@@ -111,7 +110,7 @@ impl Route {
     /// Calls the handlers on the server's pool of workers, where they may block. The client's next
     /// request on this connection waits; other connections are served.
     ///
-    /// Handlers that answer later have a thread of their own choice: with one of these,
+    /// Handlers that answer later choose their own thread: if the route has one,
     /// [`Server::bind`](crate::Server::bind) fails.
     pub fn blocking(mut self) -> Self {
         for (_, action) in &mut self.handlers {

@@ -35,9 +35,8 @@ use crate::ws::IntoWs;
 /// The routes of a server.
 ///
 /// Routes are data: they can be added in a loop or under a condition, returned by functions,
-/// [merged](App::merge) and [nested](App::nest). Which route answers does not depend on the order
-/// in which they were added: where several patterns match a path, a segment that is spelled out
-/// wins over `{name}`, and that over `{*rest}`.
+/// [merged](App::merge) and [nested](App::nest). Their order does not matter: where several
+/// patterns match a path, a literal segment wins over `{name}`, and `{name}` over `{*rest}`.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -66,7 +65,7 @@ pub struct App {
     pub(crate) routes: Vec<AppRoute>,
     /// Handler of requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
-    /// Directories of each [`dir`](Self::dir): files they hold open count against the connections.
+    /// Directories of each [`dir`](Self::dir): their open files count against the connections.
     #[cfg(feature = "files")]
     pub(crate) files: Vec<Files>,
     pub(crate) mistake: Option<SettingError>,
@@ -100,15 +99,14 @@ impl App {
 
     /// Streams a channel at `path` as server-sent events ([WHATWG HTML section
     /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)), the read-only
-    /// fallback for clients that cannot have a WebSocket: what is published there comes as `data:`
-    /// lines, binary messages as events of type `binary` in base64;
-    /// [`Frame::event_id`](crate::Frame::event_id) and
-    /// [`Frame::event_name`](crate::Frame::event_name) give events an id and a type. `channel`
-    /// returns the channel that a request is for, or refuses it; for a pattern it returns a
-    /// [`Topic`](crate::http::Topic), and for a stream that begins with messages of its own an
-    /// [`EventStream`]. Origins are checked as for WebSockets, and pages of other hosts that are
-    /// allowed may read the stream (CORS). The rules for slow receivers apply; a stream that is
-    /// closed for being slow just ends, and browsers reconnect by themselves.
+    /// fallback for clients that cannot use a WebSocket. Publications come as `data:` lines, binary
+    /// messages as events of type `binary` in base64; [`Frame::event_id`](crate::Frame::event_id)
+    /// and [`Frame::event_name`](crate::Frame::event_name) give events an id and a type. `channel`
+    /// returns the channel for a request, or refuses it; it returns a [`Topic`](crate::http::Topic)
+    /// for a pattern, and an [`EventStream`] for a stream that begins with its own messages.
+    /// Origins are checked as for WebSockets, and allowed pages of other hosts may read the stream
+    /// (CORS). The rules for slow receivers apply; a stream that is closed for being slow just
+    /// ends, and browsers reconnect by themselves.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -153,11 +151,10 @@ impl App {
     }
 
     /// Serves the files of a directory below `prefix`: `/assets` for `/assets/app.js`, `/` for all
-    /// paths that have no route of their own. A path, or [`Files`] with its settings. That the
-    /// directory exists is checked by [`Server::bind`](crate::Server::bind), which also keeps a
-    /// descriptor back from the connections for each file that [may be open](Files::max_open): all
-    /// directories together at most a quarter of what the process may have, to which their bounds
-    /// are lowered.
+    /// paths without a route. `files` is a path, or [`Files`] with its settings.
+    /// [`Server::bind`](crate::Server::bind) checks that the directory exists, and reserves a
+    /// descriptor for each file that [may be open](Files::max_open). All directories together
+    /// reserve at most a quarter of the process's descriptors; their bounds are lowered to fit.
     ///
     /// ```
     /// # use throng::http::Files;
@@ -173,7 +170,7 @@ impl App {
         }
         self.files.push(files.clone());
         let prefix = prefix.trim_end_matches('/');
-        // Relative, so that it holds behind a proxy that has a prefix of its own.
+        // Relative, so that it also works behind a proxy that adds a prefix.
         let location = format!("./{}/", prefix.rsplit('/').next().unwrap_or_default());
         let path = format!("{prefix}/{{*rest}}");
         let served = self.add(Some(Method::Get), &path, RouteAction::Files(Box::new(files)));
@@ -200,8 +197,8 @@ impl App {
         self.livez().add(Some(Method::Get), "/readyz", RouteAction::Ready)
     }
 
-    /// Serves `/livez` alone: 200 while the process answers, also where all places of the server
-    /// are taken. For an app whose `/readyz` is a route of its own, such as one for operators.
+    /// Serves `/livez` alone: 200 while the process answers, even if all places of the server are
+    /// taken. For an app with its own `/readyz`, such as an app for operators.
     pub fn livez(self) -> Self {
         self.add(Some(Method::Get), "/livez", RouteAction::Live)
     }
@@ -237,9 +234,9 @@ impl App {
     }
 
     /// Runs `middleware` before the handlers of all routes added so far, and around the middleware
-    /// they have. That of the app which is given to [`Server::new`](crate::Server::new) also sees
-    /// requests that no route answers. A CORS preflight request passes through the middleware of
-    /// the route that it asks about.
+    /// they have. In the app given to [`Server::new`](crate::Server::new), it also sees requests
+    /// that no route answers. A CORS preflight request passes through the middleware of the route
+    /// that it asks about.
     pub fn layer(mut self, middleware: impl Middleware) -> Self {
         if let Some(mistake) = middleware.mistake() {
             self.note(mistake);
@@ -316,7 +313,7 @@ impl App {
 
 fn insert(router: &mut Router<u16>, route: &AppRoute, index: u16) -> Result<(), RouteError> {
     match route.method {
-        // A handshake is a GET, and there is no answer of which a HEAD could have the head.
+        // A handshake is a GET; a HEAD has no matching answer.
         _ if route.is_ws() => router.add_get_only(&route.path, index),
         Some(method) => router.add(method, &route.path, index),
         None => router.add_any(&route.path, index),

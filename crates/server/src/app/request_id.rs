@@ -6,14 +6,14 @@ use throng_http::{IntoResponse, Request, RequestIdSource};
 
 use crate::middleware::{Middleware, Next};
 
-/// The longest id of a client or a proxy that is taken over.
+/// The longest id accepted from a client or a proxy.
 const MAX_LENGTH: usize = 128;
 
-/// Middleware that gives each request an id: that of its header `X-Request-ID`, which a proxy has
-/// set, or else a new one of 128 bits. Handlers find it with `request.extension::<RequestId>()`,
-/// and responses have it in the same header.
+/// Middleware that gives each request an id: the value of its header `X-Request-ID`, which a proxy
+/// has set, otherwise a new id of 128 bits. Handlers find it with
+/// `request.extension::<RequestId>()`, and responses have it in the same header.
 ///
-/// An id with other characters than letters, digits and `-._~+/=:`, or of more than 128, is
+/// An id longer than 128 bytes, or with characters other than letters, digits and `-._~+/=:`, is
 /// replaced, so that nothing can be smuggled into a log.
 ///
 /// ```

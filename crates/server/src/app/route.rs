@@ -19,7 +19,7 @@ pub(crate) struct AppRoute {
     pub(crate) action: RouteAction,
     /// The outermost comes first.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
-    /// Bytes of a request's body that are accepted; `None` for the server's limit.
+    /// Maximum bytes of a request's body; `None` for the server's limit.
     pub(crate) max_body: Option<u64>,
     /// Compression of its responses.
     #[cfg(feature = "gzip")]

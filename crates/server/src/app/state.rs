@@ -7,8 +7,7 @@ use super::{App, Route};
 use crate::middleware::Middleware;
 use crate::ws::IntoWs;
 
-/// An [`App`] whose handlers get a reference to a state that they share: from
-/// [`App::with_state`].
+/// An [`App`] whose handlers get a reference to a shared state. Created by [`App::with_state`].
 ///
 /// The state is shared by all shards, so that a change of it needs a lock or an atomic. An app with
 /// state converts into an [`App`]: [`Server::new`](crate::Server::new), [`App::nest`] and

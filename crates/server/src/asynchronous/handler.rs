@@ -37,12 +37,12 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// callbacks for events are called on the shard as before, where they must not block.
     ///
     /// The futures of one connection run one after the other, in the order of its messages, unless
-    /// [`AsyncOptions::concurrency`] says otherwise. While as many messages as
-    /// [`AsyncOptions::credits`] wait or are being processed, the connection is not read: TCP stops
-    /// a peer that sends more. Below, it is read again. A panic closes the connection with 1011 and
-    /// is counted. When the session ends, its future is dropped at its next `await`, and so are
-    /// messages that wait; see [`AsyncOptions::finish_after_close`]. A peer that has gone ends its
-    /// session within about a second, also while it is not read.
+    /// [`AsyncOptions::concurrency`] allows more. While [`AsyncOptions::credits`] messages wait or
+    /// are being processed, the connection is not read: TCP stops a peer that sends more. A panic
+    /// closes the connection with 1011 and is counted. When the session ends, its future is dropped
+    /// at its next `await`, together with waiting messages; see
+    /// [`AsyncOptions::finish_after_close`]. A peer's end is noticed within about a second, even
+    /// while its connection is not read.
     ///
     /// An idle session costs about 300 bytes more than a plain one, some 650 once it has had a
     /// message, and no task.
@@ -151,7 +151,7 @@ impl<D: Clone + Send + 'static> Ws<D> {
     }
 }
 
-/// Starts a future on a runtime; the flag says whether the end of the session cancels it.
+/// Starts a future on a runtime; the flag is true if the end of the session cancels it.
 type StartFn<D> = dyn Fn(&runtime::Handle, AsyncSender<D>, bool) + Send + Sync;
 
 /// Messages that are processed by futures.
@@ -189,7 +189,8 @@ impl<D> Futures<D> {
 
     fn window(&self) -> Window {
         let AsyncOptions { credits, receive, send, .. } = self.options;
-        // At half of the waiting messages: one event for many messages, and no future runs dry.
+        // Resume at half of the waiting messages: one event for many messages, and no future runs
+        // out of work.
         let resume_at = credits - (credits.saturating_sub(self.pumps()) / 2).max(1);
         Window { credits, resume_at, receive, send }
     }
@@ -234,7 +235,7 @@ impl<D: Clone + Send + 'static> OnMessage<D> for Futures<D> {
         if pushed.stop {
             match link.cancels {
                 true => ws.cx_mut().stop_reading_until_gone(),
-                // What it has sent before its end is processed.
+                // Messages sent before the end are still processed.
                 false => ws.cx_mut().stop_reading(),
             }
         }

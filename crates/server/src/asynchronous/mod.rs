@@ -57,7 +57,8 @@ use std::any::Any;
 
 use throng_engine::Cx;
 
-/// Runs the commands of futures to this connection, or handles their panic, if that is the event.
+/// Runs the commands of futures for this connection, or handles their panic, if the event is one of
+/// these.
 pub(crate) fn on_delivery(cx: &mut Cx<'_>, event: Box<dyn Any + Send>) {
     match event.downcast::<shared::RunCommands>() {
         Ok(commands) => commands.run_commands(cx),

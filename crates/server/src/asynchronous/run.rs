@@ -134,7 +134,7 @@ pub(super) async fn pump<D, F, Fut>(
     let mut finished = false;
     loop {
         // Bounds commands that do not wait for room themselves, such as subscriptions. An error
-        // means that the session has ended, which the next line finds out.
+        // means that the session has ended; the next line finds that out.
         let _ = room(&session.shared).await;
         let Some(message) = session.shared.next_for_pump(finished) else { break };
         // A peer that always has another message must not monopolize the runtime's thread.
@@ -145,7 +145,7 @@ pub(super) async fn pump<D, F, Fut>(
         finished = true;
         match outcome {
             Outcome::Done => {}
-            // The messages behind it were accepted as well.
+            // The messages after it were accepted as well.
             Outcome::Panicked if !cancels => session.shared.panic(),
             _ => return task.finish(outcome),
         }

@@ -43,10 +43,10 @@ impl<D> AsyncSender<D> {
         self.shared.submit(Command::Send(frame))
     }
 
-    /// Sends a message to every member of a channel, this session included if it is one, in one
-    /// order for all members, as [`Socket::publish`](crate::Socket::publish) does, and waits as
-    /// [`AsyncSender::send`] does. If a cluster does not take the message, at once or later, the
-    /// session is closed with 1013 (try again later).
+    /// Sends a message to every member of a channel, including this session if it is a member, in
+    /// one order for all members, as [`Socket::publish`](crate::Socket::publish) does, and waits as
+    /// [`AsyncSender::send`] does. If a cluster refuses the message, at once or later, the session
+    /// is closed with 1013 (try again later).
     ///
     /// # Errors
     /// [`SessionClosed`]: the session can no longer publish; the [`Hub`] can.
@@ -124,12 +124,12 @@ impl<D> AsyncSender<D> {
 
     /// Waits until the server [shuts down](crate::server::Running::shutdown); fails with
     /// [`SessionClosed`] if the session ends before. The future borrows nothing, and can be polled
-    /// again when it is done. In a `select!` the pattern `Ok(()) = &mut shutdown` is the shutdown
-    /// alone.
+    /// again when it is done. In a `select!` the pattern `Ok(()) = &mut shutdown` matches the
+    /// shutdown alone.
     ///
-    /// A session with a future of its own ([`Ws::on_session_async`](crate::Ws::on_session_async))
-    /// that has called this closes itself: the server waits for that until its drain is almost
-    /// over. Other sessions are closed by the server.
+    /// A session of [`Ws::on_session_async`](crate::Ws::on_session_async) that has called this
+    /// closes itself: the server waits for it until its drain is almost over. The server closes all
+    /// other sessions.
     pub fn shutting_down(&self) -> UntilShutdown {
         self.shared.handle_shutdown();
         UntilShutdown { watch: Watch::new(&self.shared) }

@@ -1,7 +1,7 @@
 //! The queues between a shard and the futures of one session.
 //!
-//! Wakers are called, and messages dropped, outside of the lock: both may run code of the user's
-//! that calls back into this module.
+//! Wakers are called, and messages dropped, outside of the lock: both may run user code that calls
+//! back into this module.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,11 +16,11 @@ use super::wakers::WakerSet;
 use crate::hub::Hub;
 use crate::panic_notice::{PanicNotice, Reporter};
 
-/// Bytes that a queued message or command counts besides its payload, so that the byte limits bound
-/// the number of empty ones, too.
+/// Bytes counted for a queued message or command besides its payload, so that the byte limits also
+/// bound the number of empty ones.
 const OVERHEAD: usize = 128;
 
-/// Empty queues keep a capacity of at most so many entries.
+/// Maximum capacity, in entries, that empty queues keep.
 const KEPT: usize = 16;
 
 /// The error of sending to a session that has ended or is being closed.
@@ -39,10 +39,10 @@ impl std::error::Error for SessionClosed {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReason {
-    /// The close code: the peer's if it closed, ours if we did, 1005 if a Close frame carried none,
-    /// 1006 if the connection ended without a closing handshake.
+    /// The close code: the peer's if it closed, the server's if the server did, 1005 if a Close
+    /// frame carried none, 1006 if the connection ended without a closing handshake.
     pub code: CloseCode,
-    /// The reason that came with the code; empty for most.
+    /// The reason that came with the code; usually empty.
     pub reason: String,
 }
 
@@ -118,17 +118,17 @@ struct State {
     stopped: bool,
     /// The shard must resume reading, and has not seen this yet.
     read_on: bool,
-    /// An event is on its way to the shard, which will then see this state.
+    /// An event is queued for the shard, which will then see this state.
     notified: bool,
     /// The connection is congested: the shard runs no commands before its next `on_drain`.
     congested: bool,
-    /// Nothing can be sent any more.
+    /// The session no longer accepts messages.
     closing: bool,
     /// The server shuts down.
     shutting_down: bool,
-    /// A future has asked for the server's shutdown, and so closes the session itself.
+    /// A future waits for the server's shutdown, and closes the session itself.
     handles_shutdown: bool,
-    /// No future receives messages any more.
+    /// No future receives messages.
     unread: bool,
     /// The panic that dropped the session's socket has been reported.
     panicked: bool,
@@ -143,8 +143,8 @@ impl State {
         needed
     }
 
-    /// Resumes reading if a message that has left the queue, or is done, made enough room. Returns
-    /// whether the shard must be notified.
+    /// Resumes reading if a message that was dequeued or finished made enough room. Returns whether
+    /// the shard must be notified.
     #[must_use = "the caller must notify the shard"]
     fn resume(&mut self, window: &Window) -> bool {
         let has_room = self.incoming.len() + self.running as usize <= window.resume_at
@@ -269,8 +269,7 @@ impl Shared {
         {
             bytes += command.cost();
             match command {
-                // A congested connection would sooner or later drop messages: they wait here
-                // instead.
+                // A congested connection would eventually drop messages: they wait here instead.
                 Command::Send(frame) => match cx.send_frame(&frame) {
                     Sent::Accepted => {}
                     Sent::Closed => closed = true,
@@ -298,7 +297,7 @@ impl Shared {
                     drop(interest);
                 }
                 Command::SubscribePattern(pattern, interest) => {
-                    // It was checked before.
+                    // The pattern was checked before.
                     let _ = cx.subscribe_pattern_announced(&pattern);
                     drop(interest);
                 }
@@ -326,7 +325,7 @@ impl Shared {
             commands.append(&mut state.outgoing);
             state.outgoing_bytes = 0;
         } else if !commands.is_empty() {
-            // Unfinished commands go before those submitted meanwhile.
+            // Unfinished commands go before commands submitted in between.
             commands.append(&mut state.outgoing);
             std::mem::swap(&mut commands, &mut state.outgoing);
         } else if state.outgoing.capacity() == 0 && commands.capacity() <= KEPT {
@@ -349,8 +348,8 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns whether futures process messages, if there is one `by_message`, or whether the
-    /// session's future closes it itself.
+    /// Returns whether futures still process messages (`by_message`), or whether the session's
+    /// future closes the session itself.
     pub(super) fn has_work(&self, by_message: bool) -> bool {
         let state = self.lock();
         match by_message {
@@ -490,7 +489,7 @@ impl Shared {
         self.hub.remote().post(self.id, Box::new(FuturePanicked(notice)));
     }
 
-    /// Drops waiting and future messages, which no future receives any more.
+    /// Drops all waiting and future messages: no future receives them.
     pub(super) fn discard_messages(&self) {
         let mut state = self.lock();
         state.unread = true;

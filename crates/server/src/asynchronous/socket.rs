@@ -28,8 +28,8 @@ use super::shared::{CloseReason, Command, SessionClosed};
 /// sent from here. (Messages of 1 byte count as 129.)
 ///
 /// *Cancel-safe.* [`next`](Self::next) and [`send`](Self::send) can be dropped in a `select!`: a
-/// message is received by a call that is done, or by a later one; one is sent exactly once if the
-/// call is done, and not at all otherwise.
+/// dropped call loses no received message, which a later call returns; a message is sent exactly
+/// once if the call completes, and not at all otherwise.
 ///
 /// *Closing.* Dropping the socket closes the session with 1000, after the messages already sent; a
 /// panic that drops it, with 1011. The sink's own `poll_close` closes with 1000 and waits for the

@@ -1,4 +1,4 @@
-//! The number of connections a server may hold: the setting, and the limits of descriptors and
+//! The maximum number of connections of a server: the setting, and the limits of descriptors and
 //! threads.
 
 #[cfg(feature = "files")]
@@ -27,13 +27,13 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Returns those that are needed for other purposes than connections, in a table that `shards`
+    /// Returns the descriptors needed for purposes other than connections, in a table that `shards`
     /// share.
     fn reserve(&self, shards: usize) -> usize {
         RESERVED_DESCRIPTORS + shards * 4 + self.used + self.for_files
     }
 
-    /// Returns those that are left for connections in such a table.
+    /// Returns the descriptors left for connections in such a table.
     pub(super) fn free(&self, shards: usize) -> usize {
         self.usable.saturating_sub(self.reserve(shards))
     }
@@ -42,7 +42,7 @@ impl Descriptors {
 impl Server {
     /// Raises the limit on descriptors as far as it goes, and divides them.
     pub(super) fn descriptors(&self) -> Descriptors {
-        // Where the system does not allow it, as in some sandboxes, the limit stays what it is.
+        // Where the system does not allow it, as in some sandboxes, the limit does not change.
         let limit = throng_io::limits::raise_descriptors()
             .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
         let usable = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -53,8 +53,8 @@ impl Server {
         Descriptors { limit, usable, used: throng_io::limits::descriptors_in_use(), for_files }
     }
 
-    /// Returns the limit in force where shards share a table: the setting, or as many as the
-    /// descriptors allow. That many `listeners` are going to be opened.
+    /// Returns the connection limit in force where shards share a table: the setting, or as many as
+    /// the descriptors allow, minus the `listeners` that will be opened.
     pub(super) fn max_connections(&self, shards: usize, listeners: usize) -> Result<usize> {
         let mut all = self.descriptors();
         all.used += listeners;
@@ -88,8 +88,8 @@ fn share_among(files: &[Files], most: usize) -> usize {
 
 /// Chooses the limit on connections.
 ///
-/// Of `descriptors`, `reserve` are reserved, which leaves `possible` connections of `each`
-/// descriptors; `asked` is 0 for as many as possible.
+/// `reserve` of the `descriptors` are reserved, which leaves `possible` connections of `each`
+/// descriptors; `asked` is 0 for the maximum.
 fn choose_max_connections(
     asked: usize,
     possible: usize,

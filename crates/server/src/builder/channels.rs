@@ -5,8 +5,8 @@ use throng_engine::{Backpressure, Classes, History, Presence, PresenceRules, Set
 /// Rules of channels: for [`Server::channels`](crate::Server::channels).
 ///
 /// A pattern is tokens separated by dots: `*` for any one token, `>` at the end for all that
-/// follow. Of several patterns that match a channel, the first one added applies, for each kind of
-/// rule by itself. Mistakes are reported by [`Server::bind`](crate::Server::bind).
+/// follow. If several patterns match a channel, the first one added applies, separately for each
+/// kind of rule. Mistakes are reported by [`Server::bind`](crate::Server::bind).
 ///
 /// ```
 /// # use throng::prelude::*;
@@ -42,8 +42,8 @@ impl Channels {
         self.note(added)
     }
 
-    /// Keeps a history of the channels that match `pattern`: a client that comes back gets what it
-    /// missed, or learns that this is not possible. See
+    /// Keeps a history of the channels that match `pattern`: a client that comes back gets the
+    /// publications that it missed, or an indication that this is not possible. See
     /// [`Socket::subscribe_since`](crate::Socket::subscribe_since); streams of server-sent events
     /// do it by themselves. `None` gives the channels no history, even if patterns that are added
     /// later do. Default: no history.

@@ -32,8 +32,8 @@ impl Observe {
     /// and stalls. Default: at most one line per second on standard error, with cause and remedy;
     /// with the feature `tracing`, events of the target `throng`.
     ///
-    /// It is called for each event on the shard's thread, so it must not take long itself. A panic
-    /// in it is counted, and changes nothing more.
+    /// It is called for each event on the shard's thread, so it must not take long. A panic in it
+    /// is counted and has no other effect.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -78,9 +78,9 @@ impl Observe {
     ///
     /// The clock is read at the end of each turn of the shard, and after each event only for ten
     /// seconds after a stall. So a first stall may be the sum of several short callbacks of one
-    /// route, and one of several routes is reported without a route. It has no effect with
-    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), where a handler holds up its own
-    /// connection only.
+    /// route; a stall of several routes is reported without a route. It has no effect with
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), where a handler delays only its
+    /// own connection.
     pub fn stall_warning(mut self, warning: impl Into<Option<Duration>>) -> Self {
         self.stall_warning = warning.into();
         self

@@ -27,13 +27,12 @@ impl Proxies {
         Self::default()
     }
 
-    /// Adds networks of proxies, such as `10.0.0.0/8` or `::1`: the client's address that they
-    /// write into X-Forwarded-For or Forwarded is believed, and
-    /// [`Request::client`](crate::Request::client) returns it. The connections of a trusted proxy
-    /// are not capped by
-    /// [`Limits::max_connections_per_address`](crate::Limits::max_connections_per_address). `unix:`
-    /// stands for all peers on Unix sockets, which have no address. A malformed network is an error
-    /// of [`Server::bind`](crate::Server::bind).
+    /// Adds networks of proxies, such as `10.0.0.0/8` or `::1`: the server trusts the client
+    /// address that they write into X-Forwarded-For or Forwarded, and
+    /// [`Request::client`](crate::Request::client) returns it.
+    /// [`Limits::max_connections_per_address`](crate::Limits::max_connections_per_address) does not
+    /// apply to connections of a trusted proxy. `unix:` stands for all peers on Unix sockets, which
+    /// have no address. A malformed network is an error of [`Server::bind`](crate::Server::bind).
     pub fn trusted<N: AsRef<str>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
         for network in networks {
             match network.as_ref().parse::<Network>() {

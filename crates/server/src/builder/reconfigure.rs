@@ -6,21 +6,20 @@ use super::Server;
 use crate::error::Result;
 use crate::running::Running;
 
-/// The longest wait for event loops that a handler holds up.
+/// The longest wait for event loops that are busy in a handler.
 const APPLIED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Running {
-    /// Takes over limits, back-pressure and origins from `server`, which is the description of a
-    /// server with the same routes, while connections stay open: those of
-    /// [`Server::limits`] with the sizes of routes, [`Server::backpressure`],
-    /// [`Channels::backpressure`](crate::channel::Channels::backpressure) and [`Server::origins`].
-    /// All else stays as it was bound.
+    /// Applies limits, back-pressure and origins from `server`, the description of a server with
+    /// the same routes, while connections stay open: [`Server::limits`] with the sizes of routes,
+    /// [`Server::backpressure`], [`Channels::backpressure`](crate::channel::Channels::backpressure)
+    /// and [`Server::origins`]. All other settings stay as they were bound.
     ///
-    /// Each event loop applies them before this returns, or when a handler that holds it up for
-    /// more than a second does; do not call this in a handler. Of the limits,
-    /// [`max_connections`](crate::Limits::max_connections) stays, and so does the part of
-    /// [`write_timeout`](crate::Limits::write_timeout) that the kernel enforces. A deadline that
-    /// was set before stays, and the longest lifetime is that of sessions which begin later.
+    /// Each event loop applies them before this returns; a loop that is busy in a handler for more
+    /// than a second does so when the handler returns. Do not call this in a handler.
+    /// [`max_connections`](crate::Limits::max_connections) does not change, nor does the part of
+    /// [`write_timeout`](crate::Limits::write_timeout) that the kernel enforces. Deadlines already
+    /// set do not change, and a new longest lifetime applies to later sessions.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -37,13 +36,13 @@ impl Running {
     ///
     /// # Errors
     /// [`Error::Setting`](crate::Error::Setting) as for [`Server::check`], or if the routes differ;
-    /// nothing is changed then.
+    /// then nothing changes.
     pub fn reconfigure(&self, server: &Server) -> Result<()> {
         server.check()?;
         let (classes, routes) = (server.classes(), server.route_options());
         let applied = self.serving.live.configurator.apply(&server.limits, &classes, &routes)?;
         self.serving.live.origins.replace(server.origins.clone());
-        // An event loop that a handler holds up applies them when that returns.
+        // An event loop that is busy in a handler applies them when the handler returns.
         let _ = applied.wait(APPLIED_WITHIN);
         Ok(())
     }

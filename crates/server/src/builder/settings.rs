@@ -44,8 +44,8 @@ impl Server {
     }
 
     /// Makes this server a node of a [`Cluster`](crate::cluster::Cluster): members of a channel get
-    /// what is published on any node. The server connects to the broker in [`bind`](Self::bind),
-    /// and fails if it cannot. Default: channels end at the process.
+    /// publications of all nodes. The server connects to the broker in [`bind`](Self::bind), and
+    /// fails if it cannot. Default: channels end at the process.
     ///
     /// ```no_run
     /// # use throng::prelude::*;
@@ -66,15 +66,15 @@ impl Server {
         self
     }
 
-    /// Calls `tick` once each `period`, from one period after the start on until the server has
-    /// ended, also while it drains: for what moves without messages of clients, such as a game or a
-    /// feed. Periods that could not be kept are left out, so that calls do not pile up.
+    /// Calls `tick` once each `period`, from one period after the start until the server has ended,
+    /// also while it drains: for things that change without client messages, such as a game or a
+    /// feed. Missed periods are skipped, so that calls do not pile up.
     ///
     /// It runs on the first shard, whose connections wait until it returns, so it must not block.
-    /// If it panics, it is called again when its next period has passed, with its state as it is by
-    /// then: [`ServerEvent::TickPanicked`](crate::server::ServerEvent::TickPanicked) reports it
-    /// each time, `throng_callback_panics_total` counts it, and `/readyz` and
-    /// `throng_ticks_failing` show it until a call returns.
+    /// If it panics, it is called again after its next period, with its state as the panic left it:
+    /// [`ServerEvent::TickPanicked`](crate::server::ServerEvent::TickPanicked) reports it each
+    /// time, `throng_callback_panics_total` counts it, and `/readyz` and `throng_ticks_failing`
+    /// show it until a call returns.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -99,8 +99,8 @@ impl Server {
     /// same that [`Socket::shard_state`](crate::Socket::shard_state) returns to sessions there.
     /// Otherwise like [`every`](Self::every).
     ///
-    /// With sessions placed by key ([`Ws::place_by`](crate::Ws::place_by)) it is for rooms that
-    /// move by themselves: each room is in the state of one event loop, and needs no lock.
+    /// With sessions placed by key ([`Ws::place_by`](crate::Ws::place_by)) it suits rooms that
+    /// change on a timer: each room is in the state of one event loop, and needs no lock.
     ///
     /// Not with [`IoBackend::Threads`](crate::server::IoBackend::Threads), which `bind` refuses.
     ///
@@ -189,9 +189,9 @@ impl Server {
 
     /// Sets whether shards get descriptor tables of their own. Default: no.
     ///
-    /// For the binary alone, which moves no descriptor from one thread to another: in other
-    /// programs an `OwnedFd` that is dropped on another thread would close a stranger's descriptor.
-    /// That is why the type is in a crate that is no part of this one's interface.
+    /// For the binary alone, which moves no descriptor between threads: in other programs an
+    /// `OwnedFd` that is dropped on another thread would close an unrelated descriptor. For that
+    /// reason the type is in a crate outside this crate's interface.
     #[cfg(feature = "descriptor-tables")]
     pub fn descriptor_tables(mut self, tables: throng_io::tables::DescriptorTables) -> Self {
         self.descriptor_tables = tables;
@@ -226,9 +226,9 @@ impl Server {
 
     /// Serves `https` and `wss` instead of `http` and `ws`, on all addresses. Default: no TLS.
     ///
-    /// Handlers notice nothing. An idle session takes about 240 bytes more; certificates that are
-    /// renewed are read again by [`Running::reload_tls`](crate::server::Running::reload_tls). A
-    /// client that speaks HTTP without TLS gets 400 with the reason.
+    /// Handlers do not change. An idle session takes about 240 bytes more;
+    /// [`Running::reload_tls`](crate::server::Running::reload_tls) reads renewed certificates. A
+    /// client that sends HTTP without TLS gets 400 with the reason.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
         self.tls = crate::tls::Setting(Some(tls));

@@ -33,23 +33,23 @@ impl SocketOptions {
 
     /// Sets whether other processes with the same setting may listen on the port as well
     /// (`SO_REUSEPORT`, Linux). The kernel spreads connections over them, so that several processes
-    /// can hold more connections than the descriptor limit of one allows. Channels are not shared
-    /// between processes. Default: false, where a port in use is an error. A server of several
-    /// shards shares the port among these by the same option: another process of the same user that
-    /// sets this can join it later.
+    /// can keep more connections open than the descriptor limit of one allows. Processes do not
+    /// share channels. Default: false, where a port in use is an error. A server of several shards
+    /// shares the port among them by the same option: another process of the same user that sets
+    /// this can join it later.
     pub fn reuse_port(mut self, reuse: bool) -> Self {
         self.reuse_port = reuse;
         self
     }
 
-    /// Sets how many bytes of output that has not been sent yet the kernel may hold for a
-    /// connection (`TCP_NOTSENT_LOWAT`, Linux). What waits there is out of reach of
-    /// [`Backpressure`](crate::channel::Backpressure): a client that has stalled gets it first,
-    /// even if it is old. Default: 128 KiB; 16 KiB where a channel, a route or the server has rules
-    /// that drop old messages ([`Latest`](crate::channel::SlowPolicy::Latest),
+    /// Sets how many bytes of unsent output the kernel may buffer for a connection
+    /// (`TCP_NOTSENT_LOWAT`, Linux). [`Backpressure`](crate::channel::Backpressure) cannot replace
+    /// these bytes: a stalled client gets them first, even if they are old. Default: 128 KiB; 16
+    /// KiB where a channel, a route or the server has rules that drop old messages
+    /// ([`Latest`](crate::channel::SlowPolicy::Latest),
     /// [`DropOldest`](crate::channel::SlowPolicy::DropOldest),
     /// [`Backpressure::max_age`](crate::channel::Backpressure::max_age)), so that a stalled client
-    /// gets about 64 KiB of old messages at most besides those in its own receive buffer. At least
+    /// gets at most about 64 KiB of old messages besides those in its own receive buffer. At least
     /// 1: the kernel takes 0 for no limit.
     pub fn unsent_limit(mut self, bytes: usize) -> Self {
         self.unsent_limit = Some(bytes);
@@ -57,10 +57,10 @@ impl SocketOptions {
     }
 
     /// Sets the size of the kernel's send buffer of each connection in bytes (`SO_SNDBUF`; Linux
-    /// doubles it). It bounds what is sent and not acknowledged, and with it the throughput over
-    /// long distances: bytes per round trip. Default: the kernel sizes it, up to
-    /// `net.ipv4.tcp_wmem`. The buffer of a Unix socket, by default `net.core.wmem_default`, holds
-    /// what its peer has not read.
+    /// doubles it). It bounds unacknowledged output, and with it the throughput over long
+    /// distances: bytes per round trip. Default: the kernel sizes it, up to `net.ipv4.tcp_wmem`.
+    /// The buffer of a Unix socket, by default `net.core.wmem_default`, contains the bytes that its
+    /// peer has not read.
     pub fn send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = Some(bytes);
         self

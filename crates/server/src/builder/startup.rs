@@ -56,7 +56,7 @@ const KERNEL_LATER: Duration = Duration::from_secs(5);
 /// client wait.
 const UNSENT_LOW_WATER: u32 = 128 << 10;
 
-/// The low-water mark where rules drop old messages: what the kernel holds cannot be dropped.
+/// The low-water mark where rules drop old messages: bytes in the kernel cannot be dropped.
 const FRESH_LOW_WATER: u32 = 16 << 10;
 
 impl Server {
@@ -94,10 +94,10 @@ impl Server {
         Ok(self.classes().check(&self.limits)?)
     }
 
-    /// Does everything that [`bind`](Self::bind) does but listen and connect: beyond
-    /// [`check`](Self::check), which a running server can call as well, it asks whether
-    /// descriptors, CPUs and files allow a start of this process. What it makes to find out, it
-    /// removes.
+    /// Does everything that [`bind`](Self::bind) does except listen and connect. Beyond
+    /// [`check`](Self::check), which a running server can also call, it checks whether descriptors,
+    /// CPUs and files allow a start of this process. It removes everything that it creates for the
+    /// check.
     ///
     /// # Errors
     /// As for [`bind`](Self::bind).
@@ -106,7 +106,7 @@ impl Server {
         self.cluster.clone().prepare(plan.has_own_tables()).map(drop)
     }
 
-    /// Decides what a start needs before it listens; `inherited`: at sockets that were passed on.
+    /// Decides what a start needs before it listens. `inherited`: the sockets were passed on.
     fn plan(&self, inherited: bool) -> Result<Plan> {
         self.check()?;
         let mut shards = self.shard_count()?;
@@ -134,7 +134,7 @@ impl Server {
         Ok(Plan { placement, ..plan })
     }
 
-    /// Refuses what belongs to one of several event loops where each connection has its own.
+    /// Refuses settings for one of several event loops where each connection has its own.
     fn check_shards(&self) -> Result<()> {
         if self.shards.io != IoBackend::Threads {
             return Ok(());
@@ -174,8 +174,8 @@ impl Server {
 
     /// Accepts connections on sockets that listen already: sockets of a service manager
     /// ([`inherited_listeners`](crate::server::inherited_listeners)), a socket bound by a test, or
-    /// a Unix socket ([`UnixSocket`](crate::server::UnixSocket)). The addresses of
-    /// [`bind_also`](Self::bind_also) are listened on besides.
+    /// a Unix socket ([`UnixSocket`](crate::server::UnixSocket)). The server also listens on the
+    /// addresses of [`bind_also`](Self::bind_also).
     ///
     /// Clients on a Unix socket have no address: no cap by address applies to them, unless a proxy
     /// there is trusted (`unix:` in [`Proxies::trusted`](super::Proxies::trusted)) and names it.
@@ -207,7 +207,7 @@ impl Server {
         self.build(of_shards, bound, plan)
     }
 
-    /// Builds a server that does not listen, for connections that the program gives to it:
+    /// Builds a server that does not listen, for connections from the program:
     /// [`Hub::adopt`](Hub::adopt).
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl Server {
             security: security.clone(),
             own_tables: own_tables.is_some(),
         };
-        // Started by a shard, they would share its table.
+        // Workers started by a shard would share its table.
         let starts_workers = starts_workers || own_tables.is_some();
         let prepared = self.prepare(max_connections, own_tables, security)?;
         let origins = prepared.shared.origins.clone();
@@ -274,7 +274,7 @@ impl Server {
         Ok(Bound { serving, starts, tables: own_tables, starts_workers })
     }
 
-    /// Builds the only shard of a server on a driver of its caller's, who runs it.
+    /// Builds the only shard of a server on the caller's driver. The caller runs it.
     #[cfg(feature = "test")]
     pub(crate) fn build_local<D: Driver>(
         self,
@@ -298,7 +298,7 @@ impl Server {
         Ok(if self.proxies.proxy_protocol { security.after_proxy_header() } else { security })
     }
 
-    /// Prepares what the shards share.
+    /// Prepares everything that the shards share.
     fn prepare(
         self,
         max_connections: usize,
@@ -349,7 +349,7 @@ impl Server {
         self.app.routes.iter().map(route_options).collect()
     }
 
-    /// Returns how much unsent output the kernel may hold for a connection.
+    /// Returns how many bytes of unsent output the kernel may buffer for a connection.
     fn unsent_low_water(&self) -> u32 {
         match self.sockets.unsent_limit {
             Some(bytes) => u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -387,7 +387,8 @@ impl Server {
         Ok((of_shards, Addresses { tcp, ..Addresses::default() }))
     }
 
-    /// Listens on the further addresses, in the order given; port 0 is that of the first address.
+    /// Listens on the further addresses, in the order given; port 0 stands for the first address's
+    /// port.
     fn listen_besides(
         &self,
         of_shards: &mut [Vec<Listener>],
@@ -515,7 +516,7 @@ impl Prepared {
         move |admission| ShardService::new(Arc::clone(&shared), Arc::clone(admission))
     }
 
-    /// Gives the services what exists only once the shards do.
+    /// Gives the services the parts that exist only after the shards.
     fn finish(
         self,
         (remote, snapshots, admission): (&Remote, &Arc<[Arc<Snapshot>]>, &Arc<Admission>),
@@ -644,9 +645,9 @@ fn each_listening<D: Driver>(
 
 /// Creates one driver per shard whose listeners may have TLS.
 ///
-/// A server without TLS has the plain driver under epoll, since a layer in between costs 70
-/// instructions a message. Other backends have this one always, so that the engine is not compiled
-/// twice for each of them.
+/// Under epoll a server without TLS has the plain driver, since a layer in between costs 70
+/// instructions a message. Other backends always have this driver, so that the engine is not
+/// compiled twice for each of them.
 fn each_secured<D: Driver>(
     base: Options,
     security: &Security,
@@ -660,7 +661,7 @@ fn each_secured<D: Driver>(
     })
 }
 
-/// Selects the addresses of trusted proxies, each of which has the connections of many clients.
+/// Selects the addresses of trusted proxies, which carry the connections of many clients.
 fn trusted_proxies(proxies: &[Network]) -> Option<TrustedProxies> {
     let proxies = proxies.to_vec();
     let is_proxy = move |peer| proxies.iter().any(|network| network.includes(peer));
@@ -671,8 +672,8 @@ fn trusted_proxies(proxies: &[Network]) -> Option<TrustedProxies> {
 fn driver_options(max_connections: usize, limits: &Limits) -> Options {
     let defaults = Options::default();
     Options {
-        // Connections over the limit have a reserve, and the slot of one that made room is free a
-        // moment later.
+        // Connections over the limit have a reserve: the slot of a connection closed to make room
+        // is not free at once.
         max_connections: max_connections + RESERVED_DESCRIPTORS + defaults.accepts_per_turn,
         // Both are set on the listener, and accepted sockets inherit them: no system call each.
         keepalive: Some(KEEP_ALIVE),

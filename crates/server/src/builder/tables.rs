@@ -1,5 +1,4 @@
-//! Whether each shard gets a descriptor table of its own, and how many connections that makes
-//! possible.
+//! Whether each shard gets its own descriptor table, and how many connections that makes possible.
 
 use throng_io::table_plan::{Plan, TableSize, check_machine, machine_holds};
 use throng_io::tables::{DescriptorTables, check_support};
@@ -9,7 +8,7 @@ use super::capacity::RESERVED_DESCRIPTORS;
 use crate::error::{Error, Result};
 use crate::io_backend::IoBackend;
 
-/// The maximum number of event loops; more than any machine has CPUs is a mistake.
+/// The maximum number of event loops; a number above any machine's CPU count is a mistake.
 pub(super) const MAX_SHARDS: usize = 1024;
 
 /// Bytes of memory that a connection takes, nearly all of them in the kernel: its socket, and its
@@ -23,9 +22,9 @@ const BESIDES: usize = 3 + 1 + RESERVED_DESCRIPTORS;
 /// The decision on descriptor tables.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// All threads share one, for the reason given if it was to be otherwise.
+    /// All threads share one table. The text is the reason if separate tables were requested.
     Shared(Option<String>),
-    /// Each shard has its own.
+    /// Each shard has its own table.
     PerShard(Plan),
 }
 

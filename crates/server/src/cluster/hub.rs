@@ -29,8 +29,8 @@ pub struct ClusterHub {
 
 /// The identifier of a connection of any server of a cluster.
 ///
-/// As text it has 32 hexadecimal digits: those of the server, which has another number each time it
-/// starts, and those of the [`Handle`] there.
+/// Its text has 32 hexadecimal digits: the number of the server, which changes at each start, and
+/// the [`Handle`] there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterHandle {
     node: u64,
@@ -50,7 +50,7 @@ impl ClusterHandle {
         self.node
     }
 
-    /// Returns the handle, which has a meaning at that server only.
+    /// Returns the handle, which is valid only at that server.
     #[must_use]
     pub fn handle(self) -> Handle {
         self.handle
@@ -63,7 +63,7 @@ impl fmt::Display for ClusterHandle {
     }
 }
 
-/// Error of a text that is no [`ClusterHandle`].
+/// Error of a text that is not a valid [`ClusterHandle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterHandleError;
 
@@ -95,8 +95,7 @@ impl FromStr for ClusterHandle {
 pub struct ClusterPresent {
     /// The connection.
     pub handle: ClusterHandle,
-    /// The information that it was given when it joined, as
-    /// [`Present::info`](crate::channel::Present::info).
+    /// The information given when it joined, as [`Present::info`](crate::channel::Present::info).
     pub info: Arc<str>,
 }
 
@@ -120,7 +119,7 @@ pub struct ClusterCount {
     pub missing: Vec<u64>,
 }
 
-/// The answers of all servers of a cluster to a question of the program's own.
+/// The answers of all servers of a cluster to a question from the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterSurvey {
@@ -132,8 +131,8 @@ pub struct ClusterSurvey {
 
 type Answer<T> = Pin<Box<dyn Future<Output = Result<T, ClusterError>> + Send>>;
 
-/// An answer that is on its way from a cluster: a future, for any runtime. It is there within some
-/// seconds, or is an error.
+/// The pending answer of a cluster: a future, for any runtime. It completes within some seconds,
+/// with an answer or an error.
 #[must_use = "an answer is there when it was waited for"]
 pub struct ClusterReply<T>(Answer<T>);
 
@@ -152,13 +151,13 @@ impl<T> Future for ClusterReply<T> {
 }
 
 impl<T> ClusterReply<T> {
-    /// Waits for the answer on this thread. Do not call it in callbacks, whose shard would wait:
-    /// there [`Socket::offload`](crate::Socket::offload) it.
+    /// Waits for the answer on this thread. Do not call it in callbacks, which would block their
+    /// shard: there [`Socket::offload`](crate::Socket::offload) it.
     ///
     /// # Errors
     /// The cluster does not answer, too many questions wait already, or this is the cluster's own
-    /// thread, as in the function of [`Cluster::answer`](crate::cluster::Cluster::answer): the
-    /// answer would come from there.
+    /// thread, as in the function of [`Cluster::answer`](crate::cluster::Cluster::answer): that
+    /// thread would wait for itself.
     pub fn wait(self) -> Result<T, ClusterError> {
         if is_thread_of_a_node() {
             return Err(ClusterError::OwnThread);
@@ -173,8 +172,8 @@ async fn count(reply: Reply<Counted>) -> Result<ClusterCount, ClusterError> {
 }
 
 impl Hub {
-    /// Returns access to the other servers of the cluster; `None` if this server is in none
-    /// ([`Server::cluster`](crate::Server::cluster)).
+    /// Returns access to the other servers of the cluster; `None` if this server is not in a
+    /// cluster ([`Server::cluster`](crate::Server::cluster)).
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterHub> {
         ClusterHub::of(self)
@@ -193,25 +192,26 @@ impl ClusterHub {
         self.relay.node
     }
 
-    /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers. Of
-    /// several servers, or partitions of a Redis Cluster, it is the one that has been away for the
-    /// longest, and which or how many are: the channels of the others are delivered.
+    /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers. With
+    /// several servers, or partitions of a Redis Cluster, it is the longest outage, with the server
+    /// or the number of partitions concerned: channels of the others are delivered.
     #[must_use]
     pub fn down(&self) -> Option<(Duration, String)> {
         self.relay.bus.status().down()
     }
 
-    /// Returns the numbers of servers that live and whose rules for channels are others, as 16
-    /// hexadecimal digits: channels have a history there and not here, or another one, or end at
-    /// their server. Of many it is some. Such servers are there while rules are changed on one
-    /// after the other; members of channels get all messages meanwhile.
+    /// Returns the numbers of live servers with different rules for channels, as 16 hexadecimal
+    /// digits: channels have a history there and not here, or another history, or end at their
+    /// server. The list may be incomplete if there are many. Such servers are normal while the
+    /// rules of one server after the other change; until then, members of channels still get all
+    /// messages.
     #[must_use]
     pub fn differing(&self) -> Vec<String> {
         self.relay.bus.status().differing()
     }
 
-    /// Returns for how long a part of the broker has delivered nothing, or not taken what is
-    /// published, and why, with its address; `None`: all is well.
+    /// Returns for how long a part of the broker has delivered nothing, or not accepted
+    /// publications, and why, with its address; `None`: the broker works.
     #[must_use]
     pub fn trouble(&self) -> Option<(Duration, String)> {
         match self.relay.bus.status().health() {
@@ -220,25 +220,26 @@ impl ClusterHub {
         }
     }
 
-    /// Returns the number of publications of this server so far that were refused, or have waited
-    /// for the broker for too long: no member has got them.
+    /// Returns the number of this server's publications that were refused, or waited for the broker
+    /// for too long: no member has received them.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.relay.bus.status().snapshot().refused
     }
 
-    /// Returns the number of publications of this server so far that were sent to the broker, which
-    /// has not answered: members have got them or not.
+    /// Returns the number of this server's publications that were sent to the broker without an
+    /// answer: members may or may not have received them.
     #[must_use]
     pub fn unknown(&self) -> u64 {
         self.relay.bus.status().snapshot().unknown
     }
 
     /// Asks for up to `most` members of a channel with presence on all servers, of other servers at
-    /// most 10,000 and 1 MiB; `None` if the channel has no presence, or is no other server's: then
-    /// [`Hub::presence`] has all. Of more members it is any that are listed.
+    /// most 10,000 and 1 MiB; `None` if the channel has no presence, or only members on this
+    /// server: then [`Hub::presence`] lists all of them. If there are more members, the answer has
+    /// an arbitrary selection of them.
     ///
-    /// Members of a server that has ended without notice are listed until they leave, some 10
+    /// Members of a server that has ended without notice are listed until they time out, some 10
     /// seconds later. A member that asks after it has joined, and then gets joins and leaves, knows
     /// all members: a change that is not in the answer comes after it.
     ///
@@ -287,8 +288,8 @@ impl ClusterHub {
     }
 
     /// Begins the closing handshake with one connection of any server, as [`Hub::close`]; nothing
-    /// happens if it has ended. The answer is whether its server was reached, and need not be
-    /// waited for.
+    /// happens if it has ended. The answer is whether its server was reached; the caller need not
+    /// wait for it.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost.
@@ -305,14 +306,14 @@ impl ClusterHub {
     }
 
     /// Begins the closing handshake with every session that a publish to this channel would reach,
-    /// on all servers, and ends event streams of it, as [`Hub::close_all`]. To disconnect a user,
-    /// have each of its connections subscribe to a channel of the user's own. The answer is the
-    /// number of servers that were reached, this one included, and need not be waited for. In a
-    /// Redis Cluster those are reached that use the channel's partition, as all that have members
-    /// do.
+    /// on all servers, and ends event streams of the channel, as [`Hub::close_all`]. To disconnect
+    /// a user, have each of its connections subscribe to a channel of that user. The answer is the
+    /// number of servers that were reached, this server included; the caller need not wait for it.
+    /// In a Redis Cluster this reaches the servers that use the channel's partition, which includes
+    /// all servers with members.
     ///
     /// # Errors
-    /// (Of the answer.) The cluster is away: the command is lost, on this server, too.
+    /// (Of the answer.) The cluster is away: the command is lost, also on this server.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -332,7 +333,7 @@ impl ClusterHub {
     }
 
     /// Removes one connection of any server from a channel, as [`Hub::unsubscribe`]. The answer is
-    /// whether its server was reached, and need not be waited for.
+    /// whether its server was reached; the caller need not wait for it.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost. Or the name of the channel has
@@ -348,7 +349,7 @@ impl ClusterHub {
     /// is the number of servers that were reached, this one included, and need not be waited for.
     ///
     /// # Errors
-    /// (Of the answer.) The cluster is away: the command is lost, on this server, too. Or a name
+    /// (Of the answer.) The cluster is away: the command is lost, also on this server. Or a name
     /// has more than 65,535 bytes.
     ///
     /// ```
@@ -365,7 +366,7 @@ impl ClusterHub {
 
     /// Sends [`SessionEvent::Refresh`](crate::SessionEvent::Refresh) to one session of any server,
     /// as [`Hub::refresh`] does, with at most 65,535 bytes of data. The answer is whether its
-    /// server was reached, and need not be waited for.
+    /// server was reached; the caller need not wait for it.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost. Or there are more bytes.
@@ -378,27 +379,27 @@ impl ClusterHub {
 
     /// Sends [`SessionEvent::Refresh`](crate::SessionEvent::Refresh) to all members of a channel on
     /// all servers, as [`Hub::refresh`] does, with at most 65,535 bytes of data: for a user whose
-    /// rights have changed, and whose connections have a channel of their own. The answer is the
-    /// number of servers that were reached, this one included, and need not be waited for. A
-    /// session whose server was cut off at that moment does not learn it: look rights up from time
-    /// to time, too.
+    /// rights have changed, and whose connections share a channel. The answer is the number of
+    /// servers that were reached, this server included; the caller need not wait for it. A session
+    /// whose server is cut off at that moment does not learn of it: also look up rights from time
+    /// to time.
     ///
     /// # Errors
-    /// (Of the answer.) The cluster is away: the command is lost, on this server, too. Or there are
+    /// (Of the answer.) The cluster is away: the command is lost, also on this server. Or there are
     /// more bytes.
     pub fn refresh_members(&self, members_of: &str, data: impl AsRef<[u8]>) -> ClusterReply<usize> {
         self.control_members(members_of, Command::Refresh { data: data.as_ref() })
     }
 
-    /// Asks all servers, this one included, a question of the program's own, of at most 64 KiB,
+    /// Asks all servers, this server included, a question from the program, of at most 64 KiB,
     /// which the function of [`Cluster::answer`](crate::cluster::Cluster::answer) answers. Servers
-    /// that do not answer within `limit`, at most 5 seconds, are named in
-    /// [`ClusterSurvey::missing`], and are no error; so are those whose answers do not fit in 4
-    /// MiB.
+    /// that do not answer within `limit`, at most 5 seconds, are listed in
+    /// [`ClusterSurvey::missing`] and do not cause an error; the same applies to servers whose
+    /// answers do not fit in 4 MiB.
     ///
     /// # Errors
-    /// (Of the answer.) The cluster is away, so that nothing is known of other servers, or the
-    /// question is longer.
+    /// (Of the answer.) The cluster is away, so that other servers are unknown, or the question is
+    /// longer.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -427,26 +428,26 @@ impl ClusterHub {
 
     /// Asks all servers for the number of their subscriptions to exactly this channel, as
     /// [`Hub::subscribers`]. Servers that do not answer within `limit`, at most 5 seconds, are
-    /// named in [`ClusterCount::missing`], and are no error: one that was killed is for some 10
-    /// seconds.
+    /// listed in [`ClusterCount::missing`] and do not cause an error: a killed server is listed for
+    /// some 10 seconds.
     ///
     /// # Errors
-    /// (Of the answer.) The cluster is away, so that nothing is known of other servers.
+    /// (Of the answer.) The cluster is away, so that other servers are unknown.
     pub fn subscribers(&self, channel: &str, limit: Duration) -> ClusterReply<ClusterCount> {
         ClusterReply(Box::pin(count(self.relay.bus.count(channel.into(), limit))))
     }
 
     /// Publishes a message as [`Hub::publish`], and counts the subscriptions to its channel on all
-    /// servers behind it: each server counts when the message has come there. Servers that do not
-    /// answer within `limit`, at most 5 seconds, are named in [`ClusterCount::missing`], and are no
-    /// error. What the policy of a slow subscriber does with the message is not in the count.
+    /// servers: each server counts when the message arrives there. Servers that do not answer
+    /// within `limit`, at most 5 seconds, are listed in [`ClusterCount::missing`] and do not cause
+    /// an error. The count ignores the policies of slow subscribers.
     ///
     /// In a channel of local scope it is the number of subscriptions on this server.
     ///
     /// # Errors
     /// (Of the answer.) [`ClusterError::Refused`], or [`ClusterError::Busy`] since too many
     /// questions wait: it is not published. [`ClusterError::Unknown`]: it was sent, and may be
-    /// published. Any other one: it is published, and not counted.
+    /// published. Any other error: it is published, and not counted.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -476,8 +477,8 @@ impl ClusterHub {
         ClusterReply(Box::pin(count(self.relay.bus.publish_counted(outgoing, limit))))
     }
 
-    /// Sends a command to a connection's server, or `here` if it is this one, which it gets
-    /// with a filter that selects the connection.
+    /// Sends a command to a connection's server. If that is this server, calls `here` with a filter
+    /// that selects the connection.
     fn control_one(
         &self,
         to: ClusterHandle,
@@ -486,7 +487,7 @@ impl ClusterHub {
     ) -> ClusterReply<bool> {
         let target = Target::Client(to.handle.to_bits());
         let control = Control { target, command };
-        // What is refused on the way to another server is refused here, too.
+        // A command that could not be encoded for another server is also refused here.
         if to.node == self.node() && control.encode().is_some() {
             let is_queued = here(&self.hub, &Filter::new().include([to.handle]));
             return ClusterReply(Box::pin(std::future::ready(Ok(is_queued))));

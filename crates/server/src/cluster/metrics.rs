@@ -17,7 +17,7 @@ impl Node {
         }
     }
 
-    /// Writes those of a node that has just started.
+    /// Writes the figures of a node that has just started.
     #[cfg(feature = "metrics")]
     pub(crate) fn write_idle(writer: &mut Writer) {
         write(&StatusSnapshot::default(), 0, writer);
@@ -68,7 +68,7 @@ impl Node {
     }
 }
 
-/// Writes the figures; so many parts are `down`.
+/// Writes the figures; `down` parts of the broker are down.
 #[cfg(feature = "metrics")]
 fn write(now: &StatusSnapshot, down: usize, writer: &mut Writer) {
     for (name, help, kind, value) in [

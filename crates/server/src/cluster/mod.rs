@@ -36,7 +36,7 @@ pub struct Cluster {
     mistake: Option<SettingError>,
 }
 
-/// Answers questions of the program's own.
+/// Answers questions of the program on other servers.
 type Answer = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
 /// Without the URL, which may have a password.
@@ -55,17 +55,16 @@ enum ChannelRule {
 
 impl Cluster {
     /// Creates a cluster of the servers that use the Redis or Valkey server at `url`:
-    /// `redis://[user[:password]@]host[:port][/database]`, or at that which its sentinels name:
+    /// `redis://[user[:password]@]host[:port][/database]`, or the server named by its sentinels:
     /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]`. Several
-    /// of these with commas between them are independent servers, each of which has a part of the
-    /// channels: all servers of the cluster have the same ones. A Redis Cluster of Redis 7.0 or
-    /// later is `redis-cluster://[user[:password]@]host[:port][,host[:port]...]`, with some of its
-    /// servers.
+    /// of these with commas between them are independent servers, each with a part of the channels:
+    /// all servers of the cluster have the same list. A Redis Cluster of Redis 7.0 or later is
+    /// `redis-cluster://[user[:password]@]host[:port][,host[:port]...]`, with some of its servers.
     ///
-    /// With the feature `tls`, `rediss://`, `rediss-sentinel://` and `rediss-cluster://` have TLS
-    /// on every connection, also to servers that a sentinel or the Redis Cluster names. The
-    /// certificate of each must have the host that it is connected by: an address, if that is what
-    /// the sentinel or the Redis Cluster announces, or the name of [`tls_name`](Self::tls_name).
+    /// With the feature `tls`, `rediss://`, `rediss-sentinel://` and `rediss-cluster://` use TLS on
+    /// every connection, also to servers named by a sentinel or the Redis Cluster. Each certificate
+    /// must contain the host that the connection is made to: an address, if the sentinel or the
+    /// Redis Cluster announces addresses, or the name of [`tls_name`](Self::tls_name).
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
         Self {
@@ -80,8 +79,8 @@ impl Cluster {
         }
     }
 
-    /// Sets the beginning of all names at the broker: applications that share one have different
-    /// prefixes, of 1 to 64 letters, digits, `-` and `_`; another one is an error of
+    /// Sets the beginning of all names at the broker: applications that share a broker have
+    /// different prefixes, of 1 to 64 letters, digits, `-` and `_`; any other prefix is an error of
     /// [`Server::check`](crate::Server::check) and at the start. Default: `throng`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -89,10 +88,10 @@ impl Cluster {
         self
     }
 
-    /// Sets the time after which `/readyz` answers 503 though the broker was there: so long it has
-    /// delivered nothing, or not taken what is published. Zero: the answer stays 200, with the
+    /// Sets the time after which `/readyz` answers 503 once the broker has gone: for that long it
+    /// has delivered nothing, or not accepted publications. Zero: the answer stays 200, with the
     /// reason ([`Readiness::Degraded`]). All servers of a cluster notice an absent broker at once,
-    /// so a load balancer has no better one to send clients to. Default: zero.
+    /// so a load balancer has no better server to send clients to. Default: zero.
     #[must_use]
     pub fn unready_after(mut self, time: Duration) -> Self {
         self.unready_after = time;
@@ -100,10 +99,10 @@ impl Cluster {
     }
 
     /// Sets whether [`Bound::start`](crate::server::Bound::start) and
-    /// [`Bound::run`](crate::server::Bound::run) fail while the broker cannot be reached. Without
-    /// it a server starts: it is [not ready](Readiness::NotReady) until a broker of it is there,
-    /// and goes on trying. What does not end by itself, such as a wrong password, a missing right,
-    /// or a server of another kind, is an error in any case. Default: false.
+    /// [`Bound::run`](crate::server::Bound::run) fail while the broker cannot be reached. If false,
+    /// a server starts, is [not ready](Readiness::NotReady) until it reaches a broker, and keeps
+    /// trying. Permanent failures, such as a wrong password, a missing right, or a server of
+    /// another kind, are errors in any case. Default: false.
     #[must_use]
     pub fn require_at_start(mut self, require: bool) -> Self {
         self.require_at_start = require;
@@ -117,9 +116,9 @@ impl Cluster {
     }
 
     /// Sets how publications to the channels that match `pattern` are treated while the broker is
-    /// away. [`WhileDown::Local`] is as [`WhileDown::Refuse`] for channels with history. Of several
-    /// patterns that match, the first one added applies, those of [`local`](Self::local) included.
-    /// Default: [`WhileDown::Refuse`].
+    /// away. For channels with history, [`WhileDown::Local`] acts as [`WhileDown::Refuse`]. If
+    /// several patterns match, patterns of [`local`](Self::local) included, the first one added
+    /// applies. Default: [`WhileDown::Refuse`].
     #[must_use]
     pub fn while_down(self, pattern: &str, while_down: WhileDown) -> Self {
         self.rule(pattern, ChannelRule::WhileDown(while_down))
@@ -151,8 +150,8 @@ impl Cluster {
     }
 
     /// Sets the file with the authorities (PEM) whose certificates the broker may have. Default:
-    /// those that the system trusts. This and the other files are read by
-    /// [`Server::bind`](crate::Server::bind), and before later connections if they have changed.
+    /// the authorities that the system trusts. [`Server::bind`](crate::Server::bind) reads this and
+    /// the other files, and later connections read them again if they have changed.
     #[must_use]
     pub fn tls_ca(mut self, authorities: impl Into<PathBuf>) -> Self {
         self.tls.ca = Some(authorities.into());
@@ -167,8 +166,8 @@ impl Cluster {
         self
     }
 
-    /// Sets the name that the certificates of all servers of the broker must have, and that is
-    /// asked for (SNI). Default: the host that each is connected by.
+    /// Sets the name that the certificates of all servers of the broker must have, also sent as
+    /// SNI. Default: the host that each connection is made to.
     #[must_use]
     pub fn tls_name(mut self, name: impl Into<String>) -> Self {
         self.tls.name = Some(name.into());
@@ -208,7 +207,7 @@ impl Setting {
         check_prefix(&cluster.prefix).map_err(|error| Error::setting("cluster.prefix", error))
     }
 
-    /// Creates the node, for shards with descriptor tables of their own if `own_tables`.
+    /// Creates the node; `own_tables` if each shard has its own descriptor table.
     pub(crate) fn prepare(self, own_tables: bool) -> Result<Unconnected> {
         let Some(cluster) = self.0 else { return Ok(Unconnected::default()) };
         let Cluster { url, prefix, unready_after, require_at_start, rules, answer, tls, .. } =
@@ -233,7 +232,7 @@ impl Unconnected {
         self.0.as_ref().map(|prepared| Arc::clone(&prepared.relay) as Arc<dyn Relay>)
     }
 
-    /// Connects, or begins to try.
+    /// Connects, or begins to try to.
     pub(crate) fn start(self, remote: &Remote, events: &Events) -> Result<Node> {
         let Some(prepared) = self.0 else { return Ok(Node::default()) };
         let Prepared { relay, starter, unready_after, require_at_start, answer } = prepared;
@@ -254,7 +253,7 @@ pub(crate) struct Node(Option<(Arc<ClusterRelay>, Duration)>);
 
 impl Node {
     /// Returns whether the server is ready for clients of channels. Any client may read the reason,
-    /// so it does not have the broker's address and words: statistics have them.
+    /// so it omits the broker's address and error text: statistics have them.
     pub(crate) fn readiness(&self) -> Readiness {
         let Some((relay, unready_after)) = &self.0 else { return Readiness::Ready };
         let bus = &relay.bus;

@@ -1,4 +1,4 @@
-//! Between the shards and the node of the cluster.
+//! The relay between the shards and the node of the cluster.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ pub(super) fn random_number() -> u64 {
     RandomState::new().hash_one(0u8)
 }
 
-/// Way of publications and memberships from the shards to the broker.
+/// Carries publications and memberships from the shards to the broker.
 #[derive(Debug)]
 pub(super) struct ClusterRelay {
     pub(super) bus: Bus,
@@ -62,8 +62,8 @@ impl ClusterRelay {
         Some(Keep { count, bytes, age })
     }
 
-    /// Returns the time in microseconds, no two times the same: with the node it recognizes a
-    /// publication that other nodes give a place.
+    /// Returns the time in microseconds, never the same twice: together with the node, it
+    /// identifies a publication that other nodes number.
     fn publication_time(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = now.as_micros() as u64;
@@ -73,7 +73,7 @@ impl ClusterRelay {
         }
     }
 
-    /// Returns the rules for channels in words: those that concern other servers.
+    /// Returns the rules for channels that concern other servers, as text.
     pub(super) fn rules(&self) -> Vec<String> {
         let local = self.rules.iter().filter(|(_, rule)| matches!(rule, ChannelRule::Local));
         let local = local.map(|(pattern, _)| format!("{} scope=local", pattern.as_str()));
@@ -81,7 +81,7 @@ impl ClusterRelay {
         local.chain(histories).collect()
     }
 
-    /// Returns a hash of the rules: FNV-1a, since all releases have to have the same.
+    /// Returns a hash of the rules: FNV-1a, since it must be the same in all releases.
     fn rules_hash(&self) -> u64 {
         let add = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         self.rules().join("\n").bytes().fold(0xcbf2_9ce4_8422_2325, add)
@@ -232,7 +232,7 @@ impl Carried for Way {
     }
 }
 
-/// Way of publications from the broker to the shards.
+/// Carries publications from the broker to the shards.
 pub(super) struct ToShards {
     remote: Remote,
     node: u64,
@@ -253,7 +253,7 @@ impl ToShards {
         Self { remote: remote.clone(), node, answer, rules, events }
     }
 
-    /// Encodes a publication, once for all members; with the member of this process that does not
+    /// Encodes a publication once for all members; with the member of this process that must not
     /// get it.
     fn frame(&self, envelope: &[u8]) -> Option<(Frame, Option<ConnId>)> {
         let (_, envelope) = decode(envelope).ok()?;
@@ -264,8 +264,8 @@ impl ToShards {
         Some((Frame::from_parts(&parts), except))
     }
 
-    /// Calls `take` with the last publications, encoded. One that is in no known form ends what can
-    /// be given to a client that comes back.
+    /// Calls `take` with the last publications, encoded. A publication in an unknown format ends
+    /// the tail for a client that comes back.
     fn with_tail(&self, tail: &Tail<Vec<u8>>, take: impl FnOnce(HistoryTail<'_>)) {
         let newest = tail.entries.iter().rev();
         let frame = |(tag, envelope): &(u64, Vec<u8>)| Some((*tag, self.frame(envelope)?.0));
@@ -294,7 +294,7 @@ impl Members for ToShards {
             Some((frame, except)) => {
                 self.remote.deliver_followed(channel, position(place), &frame, except);
             }
-            // Members cannot get it, and learn so.
+            // Members cannot get it, and are notified of the gap.
             None => {
                 let tail = HistoryTail { position: position(place), before: None, entries: &[] };
                 self.remote.begin_followed(channel, tail, true);
@@ -341,8 +341,7 @@ impl Members for ToShards {
             Target::Members(channel) => Filter::new().channel(channel),
         };
         let filter = filter.inner();
-        // A shard whose queue is full does not carry it out: who sent it sees that the client
-        // stays.
+        // A shard whose queue is full ignores it: the sender sees that the client stays.
         let _ = match command {
             Command::Close { code, reason } => self.remote.close_all(filter, code, reason),
             Command::Unsubscribe { channel } => {

@@ -16,8 +16,8 @@ use super::reader::BodySender;
 use super::{ClientGuard, ExchangeEvent};
 use crate::middleware::Pending;
 
-/// Bytes that a source is asked for at a time: few enough that ten thousand slow readers fit in
-/// memory, many enough that a fast one costs little.
+/// Maximum bytes to pull from a source at a time: few enough that ten thousand slow readers fit in
+/// memory, many enough that a fast reader costs little.
 const CHUNK: usize = 64 << 10;
 
 /// One request, from its head to the end of its response. A connection has at most one.
@@ -43,14 +43,14 @@ pub(crate) struct Exchange {
     pub(crate) upgrade: Option<Box<PendingUpgrade>>,
     /// Middleware's changes to the response.
     pub(crate) pending: Pending,
-    /// Lets the handler learn that its client has left.
+    /// Notifies the handler when its client leaves.
     pub(crate) client: Option<ClientGuard>,
 }
 
 /// Returns whether the response to a request can be sent in gzip.
 #[cfg(feature = "gzip")]
 pub(crate) fn accepts_gzip(head: &http1::Request<'_>) -> bool {
-    // In HTTP/1.0 a body of unknown length has an end that looks like a failure.
+    // In HTTP/1.0 the end of a body of unknown length looks like a failure.
     head.is_http11() && head.method() != "HEAD" && throng_http::accepts_gzip(head.lines())
 }
 
@@ -88,15 +88,15 @@ impl Exchange {
     }
 }
 
-/// An upgrade that is being decided on: what was negotiated with the client.
+/// An undecided upgrade, with the options negotiated with the client.
 pub(crate) struct PendingUpgrade {
     pub(crate) route: u16,
-    /// The address of the client, once the decision is left to another thread.
+    /// The address of the client, once another thread makes the decision.
     pub(crate) client: Option<IpAddr>,
     pub(crate) accept: [u8; 28],
     pub(crate) subprotocol: Option<Box<str>>,
     pub(crate) deflate: Option<(deflate::Policy, deflate::Accepted)>,
-    /// It was left to another shard.
+    /// Another shard makes the decision.
     pub(crate) has_moved: bool,
     /// Cancels the decision when it is dropped, where that is possible.
     pub(crate) cancel: Option<Box<dyn Any + Send>>,
@@ -119,7 +119,7 @@ pub(crate) struct Outgoing {
 struct BodyWaker {
     remote: Remote,
     id: ConnId,
-    /// The source was pulled since the last event: one that wakes again and again causes one event
+    /// The source was pulled since the last event: a source that wakes repeatedly causes one event
     /// for each pull.
     is_armed: AtomicBool,
 }
@@ -148,11 +148,11 @@ impl Outgoing {
 pub(crate) enum Progress {
     /// More follows when this has been sent.
     Sending,
-    /// The source has no bytes now, and will report when it does.
+    /// The source has no bytes now, and wakes the connection when it has.
     Waiting,
     /// The body is complete.
     Ended,
-    /// The source failed or did not keep its length: the peer must not take the body for complete.
+    /// The source failed or its length was wrong: the peer must not take the body for complete.
     Broken,
 }
 
@@ -189,7 +189,7 @@ impl Outgoing {
     /// Writes the next chunk. `scratch` is any buffer; its content is dropped.
     pub(crate) fn send(&mut self, cx: &mut Cx<'_>, scratch: &mut Vec<u8>) -> Progress {
         scratch.clear();
-        // Before the source looks for more: what comes behind its look is an event.
+        // Before the source checks for data: a wake after its check is an event.
         self.waker.is_armed.store(true, Ordering::Release);
         self.is_waiting = false;
         let Ok(pull) = self.source.pull(CHUNK, scratch) else { return Progress::Broken };

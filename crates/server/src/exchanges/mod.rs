@@ -29,7 +29,7 @@ pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;
 /// Bytes of a body that may be buffered between a connection and another thread, each way.
 pub(crate) const WINDOW: usize = 256 << 10;
 
-/// An accepted upgrade on its way to the shard that its session is placed on.
+/// An accepted upgrade that is moving to the shard of its session.
 pub(crate) struct MovedUpgrade {
     pub(crate) exchange: Exchange,
     pub(crate) accept: AnyAccept,

@@ -34,8 +34,8 @@ impl OwnedRequest {
         Self { names, trusted_proxies, head: saved, ranges, peer, extensions }
     }
 
-    /// Borrows the request, without the values that middleware has attached: for those see
-    /// [`OwnedRequest::extension`].
+    /// Borrows the request, without the values attached by middleware; see
+    /// [`OwnedRequest::extension`] for them.
     #[must_use]
     #[allow(clippy::missing_panics_doc, reason = "a head that was saved is whole")]
     pub fn as_request(&self) -> Request<'_> {

@@ -12,9 +12,9 @@ use super::{ExchangeEvent, WINDOW};
 /// Reads a request's body while it is received. Reading blocks, so use it on a thread that may
 /// block, never in a handler.
 ///
-/// At most 256 KiB, and the bytes of one read of the socket, are buffered; a client that sends
-/// faster is not read meanwhile. The end of the body is `Ok(0)`. If the client disconnects before
-/// it, is too slow, or violates HTTP, reading fails with
+/// At most 256 KiB, plus the bytes of one read of the socket, are buffered; until the reader takes
+/// them, a faster client is not read. The end of the body is `Ok(0)`. If the client disconnects
+/// before it, is too slow, or violates HTTP, reading fails with
 /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). If the reader is dropped, the rest of the body
 /// is received and discarded.
 pub struct BodyReader {

@@ -18,10 +18,10 @@ use crate::panic_notice::{PanicNotice, Reporter};
 
 /// Answers one request, now or later, from any thread.
 ///
-/// The connection's next request waits until then, so responses keep their order. Other connections
-/// are served meanwhile. A responder that is dropped without a response answers with 500. If the
-/// client has disconnected, the response is dropped; [`is_closed`](Self::is_closed) and
-/// [`closed`](Self::closed) tell it before.
+/// Until then the connection's next request waits, so responses keep their order. Other connections
+/// are not affected. A responder that is dropped without a response answers with 500. If the client
+/// has disconnected, the response is dropped; [`is_closed`](Self::is_closed) and
+/// [`closed`](Self::closed) report that earlier.
 #[must_use = "dropped without a response, it answers with 500"]
 pub struct Responder {
     remote: Remote,
@@ -36,7 +36,8 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Creates the responder of a request, and the connection's knowledge of its client.
+    /// Creates the responder of a request, and the guard by which the connection reports its
+    /// client's end.
     pub(crate) fn new(remote: Remote, id: ConnId, reporter: Arc<Reporter>) -> (Self, ClientGuard) {
         let client = Arc::<Client>::default();
         let guard = ClientGuard(Arc::clone(&client));
@@ -48,14 +49,14 @@ impl Responder {
     /// server has closed it. A client that has closed only its side still gets the response.
     ///
     /// While more input of the client waits on the server, such as its next request, the connection
-    /// is not read: then it is known within about a second, and on Linux only.
+    /// is not read: then the end is noticed within about a second, and on Linux only.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.client.is_closed.load(Ordering::Acquire)
     }
 
-    /// Waits until the client has left, as [`is_closed`](Self::is_closed) returns, so that work of
-    /// no use can be given up. Of any runtime.
+    /// Waits until the client has left, as [`is_closed`](Self::is_closed) returns, so that useless
+    /// work can stop. Works on any runtime.
     ///
     /// ```
     /// use std::future::Future;
@@ -170,7 +171,7 @@ impl Client {
 pub(crate) struct ClientGuard(Arc<Client>);
 
 impl ClientGuard {
-    /// Notes that the handler has returned.
+    /// Records that the handler has returned.
     pub(crate) fn await_response(&self) {
         self.0.is_awaited.store(true, Ordering::Relaxed);
     }

@@ -40,7 +40,7 @@ struct State {
     /// The waker of a future that waits for space, or for the end of the connection.
     #[cfg(feature = "tower")]
     writer: Option<Waker>,
-    /// The connection takes no more bytes.
+    /// The connection accepts no further bytes.
     gone: bool,
     end: Option<End>,
     trailers: Vec<(String, String)>,
@@ -53,7 +53,7 @@ enum End {
 }
 
 impl Shared {
-    /// Wakes what writes: there is space, or the client takes no more.
+    /// Wakes the writer: there is space, or the client accepts no further bytes.
     fn wake_writer(&self, state: MutexGuard<'_, State>) {
         #[cfg(feature = "tower")]
         let mut state = state;
@@ -80,7 +80,7 @@ pub(super) fn body() -> (BodyWriter, impl StreamSource) {
 }
 
 impl BodyWriter {
-    /// Ends the body. Bytes that are not sent yet will be.
+    /// Ends the body. Bytes that are still queued will be sent.
     pub fn finish(self) {
         self.finish_with(Vec::new());
     }
@@ -125,7 +125,8 @@ impl BodyWriter {
         std::task::Poll::Ready(Ok(count))
     }
 
-    /// Waits until the connection takes no more bytes, and returns the error of writing then.
+    /// Waits until the connection accepts no further bytes, and returns the error that a write
+    /// would return.
     pub(crate) fn poll_gone(&mut self, cx: &std::task::Context<'_>) -> std::task::Poll<io::Error> {
         let mut state = self.shared.lock();
         if state.gone {

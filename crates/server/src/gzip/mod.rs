@@ -16,25 +16,25 @@ use self::encoder::Encoder;
 pub(crate) use self::stream::Destination;
 use self::stream::{CompressedSource, WholeSource};
 
-/// Bytes of a whole body up to which it is compressed on the shard: less than a millisecond's work.
+/// Maximum bytes of a whole body that the shard compresses itself: less than a millisecond's work.
 const AT_ONCE: usize = 16 << 10;
 
 /// Compression of the responses of an app's routes with gzip, for clients that accept it
 /// ([RFC 9110 section 8.4.1.3](https://www.rfc-editor.org/rfc/rfc9110#section-8.4.1.3)); see
 /// [`App::gzip`](crate::App::gzip).
 ///
-/// Compressed are bodies of text, JSON, XML, fonts and other types that are not compressed already,
-/// from [`min_size`](Self::min_size) on, also of files and streams. Left as they are: ranges,
+/// It compresses bodies of text, JSON, XML, fonts and other types that are not compressed already,
+/// from [`min_size`](Self::min_size) on, including files and streams. It does not compress ranges,
 /// responses with a `Content-Encoding` (such as precompressed files) or a digest of their content,
-/// those with `Cache-Control: no-transform`, streams of events, and all for HEAD and HTTP/1.0. A
-/// response that is, or could be, compressed has `Vary: Accept-Encoding`; the entity tag of a
-/// compressed one is weak.
+/// responses with `Cache-Control: no-transform`, streams of events, and responses to HEAD and
+/// HTTP/1.0. A response that is, or could be, compressed has `Vary: Accept-Encoding`; the entity
+/// tag of a compressed one is weak.
 ///
 /// Bodies of up to 16 KiB are compressed on the connection's shard, larger ones and streams on the
 /// server's workers, 64 KiB at a time, while they are sent.
 ///
-/// Do not compress pages that have both a secret and text of the request in them: the length of
-/// such a response depends on the secret ([BREACH](https://breachattack.com)).
+/// Do not compress pages that contain both a secret and text from the request: the length of such a
+/// response depends on the secret ([BREACH](https://breachattack.com)).
 ///
 /// ```
 /// use throng::http::Gzip;
@@ -71,15 +71,15 @@ impl Gzip {
         self
     }
 
-    /// Sets the bytes from which on bodies are compressed. Default: 1024. Bodies of unknown length
-    /// always are.
+    /// Sets the minimum size of bodies that are compressed, in bytes. Default: 1024. Bodies of
+    /// unknown length are always compressed.
     pub fn min_size(mut self, bytes: u64) -> Self {
         self.min_size = bytes;
         self
     }
 
-    /// Sets how many bodies may be compressed while they are sent, of all routes together; others
-    /// are sent as they are. Each takes about 300 KB until its client has taken it. Default: 128.
+    /// Sets how many bodies may be compressed while they are sent, of all routes together; the rest
+    /// is sent uncompressed. Each takes about 300 KB until its client has taken it. Default: 128.
     pub fn max_streams(mut self, bodies: usize) -> Self {
         self.max_streams = bodies;
         self
@@ -120,14 +120,14 @@ impl Drop for Permit {
     }
 }
 
-/// The part of a shard that compresses, with an encoder for short bodies.
+/// A shard's compressor, with an encoder for short bodies.
 #[derive(Default)]
 pub(crate) struct Compressor {
     encoder: Option<Encoder>,
 }
 
 impl Compressor {
-    /// Compresses a response by the settings of its route, if it is worth it and the client
+    /// Compresses a response by the settings of its route, if that saves bytes and the client
     /// `accepts` it. `destination` returns where a long body is compressed.
     pub(crate) fn compress(
         &mut self,
@@ -137,7 +137,7 @@ impl Compressor {
         destination: impl FnOnce() -> Destination,
     ) -> Response {
         if response.status() == Status::NOT_MODIFIED {
-            // RFC 9110 section 15.4.5: as the 200 would have it.
+            // RFC 9110 section 15.4.5: the same Vary as in the 200.
             return response.varying_by("Accept-Encoding");
         }
         if !response.is_compressible(gzip.min_size) {

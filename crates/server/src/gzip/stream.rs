@@ -47,7 +47,7 @@ impl StreamSource for WholeSource {
     }
 }
 
-/// Compresses what another source produces.
+/// Compresses the output of another source.
 pub(super) struct CompressedSource {
     source: Box<dyn StreamSource>,
     /// Bytes left of the length that was announced for the source.
@@ -77,8 +77,8 @@ impl Drop for WakeOnDrop {
     }
 }
 
-/// The way back from a job. A job that is dropped before it runs, or panics, wakes the connection
-/// as well, which finds that there is no sender any more; so the order of the fields matters.
+/// Returns the result of a job. A job that is dropped before it runs, or panics, also wakes the
+/// connection, which then finds that the sender is gone; so the order of the fields matters.
 struct Report {
     sender: Sender<Done>,
     _wake: WakeOnDrop,
@@ -127,7 +127,7 @@ impl CompressedSource {
         let report = Report { sender, _wake: WakeOnDrop(waker) };
         let (encoder, level) = (self.encoder.take(), self.level);
         let work = move || {
-            // As a whole: its fields are to be dropped in their order.
+            // Captured as a whole, so that its fields are dropped in their order.
             let report = report;
             let mut encoder = encoder.unwrap_or_else(|| Encoder::new(level));
             let mut bytes = Vec::new();

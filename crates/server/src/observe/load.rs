@@ -11,7 +11,7 @@ use crate::stalls::{StallCount, Stalls};
 
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    /// By shard: the time of all its turns, and that of the longest.
+    /// By shard: the time of all its turns, and the time of the longest turn.
     shards: Vec<(Duration, Duration)>,
     stalls: Vec<StallCount>,
 }

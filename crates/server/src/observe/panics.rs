@@ -1,4 +1,4 @@
-//! Metrics of panics that no connection answered for.
+//! Metrics of panics outside of connections.
 
 use serde_json::{Map, Value, json};
 use throng_http::openmetrics::{Type, Writer};

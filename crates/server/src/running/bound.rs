@@ -85,7 +85,7 @@ impl Bound {
         drained
     }
 
-    /// Starts the server on threads of its own, and returns at once.
+    /// Starts the server on its own threads, and returns at once.
     ///
     /// # Errors
     /// A shard's thread, or a thread of the worker pool, could not be started.
@@ -119,7 +119,7 @@ impl Bound {
         }
         #[cfg(feature = "acme")]
         {
-            // The server answers to its challenges by now.
+            // From here on the server answers the authority's challenges.
             running.acme = running.serving.security.start_issuer()?;
         }
         Ok(running)

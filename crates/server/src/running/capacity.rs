@@ -1,4 +1,4 @@
-//! The addresses and the places of a server that listens.
+//! The addresses of a server that listens, and its capacity.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use throng_io::Listener;
 
 use crate::error::{Error, Result};
 
-/// Addresses on which a server listens: at least one of both.
+/// Addresses on which a server listens: at least one socket address or path.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     pub(crate) tcp: Vec<SocketAddr>,
@@ -38,16 +38,16 @@ impl Addresses {
     }
 }
 
-/// The number of connections that a server may hold, and its origin.
+/// The maximum number of connections of a server, and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capacity {
     /// The number, as [`Bound::max_connections`](crate::server::Bound::max_connections) returns
     /// it.
     pub connections: usize,
-    /// The origin of the number where each shard has a descriptor table of its own; `None` where
-    /// all share one.
+    /// The origin of the number where each shard has its own descriptor table; `None` where all
+    /// share one.
     pub reason: Option<String>,
-    /// Why the shards share a descriptor table although each was to have its own.
+    /// Why the shards share a descriptor table although separate tables were requested.
     pub tables_refused: Option<String>,
 }

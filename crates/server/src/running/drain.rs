@@ -1,4 +1,4 @@
-//! The end of a server: what begins it, a future for it, and its outcome.
+//! The end of a server: its beginning, a future for it, and its outcome.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,9 +15,8 @@ use crate::shutdown::ServerDrain;
 
 /// A server that shuts down: from [`Running::shutdown`].
 ///
-/// [`wait`](Self::wait) blocks until it has ended; awaited, it does not: a thread waits for the
-/// end.
-/// The server shuts down even if this, or the future, is dropped.
+/// [`wait`](Self::wait) blocks until it has ended. It can also be awaited: another thread then
+/// waits for the end. The server shuts down even if this, or the future, is dropped.
 ///
 /// ```no_run
 /// # use throng::prelude::*;
@@ -105,8 +104,8 @@ impl Future for Ending {
 /// Records the end of a shard's thread.
 ///
 /// If the shard failed or panicked, it also drains the others, so that [`Running::wait`] returns
-/// and a supervisor can restart the process: without one of its shards, the server would no longer
-/// answer a part of its clients.
+/// and a supervisor can restart the process: without one of its shards, the server would not answer
+/// a part of its clients.
 pub(super) struct ExitGuard {
     pub(super) shard: usize,
     pub(super) stopper: Stopper,
@@ -140,11 +139,11 @@ impl Stopper {
     pub fn shutdown(&self, plan: DrainPlan) {
         let shards = 0..self.remote.shards();
         let most = shards.map(|shard| self.admission.connections_of(shard)).max().unwrap_or(0);
-        // More may come during the delay.
+        // More connections may come during the delay.
         let most = if plan.is_delayed() { usize::MAX } else { most };
         let deadline = self.drain.begin_drain(plan, most);
         self.admission.announce_drain(&plan);
-        // The queue of a shard that has ended takes everything.
+        // The queue of a shard that has ended accepts everything.
         while self.remote.drain(plan).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -180,8 +179,8 @@ pub struct StuckShard {
     pub shard: usize,
     /// The path of the handler's route, as it was given to the app.
     pub route: String,
-    /// The shard's connections, none of which was closed. With
-    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads) they are among
-    /// [`Drained::forced`], too.
+    /// The shard's connections. All are still open. With
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), [`Drained::forced`] also counts
+    /// them.
     pub connections: usize,
 }

@@ -32,8 +32,8 @@ use shards::Start;
 ///
 /// [`shutdown`](Self::shutdown) ends it gracefully; [`wait`](Self::wait) waits until it has ended.
 ///
-/// Dropping it ends the server at once, as [`DrainPlan::NOW`] does; a shutdown that has begun goes
-/// on, and is not waited for. [`detach`](Self::detach) lets the server run on.
+/// Dropping it ends the server at once, as [`DrainPlan::NOW`] does; if a shutdown has begun,
+/// dropping does not wait for it. [`detach`](Self::detach) keeps the server running.
 #[must_use = "keep it to `shutdown` or `wait`; dropped, it ends the server"]
 pub struct Running {
     pub(crate) serving: Serving,
@@ -46,13 +46,13 @@ pub struct Running {
 getters!(Running);
 
 impl Running {
-    /// Reads the files of [`Server::tls`](crate::Server::tls) again, for connections that begin
-    /// from now on. Sessions are not touched, and clients can still resume them unless the
-    /// authorities of client certificates have changed. Without TLS it does nothing. A certificate
-    /// of an authority (`Tls::acme`) is looked at as well, and ordered or renewed if that is due.
+    /// Reads the files of [`Server::tls`](crate::Server::tls) again, for later connections.
+    /// Sessions stay open, and clients can still resume them unless the authorities of client
+    /// certificates have changed. Without TLS it does nothing. It also checks a certificate of an
+    /// authority (`Tls::acme`), and orders or renews it if necessary.
     ///
     /// # Errors
-    /// [`Error::Setting`] names the file and the remedy; the server keeps what it has.
+    /// [`Error::Setting`] names the file and the remedy; the server keeps its current certificates.
     #[cfg(feature = "tls")]
     pub fn reload_tls(&self) -> Result<()> {
         #[cfg(feature = "acme")]
@@ -70,11 +70,12 @@ impl Running {
     }
 
     /// Does [`Running::reload_tls`] if a file was modified since it was last read, or if a
-    /// certificate that was not valid yet is valid now. Returns whether it did. Looking costs a
-    /// system call for each file.
+    /// certificate has become valid since. Returns whether it did. The check costs a system call
+    /// for each file.
     ///
     /// # Errors
-    /// As for [`Running::reload_tls`], once for each modification, and when that time has come.
+    /// As for [`Running::reload_tls`], once for each modification, and once when a certificate
+    /// becomes valid.
     #[cfg(feature = "tls")]
     pub fn reload_tls_if_changed(&self) -> Result<bool> {
         self.serving.security.reload_if_changed()
@@ -116,9 +117,9 @@ impl Running {
 
     /// Begins to shut the server down gracefully; the [`Shutdown`] waits until it has ended.
     ///
-    /// Readiness turns off, new connections are refused, sessions are closed with 1001 spread over
-    /// the plan's window, and connections still open at its deadline are reset. With
-    /// [`DrainPlan::NOW`] that is at once: sessions get a Close frame, without time for an answer.
+    /// The server becomes unready, refuses new connections, closes sessions with 1001 over the
+    /// plan's window, and resets connections still open at the deadline. With [`DrainPlan::NOW`] it
+    /// ends at once: sessions get a Close frame, without time for an answer.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -134,7 +135,8 @@ impl Running {
         Shutdown { running: self }
     }
 
-    /// Returns what begins the shutdown from elsewhere, such as a thread that waits for signals.
+    /// Returns a handle that begins the shutdown from elsewhere, such as from a thread that waits
+    /// for signals.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper {
@@ -153,7 +155,8 @@ impl Running {
         let exit_guard = ExitGuard { shard, stopper: self.stopper(), must_drain: true };
         let name = format!("throng-shard-{shard}");
         let spawned = std::thread::Builder::new().name(name).spawn(move || {
-            // Moves the whole guard into the thread, so that it runs however the thread ends.
+            // Moves the whole guard into the thread, so that its drop runs at any end of the
+            // thread.
             let mut exit_guard = exit_guard;
             // Pins before anything else, so that the shard's memory is near its CPU.
             let pinned = cpu.map_or(Ok(()), throng_io::affinity::pin_thread);
@@ -168,7 +171,7 @@ impl Running {
             return Ok(());
         }
         let Ok((pinned, entered)) = begun.recv() else { return Ok(()) };
-        // One that has not entered its table closes its descriptors in this one.
+        // A shard that has not entered its own table closes its descriptors in this one.
         if let Some(tables) = tables.filter(|_| entered) {
             tables.leave_to(shard);
         }
@@ -179,7 +182,7 @@ impl Running {
     }
 
     /// Lets the server run until the process ends. It can no longer be shut down or waited for,
-    /// except by a [`Stopper`]; its [`Hub`](crate::Hub) goes on.
+    /// except by a [`Stopper`]; its [`Hub`](crate::Hub) still works.
     pub fn detach(mut self) {
         self.threads.clear();
     }
@@ -189,7 +192,7 @@ impl Running {
     ///
     /// # Errors
     /// A shard failed. Its failure drained the others with the default plan, so they have ended
-    /// too. If several failed, the error is that of the shard with the lowest number.
+    /// too. If several failed, returns the error of the lowest-numbered shard.
     pub fn wait(mut self) -> Result<Drained> {
         self.end()
     }
@@ -231,8 +234,8 @@ impl Running {
         outcome
     }
 
-    /// Returns the stuck event loops, and the stuck threads of single connections, for which the
-    /// acceptor has waited.
+    /// Returns the stuck event loops, and the stuck threads of single connections that the acceptor
+    /// has waited for.
     fn stuck_shards(&self, stuck: &[(usize, u32)]) -> Vec<StuckShard> {
         let path = |route| self.serving.stalls.path(route).to_owned();
         let shards = stuck.iter().map(|&(shard, route)| StuckShard {
@@ -276,8 +279,8 @@ pub struct ShardLoad {
     /// The longest turn since this was last read, or of the last second if that is longer: how long
     /// an event may have waited for others.
     pub longest_turn: Duration,
-    /// The turns that have ended. A shard with connections turns once a second, however idle they
-    /// are.
+    /// The number of completed turns. A shard with connections takes a turn once a second, even if
+    /// they are all idle.
     pub turns: u64,
 }
 
@@ -290,7 +293,7 @@ mod tests {
     use crate::builder::Server;
     use crate::handle::Handle;
 
-    /// A server of three shards, of which the last is replaced by something that fails.
+    /// Starts a server of three shards whose last shard is replaced by `broken`.
     fn run_with(broken: Start) -> Running {
         let mut bound = Server::new(App::new()).shards(3).bind("127.0.0.1:0").unwrap();
         *bound.starts.last_mut().unwrap() = broken;

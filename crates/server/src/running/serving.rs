@@ -34,8 +34,7 @@ pub(crate) struct Serving {
 macro_rules! getters {
     ($type:ident) => {
         impl $type {
-            /// Returns the metrics of this server, for a server of their own that only operators
-            /// reach.
+            /// Returns the metrics of this server, for a separate server that only operators reach.
             #[cfg(feature = "metrics")]
             #[must_use]
             pub fn observer(&self) -> crate::observe::Observer {
@@ -50,7 +49,7 @@ macro_rules! getters {
                 self.serving.placement.as_ref()
             }
 
-            /// Returns the first address it listens on. If port 0 was asked for, this has the real
+            /// Returns the first address it listens on. If port 0 was requested, this has the real
             /// port. `0.0.0.0:0` if it listens on Unix sockets alone: see
             /// [`unix_paths`](Self::unix_paths).
             #[must_use]
@@ -66,7 +65,8 @@ macro_rules! getters {
                 &self.serving.addresses.tcp
             }
 
-            /// Returns the paths of the Unix sockets it listens on, empty for one without a path.
+            /// Returns the paths of the Unix sockets it listens on; a socket without a path has an
+            /// empty one.
             #[must_use]
             pub fn unix_paths(&self) -> &[std::path::PathBuf] {
                 &self.serving.addresses.unix
@@ -85,14 +85,14 @@ macro_rules! getters {
                 self.serving.hub.clone()
             }
 
-            /// Returns how many connections it may hold: the setting, or what the descriptor limit
-            /// allows.
+            /// Returns its maximum number of connections: the setting, or the number that the
+            /// descriptor limit allows.
             #[must_use]
             pub fn max_connections(&self) -> usize {
                 self.serving.admission.max_connections()
             }
 
-            /// Returns how many connections it may hold, and why.
+            /// Returns its maximum number of connections, and the reason.
             #[must_use]
             pub fn capacity(&self) -> &crate::running::Capacity {
                 &self.serving.capacity

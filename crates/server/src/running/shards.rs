@@ -40,7 +40,7 @@ impl ShardThreads {
             .map_err(Error::from)
     }
 
-    /// Builds a server with one thread per connection: one shard to start, that of the acceptor.
+    /// Builds a server with one thread per connection. It has one shard to start, the acceptor's.
     pub(crate) fn build_threads<D, S>(
         acceptor: D,
         options: &BuildOptions,

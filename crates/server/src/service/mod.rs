@@ -1,4 +1,4 @@
-//! One shard's side of a server: what the engine calls.
+//! One shard's side of a server, which the engine calls.
 //!
 //! Start reading at [`ShardService`]. Requests are routed in `request.rs` and answered in
 //! `response.rs`; `upgrade.rs` is where HTTP becomes WebSocket, `sse.rs` where it becomes a stream
@@ -40,7 +40,7 @@ use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
 use crate::ws::{SessionEvent, SessionMail};
 
-/// The status code of a handshake's response, which is none of a handler's.
+/// The status code of a handshake's response; handlers do not return it.
 const SWITCHING_PROTOCOLS: u16 = 101;
 
 /// The service of one shard.
@@ -54,8 +54,8 @@ pub(crate) struct ShardService {
     awaited: ConnMap<AwaitedBody>,
     /// Sessions that a drain closes when their work is done.
     ending: ConnMap<()>,
-    /// The request that is being routed or handled now, and middleware's changes to its response:
-    /// where a handler panics, they are for the answer to that.
+    /// The request that is being routed or handled now, and middleware's changes to its response.
+    /// If a handler panics, the answer to the panic uses them.
     calling: (Option<ConnId>, Pending),
     /// Requests whose answer comes later, or is still being sent.
     exchanges: ConnMap<Exchange>,
@@ -64,7 +64,7 @@ pub(crate) struct ShardService {
     timers: Timers,
     ticks: Ticks,
     date: LiveDate,
-    /// The output of a source, on its way into a queue.
+    /// The output of a source before it is queued.
     scratch: Vec<u8>,
     #[cfg(feature = "gzip")]
     compressor: crate::gzip::Compressor,
@@ -96,13 +96,13 @@ impl ShardService {
         self.date.at(now.0);
     }
 
-    /// The sessions of the connection's route, whose callbacks follow.
+    /// Returns the sessions of the connection's route, before one of their callbacks.
     fn sessions_of(&mut self, cx: &mut Cx<'_>) -> Option<&mut Box<dyn Sessions>> {
         cx.enter_route(cx.route().into());
         self.sessions.get_mut(usize::from(cx.route()))
     }
 
-    /// Returns who this connection is, from what is known of it at this moment.
+    /// Returns the subject for events of this connection, from the data known now.
     pub(super) fn subject(&self, cx: &Cx<'_>) -> Subject {
         let peer = cx.peer();
         let is_proxy = |peer: SocketAddr| {
@@ -114,7 +114,7 @@ impl ShardService {
         Subject { handle: Some(Handle::of(cx.id())), peer, client: noted.or(own) }
     }
 
-    /// Notes the status code of a response that begins.
+    /// Records the status code of a response that begins.
     pub(super) fn note_status(&mut self, cx: &Cx<'_>, status: u16) {
         if !self.entries.is_empty()
             && let Some(entry) = self.entries.get_mut(&cx.id())
@@ -123,7 +123,7 @@ impl ShardService {
         }
     }
 
-    /// Notes the route of a request, and its id, for its record.
+    /// Records the route of a request, and its id, for its record.
     fn note_route(&mut self, cx: &Cx<'_>, route: Option<&Arc<str>>, request: &Request<'_>) {
         if !self.entries.is_empty()
             && let Some(entry) = self.entries.get_mut(&cx.id())
@@ -185,7 +185,7 @@ impl ShardService {
             ExchangeEvent::Upgrade(decision) => self.upgrade_decided(cx, decision),
             ExchangeEvent::Moved(moved) => self.upgrade_moved(cx, *moved),
             ExchangeEvent::More => self.source_woke(cx),
-            // Once its body has come to its end, there is another request to wait with.
+            // After the end of the body the connection can wait with another request.
             ExchangeEvent::Capacity => {
                 let id = cx.id();
                 if self.exchanges.get(&id).is_some_and(|exchange| exchange.body_sender.is_some()) {
@@ -215,7 +215,8 @@ impl ShardService {
                 cx.core().note_fault(id, Fault::Panic { route });
                 cx.close(1011, "internal error");
             }
-            // By now another job may wait, submitted by a continuation, or many results be to come.
+            // Another job may wait by now, submitted by a continuation, or many results may be
+            // pending.
             SessionMail::QueueCapacity => {
                 if self.shared.pool.get().is_some_and(|pool| pool.wants_more(cx.id())) {
                     cx.resume_reading();
@@ -237,7 +238,7 @@ impl ShardService {
     }
 }
 
-/// Receives messages of a session that is about to be closed: no work begins with them.
+/// Drops messages of a session that is about to be closed: its work must not grow.
 struct Discard;
 
 impl Receive for Discard {
@@ -298,7 +299,7 @@ impl Service for ShardService {
         };
         let event = match event.downcast::<SessionMail>() {
             Ok(mail) if cx.is_open() => return self.on_session_mail(cx, *mail),
-            // The session has ended before.
+            // The session has already ended.
             Ok(_) => return,
             Err(other) => other,
         };
@@ -318,7 +319,7 @@ impl Service for ShardService {
         let Some(notice) = notice.content.downcast_ref::<SessionNotice>() else { return };
         match notice {
             SessionNotice::Unsubscribe(channel) if cx.unsubscribe(channel) => {
-                // A stream has nothing else.
+                // A stream has nothing else to do.
                 if !cx.is_open() {
                     cx.close(1000, "unsubscribed");
                 }
@@ -437,8 +438,8 @@ impl Service for ShardService {
 
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
         while let Some((id, then)) = self.timers.pop(now) {
-            // As an event of its own, so that a panic ends this session and nothing else, and many
-            // that are due at once share the turns with others.
+            // A separate event, so that a panic ends only this session, and many due timers share
+            // turns with other events.
             core.remote().post(id, Box::new(SessionMail::Due(then)));
         }
         self.ticks.run(core, now, &self.shared.events);
@@ -507,7 +508,7 @@ impl Service for ShardService {
             entry.closed = Some((close.code, cx.core_ref().now()));
         }
         self.timers.end_session(cx.id());
-        // Before the callback, whose own last work may still be run.
+        // Before the callback, whose own last work may still run.
         self.cancel_work(cx.id());
         if let Some(sessions) = self.sessions_of(cx) {
             sessions.on_event(cx.reborrow(), SessionEvent::Closed(close));

@@ -1,4 +1,4 @@
-//! Requests: which route they are for, and the call of its handler.
+//! Requests: finds the route and calls its handler.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::readiness::Readiness;
 use crate::tls;
 use crate::workers::BlockingJob;
 
-/// A request whose body is read before its handler is called: what is known of it but its bytes.
+/// A request whose body is read before its handler is called: everything except its bytes.
 pub(super) struct AwaitedBody {
     route: u16,
     ranges: Ranges,
@@ -42,11 +42,11 @@ impl ShardService {
         Readiness::of(&self.admission, &node.unwrap_or_default(), panics).response()
     }
 
-    /// Finds the route of a request and runs its middleware; the handler follows at once, or when
-    /// the body has come.
+    /// Finds the route of a request and runs its middleware. The handler runs at once, or when the
+    /// body has come.
     pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
         let shared = Arc::clone(&self.shared);
-        // An authority's request is neither redirected nor seen by the app.
+        // The redirect and the app do not see an authority's request.
         if let Some(response) = shared.security.answer_challenge(head) {
             return self.reply(cx, head, false, response);
         }
@@ -65,7 +65,7 @@ impl ShardService {
         cx.enter_route(route.into());
         let BoundRoute { route: found, .. } = shared.route(route);
         if cx.is_answered() && !found.is_ws() {
-            // What it would write is no frame.
+            // The connection has sent 101; an HTTP response would corrupt the stream.
             return self.reply(cx, head, false, Response::new(Status::NOT_FOUND));
         }
         let mut request = Request::new(*head, params, &[], cx.peer())
@@ -115,19 +115,19 @@ impl ShardService {
         &mut self.calling.1
     }
 
-    /// Returns what middleware has left for the response of the request that is handled now.
+    /// Returns the middleware's remaining changes to the response of the current request.
     pub(super) fn end_call(&mut self) -> Pending {
         std::mem::take(&mut self.calling).1
     }
 
-    /// Passes the response to the request that is handled now through its middleware.
+    /// Passes the response to the current request through its middleware.
     pub(super) fn changed(&mut self, response: Response) -> Response {
         let response = self.calling.1.apply(response);
         self.calling.0 = None;
         response
     }
 
-    /// Answers a request in place of its handler: with what its middleware makes of `response`.
+    /// Answers a request in place of its handler, with `response` as its middleware changes it.
     pub(super) fn refuse_request(&mut self, cx: &mut Cx<'_>, response: Response) {
         let id = cx.id();
         if self.calling.0 != Some(id) {
@@ -153,7 +153,7 @@ impl ShardService {
             RouteAction::Files(files) => self.file_or_refusal(cx, shared, files, (head, request)),
             RouteAction::Ws(ws) => match self.upgrade(cx, shared, ws, &routed) {
                 Ok(Upgraded::Now) => {
-                    // A 101 is not changed.
+                    // Middleware does not change a 101.
                     drop(self.end_call());
                     return Answer::Upgraded;
                 }
@@ -196,9 +196,9 @@ impl ShardService {
         self.reply_of(cx, route, head, has_body, response)
     }
 
-    /// Answers with a file. Where a WebSocket route has the path, too, a request that asks wrongly
-    /// for an upgrade learns what is wrong (RFC 6455 sections 4.2.1 and 4.4), and so does one for
-    /// which there is no file.
+    /// Answers with a file. If the path also has a WebSocket route, a malformed upgrade request is
+    /// answered with its fault (RFC 6455 sections 4.2.1 and 4.4), and so is a request without a
+    /// matching file.
     #[cfg(feature = "files")]
     fn file_or_refusal(
         &self,
@@ -220,7 +220,7 @@ impl ShardService {
         }
     }
 
-    /// Reports the refusal of an upgrade or a stream, and makes its answer.
+    /// Reports the refusal of an upgrade or a stream, and returns its answer.
     pub(super) fn refusal(
         &self,
         cx: &Cx<'_>,
@@ -237,7 +237,7 @@ impl ShardService {
         reject.into_response()
     }
 
-    /// Reports that a connection was refused, or a request before its route was known.
+    /// Reports a refused connection, or a request refused before its route was known.
     pub(super) fn report_refused(&self, cx: &Cx<'_>, status: Status, reason: &str) {
         let subject = self.subject(cx);
         self.shared.events.report(ServerEvent::Refused { subject, route: None, status, reason });
@@ -246,7 +246,7 @@ impl ShardService {
     /// Counts, reports and answers a request whose handler panicked on another thread or in a
     /// future.
     pub(super) fn request_panicked(&mut self, cx: &mut Cx<'_>, notice: PanicNotice) {
-        // Without an exchange, its client has gone, and dropping the notice reports it.
+        // Without an exchange, its client has left, and dropping the notice reports the panic.
         let Some(exchange) = self.exchanges.get(&cx.id()) else { return };
         notice.answer();
         let route = exchange.route.map(|route| self.shared.stalls.path(route));
@@ -272,7 +272,7 @@ impl ShardService {
         true
     }
 
-    /// Answers a request that no route is for.
+    /// Answers a request without a matching route.
     fn reply_without_route(
         &mut self,
         cx: &mut Cx<'_>,
@@ -318,7 +318,7 @@ impl ShardService {
         self.reply(cx, head, false, response)
     }
 
-    /// Remembers a request whose answer comes later.
+    /// Keeps the state of a request whose answer comes later.
     fn begin_exchange(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>, client: ClientGuard) {
         let mut exchange = Exchange::new(head, cx.entered_route(), self.end_call());
         let id = cx.id();
@@ -328,7 +328,7 @@ impl ShardService {
         self.exchanges.insert(id, exchange);
     }
 
-    /// Calls a handler that takes the body while it comes.
+    /// Calls a handler that takes the body as it arrives.
     fn stream_body(
         &mut self,
         cx: &mut Cx<'_>,
@@ -359,7 +359,7 @@ impl ShardService {
         answer
     }
 
-    /// Lets a worker call the handler.
+    /// Passes a request to a worker, which calls the handler.
     fn hand_to_worker(
         &mut self,
         cx: &mut Cx<'_>,
@@ -380,7 +380,7 @@ impl ShardService {
         };
         if let Some(pool) = shared.pool.get() {
             let path = &shared.route(route).context.path;
-            // Where it is dropped, it answers so.
+            // A dropped job answers that the server is busy.
             let _ = pool.submit(id, path, OverflowPolicy::Wait, Box::new(work));
         }
         Answer::Later

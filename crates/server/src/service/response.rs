@@ -1,4 +1,4 @@
-//! Responses: at once, later, and while their bodies are made.
+//! Responses: sent at once, later, and while their bodies are produced.
 
 #[cfg(feature = "gzip")]
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::exchanges::exchange::{Exchange, Outgoing, Progress};
 use crate::middleware::Pending;
 
 /// Whether an answer before the body must be the connection's last. A client that waits for a 100
-/// and gets this instead may send the body or not (RFC 9110 section 10.1.1), and one that is too
-/// large is not worth reading.
+/// and gets this instead may or may not send the body (RFC 9110 section 10.1.1), and a body that is
+/// too large is not worth reading.
 fn is_last(request: &http1::Request<'_>, max_body: u64) -> bool {
     let too_large = matches!(request.body_length(), BodyLength::Known(length) if length > max_body);
     request.expects_continue() || too_large
@@ -30,7 +30,7 @@ fn whole_body(response: &Response, to: &ReplyTo<'_>) -> usize {
     if response.has_body_bytes(to) { response.body().len() } else { 0 }
 }
 
-/// Ends an upgrade that is refused although its client has got the response to it.
+/// Ends a refused upgrade whose client has already got the 101.
 fn close_answered(cx: &mut Cx<'_>, status: Status) -> Answer {
     let code = match status {
         Status::SERVICE_UNAVAILABLE => CloseCode::TRY_AGAIN_LATER,
@@ -41,9 +41,9 @@ fn close_answered(cx: &mut Cx<'_>, status: Status) -> Answer {
     Answer::Done { keep_alive: false }
 }
 
-/// Ends a connection whose response is not whole, so that its client cannot take it for complete.
-/// `is_delimited`: it has not begun, or its missing end shows it (RFC 9112 section 8); what was
-/// answered before still arrives then.
+/// Ends a connection whose response is incomplete, so that its client cannot take it for complete.
+/// `is_delimited`: the response has not begun, or the client can see that its end is missing
+/// (RFC 9112 section 8); earlier answers then still arrive.
 pub(super) fn break_off(cx: &mut Cx<'_>, is_delimited: bool) {
     let id = cx.id();
     match is_delimited {
@@ -88,7 +88,7 @@ impl ShardService {
         self.reply(cx, head, has_come, response)
     }
 
-    /// Answers a request of which the body has come, or is still to come.
+    /// Answers a request, before or after its body has come.
     pub(super) fn reply(
         &mut self,
         cx: &mut Cx<'_>,
@@ -123,12 +123,12 @@ impl ShardService {
         }
     }
 
-    /// Answers instead of a handler: to bytes that are not a request, or to one that has no answer
-    /// yet and will get none from its handler.
+    /// Answers in place of a handler: to malformed input, or to a request that will get no answer
+    /// from its handler.
     pub(super) fn reply_to_fault(&mut self, cx: &mut Cx<'_>, response: &Response) {
         let exchange = self.exchanges.remove(&cx.id());
         if exchange.is_some_and(|exchange| exchange.outgoing.is_some()) {
-            // In the middle of another answer it would be taken for a part of that.
+            // In the middle of another answer the client would take it for a part of that answer.
             return cx.abort();
         }
         self.note_status(cx, response.status().code());
@@ -187,12 +187,13 @@ impl ShardService {
         }
     }
 
-    /// Sends the next part of a response. When it is whole: whether the connection is kept alive.
+    /// Sends the next part of a response. After the last part, returns whether the connection is
+    /// kept alive.
     fn send_more(&mut self, cx: &mut Cx<'_>) -> Option<bool> {
         let id = cx.id();
         let exchange = self.exchanges.get_mut(&id)?;
         let outgoing = exchange.outgoing.as_mut()?;
-        // Its source is the handler's.
+        // Its source belongs to the handler.
         if let Some(route) = exchange.route {
             cx.enter_route(route);
         }
@@ -219,14 +220,14 @@ impl ShardService {
 
     /// Sends more of a response whose source waited.
     pub(super) fn source_woke(&mut self, cx: &mut Cx<'_>) {
-        // While its client has to take what was sent, a source is not pulled.
+        // While output waits for the client, a source is not pulled.
         let outgoing = self.exchanges.get(&cx.id()).and_then(|exchange| exchange.outgoing.as_ref());
         if outgoing.is_some_and(|outgoing| outgoing.is_waiting) {
             self.continue_response(cx);
         }
     }
 
-    /// Sends more of a response that is not whole yet.
+    /// Sends more of an incomplete response.
     pub(super) fn continue_response(&mut self, cx: &mut Cx<'_>) {
         if let Some(keep_alive) = self.send_more(cx) {
             let id = cx.id();

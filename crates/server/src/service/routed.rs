@@ -14,7 +14,7 @@ pub(super) struct Routed<'r, 'h> {
     pub(super) route: u16,
     pub(super) head: &'r http1::Request<'h>,
     pub(super) request: Request<'h>,
-    /// The body has come, and is part of `request`.
+    /// The body is complete, and is part of `request`.
     pub(super) has_body: bool,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) access: access::Log,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) security: Security,
-    /// Until the first shard has taken them.
+    /// Until the first shard takes them.
     pub(crate) ticks: ticks::Waiting,
     /// Set before the first request.
     pub(crate) cluster: OnceLock<Guard>,
@@ -61,8 +61,8 @@ impl Shared {
         &self.routes[usize::from(route)]
     }
 
-    /// The route of a request. A path can have a WebSocket and an HTTP route: the first is for
-    /// requests that ask for an upgrade. Where there is only the other kind, that answers: a
+    /// Returns the route of a request. A path can have a WebSocket and an HTTP route: requests for
+    /// an upgrade go to the first. If the path has only one route, it answers all requests: a
     /// WebSocket route with 426.
     pub(crate) fn find(&self, head: &http1::Request<'_>) -> Match<'_, u16> {
         let (method, path) = (head.method(), head.path());
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// The WebSocket route at the path of a request, and what is wrong with the request as an
+    /// Returns the WebSocket route at the path of a request, and the fault of the request as an
     /// upgrade.
     #[cfg(feature = "files")]
     pub(crate) fn wrong_upgrade(&self, head: &http1::Request<'_>) -> Option<(u16, Reject)> {
@@ -85,7 +85,7 @@ impl Shared {
         checked.err().map(|refusal| (value, refusal.into()))
     }
 
-    /// The route that a preflight request asks about, whose middleware has the answer
+    /// Returns the route that a preflight request asks about, whose middleware has the answer
     /// ([Fetch, section 3.3.2](https://fetch.spec.whatwg.org/#http-requests)).
     pub(crate) fn find_for_preflight(
         &self,

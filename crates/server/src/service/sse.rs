@@ -1,4 +1,4 @@
-//! Server-sent events: a response that becomes a stream of what is published to a channel.
+//! Server-sent events: a response that becomes a stream of a channel's publications.
 
 use throng_engine::{Answer, Cx, Frame, Joined, Position, Recovery, Since, check_pattern};
 use throng_http::{HeaderError, Reject, ReplyTo, Request, Response, Status};
@@ -78,12 +78,12 @@ fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
     id.filter(|id| !id.is_empty())
 }
 
-/// Joins a channel behind the last event that the client got. With a history the stream begins with
-/// its position, as an id without an event; if the client cannot continue, or what it is to get
-/// does not fit into the connection's queue, as an event `lost`. A client without such an event
-/// gets the last publications, at most so many.
+/// Joins a channel after the last event that the client got. With a history the stream begins with
+/// its position, as an id without an event. If the client cannot continue, or the missed events do
+/// not fit into the connection's queue, it begins with an event `lost`. A client without a last
+/// event gets at most `most` of the last publications.
 fn join(cx: &mut Cx<'_>, channel: &str, info: &str, (last_id, most): (Option<&str>, usize)) {
-    // One that is no position is that of a client which misses something.
+    // An id that is not a position means that the client has missed events.
     let unknown = Position { epoch: 0, offset: 0, tag: None };
     let since = match last_id {
         Some(id) => Since::Position(id.parse().unwrap_or(unknown)),
@@ -110,13 +110,13 @@ fn begin(cx: &mut Cx<'_>, recovery: &Recovery, had_id: bool) {
     });
 }
 
-/// The response's head, as middleware changes it. Neither browsers nor proxies are to keep it, or
-/// to wait for its end.
+/// Returns the response's head, as middleware changes it. Browsers and proxies must not store the
+/// response or wait for its end.
 fn events_head(head: &http1::Request<'_>, pending: &mut Pending) -> Result<Response, HeaderError> {
     const READABLE_BY: &str = "Access-Control-Allow-Origin";
     let origin = head.origins().next().and_then(|origin| str::from_utf8(origin).ok());
     if let Some(origin) = origin {
-        // Once the layers have been called, it is too late for an error.
+        // After the layers have run, it is too late for an error.
         http1::HeaderValue::new(origin)?;
     }
     let response = Response::new(Status::OK)
@@ -126,8 +126,8 @@ fn events_head(head: &http1::Request<'_>, pending: &mut Pending) -> Result<Respo
     let response = pending.apply(response);
     let is_decided = response.headers().any(|(name, _)| name.eq_ignore_ascii_case(READABLE_BY));
     match origin {
-        // It was let in; a page of another host may then read the stream, too (WHATWG Fetch section
-        // 3.2).
+        // The origin was accepted, so a page of another host may also read the stream (WHATWG Fetch
+        // section 3.2).
         Some(origin) if !is_decided => {
             response.header(READABLE_BY, origin.to_owned())?.header("Vary", "Origin")
         }

@@ -25,7 +25,7 @@ use crate::ws::WsRoute;
 use crate::ws::decision::UpgradeLater;
 use crate::ws::sessions::{Accepted, NoSessions, Sessions};
 
-/// Characters of a foreign origin that its refusal repeats.
+/// Maximum characters of a foreign origin that its refusal repeats.
 const MAX_ORIGIN: usize = 100;
 
 /// State of an upgrade that the handler has not refused.
@@ -33,12 +33,12 @@ pub(super) enum Upgraded {
     Now,
     /// The handler decides on it later.
     Later(Box<PendingUpgrade>, UpgradeLater),
-    /// The session is placed on this shard.
+    /// The session belongs on this other shard.
     Elsewhere(Box<PendingUpgrade>, usize, AnyAccept),
 }
 
 impl ShardService {
-    /// Accepts an upgrade (RFC 6455 section 4.2.2), if the request is right and the handler agrees.
+    /// Accepts an upgrade (RFC 6455 section 4.2.2), if the request is valid and the handler agrees.
     pub(super) fn upgrade(
         &mut self,
         cx: &mut Cx<'_>,
@@ -63,7 +63,7 @@ impl ShardService {
         Ok(Upgraded::Now)
     }
 
-    /// Leaves an accepted upgrade to the shard that its session is placed on.
+    /// Moves an accepted upgrade to the shard of its session.
     pub(super) fn move_upgrade(
         &mut self,
         cx: &mut Cx<'_>,
@@ -95,7 +95,7 @@ impl ShardService {
         cx.core().move_upgrade(id, shard, UserEvent(Box::new(moved)));
     }
 
-    /// Completes an upgrade that another shard has left to this one, or that could not be moved.
+    /// Completes an upgrade that another shard has moved to this one, or that could not be moved.
     pub(super) fn upgrade_moved(&mut self, cx: &mut Cx<'_>, moved: MovedUpgrade) {
         let MovedUpgrade { exchange, accept, entry } = moved;
         let shared = Arc::clone(&self.shared);
@@ -111,14 +111,14 @@ impl ShardService {
         self.upgrade_decided(cx, Ok(accept));
     }
 
-    /// Returns the shard that an accepted session is placed on, if it is another one.
+    /// Returns the shard of an accepted session, if it is not this one.
     fn elsewhere(&self, cx: &Cx<'_>, route: u16, accept: &AnyAccept) -> Option<usize> {
         let key = self.sessions.get(usize::from(route))?.key_of(accept)?;
         let core = cx.core_ref();
         Some(shard_of(key, core)).filter(|shard| *shard != core.shard())
     }
 
-    /// Checks an upgrade, and negotiates what its client offers.
+    /// Checks an upgrade, and negotiates the client's offers.
     fn negotiate(
         &self,
         shared: &Shared,
@@ -128,7 +128,7 @@ impl ShardService {
     ) -> Result<PendingUpgrade, Reject> {
         let key = handshake::check_request(head.method(), head.is_http11(), head)?;
         if head.has_body() {
-            // Its bytes would be taken for frames.
+            // The peer would take the body's bytes for frames.
             return Err(Reject::bad_request("an upgrade request has no body"));
         }
         self.check_admitted(head)?;
@@ -165,7 +165,7 @@ impl ShardService {
     ) -> Answer {
         let Routed { route, head, request, .. } = routed;
         let (id, client) = (cx.id(), request.client());
-        // No handler asks it whether the client has left, so it needs no guard: an upgrade whose
+        // It needs no guard, since no handler asks whether the client has left: an upgrade whose
         // client leaves is cancelled with its exchange.
         let (responder, _) = responder_of(cx, shared.route(route));
         let cancel: Option<Box<dyn Any + Send>> = match later {
@@ -177,7 +177,7 @@ impl ShardService {
                 };
                 if let Some(pool) = shared.pool.get() {
                     let path = &shared.route(route).context.path;
-                    // Where it is dropped, it answers so.
+                    // A dropped job answers that the server is busy.
                     let _ = pool.submit(id, path, OverflowPolicy::Wait, Box::new(work));
                 }
                 None
@@ -191,7 +191,7 @@ impl ShardService {
                     request,
                 );
                 let task = runtime.spawn(async move {
-                    // Created here, so that a panic of the closure is the task's.
+                    // Created here, so that a panic of the closure counts as the task's.
                     let decision = decide(request).await;
                     responder.decide(decision);
                 });
@@ -206,7 +206,7 @@ impl ShardService {
 
     /// Completes or refuses an upgrade that was decided on by a worker or a future.
     pub(super) fn upgrade_decided(&mut self, cx: &mut Cx<'_>, decision: Result<AnyAccept, Reject>) {
-        // It may have been given up meanwhile.
+        // The upgrade may have ended before the decision.
         let exchange = self.exchanges.get_mut(&cx.id());
         let Some(mut upgrade) = exchange.and_then(|exchange| exchange.upgrade.take()) else {
             return;
@@ -235,7 +235,7 @@ impl ShardService {
             (_, same) => decision = same,
         }
         if decision.is_ok() && !cx.core().accept_upgrade(id) {
-            // Its client has gone.
+            // Its client has left.
             self.exchanges.remove(&id);
             return cx.core().finish_answer(id, false);
         }
@@ -262,7 +262,7 @@ impl ShardService {
         complete(cx, upgrade, data, &headers, &self.shared.security)
     }
 
-    /// Refuses connections that would last, while the server drains or from foreign origins.
+    /// Refuses long-lived connections while the server drains, and from foreign origins.
     pub(super) fn check_admitted(&self, head: &http1::Request<'_>) -> Result<(), Reject> {
         if !self.admission.admits_sessions() {
             return Err(shutting_down());
@@ -278,7 +278,7 @@ impl ShardService {
         Ok(())
     }
 
-    /// The sessions of a route, which begin with the first.
+    /// Returns the sessions of a route, creating them for its first session.
     fn sessions_for(&mut self, route: u16, ws: &WsRoute) -> &mut dyn Sessions {
         let index = usize::from(route);
         while self.sessions.len() <= index {
@@ -300,7 +300,7 @@ fn shutting_down() -> Reject {
     Reject::unavailable(RETRY_AFTER).with_reason("the server is shutting down")
 }
 
-/// Writes the 101 response, and makes the connection one of its route.
+/// Writes the 101 response, and adds the connection to the sessions of its route.
 fn complete(
     cx: &mut Cx<'_>,
     upgrade: PendingUpgrade,

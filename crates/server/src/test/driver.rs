@@ -20,7 +20,7 @@ pub(super) struct Link {
     pub(super) to_client: Vec<u8>,
     /// Whether the client is gone.
     pub(super) client_gone: bool,
-    /// Whether the server sends no more.
+    /// Whether the server sends no further bytes.
     pub(super) server_finished: bool,
     /// The client's address, once it is accepted.
     peer: Option<SocketAddr>,
@@ -105,7 +105,7 @@ impl LocalDriver {
         if slot.generation != id.generation() {
             return None;
         }
-        // What ends does nothing any more.
+        // A connection that is ending has no further effect.
         slot.conn.as_mut().filter(|conn| conn.ending.is_none())
     }
 

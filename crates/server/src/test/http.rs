@@ -14,7 +14,7 @@ use super::TIMEOUT;
 pub struct TestResponse {
     /// The status code.
     pub status: u16,
-    /// Names and values of the headers, in the order received; those that are UTF-8.
+    /// Names and values of the headers that are UTF-8, in the order received.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
@@ -49,7 +49,7 @@ impl TestResponse {
     }
 }
 
-/// Encodes a request after which the connection ends.
+/// Encodes a request that closes its connection.
 pub(super) fn request(
     host: &str,
     method: &str,
@@ -85,7 +85,7 @@ impl Receiving {
         Self { decoder, response: TestResponse::default() }
     }
 
-    /// Takes bytes; none are the end of the stream. `None`: more are needed.
+    /// Takes bytes; an empty slice is the end of the stream. `None`: the response is incomplete.
     pub(super) fn receive(&mut self, bytes: &mut [u8]) -> io::Result<Option<TestResponse>> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let limits = Limits { max_body: u64::MAX, ..Limits::default() };

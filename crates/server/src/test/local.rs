@@ -17,14 +17,13 @@ use crate::builder::Server;
 use crate::hub::Hub;
 use crate::service::ShardService;
 
-/// A server whose connections are in memory. Its handlers run on the test's thread whenever one of
-/// its clients sends or receives, and its clock stands still until
-/// [`advance`](LocalServer::advance): timers, heartbeats and timeouts can be tested without waiting
-/// and without sockets or threads.
+/// A server whose connections are in memory. Its handlers run on the test's thread when one of its
+/// clients sends or receives, and its clock stands still until [`advance`](LocalServer::advance):
+/// timers, heartbeats and timeouts can be tested without waiting and without sockets or threads.
 ///
-/// It has one event loop, and settings of the kernel, TLS and listeners mean nothing to it. What
-/// handlers pass to workers, other threads or a runtime comes back at a time of its own: test it
-/// with a [`TestServer`](super::TestServer).
+/// It has one event loop, and ignores settings of the kernel, TLS and listeners. Work that handlers
+/// pass to workers, other threads or a runtime completes at an unpredictable time: test it with a
+/// [`TestServer`](super::TestServer).
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +51,7 @@ struct Inner {
     hub: Hub,
 }
 
-/// Turns that settling may take: a handler that makes work for itself for ever is a mistake.
+/// Maximum turns of settling: a handler that creates work for itself forever is a mistake.
 const MAX_TURNS: usize = 100_000;
 
 impl LocalServer {
@@ -86,15 +85,15 @@ impl LocalServer {
         }
     }
 
-    /// Connects a WebSocket client with headers, subprotocols, compression and limits of its own.
-    /// Of the URL, host and path are used.
+    /// Connects a WebSocket client with its own headers, subprotocols, compression and limits. Only
+    /// host and path of the URL are used.
     ///
     /// # Errors
     /// The server refuses, or a setting is wrong.
     pub fn connect(&self, builder: &ClientBuilder) -> Result<LocalClient, ClientError> {
         let mut opening = builder.open()?;
         let pipe = self.dial(opening.request());
-        // If the answer is not complete, the session is not open.
+        // If the answer is incomplete, the session is not open.
         opening.receive(&mut self.take(&pipe))?;
         let Opened { machine: session, subprotocol, .. } = opening.finish()?;
         Ok(LocalClient { server: self.clone(), pipe, session, subprotocol })
@@ -103,7 +102,7 @@ impl LocalServer {
     /// Sends a GET request, and returns the response.
     ///
     /// # Panics
-    /// There is none.
+    /// There is no response.
     #[must_use]
     pub fn get(&self, path: &str) -> TestResponse {
         self.request("GET", path, &[], b"")
@@ -112,7 +111,7 @@ impl LocalServer {
     /// Sends a POST request with a body, and returns the response.
     ///
     /// # Panics
-    /// There is none.
+    /// There is no response.
     #[must_use]
     pub fn post(&self, path: &str, body: impl AsRef<[u8]>) -> TestResponse {
         self.request("POST", path, &[], body.as_ref())
@@ -147,10 +146,10 @@ impl LocalServer {
         }
     }
 
-    /// Lets time pass: everything that is due meanwhile happens in its order.
+    /// Advances the clock: everything due until then happens in its order.
     ///
-    /// Clients answer pings when they receive, as a blocking [`Client`] does: one that receives
-    /// nothing for longer than heartbeats allow is disconnected.
+    /// Clients answer pings when they receive, as a blocking [`Client`] does: a client that
+    /// receives nothing for longer than heartbeats allow is disconnected.
     ///
     /// # Panics
     /// The event loop fails.
@@ -177,13 +176,13 @@ impl LocalServer {
         pipe
     }
 
-    /// Runs the server until it rests, and returns what it has sent.
+    /// Runs the server until it has no more work, and returns its output.
     fn take(&self, pipe: &Pipe) -> Vec<u8> {
         self.settle();
         std::mem::take(&mut pipe.link().to_client)
     }
 
-    /// Runs turns until there is nothing to do.
+    /// Runs turns until there is no more work.
     fn settle(&self) {
         for _ in 0..MAX_TURNS {
             let mut inner = self.inner();
@@ -242,7 +241,7 @@ impl LocalClient {
     /// Returns the next message.
     ///
     /// # Panics
-    /// None has come, or the session has ended.
+    /// No message has come, or the session has ended.
     pub fn recv(&mut self) -> OwnedMessage {
         match (self.try_recv(), self.close_frame()) {
             (Some(message), _) => message,
@@ -282,7 +281,7 @@ impl LocalClient {
         }
     }
 
-    /// Sends a Close frame, and returns the server's. Messages that have come are dropped.
+    /// Sends a Close frame, and returns the server's. Received messages are dropped.
     ///
     /// # Panics
     /// The session has ended, the code must not be sent, or the server does not answer.
@@ -298,7 +297,7 @@ impl LocalClient {
         }
     }
 
-    /// Returns the server's Close frame, if it has come and the messages before it were taken.
+    /// Returns the server's Close frame, if it has come and all messages before it were read.
     pub fn close_frame(&self) -> Option<&CloseFrame> {
         self.session.close_frame()
     }
@@ -311,7 +310,7 @@ impl LocalClient {
         link.server_finished && link.to_client.is_empty()
     }
 
-    /// Moves what is queued to the server, and runs it.
+    /// Moves queued bytes to the server, and runs it.
     fn deliver(&mut self) {
         let output = self.session.output();
         let len = output.unsent().len();
@@ -320,7 +319,7 @@ impl LocalClient {
         self.server.settle();
     }
 
-    /// Moves what the server has sent into the session. Returns false if there is nothing.
+    /// Moves the server's output into the session. Returns false if there is none.
     fn receive(&mut self) -> bool {
         let mut link = self.pipe.link();
         let space = self.session.input_space();

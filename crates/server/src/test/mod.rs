@@ -33,7 +33,7 @@ use crate::builder::Server;
 use crate::hub::Hub;
 use crate::running::Running;
 
-/// The time after which a client's call fails: longer than anything takes on a busy machine.
+/// The time after which a client's call fails: long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server on a free port of 127.0.0.1. Dropping it stops it at once.
@@ -79,8 +79,8 @@ impl TestServer {
         self.running.hub()
     }
 
-    /// Returns the settings of a client of this path. Its receiving fails after a minute of silence
-    /// and an unanswered ping of another one.
+    /// Returns the settings of a client of this path. Its `recv` fails after a minute of silence
+    /// and a ping that stays unanswered for another minute.
     pub fn client(&self, path: &str) -> ClientBuilder {
         Client::builder(&self.url(path)).connect_timeout(TIMEOUT).heartbeat(TIMEOUT)
     }

@@ -7,14 +7,14 @@ use throng_engine::SettingError;
 
 use crate::error::{Error, Result};
 
-/// A certificate that an authority issues and renews, without files of one's own: ACME (RFC 8555).
-/// For [`Tls::acme`](super::Tls::acme).
+/// A certificate that an authority issues and renews, without certificate files of your own: ACME
+/// (RFC 8555). For [`Tls::acme`](super::Tls::acme).
 ///
 /// The server asks Let's Encrypt, or the authority of [`directory`](Self::directory), for one
-/// certificate with all domains, and renews it when the authority says so (RFC 9773), or else when
-/// two thirds of its time are over. That is done on a thread of its own; open connections stay. As
-/// long as there is no certificate, clients that use TLS are refused with an alert. An attempt that
-/// fails is reported as
+/// certificate with all domains. It renews it at the time that the authority suggests (RFC 9773),
+/// otherwise after two thirds of its lifetime. A separate thread does that; open connections stay.
+/// Until there is a certificate, clients that use TLS are refused with an alert. A failed attempt
+/// is reported as
 /// [`ServerEvent::CertificateFailed`](crate::server::ServerEvent::CertificateFailed), and repeated
 /// after a minute, and then after twice the time up to six hours.
 ///
@@ -46,15 +46,15 @@ pub enum AcmeChallenge {
     #[default]
     TlsAlpn01,
     /// By a request without TLS: the authority connects to port 80 of the domain (RFC 8555 section
-    /// 8.3). The server has to listen there as well; all else is answered there as
-    /// [`Tls::plain`](super::Tls::plain) says.
+    /// 8.3). The server must also listen there; all other requests are answered there as
+    /// [`Tls::plain`](super::Tls::plain) sets.
     Http01,
 }
 
 impl Acme {
     /// Creates the settings. The folder keeps the account's key and the certificate over restarts,
-    /// readable by its owner alone; it is made if there is none. Each authority has a folder of its
-    /// own in it.
+    /// readable by its owner alone; it is created if it does not exist. Each authority has its own
+    /// subfolder.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { settings: AcmeSettings::new(dir.into()) }
     }
@@ -65,20 +65,20 @@ impl Acme {
         self
     }
 
-    /// Sets the address to which the authority writes, when the account is made. Default: none.
+    /// Sets the address for mail of the authority, sent when the account is created. Default: none.
     pub fn email(mut self, email: impl Into<String>) -> Self {
         self.settings.email = Some(email.into());
         self
     }
 
-    /// Sets the URL of the authority's directory. Default: that of Let's Encrypt.
+    /// Sets the URL of the authority's directory. Default: the directory of Let's Encrypt.
     pub fn directory(mut self, url: impl Into<String>) -> Self {
         self.settings.directory = url.into();
         self
     }
 
-    /// Trusts the authorities in that file (PEM) to certify the directory's server. Default: those
-    /// that the system trusts.
+    /// Trusts the authorities in this file (PEM) to certify the directory's server. Default: the
+    /// authorities that the system trusts.
     pub fn ca(mut self, authorities: impl Into<PathBuf>) -> Self {
         self.settings.ca = Some(authorities.into());
         self
@@ -93,9 +93,9 @@ impl Acme {
         self
     }
 
-    /// Agrees to the authority's terms of service, without which it issues nothing; those of Let's
-    /// Encrypt are at <https://letsencrypt.org/repository/>. Default: false, with which
-    /// [`Server::bind`](crate::Server::bind) fails.
+    /// Agrees to the authority's terms of service, without which it issues nothing; the terms of
+    /// Let's Encrypt are at <https://letsencrypt.org/repository/>. Default: false, which makes
+    /// [`Server::bind`](crate::Server::bind) fail.
     pub fn agree_tos(mut self, agrees: bool) -> Self {
         self.settings.agree_tos = agrees;
         self
@@ -104,7 +104,7 @@ impl Acme {
     /// Checks the settings, as [`Server::bind`](crate::Server::bind) does.
     ///
     /// # Errors
-    /// The first that cannot be used, such as `acme.domains`.
+    /// Names the first invalid setting, such as `acme.domains`.
     pub fn check(&self) -> Result<()> {
         self.settings.check().map_err(|error| {
             Error::Setting(SettingError::new(format!("acme.{}", error.setting), error.remedy))

@@ -35,7 +35,7 @@ use crate::events::{Events, ServerEvent, Subject};
 /// [`Server::tls`](crate::Server::tls).
 ///
 /// Files are in PEM, and are read by [`Server::bind`](crate::Server::bind). Clients and server
-/// agree on `http/1.1` (ALPN), or on nothing if the client does not ask.
+/// agree on `http/1.1` (ALPN), or on no protocol if the client offers none.
 ///
 /// ```no_run
 /// use throng::prelude::*;
@@ -95,14 +95,14 @@ pub enum TlsVersion {
 }
 
 impl Tls {
-    /// Takes a certificate, followed in its file by those that lead to a root, and its private key,
-    /// which must not be encrypted.
+    /// Takes a certificate and its private key, which must not be encrypted. The file has the
+    /// certificate first, then the chain to a root.
     pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self::without_certificate().certificate(chain, key)
     }
 
-    /// Takes a certificate that an authority issues and renews, for its domains; others may be
-    /// [added](Self::certificate) from files, of which the first is then for all other names.
+    /// Takes a certificate that an authority issues and renews, for its domains. Certificates from
+    /// files may be [added](Self::certificate); the first of them is then for all other names.
     #[cfg(feature = "acme")]
     pub fn acme(acme: Acme) -> Self {
         Self { acme: Some(acme.settings), ..Self::without_certificate() }
@@ -119,31 +119,32 @@ impl Tls {
         }
     }
 
-    /// Adds a certificate. Clients get the one with the name that they ask for (SNI): exactly, or
-    /// with a wildcard for its first label; all others get the first. Of two with the same name,
-    /// one with an EC key is preferred to one with an RSA key if the client can verify it.
+    /// Adds a certificate. A client gets the certificate with the name that it asks for (SNI): an
+    /// exact match, or a wildcard for its first label. All other clients get the first. Of two
+    /// certificates with the same name, an EC key is preferred to an RSA key if the client can
+    /// verify it.
     pub fn certificate(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.config.certificates.push(CertificateFiles { chain: chain.into(), key: key.into() });
         self
     }
 
-    /// Asks clients for a certificate of the authorities in that file (PEM). One that is not
-    /// accepted ends the handshake; so does none, if it `is_required`. A client that resumes a
-    /// session is not asked again, and the expiry of its certificate is not checked again; after a
-    /// change of the authorities, earlier sessions are not resumed. A request for another host than
-    /// the client named in its handshake (SNI) gets 421, unless a trusted proxy sent it
-    /// ([RFC 9110 section 15.5.20](https://www.rfc-editor.org/rfc/rfc9110#section-15.5.20)).
-    /// Default: not asked for.
+    /// Asks clients for a certificate of the authorities in this file (PEM). A certificate that is
+    /// not accepted ends the handshake; so does a missing one, if it `is_required`. A client that
+    /// resumes a session is not asked again, and the expiry of its certificate is not checked
+    /// again; after a change of the authorities, earlier sessions are not resumed. A request for
+    /// another host than the client named in its handshake (SNI) gets 421, unless a trusted proxy
+    /// sent it ([RFC 9110 section
+    /// 15.5.20](https://www.rfc-editor.org/rfc/rfc9110#section-15.5.20)). Default: not asked for.
     pub fn client_auth(mut self, authorities: impl Into<PathBuf>, is_required: bool) -> Self {
         let authorities = authorities.into();
         self.config.client_auth = Some(ClientAuth { authorities, revoked: None, is_required });
         self
     }
 
-    /// Refuses certificates of clients that are revoked, by the lists (CRLs) in that file (PEM). It
-    /// has one of each authority of [`client_auth`](Self::client_auth) and of those between; a list
-    /// whose time is over accepts no certificate. After a change of the file, earlier sessions are
-    /// not resumed. Default: no lists.
+    /// Refuses revoked certificates of clients, by the lists (CRLs) in this file (PEM). It needs
+    /// one list of each authority of [`client_auth`](Self::client_auth) and of each intermediate
+    /// authority; a list that has expired accepts no certificate. After a change of the file,
+    /// earlier sessions are not resumed. Default: no lists.
     pub fn client_crl(mut self, lists: impl Into<PathBuf>) -> Self {
         self.revoked = Some(lists.into());
         self
@@ -158,9 +159,9 @@ impl Tls {
         self
     }
 
-    /// Chooses AES-128-GCM with SHA-256 if a client offers it, instead of the cipher suite that it
-    /// offers first: browsers do so anyway, OpenSSL offers AES-256 first. A handshake takes a
-    /// fifth less time then. Default: the client's order.
+    /// Chooses AES-128-GCM with SHA-256 if a client offers it, instead of the client's first cipher
+    /// suite: browsers offer it first anyway, OpenSSL offers AES-256 first. It makes a handshake a
+    /// fifth faster. Default: the client's order.
     pub fn prefer_aes128(mut self, prefers: bool) -> Self {
         self.config.preference =
             if prefers { SuitePreference::Aes128 } else { SuitePreference::Client };
@@ -176,19 +177,19 @@ impl Tls {
         self
     }
 
-    /// Encrypts session tickets with the keys in that file, which other servers have as well: then
-    /// clients resume their sessions with any of them. Each key has 80 random bytes (`openssl rand
-    /// 80`), several follow one another. The first encrypts, and all decrypt, so a new key is added
-    /// to all servers as the second and then moved to the front. Only the owner and the group of
-    /// the file may have permissions for it. Servers that ask for other certificates of clients do
-    /// not accept each other's tickets. Default: keys of this process, new ones every six hours.
+    /// Encrypts session tickets with the keys in this file, which other servers share: clients then
+    /// resume their sessions with any of them. Each key has 80 random bytes (`openssl rand 80`),
+    /// one after another. The first encrypts, and all decrypt, so add a new key to all servers as
+    /// the second, then move it to the front. Only the owner and the group of the file may have
+    /// permissions for it. Servers with different client authorities do not accept each other's
+    /// tickets. Default: keys of this process, new ones every six hours.
     pub fn ticket_keys(mut self, file: impl Into<PathBuf>) -> Self {
         self.config.ticket_keys = Some(file.into());
         self
     }
 
-    /// Makes browsers connect with TLS only, for `max_age` from each response on, and to
-    /// subdomains too if `includes_subdomains`: Strict-Transport-Security in all responses over TLS
+    /// Makes browsers connect with TLS only, for `max_age` from each response on, and also to
+    /// subdomains if `includes_subdomains`: Strict-Transport-Security in all responses over TLS
     /// that have none ([RFC 6797](https://www.rfc-editor.org/rfc/rfc6797)). Browsers remember it,
     /// so begin with a short time; a time of zero makes them forget it. Default: not sent.
     pub fn hsts(mut self, max_age: Duration, includes_subdomains: bool) -> Self {
@@ -208,7 +209,7 @@ impl Tls {
 pub(crate) struct Setting(pub(crate) Option<Tls>);
 
 impl Tls {
-    /// Returns the configuration, which names no managed certificate.
+    /// Returns the configuration, without managed certificates.
     fn config(&self) -> Result<TlsConfig> {
         if let Some(acme) = &self.acme {
             acme.check().map_err(|error| Error::setting("tls", format!("tls: {error}")))?;
@@ -234,7 +235,7 @@ impl Tls {
 }
 
 impl Setting {
-    /// Checks the setting and its files, if there is TLS, without a change to any of them.
+    /// Checks the setting and its files, if there is TLS, without changing any of them.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(tls) = &self.0 else { return Ok(()) };
         Issuer::check(tls.acme.clone()).map_err(error)?;
@@ -328,7 +329,7 @@ impl Security {
         self.issuer.start(self.server.as_ref())
     }
 
-    /// Returns the answer to a request that is refused for its connection.
+    /// Returns the answer to a request that is refused because of its connection.
     pub(crate) fn refusal(
         &self,
         cx: &Cx<'_>,
@@ -359,14 +360,14 @@ impl Security {
         }
     }
 
-    /// Writes them for a server without handshakes and certificates.
+    /// Writes the same metrics for a server without handshakes and certificates.
     #[cfg(feature = "metrics")]
     pub(crate) fn write_idle(writer: &mut Writer) {
         let (handshakes, sessions, orders) = Default::default();
         write(writer, &handshakes, &sessions, orders, &[]);
     }
 
-    /// Returns the certificates: the name of each, and when it expires, in seconds since 1970.
+    /// Returns the certificates: the name of each, and its expiry in seconds since 1970.
     pub(crate) fn certificates(&self) -> Vec<(String, i64)> {
         let served = self.server.iter().flat_map(|server| server.certificates());
         served.map(|it| (it.name, it.expires)).collect()
@@ -412,7 +413,7 @@ fn write(
     let help = "When a certificate expires, in seconds since 1970";
     let mut metric = writer.metric("tls_certificate_expiry_seconds", help, Type::Gauge);
     for (at, (name, expires)) in certificates.iter().enumerate() {
-        // An EC and an RSA certificate may have one name.
+        // An EC and an RSA certificate may share a name.
         if certificates[..at].iter().all(|(earlier, _)| earlier != name) {
             metric.sample(&[("name", name)], u64::try_from(*expires).unwrap_or(0));
         }

@@ -39,7 +39,7 @@ impl TlsConnection {
         cx.tls().map(|info| Self(Arc::clone(info)))
     }
 
-    /// Returns the version that was agreed on.
+    /// Returns the negotiated version.
     #[must_use]
     pub fn version(&self) -> TlsVersion {
         if self.0.version == 0x0303 { TlsVersion::Tls12 } else { TlsVersion::Tls13 }
@@ -58,14 +58,14 @@ impl TlsConnection {
         self.0.server_name.as_deref()
     }
 
-    /// Returns the application protocol that was agreed on (ALPN).
+    /// Returns the negotiated application protocol (ALPN).
     #[must_use]
     pub fn alpn(&self) -> Option<&str> {
         std::str::from_utf8(self.0.alpn.as_deref()?).ok()
     }
 
     /// Returns whether the client has resumed an earlier session, and with it the certificate that
-    /// it presented then.
+    /// it presented in that session.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.0.is_resumed
@@ -105,7 +105,7 @@ impl ClientCertificate<'_> {
         self.content.fingerprint
     }
 
-    /// Returns the certificate and those that the client sent with it, in DER.
+    /// Returns the certificate and the chain that the client sent with it, in DER.
     pub fn chain(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.chain.iter().map(AsRef::as_ref)
     }

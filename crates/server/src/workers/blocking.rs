@@ -9,8 +9,8 @@ use crate::accept::AnyAccept;
 use crate::exchanges::{HttpFn, Responder};
 use crate::readiness::RETRY_AFTER;
 
-/// One request for a handler that may block. It owns copies, since the bytes received are no longer
-/// there when a worker runs it.
+/// One request for a handler that may block. It owns copies, since the received bytes are gone when
+/// a worker runs it.
 pub(crate) struct BlockingJob {
     head: SavedRequest,
     ranges: Ranges,
@@ -58,8 +58,8 @@ impl BlockingJob {
         self.responder.decide(decision);
     }
 
-    /// Runs the handler and sends its response; `names` are those of the route's parameters. If the
-    /// handler panics, the responder answers with 500.
+    /// Runs the handler and sends its response; `names` are the names of the route's parameters. If
+    /// the handler panics, the responder answers with 500.
     pub(crate) fn run(mut self, names: &[Box<str>], trusted_proxies: &[Network], handler: &HttpFn) {
         self.responder.set_fallback(Responder::no_answer);
         let Some(head) = self.head.request() else { return };

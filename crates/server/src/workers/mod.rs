@@ -1,9 +1,9 @@
 //! The pool of worker threads for blocking work: its settings and its metrics.
 //!
-//! Work gets there by [`Socket::offload`](crate::Socket::offload),
+//! Work comes from [`Socket::offload`](crate::Socket::offload),
 //! [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
-//! [`Route::blocking`](crate::http::Route::blocking); its settings are
-//! set by [`Server::workers`](crate::Server::workers).
+//! [`Route::blocking`](crate::http::Route::blocking). [`Server::workers`](crate::Server::workers)
+//! sets its settings.
 
 mod blocking;
 mod replies;

@@ -73,8 +73,8 @@ impl AsyncOptions {
 
     /// Sets how many messages of one connection are processed at once, with
     /// [`Ws::on_message_async`](crate::Ws::on_message_async). Their futures begin in order, and end
-    /// in any order. Default: 1, one after the other. The credits limit it, too. With 0, which
-    /// would process none, [`Server::bind`](crate::Server::bind) fails.
+    /// in any order. Default: 1, one after the other. The credits also limit it. With 0, which
+    /// would process no message, [`Server::bind`](crate::Server::bind) fails.
     pub fn concurrency(mut self, messages: usize) -> Self {
         self.concurrency = Some(messages);
         self

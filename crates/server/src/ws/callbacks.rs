@@ -6,7 +6,7 @@ use super::decision::{Decide, OnUpgrade};
 use super::event::{EventKind, SessionEvent, Unpublished};
 use super::socket::Socket;
 
-/// The hash of the key that a session with this data is placed by.
+/// Returns the hash of the key that places a session with this data.
 type KeyFn<D> = dyn Fn(&D) -> u64 + Send + Sync;
 type EventFn<D> = dyn Fn(&mut Socket<'_, D>, &mut D, SessionEvent<'_>) + Send + Sync;
 type UnpublishedFn<D> = dyn Fn(&mut Socket<'_, D>, &mut D, Unpublished) + Send + Sync;
@@ -17,7 +17,7 @@ pub(crate) struct Callbacks<D> {
     pub(super) key: Option<Box<KeyFn<D>>>,
     /// By [`EventKind`].
     events: [Option<Box<EventFn<D>>>; EventKind::COUNT],
-    /// For events without a callback of their own.
+    /// For events without a separate callback.
     pub(super) on_event: Option<Box<EventFn<D>>>,
     pub(super) on_unpublished: Option<Box<UnpublishedFn<D>>>,
 }

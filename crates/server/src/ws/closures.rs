@@ -27,9 +27,9 @@ use crate::workers::Replies;
 /// A WebSocket handler made of closures, with the options of its route. `D` is the data of a
 /// connection.
 ///
-/// The arguments of each closure are the socket, the data, and what happened; `()` is written for
-/// no data. The message callback is inlined into the loop over the messages of a read; the others
-/// are called by pointer. Where a callback is set twice, the later one counts.
+/// The arguments of each closure are the socket, the data, and the event; write `()` for no data.
+/// The message callback is inlined into the loop over the messages of a read; the others are called
+/// by pointer. If a callback is set twice, the later one replaces the earlier one.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -148,7 +148,7 @@ impl<D: Send + 'static> Ws<D> {
         }
     }
 
-    /// Adds headers to the 101 response of each upgrade that is accepted, such as cookies, from the
+    /// Adds headers to the 101 response of each accepted upgrade, such as cookies, from the
     /// connection's data. It is called where the decision is made: by
     /// [`from_request_blocking`](Self::from_request_blocking) on a worker, by `from_request_async`
     /// on the runtime, otherwise on the shard that has accepted the connection. An error is
@@ -181,8 +181,8 @@ impl<D: Send + 'static> Ws<D> {
     /// loops.
     ///
     /// [`Server::bind`](crate::Server::bind) refuses it with
-    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), where each connection has a
-    /// thread of its own.
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), where each connection has its own
+    /// thread.
     ///
     /// ```
     /// # use std::collections::HashMap;
@@ -228,12 +228,12 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
-    /// Sets the callback for messages to one that runs on the server's pool of workers, where it
-    /// may block: with [`Replies`] that are carried out when it has returned, and a clone of the
-    /// connection's data. The messages of a connection are processed one at a time, in order, and
-    /// those of different connections at once. See [`Server::workers`](crate::Server::workers) for
-    /// how many, and for what happens when more come than they can do. While eight messages of a
-    /// connection wait, or 256 KiB of them, it is not read.
+    /// Sets a callback for messages that runs on the server's pool of workers, where it may block.
+    /// It gets [`Replies`], which run when it has returned, and a clone of the connection's data.
+    /// The messages of one connection are processed one at a time, in order; messages of different
+    /// connections are processed in parallel. See [`Server::workers`](crate::Server::workers) for
+    /// the number of threads and the overflow policy. While eight messages of a connection, or 256
+    /// KiB, are waiting, it is not read.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -256,8 +256,8 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
-    /// Sets the callback for parts of messages as they come, instead of one for whole messages, and
-    /// makes the route [streaming](Self::streaming).
+    /// Sets the callback for parts of messages as they come, instead of a callback for whole
+    /// messages, and makes the route [streaming](Self::streaming).
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -387,9 +387,8 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
-    /// Sets the callback for messages that were accepted and are lost, or may be, in place of
-    /// closing the session with 1013. See
-    /// [`Handler::on_unpublished`](crate::Handler::on_unpublished).
+    /// Sets the callback for accepted messages that are lost, or may be, in place of closing the
+    /// session with 1013. See [`Handler::on_unpublished`](crate::Handler::on_unpublished).
     #[must_use]
     pub fn on_unpublished<F, T>(mut self, on_unpublished: F) -> Self
     where
@@ -403,7 +402,7 @@ impl<D: Send + 'static> Ws<D> {
     }
 
     /// Sets the options of futures that process messages. [`Server::bind`](crate::Server::bind)
-    /// fails if an option does not fit, such as a concurrency for futures by session, or if there
+    /// fails if an option does not apply, such as a concurrency for futures by session, or if there
     /// are no futures.
     #[cfg(feature = "tokio")]
     #[must_use]

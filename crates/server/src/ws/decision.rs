@@ -36,7 +36,7 @@ pub(crate) enum Decide<D> {
     Async(tokio::runtime::Handle, Arc<AsyncUpgradeFn<D>>),
 }
 
-/// A decision that takes time: it is made by a worker, or on a runtime.
+/// A decision that takes time: a worker makes it, or a future on a runtime.
 pub(crate) enum UpgradeLater {
     Blocking(Box<UpgradeOnce>),
     #[cfg(feature = "tokio")]

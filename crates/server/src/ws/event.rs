@@ -10,9 +10,9 @@ pub enum SessionEvent<'e> {
     /// The session is open: exactly once, before all other events and messages.
     Open,
     /// The outcome of a [`Socket::subscribe_since`](crate::Socket::subscribe_since) whose
-    /// [`Recovery`] was pending: a cluster's broker was asked first. What the channel's members get
-    /// from then on continues at its position. A session for which the broker has not answered
-    /// within ten seconds is closed with 1013 (try again later) instead.
+    /// [`Recovery`] was pending, since a cluster's broker had to be asked. Later messages of the
+    /// channel continue at its position. If the broker does not answer within ten seconds, the
+    /// session is closed with 1013 (try again later) instead.
     Recovered {
         /// The channel's name.
         channel: &'e str,
@@ -28,9 +28,9 @@ pub enum SessionEvent<'e> {
     /// can continue.
     Drained,
     /// The server [drains](crate::server::Running::shutdown) and has reached this session: the time
-    /// for a last message. It is closed afterwards, or when work that it has begun with its
-    /// messages is done: jobs of the pool of workers, and futures. What its peer sends until then
-    /// is dropped. Its own [`Socket::close`](crate::Socket::close) counts, too.
+    /// for a last message. It is closed afterwards, or when work begun with its messages is done:
+    /// jobs of the pool of workers, and futures. Until then, input from its peer is dropped. The
+    /// session's own [`Socket::close`](crate::Socket::close) also closes it.
     Shutdown,
     /// The session has ended, for any reason: exactly once, after all other events. Sends return
     /// [`Sent::Closed`](crate::Sent::Closed).
@@ -65,12 +65,12 @@ impl SessionEvent<'_> {
     }
 }
 
-/// Messages that a session has published and a cluster has accepted, and which are lost, or may be.
+/// A session's publications that a cluster has accepted, and which are lost, or may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unpublished {
-    /// Messages that no member gets.
+    /// Messages that no member receives.
     pub refused: u64,
-    /// Messages that members may get or not: the broker has not answered.
+    /// Messages that members may or may not receive: the broker has not answered.
     pub unknown: u64,
 }

@@ -1,4 +1,4 @@
-//! A WebSocket handler as a type of the user's.
+//! A WebSocket handler as a user's type.
 
 use throng_engine::{Chunk, EndReason, Message};
 use throng_http::{Reject, Request};
@@ -8,12 +8,12 @@ use super::socket::Socket;
 
 /// A WebSocket handler.
 ///
-/// The arguments of each callback are the socket, the connection's data, and what happened.
-/// Callbacks of one connection run on its shard, in order, one at a time; those of different
-/// connections may run at once on different threads, which is why they get `&self`. They must not
-/// block: a blocked callback holds up every connection of its shard, and is reported as a
-/// [`Stall`](crate::server::Stall). A panic in one closes its connection with 1011 and nothing
-/// else.
+/// The arguments of each callback are the socket, the connection's data, and the event. Callbacks
+/// of one connection run on its shard, in order, one at a time; callbacks of different connections
+/// may run at once on different threads, which is why they get `&self`. They must not block: a
+/// blocked callback delays every connection of its shard, and is reported as a
+/// [`Stall`](crate::server::Stall). A panic closes its connection with 1011 and has no other
+/// effect.
 ///
 /// [`Ws`](crate::Ws) makes a handler of closures. Options of a route, such as its largest message,
 /// are set on `Ws::handler(handler)`.
@@ -60,11 +60,11 @@ pub trait Handler: Send + Sync + 'static {
     /// Makes the data of a connection from its upgrade request, or refuses the upgrade.
     ///
     /// # Errors
-    /// [`Reject`] is the answer the client gets instead of the upgrade.
+    /// The client gets the [`Reject`] as the answer instead of the upgrade.
     fn on_upgrade(&self, request: &Request<'_>) -> Result<Self::Data, Reject>;
 
-    /// Called with each whole message. It is borrowed from the memory it was received in: copy what
-    /// you keep.
+    /// Called with each whole message. It is borrowed from the memory it was received in: copy the
+    /// parts that you keep.
     fn on_message(
         &self,
         ws: &mut Socket<'_, Self::Data>,
@@ -90,11 +90,11 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// Called when messages that this session has published are lost, or may be, although the
-    /// cluster had accepted them: its broker was away for some seconds, or has not taken them. It
-    /// is called once for all that are lost at one time. Unless it is overridden, the session is
-    /// closed with 1013 (try again later), so that its client learns it; for that it is not a
-    /// [`SessionEvent`], which a handler may ignore. What is refused at once is only in the receipt
-    /// ([`Receipt::is_refused`](crate::channel::Receipt::is_refused)).
+    /// cluster had accepted them: its broker was away for some seconds, or has refused them. One
+    /// call reports all messages lost at one time. By default it closes the session with 1013 (try
+    /// again later), so that its client learns of the loss; for that reason it is not a
+    /// [`SessionEvent`], which a handler may ignore. Messages that are refused at once are only in
+    /// the receipt ([`Receipt::is_refused`](crate::channel::Receipt::is_refused)).
     fn on_unpublished(
         &self,
         ws: &mut Socket<'_, Self::Data>,

@@ -1,8 +1,8 @@
-//! WebSocket routes: what the sockets of a [`Handler`](crate::Handler) can do besides the
+//! WebSocket routes: the operations of a [`Handler`](crate::Handler)'s sockets besides the
 //! essentials.
 //!
-//! Start reading at [`Handler`](crate::Handler); [`Ws`](crate::Ws) is the same from closures, and
-//! `sessions.rs` is where the engine comes in.
+//! Start reading at [`Handler`](crate::Handler); [`Ws`](crate::Ws) builds one from closures, and
+//! `sessions.rs` is the interface to the engine.
 
 #[cfg(feature = "tokio")]
 pub(crate) mod async_options;
@@ -48,15 +48,15 @@ pub use crate::accept::AcceptHeaders;
 #[cfg(feature = "deflate")]
 pub use crate::compression::Compression;
 
-/// A command that another thread, or a callback of its own, sends to a session.
+/// A command to a session from another thread, or from its own callback.
 pub(crate) enum SessionMail {
-    /// An offloaded job is done: the [`Continuation`](offload::Continuation), and the number of
-    /// credits of the job.
+    /// An offloaded job is done. Contains the [`Continuation`](offload::Continuation), and the
+    /// job's number of credits.
     Continue(Box<dyn Any + Send>, usize),
-    /// It sets a timer: when it is due, its name, and the
+    /// The session sets a timer: its deadline, its name, and the
     /// [`Continuation`](offload::Continuation).
     SetTimer(Instant, Timer, Box<dyn Any + Send>),
-    /// It cancels a timer.
+    /// The session cancels a timer.
     CancelTimer(Timer),
     /// A timer is due.
     Due(Box<dyn Any + Send>),
@@ -64,7 +64,7 @@ pub(crate) enum SessionMail {
     WorkPanicked(PanicNotice),
     /// A job that waited for room in the workers' queue has been queued.
     QueueCapacity,
-    /// Messages that it has published are lost, or may be.
+    /// Messages that the session has published are lost, or may be.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only clusters lose messages"))]
     Unpublished(Unpublished),
 }

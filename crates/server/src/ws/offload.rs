@@ -12,16 +12,17 @@ use crate::panic_notice::{PanicNotice, Reporter};
 /// Runs on the shard after a job.
 pub(super) type ContinuationFn<D> = Box<dyn FnOnce(&mut Socket<'_, D>, &mut D) + Send>;
 
-/// A [`ContinuationFn`] on its way to the session's route, which alone knows `D`.
+/// A [`ContinuationFn`] to be delivered to the session's route, which alone knows `D`.
 pub(super) struct Continuation<D>(pub(super) ContinuationFn<D>);
 
 impl<D: 'static> Socket<'_, D> {
     /// Runs `work` on the server's worker pool, where it may block, and then `then` with its result
     /// on the shard, like any callback.
     ///
-    /// Messages that arrive meanwhile are processed. The jobs of one connection run one at a time,
-    /// in order, and so do their continuations. While eight jobs of a connection are pending, it is
-    /// not read. If the session has ended, `then` is not called, and `work` may not be.
+    /// Messages that arrive before the result are processed. The jobs of one connection run one at
+    /// a time, in order, and so do their continuations. While eight jobs of a connection are
+    /// pending, it is not read. If the session has ended, `then` is not called, and `work` may not
+    /// be.
     ///
     /// The memory that `work` uses is not accounted for: if it keeps its message, the eight jobs of
     /// a connection use up to eight times `max_message_size`. Use
@@ -29,10 +30,10 @@ impl<D: 'static> Socket<'_, D> {
     ///
     /// A panic in `work` closes the connection with 1011 and is counted.
     ///
-    /// Where the pool's queue is full, `work` waits for room, and the connection is not read until
-    /// then ([`Overload::Pause`](crate::workers::Overload::Pause), the default). `work` is refused
-    /// and dropped, and the connection closed with 1013, with
-    /// [`Overload::Close`](crate::workers::Overload::Close), and where a second job would have to
+    /// If the pool's queue is full, `work` waits for room, and the connection is not read until
+    /// then ([`Overload::Pause`](crate::workers::Overload::Pause), the default). In two cases
+    /// `work` is dropped and the connection closed with 1013: with
+    /// [`Overload::Close`](crate::workers::Overload::Close), and if a second job would have to
     /// wait, such as another job of the same callback. A session that has ended or is being closed
     /// cannot be paused, and its jobs would take unbounded memory: they are refused, such as a job
     /// of `on_close`. If the work must not be lost, run it inline, or size `queue_size` for the
@@ -61,11 +62,12 @@ impl<D: 'static> Socket<'_, D> {
         }
     }
 
-    /// Runs `work` like [`offload`](Self::offload), where `work` keeps `bytes` of memory, such as a
-    /// message, and the caller handles a refusal.
+    /// Runs `work` like [`offload`](Self::offload), for `work` that uses `bytes` of memory, such as
+    /// a message, and a caller that handles a refusal.
     ///
-    /// The connection is not read while its pending jobs keep 256 KiB, or are eight: each 32 KiB
-    /// count as one more of the eight. So of a peer's large messages only one waits at a time.
+    /// The connection is not read while eight of its jobs are pending, or its pending jobs use 256
+    /// KiB: each 32 KiB count as one more of the eight. So only one of a peer's large messages
+    /// waits at a time.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -105,7 +107,7 @@ impl<D: 'static> Socket<'_, D> {
             let then: ContinuationFn<D> = Box::new(move |ws, data| then(ws, data, result));
             reporter.report(SessionMail::Continue(Box::new(Continuation(then)), credits));
         };
-        // A session that has ended takes no result, and cannot be paused.
+        // A session that has ended cannot get a result, and cannot be paused.
         let when_full = if self.cx().is_open() {
             OverflowPolicy::WaitAndNotify(credits)
         } else {
@@ -124,7 +126,7 @@ impl<D: 'static> Socket<'_, D> {
 
 impl<D> Socket<'_, D> {
     /// Closes the session with the code and text of this reason, which is counted and reported as
-    /// [`ServerEvent::Ended`](crate::server::ServerEvent::Ended): for what the server cannot do, so
+    /// [`ServerEvent::Ended`](crate::server::ServerEvent::Ended): for failures of the server, so
     /// that nothing is lost silently. [`close`](Self::close) is for decisions of the program.
     pub fn close_for(&mut self, reason: EndReason) {
         let id = self.cx().id();

@@ -58,8 +58,8 @@ impl<D: Send + 'static> Ws<D> {
 
     /// Silence after which a ping is sent, instead of the server's
     /// [`heartbeat_interval`](crate::Limits#structfield.heartbeat_interval); `None` for no pings.
-    /// Fractions of a second are rounded up; at most 18 hours. Where a route has an interval of its
-    /// own each read of any session looks its route's up, which costs a few instructions.
+    /// Fractions of a second are rounded up; at most 18 hours. If a route has its own interval,
+    /// each read of any session looks up the interval of its route, which costs a few instructions.
     #[must_use]
     pub fn heartbeat_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.options.limits.heartbeat_interval = Some(interval.into());
@@ -103,11 +103,11 @@ impl<D: Send + 'static> Ws<D> {
     }
 
     /// Whether messages are passed to [`Handler::on_chunk`](crate::Handler::on_chunk) as they come,
-    /// instead of whole to [`Handler::on_message`](crate::Handler::on_message): nothing of them is
-    /// kept, so that an upload larger than memory runs
-    /// in the shard's receive buffer. [`max_message_size`](Self::max_message_size) still bounds the
-    /// whole message; the reassembly timeout does not apply, and no compression is agreed on.
-    /// Default: false, or true for [`Ws::on_chunk`].
+    /// instead of whole to [`Handler::on_message`](crate::Handler::on_message): no part of them is
+    /// kept, so that an upload larger than memory runs in the shard's receive buffer.
+    /// [`max_message_size`](Self::max_message_size) still bounds the whole message; the reassembly
+    /// timeout does not apply, and compression is not negotiated. Default: false, or true for
+    /// [`Ws::on_chunk`].
     #[must_use]
     pub fn streaming(mut self, streaming: bool) -> Self {
         self.options.streaming = Some(streaming);

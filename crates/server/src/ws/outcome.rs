@@ -3,9 +3,9 @@
 use throng_engine::{Delivery, Receipt, Sent};
 
 /// The result of a callback, so that a one-line `|ws, (), message| ws.send(message)` needs no
-/// `let _`: nothing, or what [`Socket::send`](crate::Socket::send),
+/// `let _`: nothing, or the result of [`Socket::send`](crate::Socket::send),
 /// [`Socket::publish`](crate::Socket::publish), [`Socket::subscribe`](crate::Socket::subscribe) or
-/// [`Socket::publish_unordered`](crate::Socket::publish_unordered) returned.
+/// [`Socket::publish_unordered`](crate::Socket::publish_unordered).
 #[diagnostic::on_unimplemented(
     message = "a callback cannot return `{Self}`",
     label = "it returns `()`, or what a method of `Socket` returned: `Sent`, `Receipt`, `bool`",

@@ -4,7 +4,7 @@ use super::Socket;
 use crate::workers::{Replies, Reply};
 
 impl<D> Socket<'_, D> {
-    /// Does what a handler on a worker thread has replied, in order.
+    /// Carries out the replies of a handler on a worker thread, in order.
     pub(super) fn run_replies(&mut self, replies: Replies) {
         for reply in replies.0 {
             match reply {

@@ -17,7 +17,7 @@ pub(crate) struct WsRoute {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WsOptions {
     pub(crate) subprotocols: Vec<Box<str>>,
-    /// Limits of its own, and whether messages are passed on in chunks.
+    /// The route's own limits, and whether messages are passed on in chunks.
     pub(crate) limits: RouteOptions,
     /// Overrides whether messages are passed on in chunks.
     pub(super) streaming: Option<bool>,

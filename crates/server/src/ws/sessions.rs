@@ -1,4 +1,4 @@
-//! The sessions of one route on one shard: where the engine's calls become callbacks of a handler.
+//! The sessions of one route on one shard: turns the engine's calls into callbacks of a handler.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::workers::RouteContext;
 /// A handler's callback for messages, of one closure's type: it is compiled into the loop over the
 /// messages of a read.
 pub(crate) trait OnMessage<D>: Send + Sync + 'static {
-    /// The state that it keeps of a session besides the data.
+    /// The callback's state of a session besides the data.
     type Kept: Default + Send + 'static;
 
     const STREAMS: bool = false;
@@ -55,7 +55,7 @@ pub(crate) trait OnMessage<D>: Send + Sync + 'static {
         let _ = (state, close);
     }
 
-    /// Whether futures process messages of this session, or are to.
+    /// Whether futures process messages of this session, or will.
     fn has_work(&self, state: &Self::Kept) -> bool {
         let _ = state;
         false
@@ -79,15 +79,15 @@ pub(super) struct Endpoint<D, M> {
 
 /// An upgrade that the handler has accepted.
 pub(crate) enum Accepted {
-    /// The number finds the connection's data again.
+    /// The number by which the connection's data are found.
     Here(u32, AcceptHeaders),
-    /// Sessions of the route are placed by key: this is its hash.
+    /// The hash of the key, for a route whose sessions are placed by key.
     Placed(u64, AnyAccept),
 }
 
 /// An [`Endpoint`] of any type.
 pub(crate) trait AnyEndpoint: Send + Sync {
-    /// The sessions of one shard, none at first.
+    /// Creates the empty set of sessions of one shard.
     fn sessions(self: Arc<Self>, context: &Arc<RouteContext>) -> Box<dyn Sessions>;
 }
 
@@ -98,7 +98,7 @@ impl<D: Send + 'static, M: OnMessage<D>> AnyEndpoint for Endpoint<D, M> {
     }
 }
 
-/// The sessions of one route on one shard, whatever their data is.
+/// The sessions of one route on one shard, for any type of data.
 pub(crate) trait Sessions: Send {
     /// True for [`NoSessions`].
     fn is_none(&self) -> bool {
@@ -108,13 +108,13 @@ pub(crate) trait Sessions: Send {
     /// Asks the handler to accept an upgrade.
     fn on_upgrade(&mut self, request: &Request<'_>) -> Result<Accepted, Reject>;
 
-    /// Returns the hash of the key that this session is placed by, if it is.
+    /// Returns the hash of this session's key, if its route places by key.
     fn key_of(&self, accept: &AnyAccept) -> Option<u64>;
 
     /// The decision on an upgrade, if it takes time.
     fn upgrade_later(&self) -> Option<UpgradeLater>;
 
-    /// Keeps the data of an upgrade that was decided on.
+    /// Stores the data of an upgrade that was accepted elsewhere.
     fn insert(&mut self, accept: AnyAccept) -> Result<(u32, AcceptHeaders), Reject>;
 
     /// The one indirect call of a read: the loop over its messages is compiled into the
@@ -126,15 +126,15 @@ pub(crate) trait Sessions: Send {
 
     fn on_unpublished(&mut self, cx: Cx<'_>, lost: Unpublished);
 
-    /// Whether futures have work of this session.
+    /// Whether futures have work for this session.
     fn has_work(&mut self, cx: Cx<'_>) -> bool;
 
-    /// Continues after offloaded work, or at a timer. It is this route's continuation, since the
-    /// session is.
+    /// Continues after offloaded work, or at a timer. The continuation has the type of this route,
+    /// since the session belongs to it.
     fn resume(&mut self, cx: Cx<'_>, continuation: Box<dyn Any + Send>);
 }
 
-/// Sessions of a route that has had none. A box of it takes no memory.
+/// Sessions of a route that has had none. Its box takes no memory.
 pub(crate) struct NoSessions;
 
 impl Sessions for NoSessions {
@@ -191,7 +191,7 @@ impl<D: Send + 'static, M: OnMessage<D>> RouteSessions<D, M> {
     }
 }
 
-/// The session is always there: `on_upgrade` or `insert` keeps it, and the event of its end removes
+/// The session always exists: `on_upgrade` or `insert` stores it, and the event of its end removes
 /// it.
 fn entry<'s, T>(sessions: &'s mut Slab<T>, cx: &Cx<'_>) -> Option<&'s mut T> {
     sessions.entry_mut(Index::new(cx.data())?)
@@ -238,7 +238,7 @@ impl<D: Send + 'static, M: OnMessage<D>> Sessions for RouteSessions<D, M> {
         let Some(index) = Index::new(cx.data()) else { return };
         let kind = event.kind();
         if let SessionEvent::Closed(close) = event {
-            // Taken out first, so that a panic in the callback cannot leave it behind.
+            // Removed first, so that a panic in the callback cannot leave it in the slab.
             if let Some(mut session) = sessions.remove(index) {
                 messages.end(&mut session.state, close);
                 callbacks.on_event(&mut Socket::new(cx, context), &mut session.data, event);

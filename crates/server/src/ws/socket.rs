@@ -16,14 +16,14 @@ use crate::workers::RouteContext;
 
 /// A WebSocket connection inside a callback: sends messages, subscribes to channels, closes.
 ///
-/// The data that the handler keeps for the connection is the next argument of the callback. `D` is
+/// The next argument of the callback is the data that the handler keeps for the connection. `D` is
 /// its type, which the continuations of [`after`](Self::after) and [`offload`](Self::offload) get;
 /// a function for the sockets of all routes is `fn f<D>(ws: &mut Socket<'_, D>)`.
 ///
 /// It lives on its shard, and cannot be sent to another thread; to reach the connection later or
 /// from another thread, keep its [`Handle`]. Only the subprotocol of the upgrade request is kept,
-/// so that a session takes about 100 bytes: keep what you need of it, such as the peer's address,
-/// in the data that [`on_upgrade`](crate::Handler::on_upgrade) returns.
+/// so that a session takes about 100 bytes: copy everything else that you need, such as the peer's
+/// address, into the data that [`on_upgrade`](crate::Handler::on_upgrade) returns.
 ///
 /// ```compile_fail,E0277
 /// # use throng::prelude::*;
@@ -64,28 +64,28 @@ impl<'a, D> Socket<'a, D> {
         &mut self.cx
     }
 
-    /// Sends a message: `&str` and `String` as text, bytes as binary, a [`Message`] as what it is,
-    /// a [`Frame`] as a reference to bytes that were encoded before.
+    /// Sends a message: `&str` and `String` as text, bytes as binary, a [`Message`] as its own
+    /// kind, a [`Frame`] as a reference to bytes that were encoded before.
     ///
-    /// It is queued and leaves when the callback returns; the result says whether the receiver
-    /// keeps up. It comes after what this session [published](Self::publish) before to channels
-    /// that it is a member of, so that a message can acknowledge a publication: where that waits
-    /// for publications of others, the message waits with it. Only what a cluster carries, or the
-    /// [`Hub`] publishes, may come later.
+    /// The message is queued and leaves when the callback returns; the result states whether the
+    /// receiver keeps up. It comes after earlier [publications](Self::publish) of this session to
+    /// channels that it is a member of, so that a message can acknowledge a publication: if the
+    /// publication waits for others, the message waits with it. Only publications that a cluster
+    /// carries, and publications of the [`Hub`], may come later.
     #[inline]
     pub fn send(&mut self, message: impl Sendable) -> Sent {
         message.send_with(&mut self.cx)
     }
 
-    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it. A code
-    /// that is not [sendable](CloseCode::is_sendable) is sent as no code; `CloseCode::new(4001)` is
-    /// a code of the program's own. `reason` is cut to 123 bytes.
+    /// Begins the closing handshake, after all queued messages. Nothing can be sent after it. A
+    /// code that is not [sendable](CloseCode::is_sendable) is sent as no code; use codes like
+    /// `CloseCode::new(4001)` for the program's own meanings. `reason` is cut to 123 bytes.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         self.cx.close(code.get(), reason);
     }
 
     /// Sends a ping ([RFC 6455 section
-    /// 5.5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.2)): for what is between client
+    /// 5.5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.2)), for devices between client
     /// and server. The server sends pings by itself; see
     /// [`Limits::heartbeat_interval`](crate::Limits::heartbeat_interval).
     pub fn ping(&mut self) {
@@ -103,28 +103,28 @@ impl<'a, D> Socket<'a, D> {
         self.cx.abort();
     }
 
-    /// Joins the channel of exactly this name, in which `*` and `>` are characters like any other:
-    /// it gets what is published from this call on, and nothing of what was published before, also
-    /// by this callback. False if it had joined before. Costs 12 bytes while it lasts, and ends
-    /// with the session. A connection gets a message once, however many of its subscriptions match.
+    /// Joins the channel of exactly this name, in which `*` and `>` are ordinary characters: the
+    /// session gets publications from this call on, and no earlier ones, including earlier ones of
+    /// this callback. False if it had joined before. Costs 12 bytes until it leaves or the session
+    /// ends. A connection gets a message once, even if several of its subscriptions match.
     ///
-    /// A name that is made of a user's text should be checked with
-    /// [`is_token`](crate::channel::is_token), so that a dot makes no other channel of it.
+    /// Check a name that contains a user's text with [`is_token`](crate::channel::is_token): a dot
+    /// would make it a different channel.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         self.cx.subscribe(channel)
     }
 
-    /// Joins the channel of exactly this name at an exact place. Of a channel with history
-    /// ([`Channels::history`](crate::channel::Channels::history)) the result has what was
-    /// published since the position `since`, which is to be sent now with
-    /// [`send_missed`](Self::send_missed): nothing is lost, doubled or out of order between the
-    /// last of it and the first message that comes live. If that is not possible, or no position
-    /// was given, [`Recovery::recovered`] is false, and the member is live from
-    /// [`Recovery::position`] on. With [`Since::Last`] the result has the last publications, for a
-    /// member that begins with them: `ws.subscribe_since("chat.lobby", Since::Last(50))`.
+    /// Joins the channel of exactly this name at an exact position. In a channel with history
+    /// ([`Channels::history`](crate::channel::Channels::history)) the result has the publications
+    /// since the position `since`, which the caller must send now with
+    /// [`send_missed`](Self::send_missed): between the last of them and the first live message
+    /// nothing is lost, duplicated or reordered. If that is not possible, or no position was given,
+    /// [`Recovery::recovered`] is false, and the member is live from [`Recovery::position`] on.
+    /// With [`Since::Last`] the result has the last publications, for a member that begins with
+    /// them: `ws.subscribe_since("chat.lobby", Since::Last(50))`.
     ///
-    /// Its own publications from before it was lost are among those that it missed, even by
-    /// [`publish_to_others`](Self::publish_to_others).
+    /// The missed publications include the client's own from before its connection was lost, even
+    /// those sent by [`publish_to_others`](Self::publish_to_others).
     ///
     /// ```
     /// # use throng::channel::Position;
@@ -147,9 +147,9 @@ impl<'a, D> Socket<'a, D> {
 
     /// Joins a channel as [`subscribe_since`](Self::subscribe_since) does, with information about
     /// this client, such as its user's name: in a channel with presence
-    /// ([`Channels::presence`](crate::channel::Channels::presence)) it is listed by
-    /// [`Hub::presence`], and members may get it with the join and the leave. The other forms join
-    /// without information. A member of a pattern is not listed.
+    /// ([`Channels::presence`](crate::channel::Channels::presence)), [`Hub::presence`] lists it,
+    /// and members may get it with the join and the leave. The other methods join without
+    /// information. A member of a pattern is not listed.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -167,15 +167,15 @@ impl<'a, D> Socket<'a, D> {
         self.cx.subscribe_as(channel, since, info)
     }
 
-    /// Sends what a client has missed, as it is sent live: with offsets if
-    /// [`send_offsets`](Self::send_offsets) is on, and by the rules of the channel. So all of it
-    /// leaves, or the session is closed with 1008 and the client comes back for it; sent with
-    /// [`send`](Self::send), a route's rules may drop some of it silently.
+    /// Sends the publications that a client has missed, in the same way as live ones: with offsets
+    /// if [`send_offsets`](Self::send_offsets) is on, and by the rules of the channel. So either
+    /// all of them leave, or the session is closed with 1008 and the client comes back for them;
+    /// with [`send`](Self::send), a route's rules might drop some silently.
     pub fn send_missed(&mut self, recovery: &Recovery) -> Sent {
         self.cx.send_missed(recovery)
     }
 
-    /// Sets whether what is published to channels with history is sent to this connection with its
+    /// Sets whether publications to channels with history are sent to this connection with their
     /// offset in front, `OFFSET PAYLOAD`, so that the client knows its position. Default: false.
     pub fn send_offsets(&mut self, on: bool) {
         self.cx.send_offsets(on);
@@ -184,7 +184,7 @@ impl<'a, D> Socket<'a, D> {
     /// Joins all channels that match a pattern: tokens separated by dots, `*` for any one token,
     /// `>` at the end for all that follow. False if it had joined before.
     ///
-    /// Make no pattern of a user's text: a user called `*` would join everything.
+    /// Never build a pattern from a user's text: a user called `*` would join everything.
     ///
     /// # Errors
     /// The pattern is malformed.
@@ -197,28 +197,28 @@ impl<'a, D> Socket<'a, D> {
         self.cx.unsubscribe_pattern(pattern)
     }
 
-    /// Leaves a channel: what is still on its way does not come any more. False if it was not a
-    /// member.
+    /// Leaves a channel: messages still queued for this shard no longer arrive. False if it was not
+    /// a member.
     pub fn unsubscribe(&mut self, channel: &str) -> bool {
         self.cx.unsubscribe(channel)
     }
 
-    /// The channels and patterns this connection has joined.
+    /// Returns the channels and patterns that this connection has joined.
     pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
         self.cx.subscriptions()
     }
 
-    /// Sends to every member of a channel, this connection included if it is one, in one order: all
-    /// members, on all shards, get what is published so, and by [`Hub::publish`], in the same
-    /// order.
+    /// Sends to every member of a channel, including this connection if it is a member, in one
+    /// order: all members, on all shards, get these publications and the publications of
+    /// [`Hub::publish`] in the same order.
     ///
-    /// A message is encoded once and never copied per member. What one callback publishes is held
+    /// A message is encoded once and never copied per member. Publications of one callback wait
     /// until it returns: a loop over very many messages belongs on another thread, with the
-    /// [`Hub`]. Where publications of others are on their way to this shard, this one comes behind
-    /// them, and what this session is [sent](Self::send) afterwards behind this one;
-    /// [`publish_unordered`](Self::publish_unordered) waits for nothing.
+    /// [`Hub`]. If publications of others are queued for this shard, this one comes after them, and
+    /// messages that this session is [sent](Self::send) afterwards come after this one;
+    /// [`publish_unordered`](Self::publish_unordered) does not wait.
     ///
-    /// The receipt counts the receivers on all shards; it may be dropped. Do not wait for it in a
+    /// The receipt counts the receivers on all shards, and may be dropped. Do not wait for it in a
     /// callback.
     pub fn publish(&mut self, channel: &str, message: impl Into<Frame>) -> Receipt {
         self.cx.publish(channel, &message.into())
@@ -233,66 +233,67 @@ impl<'a, D> Socket<'a, D> {
     /// [`publish_to_others`](Self::publish_to_others), but without a common order: members on
     /// different shards may get the messages of different publishers in different orders.
     ///
-    /// With several shards it is the cheaper form: it takes no lock, and has no receipt. The counts
-    /// are those of this shard's members. What one session sends so keeps its order, and may
-    /// overtake what it published in the common order before.
+    /// With several shards it is the cheaper form: it takes no lock, and has no receipt. It counts
+    /// only this shard's members. The messages that one session sends in this way keep their order,
+    /// and may overtake the session's earlier publications in the common order.
     pub fn publish_unordered(&mut self, channel: &str, message: impl Into<Frame>) -> Delivery {
         self.cx.publish_unordered(channel, &message.into())
     }
 
     /// Sends to every *other* session and every stream of events, on all shards, in one order with
-    /// what is [published](Self::publish): it comes after what this session published before.
+    /// [publications](Self::publish): it comes after the earlier publications of this session.
     pub fn broadcast(&mut self, message: impl Into<Frame>) -> Receipt {
         let others = Filter::new().exclude([self.handle()]);
         self.broadcast_to(&others, message)
     }
 
-    /// Sends to all receivers that `filter` selects, on all shards, this connection included if it
+    /// Sends to all receivers that `filter` selects, on all shards, including this connection if it
     /// is selected; otherwise like [`broadcast`](Self::broadcast).
     pub fn broadcast_to(&mut self, filter: &Filter, message: impl Into<Frame>) -> Receipt {
         self.cx.broadcast(filter.inner(), &message.into())
     }
 
-    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of
-    /// events count, and a session that is being closed does until it has ended.
+    /// Returns the number of subscriptions to exactly this channel, or pattern, on all shards, at
+    /// this moment. Event streams count, and a session that is being closed counts until it has
+    /// ended.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         self.cx.core_ref().subscribers(channel)
     }
 
-    /// The subprotocol that was agreed on, if any
-    /// ([RFC 6455 section 1.9](https://www.rfc-editor.org/rfc/rfc6455#section-1.9)).
+    /// Returns the negotiated subprotocol, if any ([RFC 6455 section
+    /// 1.9](https://www.rfc-editor.org/rfc/rfc6455#section-1.9)).
     #[must_use]
     pub fn subprotocol(&self) -> Option<&str> {
         self.cx.subprotocol()
     }
 
-    /// This connection's name: 64 bits, `Copy`, `Send`.
+    /// Returns this connection's handle: 64 bits, `Copy`, `Send`.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle::of(self.cx.id())
     }
 
-    /// The way to all connections from any thread.
+    /// Returns the hub, which reaches all connections from any thread.
     #[must_use]
     pub fn hub(&self) -> Hub {
         Hub::of(self.cx.core_ref().remote().clone())
     }
 
-    /// The state of type `T` of this session's event loop, which all its sessions and
+    /// Returns the state of type `T` of this session's event loop, which all its sessions and
     /// [`Server::every_on_shard`](crate::Server::every_on_shard) share: no other thread reaches it,
     /// so it needs no lock. It is `T::default()` at first, and is dropped with the server.
     ///
     /// Sessions are on any of the event loops, unless they are placed by key
     /// ([`Ws::place_by`](crate::Ws::place_by)). With
-    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads) each connection has a state of its
-    /// own. A panic ends its session and leaves the state as it is by then.
+    /// [`IoBackend::Threads`](crate::server::IoBackend::Threads) each connection has its own state.
+    /// A panic ends its session and leaves the state as it is at that time.
     #[must_use]
     pub fn shard_state<T: Default + Send + 'static>(&mut self) -> &mut T {
         self.cx.core().local()
     }
 
-    /// Bytes queued that the peer has not taken.
+    /// Returns the number of queued bytes that the peer has not taken.
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.cx.backlog()
@@ -305,8 +306,8 @@ impl<D> fmt::Debug for Socket<'_, D> {
     }
 }
 
-/// A type that can be sent as a message. It is sealed: to send a type of your own, convert it to
-/// one of these.
+/// A type that can be sent as a message. It is sealed: to send your own type, convert it to one of
+/// these.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent as a message",
     note = "text is sent from `&str` or `String`, binary data from `&[u8]` or `Vec<u8>`",
@@ -323,13 +324,13 @@ mod sealed {
         fn send_with(self, cx: &mut Cx<'_>) -> Sent;
     }
 
-    /// Borrows the message of what holds one.
+    /// Borrows the message that a value contains.
     pub trait AsMessage {
         fn as_message(&self) -> Message<'_>;
     }
 }
 
-/// A message that is not worth compressing, because it is compressed already:
+/// A message that is already compressed, so that compressing it again is useless:
 /// `ws.send(Incompressible(&jpeg))`. For a frame, see [`Frame::incompressible`].
 #[derive(Clone, Copy, Debug)]
 pub struct Incompressible<T>(pub T);

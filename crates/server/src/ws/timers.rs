@@ -20,12 +20,11 @@ pub struct Timer(u64);
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl<D: 'static> Socket<'_, D> {
-    /// Calls `then` on the shard when `duration` has passed, like any callback. It is not called
-    /// when the session has ended, or is being closed. A timer can set another one, so that
-    /// something happens again and again.
+    /// Calls `then` on the shard after `duration`, like any callback. It is not called if the
+    /// session has ended, or is being closed. A timer can set another one, for a periodic task.
     ///
-    /// A timer takes about 200 bytes and what `then` has, until it is due, cancelled, or the
-    /// session has ended.
+    /// A timer takes about 200 bytes plus the captures of `then`, until it is due, cancelled, or
+    /// the session has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -66,7 +65,7 @@ impl<D: 'static> Socket<'_, D> {
     /// Sends an event to this session: only its shard has the timers.
     fn post(&self, event: SessionMail) {
         let cx = self.cx();
-        // The session would not see it any more, and nothing would drop it before it is due.
+        // An ended session would not see the event, and nothing would drop it before it is due.
         if cx.is_open() {
             cx.core_ref().remote().post(cx.id(), Box::new(event));
         }

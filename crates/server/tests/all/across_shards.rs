@@ -1,4 +1,4 @@
-//! Messages between shards: an honest publisher, however fast, loses none of them.
+//! Messages between shards: none are lost, at any speed of a well-behaved publisher.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -48,7 +48,7 @@ fn publishing(shards: &ShardNames, release: mpsc::Receiver<()>) -> Ws<(String, S
             blocking.lock().unwrap().insert(BLOCKED.to_owned(), String::new());
             release.lock().unwrap().recv().unwrap();
         }
-        // All in one callback, which cannot be held back.
+        // All in one callback, which cannot be delayed.
         Message::Text(count) => {
             let frame = Frame::text(count);
             for _ in 0..count.parse::<u32>().unwrap() {
@@ -64,7 +64,7 @@ fn publishing(shards: &ShardNames, release: mpsc::Receiver<()>) -> Ws<(String, S
     })
 }
 
-/// Readers may be as slow as this machine makes them: what is lost would be lost between shards.
+/// Readers may be as slow as this machine makes them: any loss is between shards.
 fn patient() -> Limits {
     Limits::default().max_backlog(1 << 30)
 }
@@ -187,8 +187,7 @@ fn quick_readers_on_other_shards_get_every_message_of_a_fast_publisher_in_order(
     }
 }
 
-/// More than a queue holds, from one callback: its receivers do not go on as if nothing were
-/// missing.
+/// More than fits in a queue, from one callback: receivers with a gap are closed.
 #[test]
 fn receivers_of_what_is_lost_between_shards_are_closed_or_it_is_counted() {
     const COUNT: u64 = 300_000;
@@ -221,8 +220,8 @@ fn receivers_of_what_is_lost_between_shards_are_closed_or_it_is_counted() {
     }
 }
 
-/// A shard gets what is published to channels with members there, or to names that match a pattern
-/// there, and else nothing.
+/// A shard gets only publications to channels with members there, and to names that match a pattern
+/// there.
 #[test]
 fn shards_without_members_are_not_posted_to() {
     for (subscription, reached) in [("other", "other"), ("other.*", "other.one")] {
@@ -244,7 +243,7 @@ fn shards_without_members_are_not_posted_to() {
             full = full.or(hub.publish(reached, "x").err().map(|_| n));
         }
         assert!(full.is_some(), "what has a member is posted");
-        // What is lost is counted, and the receipts come home.
+        // Losses are counted, and receipts arrive.
         let lost = full.unwrap();
         let error = hub.publish(reached, "x").unwrap_err();
         let counts = error.receipt.expect("a publication has a receipt").wait(TIMEOUT).unwrap();
@@ -317,7 +316,7 @@ fn members_on_all_shards_see_publications_in_one_order() {
     }
 }
 
-/// The hub's publication waits for the shard, and so do those of the callback that follow it.
+/// The hub's publication waits for the shard, and so do the callback's publications after it.
 #[test]
 fn a_broadcast_comes_after_what_its_sender_published_before() {
     let backends = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];

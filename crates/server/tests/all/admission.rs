@@ -37,7 +37,7 @@ fn a_full_server_says_so_and_counts_come_back() {
     fourth.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let answer = read_head(&mut fourth);
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After: "), "{answer}");
-    // Statistics are up to a second old: their first are of a time before these connections.
+    // Statistics are up to a second old: the first may be from before these connections.
     eventually("all are counted", || running.stats().connections >= 3);
     drop((first, second, third, fourth));
     eventually("all are gone", || running.stats().connections == 0);
@@ -52,7 +52,7 @@ fn a_full_server_still_answers_health_checks() {
     let limits = limits(|limits| limits.max_connections = Some(20));
     let (address, running) = start(echo().limits(limits).shards(1));
     let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address, "/echo")).collect();
-    // Connections beyond the limit that say nothing do not keep others from being heard.
+    // Silent connections beyond the limit do not keep others from being answered.
     let silent: Vec<_> = (0..100).map(|_| dial(address)).collect();
     let ask = |line: &str| {
         let request = format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n");

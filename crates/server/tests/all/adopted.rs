@@ -42,7 +42,7 @@ fn start(server: Server) -> Running {
     bound.start().unwrap()
 }
 
-/// A listener of the program's own, which gives each connection to `give`.
+/// A listener of the program, which passes each connection to `give`.
 fn listen(mut give: impl FnMut(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -227,7 +227,7 @@ mod upgraded {
         for io in BACKENDS {
             let running = start(Server::new(app()).shards(Shards::new().io(io)));
             let address = upgrade_for(running.hub(), None);
-            // What the client offers beside was not agreed on.
+            // The client's other offers were not accepted.
             let offers = "Sec-WebSocket-Extensions: permessage-deflate\r\n\
                           Sec-WebSocket-Protocol: chat\r\n";
             let (head, mut client) = open(address, offers, &text("early"));

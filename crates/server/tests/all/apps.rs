@@ -235,7 +235,7 @@ fn mistakes_name_the_route() {
 #[derive(Clone)]
 struct User(String);
 
-/// Lets requests with a token in, and attaches its user.
+/// Admits requests with a token, and attaches its user.
 fn authenticate(request: &mut Request<'_>) -> Next {
     match request.bearer() {
         Some(token) => {
@@ -331,8 +331,8 @@ fn layers_wrap_what_was_added_before_and_the_innermost_changes_a_response_first(
     stop(running);
 }
 
-/// Middleware decides by the head alone: a body that it refuses is not waited for, and one that it
-/// admits is read once.
+/// Middleware decides by the head alone: a refused body is not waited for, and an accepted body is
+/// read once.
 #[test]
 fn middleware_runs_once_for_a_request_with_a_body() {
     let calls = Arc::new(AtomicUsize::new(0));
@@ -414,7 +414,7 @@ fn the_metrics_of_the_program_follow_those_of_the_server() {
     stop(running);
 }
 
-/// Answers of the server in place of a handler are not only for programs: without the headers of
+/// The server's answers in place of a handler also pass through middleware: without the headers of
 /// CORS a page sees a network error instead of a 413.
 #[test]
 fn answers_in_place_of_a_handler_pass_through_the_middleware_of_its_route() {
@@ -478,7 +478,7 @@ fn answers_in_place_of_a_handler_pass_through_the_middleware_of_its_route() {
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
     check("half a body", &answer, 408);
-    // The next request of a connection has nothing of the one before.
+    // The connection's next request gets no state of the one before.
     check("the next", &ask(address, "POST", "/body", "", "short"), 200);
     stop(running);
 }

@@ -1,4 +1,4 @@
-//! Request bodies reach their handlers, whole, whatever their framing and however they are cut.
+//! Request bodies reach their handlers, whole, with any framing and cut at any point.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -107,7 +107,8 @@ fn expect_100_continue_is_answered_and_the_connection_stays_open() {
         assert!(!head.contains("Connection: close"), "{head}");
         assert_eq!(body, "POST 3 abc");
     }
-    // Where the body is not wanted, the final answer comes instead, and it may never follow.
+    // If the handler refuses the body, the final answer comes instead, and the body may never
+    // follow.
     let head =
         "POST /nowhere HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
@@ -147,7 +148,7 @@ fn a_body_of_the_limit_passes_and_one_byte_more_does_not() {
     running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
-/// More than all sockets' buffers hold, so that its sender stands still unless we read on.
+/// More than fits in all sockets' buffers, so that its sender blocks unless the server reads on.
 #[test]
 fn a_client_that_sends_a_whole_body_before_it_reads_gets_its_413() {
     let (address, running) = served();
@@ -168,7 +169,7 @@ fn a_client_that_sends_a_whole_body_before_it_reads_gets_its_413() {
     running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
-/// RFC 9112 section 8 leaves the answer to us; see docs/http.md.
+/// RFC 9112 section 8 leaves the answer to the server; see docs/http.md.
 #[test]
 fn rfc9112_8_a_request_that_ends_in_its_middle_ends_the_connection_without_an_answer() {
     let (address, running) = served();
@@ -185,7 +186,7 @@ fn rfc9112_8_a_request_that_ends_in_its_middle_ends_the_connection_without_an_an
         stream.read_to_string(&mut all).unwrap();
         assert_eq!(all, "", "{part}");
     }
-    // What was whole is answered.
+    // Complete requests are answered.
     let mut stream = dial(address);
     stream.write_all(b"GET /get HTTP/1.1\r\nHost: h\r\n\r\nGET /ge").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
@@ -263,7 +264,7 @@ fn bodies_on_their_way_have_a_limit_together() {
     running.shutdown(DrainPlan::default()).wait().unwrap();
 }
 
-/// Each has a shard of its own, and no part of the memory would be of any use.
+/// Each has its own shard, and a part of the memory would be useless.
 #[cfg(unix)]
 #[test]
 fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
@@ -284,7 +285,7 @@ fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
         stream.write_all(&[b'x'; 100_000]).unwrap();
         stream
     };
-    // Who is turned away may find its connection closed meanwhile.
+    // A refused client may find its connection closed before it finishes.
     let finish = |stream: &mut TcpStream| drop(stream.write_all(&[b'x'; 20_000]));
     let (say, hear) = mpsc::channel();
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| begin()).collect();
@@ -300,7 +301,7 @@ fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
     clients.iter_mut().for_each(finish);
     readers.into_iter().for_each(|reader| drop(reader.join().unwrap()));
     drop(clients);
-    // The room is given back, whatever became of those that had it.
+    // The room is released, for any outcome of its users.
     crate::support::eventually("a body is taken", || {
         let mut stream = begin();
         finish(&mut stream);

@@ -1,5 +1,5 @@
-//! Publications, broadcasts, filters and subscriptions over real sockets and several shards: who
-//! gets what, and how exactly it is counted.
+//! Publications, broadcasts, filters and subscriptions over real sockets and several shards: the
+//! receivers, and the exact counts.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -185,7 +185,7 @@ fn closing_receivers_are_counted_as_closed_and_stopped_servers_as_unreached() {
     });
     let delivery = total(&hub.publish("room", "a").unwrap());
     assert_eq!((delivery, delivery.receivers()), (expected, 6));
-    // Who is named is counted, too; who is not is no receiver any more.
+    // Included handles are counted; an excluded one is not a receiver.
     let included = Filter::new().include(handles.iter().copied());
     assert_eq!(total(&hub.broadcast_to(&included, "b").unwrap()), expected);
     let everyone = counts_of(|counts| counts.delivered = 5);
@@ -419,16 +419,16 @@ fn a_full_mailbox_is_an_error_and_a_receipt_waits_for_the_last_shard() {
     let receipt = hub.publish("feed", "waits").unwrap();
     assert_eq!((receipt.wait(Duration::from_millis(20)), receipt.total()), (None, None));
     while hub.publish("feed", "more").is_ok() {}
-    // New connections may land on the shard that is blocked, so many knock, and one is answered.
+    // New connections may land on the blocked shard, so many of them ask, and one is answered.
     let delivery = answered(address);
-    // What a connection publishes still has room, so that the connection can be held back instead.
+    // A connection's publications still have room, so that the connection can be delayed instead.
     assert!(delivery.contains("unreached: 0"), "{delivery}");
     unblock.send(()).unwrap();
     assert_eq!(total(&receipt), counts_of(|counts| counts.delivered = 1));
     stop(running);
 }
 
-/// The first answer of `/publish`, of several connections of which some never get one.
+/// The first answer of `/publish`. Of several connections, some never get an answer.
 fn answered(address: SocketAddr) -> String {
     use std::io::Write;
     let request = "GET /publish HTTP/1.1\r\nHost: localhost\r\n\
@@ -501,7 +501,7 @@ fn the_number_of_subscribers_is_right_at_once() {
     stop(running);
 }
 
-/// A user of the name `*` must not get what is meant for others.
+/// A user with the name `*` must not get messages for others.
 #[test]
 fn a_name_of_a_user_is_literal_whatever_it_contains() {
     let inbox = Ws::from_request(|request| Ok(request.query("user").unwrap().to_owned())).on_open(

@@ -1,4 +1,4 @@
-//! The blocking client against our server.
+//! The blocking client against this server.
 
 #[path = "../../examples/client.rs"]
 mod example;
@@ -13,7 +13,7 @@ use throng::ws::{Compression, Deflate, DeflateMode};
 use crate::support::TIMEOUT;
 use crate::support::served::{start, stop};
 
-/// Echoes at /echo; with subprotocols, refusals and Close frames of its own at other paths.
+/// Echoes at /echo; subprotocols, refusals and Close frames at other paths.
 fn server() -> Server {
     let echo = || Ws::new().on_message(|ws, (), message| ws.send(message));
     let app = App::new()

@@ -1,4 +1,4 @@
-//! The asynchronous client against our server.
+//! The asynchronous client against this server.
 
 #[path = "../../examples/client_async.rs"]
 mod example;
@@ -63,7 +63,7 @@ async fn it_is_a_stream_and_a_sink_that_can_be_split() {
     let (url, running) = serve();
     let client = AsyncClient::connect(&url).await.unwrap();
     let (mut sink, mut stream) = client.split();
-    // Far more than both kernels hold: each half waits for the other, and neither is forgotten.
+    // Far more than fits in both kernels: each half waits for the other, and no wake-up is lost.
     let sender = tokio::spawn(async move {
         for n in 0..COUNT {
             sink.send(throng_testkit::noise(100_000, n as u64)).await.unwrap();

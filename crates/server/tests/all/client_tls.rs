@@ -1,4 +1,4 @@
-//! Clients with TLS against our server.
+//! Clients with TLS against this server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -96,7 +96,7 @@ async fn the_asynchronous_client_has_tls_too() {
     stop(running);
 }
 
-/// In TLS 1.3 it comes after the client's handshake, instead of the response.
+/// In TLS 1.3 the refusal comes after the client's handshake, instead of the response.
 #[test]
 fn a_certificate_that_the_server_wants_is_a_failed_handshake_that_is_not_tried_again() {
     let files = Files::new("wanted");

@@ -1,4 +1,4 @@
-//! Two servers of the library that share channels: who is there, and who is to go.
+//! Two servers of the library that share channels: presence, and closing members.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -16,12 +16,12 @@ use crate::support::events::Events;
 use crate::support::served::{start, stop};
 use crate::support::{Client, Got, dial, eventually};
 
-/// `/ws?name=` joins `chat.a`, and gets the number of all who are there.
+/// `/ws?name=` joins `chat.a`, and gets the number of members.
 fn server(redis: &Redis) -> Server {
     server_as(redis, "")
 }
 
-/// One with a user of its own at Redis.
+/// A server with its own user at Redis.
 fn server_as(redis: &Redis, user: &str) -> Server {
     let chat = Ws::from_request(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
         .on_open(|ws, name| {
@@ -118,7 +118,7 @@ fn a_member_knows_those_of_all_servers_and_is_informed_who_comes_and_goes() {
     for hub in &hubs {
         eventually("all are listed", || names(hub) == ["ann", "bob", "panic", "silent", "stream"]);
     }
-    // Those of one server, as without a cluster, and identifiers that fit.
+    // The members of one server, as without a cluster, and matching identifiers.
     let own = hubs[0].presence("chat.a", 9).unwrap();
     let all = hubs[1].cluster().unwrap().presence("chat.a", 9).unwrap().wait().unwrap();
     let number = hubs[0].cluster().unwrap().node();
@@ -131,7 +131,7 @@ fn a_member_knows_those_of_all_servers_and_is_informed_who_comes_and_goes() {
     for client in [&mut ann, &mut bob] {
         assert_eq!(text(client), "stream Leave chat.a");
     }
-    // Joins and leaves are no part of the history.
+    // The history does not contain joins and leaves.
     hubs[0].publish("chat.a", "last").unwrap();
     for client in [&mut ann, &mut bob] {
         assert_eq!(text(client), "last");
@@ -215,7 +215,7 @@ fn a_client_or_a_user_is_disconnected_on_any_server() {
     drop(anns);
     eventually("the others stay", || list().len() == 2);
     let listed = list();
-    // One is of the server that is asked.
+    // One member is on the queried server.
     for bob in &listed {
         assert_eq!(cluster.close(bob.handle, 4002, "bye").wait(), Ok(true));
     }
@@ -233,7 +233,7 @@ fn a_client_or_a_user_is_disconnected_on_any_server() {
     }
 }
 
-/// The next text that is no join or leave, nor the answer of one that has opened.
+/// The next text that is not a join, a leave, or the answer of an opening session.
 fn sent(client: &mut Client) -> String {
     loop {
         let text = text(client);
@@ -312,7 +312,7 @@ fn a_question_of_the_program_is_answered_by_all_servers_and_a_dead_one_is_named(
     let survey = cluster.survey("who", Duration::from_secs(5)).wait().unwrap();
     assert_eq!(survey.answers, numbers.map(|number| (number, b"who!".to_vec())));
     assert!(survey.missing.is_empty());
-    // As one that was killed is listed for some 10 seconds.
+    // As a killed server is listed for some 10 seconds.
     redis.ask("SET throng.n.0000000000000007 1");
     redis.ask("SADD throng.nodes 0000000000000007");
     let limit = Duration::from_millis(500);
@@ -320,7 +320,7 @@ fn a_question_of_the_program_is_answered_by_all_servers_and_a_dead_one_is_named(
     assert_eq!((survey.answers.len(), &survey.missing[..]), (2, &[7][..]));
     let count = cluster.publish_counted("chat.a", "all", limit).wait().unwrap();
     assert_eq!((count.total, &count.missing[..]), (0, &[7][..]));
-    // A panic of the function ends nothing.
+    // A panic of the function has no other effect.
     let survey = cluster.survey("panic", limit).wait().unwrap();
     assert_eq!((survey.answers.len(), survey.missing.len()), (0, 3));
     assert_eq!(cluster.survey("who", limit).wait().unwrap().answers.len(), 2);

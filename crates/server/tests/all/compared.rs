@@ -1,5 +1,5 @@
-//! Programs that the cookbook compares with the same ones on other libraries: what each does, and
-//! its lines. `conformance/programs/run` has the others pass the same tests.
+//! Programs that the cookbook compares with equivalents on other libraries: their behavior and
+//! their lines. `conformance/programs/run` runs the same tests on the others.
 
 #[path = "../../examples/chat.rs"]
 mod chat;
@@ -75,7 +75,7 @@ fn check_game(address: SocketAddr) {
     eventually("ada moves", || place(&mut ada).unwrap() > 1);
     let mut phone = connect(address, path);
     assert_eq!(close_code(&mut ada), 4001);
-    // On a machine that takes more than three seconds for it, the place is a new one.
+    // On a machine that takes more than three seconds for it, the place is new.
     eventually("the place is kept", || {
         phone.send("right").unwrap();
         while place(&mut phone).unwrap() <= 1 {}
@@ -123,7 +123,8 @@ fn check_dashboard(address: SocketAddr) {
     asks("GET /orders/7", &[], "", &["1.1 200 ", "<!doctype html>"]);
     let mut live = connect(address, "/live");
     let mut events = BufReader::new(request(address, "GET /live", &[], "")).lines();
-    // With its head, the stream has begun; an order that comes back says so of the session.
+    // The head shows that the stream has begun; an order that comes back shows that the session
+    // has.
     while !events.next().expect("a head").unwrap().is_empty() {}
     eventually("the session is a member", || {
         asks("POST /api/orders", &[cookie], "first", &["1.1 201 "]);

@@ -1,5 +1,5 @@
 //! permessage-deflate over real sockets, against peers that compress and decompress as plain
-//! streams: whatever is sent in any order and to any receiver, every message comes out right.
+//! streams: messages arrive intact in any order and at any receiver.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -48,7 +48,7 @@ impl Dice {
     fn body(&mut self, len: usize) -> Vec<u8> {
         match self.below(7) {
             0 => self.noise(len),
-            // What repeats only from afar: too far for some windows.
+            // Repetitions at a distance: too far for some windows.
             6 => {
                 let period = 1 + [400, 900, 3000][self.below(3)].min(len);
                 self.noise(period).iter().copied().cycle().take(len).collect()
@@ -148,8 +148,7 @@ fn a_malformed_offer_is_400() {
     stop(running);
 }
 
-/// The first byte of a message says what becomes of it; the second and third are its author's
-/// number.
+/// The first byte of a message selects the action; the second and third are its author's number.
 fn act(ws: &mut Socket<'_>, (): &mut (), message: Message<'_>) {
     let bytes = message.as_bytes();
     let text = matches!(message, Message::Text(_));
@@ -165,7 +164,7 @@ fn act(ws: &mut Socket<'_>, (): &mut (), message: Message<'_>) {
             send(ws, bytes);
             send(ws, bytes);
         }
-        // A part of what came, and all of it as another kind.
+        // A part of the message, and all of it as another kind.
         Some(b's') => {
             send(ws, &bytes[..bytes.len() - 1]);
             send(ws, &bytes[1..]);
@@ -213,7 +212,7 @@ fn due(text: bool, bytes: &[u8]) -> (Vec<SentMessage>, Vec<SentMessage>) {
     }
 }
 
-/// Whose message it is: after the action, if that is still there.
+/// Returns the author of a message: the number after the action, if the action is still there.
 fn author(payload: &[u8]) -> usize {
     let digits: Vec<u8> = payload.iter().copied().filter(u8::is_ascii_digit).take(2).collect();
     let at = usize::from(payload.first() == Some(&b'2'));
@@ -249,7 +248,7 @@ fn mixed(compression: impl Fn(Compression) -> Deflate) -> (SocketAddr, Running) 
     )
 }
 
-/// Everyone talks at once; each gets everything in each author's order.
+/// All clients send at once; each gets all messages in each author's order.
 fn converse(
     compression: impl Fn(Compression) -> Deflate,
     seed: u64,
@@ -378,10 +377,10 @@ fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
         let (first, second, noise) = (dice.prose(len), dice.prose(len), dice.noise(len));
         shared.say(false, &first);
         assert!(shared.expect_message(&first).0);
-        // Compressed, but not so that it could be sent on: it did not shrink.
+        // Compressed, but not forwardable: it did not shrink.
         shared.say(false, &noise);
         assert!(!shared.expect_message(&noise).0);
-        // The same, because it refers to what was before.
+        // The same, because it refers to earlier messages.
         keeps.say(false, &first);
         keeps.expect_message(&first);
         shared.say(false, &first);
@@ -484,7 +483,7 @@ fn dropping_for_a_slow_receiver_never_corrupts_its_context() {
                 }
             }
             assert!(got.len() < MANY, "{policy} {bits}: nothing was dropped");
-            // Both directions of the context still hold.
+            // Both directions of the context are still intact.
             for n in 0..20 {
                 let echo = [&messages[n][..], b"again"].concat();
                 drop(hub.publish("feed", Frame::binary(&messages[n + 1])).unwrap());
@@ -519,7 +518,7 @@ fn a_close_behind_what_waits_comes_after_all_of_it() {
             let drain = move || running.shutdown(DrainPlan::default()).wait().unwrap();
             (Some(std::thread::spawn(drain)), None)
         } else {
-            // Its own Close is answered behind what waits.
+            // Its own Close is answered after the queued messages.
             peer.write_frame(0x88, &1000u16.to_be_bytes());
             (None, Some(running))
         };
@@ -585,7 +584,7 @@ fn broken_streams_and_misplaced_bits_are_refused() {
                 assert_eq!(code, 1007, "{path}: {} bytes: {reason}", bad.len());
             }
         }
-        // Text that is none, only once it is inflated.
+        // Invalid text, detectable only after it is inflated.
         let mut peer = connect();
         let deflated = peer.writer.deflate(&[b"caf\xe9".as_slice(), &prose].concat());
         peer.write_frame(0xc1, &deflated);
@@ -603,7 +602,7 @@ fn broken_streams_and_misplaced_bits_are_refused() {
             assert_eq!(peer.expect_close().0, 1002);
         }
     }
-    // Not agreed on: RSV1 is a broken rule.
+    // Not negotiated: RSV1 is a violation.
     let mut peer = Peer::connect(address, "/shared", PLAIN);
     peer.write_frame(0xc1, b"");
     assert_eq!(peer.expect_close().0, 1002);

@@ -13,8 +13,8 @@ use crate::support::{Client, Got, eventually};
 
 const DEFLATE: &str = "permessage-deflate; client_max_window_bits";
 
-/// Floods a shard that is held until both are there, and says how many messages of the flood were
-/// handled before the one of another connection that waited at the same time.
+/// Floods a blocked shard until both messages are there. Returns how many messages of the flood
+/// were processed before the message of another connection that waited at the same time.
 fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
     let handled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&handled);
@@ -46,8 +46,8 @@ fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
     let mut holder = Client::connect(address, "/");
     holder.send_text("hold");
     is_held.recv().unwrap();
-    // On loopback what was written is with the receiver: the flood first, then the other's message,
-    // and then the shard looks at both.
+    // On loopback, written bytes are with the receiver at once: first the flood, then the other
+    // message; then the shard reads both.
     let mut writing = flooder.stream.try_clone().unwrap();
     let written = writing.write(&flood).unwrap();
     let writer = std::thread::spawn(move || writing.write_all(&flood[written..]).unwrap());

@@ -128,7 +128,7 @@ fn a_preflight_passes_through_the_layers_of_the_route_that_it_asks_about() {
         .put("/price/{symbol}", |_| "set")
         .layer(Cors::new([PAGE]).methods([Method::Put]));
     let open = App::new().put("/price/open", |_| "set").layer(Cors::any());
-    // The layer refuses what has no credentials, and comes before `Cors` on the way in.
+    // The layer refuses requests without credentials, and runs before `Cors`.
     let closed = App::new()
         .put("/", |_| "set")
         .layer(Cors::any())

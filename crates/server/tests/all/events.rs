@@ -1,5 +1,5 @@
-//! Server-sent events over real sockets: what a raw client sees, who is let in, and how a stream
-//! ends.
+//! Server-sent events over real sockets: the bytes that a raw client sees, admission, and the end
+//! of a stream.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn texts_are_lines_and_anything_else_is_base64() {
         assert_eq!(stream.next().as_deref(), Some(event));
     }
     assert!(stream.next() == Some(format!("data: {large}")));
-    // Read-only: what its client sends changes nothing.
+    // Read-only: input from its client has no effect.
     stream.stream.write_all(b"GET /sse/other HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     running.hub().publish("news", "still here").unwrap();
     assert_eq!(stream.next().as_deref(), Some("data: still here"));
@@ -181,7 +181,7 @@ fn a_silent_stream_gets_comments() {
     stop(running);
 }
 
-/// Events of 1 KB, more than the kernel's buffers and the cap hold together.
+/// Events of 1 KB, more than the kernel's buffers and the cap together.
 fn publish_many(running: &Running) -> Delivery {
     let (hub, mut sum) = (running.hub(), Delivery::default());
     for n in 0..1500 {
@@ -253,7 +253,7 @@ fn a_drain_ends_streams_in_good_order() {
 }
 
 /// A text of line ends alone is seven times as long as an event. One publisher must not end the
-/// streams of others with it, whatever the policy.
+/// streams of others with it, under any policy.
 #[test]
 fn a_message_that_would_be_much_larger_as_an_event_is_reported_as_lost_and_counted() {
     let lines = "\n".repeat(100_000);
@@ -272,7 +272,7 @@ fn a_message_that_would_be_much_larger_as_an_event_is_reported_as_lost_and_count
         let receipt = running.hub().publish("lines", &numbered).unwrap();
         assert_eq!(total(&receipt), counts_of(|counts| counts.dropped = 1));
         assert_eq!(events.next_event().as_deref(), Some("id: 1.17\nevent: lost\ndata: 1.17"));
-        // Base64 is a third longer, and fair.
+        // Base64 is a third longer, which is acceptable.
         let binary = vec![7; 100_000];
         let after = total(&running.hub().publish("lines", &binary).unwrap());
         assert_eq!(after.delivered, 1);

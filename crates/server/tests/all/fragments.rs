@@ -19,8 +19,8 @@ fn limits() -> Limits {
     Limits::default().max_message_size(64 * MIB).max_backlog(256 * MIB)
 }
 
-/// Joins "feed", and does what a message of text says: `send LEN`, `frame LEN`, `close`, `panic`;
-/// others are echoed.
+/// Joins "feed", and executes text messages: `send LEN`, `frame LEN`, `close`, `panic`; others are
+/// echoed.
 fn member() -> Ws {
     Ws::new()
         .on_open(|ws, ()| {
@@ -123,7 +123,7 @@ fn a_threshold_of_the_largest_number_is_never() {
     stop(running);
 }
 
-/// It is not known yet whether the receiver is slow, so nothing is dropped, by whichever policy.
+/// No policy drops anything while it is not known whether the receiver is slow.
 #[test]
 fn a_receiver_that_keeps_up_gets_all_messages_in_order() {
     for policy in
@@ -134,8 +134,7 @@ fn a_receiver_that_keeps_up_gets_all_messages_in_order() {
         let (address, running) = serve(limits, policy);
         let mut peer = join(address);
         eventually("it listens", || running.hub().subscribers("feed") == 1);
-        // All in one callback, before the kernel was asked; little enough that it takes all at
-        // once.
+        // All in one callback, before any send; few enough bytes that the kernel takes all at once.
         let lens = [40 * KIB, 10, 50 * KIB, 20 * KIB, 11, 12, 10 * KIB + 1, 300, 40 * KIB];
         let lines: Vec<String> = lens
             .iter()
@@ -238,7 +237,7 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
             if how == "drain"
                 && let Some(running) = running.take()
             {
-                // A slow machine gets the time that it needs.
+                // A slow machine gets enough time.
                 let plan = DrainPlan::DEFAULT.grace(TIMEOUT * 10);
                 let drain = move || running.shutdown(plan).wait().unwrap();
                 draining = Some(std::thread::spawn(drain));
@@ -274,7 +273,7 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
     }
 }
 
-/// A message cut off by a panic of its handler is not finished: a Close frame may stand between two
+/// A message cut off by a panic of its handler stays incomplete: a Close frame may come between two
 /// fragments.
 #[test]
 fn a_failure_cuts_a_message_between_two_fragments() {
@@ -333,7 +332,7 @@ fn slow_readers_lose_whole_messages_only() {
 
 #[test]
 fn a_message_that_has_begun_does_not_grow_too_old() {
-    // So long that on a busy machine, too, what is sent at once is not too old.
+    // So long that even on a busy machine, messages sent at once are not too old.
     let age = Duration::from_secs(1);
     let rules = Backpressure::new(SlowPolicy::DropNewest).max_age(age).max_backlog(100 * MIB);
     let (address, running) = serve(limits(), rules);
@@ -349,7 +348,7 @@ fn a_message_that_has_begun_does_not_grow_too_old() {
     stop(running);
 }
 
-/// A message that is larger than the backlog is no reason to be called slow while it leaves.
+/// A message larger than the backlog does not make its receiver slow while it leaves.
 #[test]
 fn a_small_message_behind_a_very_large_one_does_not_make_a_slow_consumer() {
     let (address, running) = serve(Limits::default(), SlowPolicy::Close);

@@ -180,7 +180,7 @@ fn data_that_cannot_be_compressed_is_sent_as_it_is() {
     let app = app().gzip(Gzip::new().min_size(2000)).merge(closed);
     let (address, running) = start(Server::new(app));
     let mut client = Client::dial(address);
-    // Too short, of another type, of a route without it, and for clients that do not accept it.
+    // Too short, of another type, of a route without gzip, and for clients that do not accept it.
     for (line, fields, vary) in [
         ("GET /whole/1999 HTTP/1.1", "Accept-Encoding: gzip\r\n", None),
         ("GET /image HTTP/1.1", "Accept-Encoding: gzip\r\n", None),
@@ -237,7 +237,7 @@ fn files_are_compressed_and_their_ranges_are_not() {
         let again = client.ask(&format!("GET {path} HTTP/1.1"), &again);
         assert!(again.head.starts_with("HTTP/1.1 304 "), "{}", again.head);
         assert_eq!(again.field("Vary"), Some("Accept-Encoding"));
-        // A weak tag does not say that the bytes are the same.
+        // A weak tag does not guarantee equal bytes.
         let part = format!("Accept-Encoding: gzip\r\nRange: bytes=0-9\r\nIf-Range: {tag}\r\n");
         let part = client.ask(&format!("GET {path} HTTP/1.1"), &part);
         assert!(part.head.starts_with("HTTP/1.1 200 "), "{}", part.head);
@@ -283,7 +283,7 @@ fn bodies_that_are_not_taken_do_not_hold_encoders_without_bound() {
     let mut clients: Vec<Client> = (0..3).map(dial).collect();
     let coded: Vec<bool> = clients.iter_mut().map(head).collect();
     assert_eq!(coded, [true, true, false]);
-    // One that goes makes room.
+    // A client that leaves makes room.
     drop(clients);
     crate::support::eventually("there is room", || head(&mut Client::dial(address)));
     stop(running);

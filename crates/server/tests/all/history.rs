@@ -1,5 +1,5 @@
-//! Channels with history over real sockets: what a client that comes back gets, as a WebSocket, as
-//! a stream of events and with the library's own client.
+//! Channels with history over real sockets: the messages of a client that comes back, as a
+//! WebSocket, as a stream of events and with the library's own client.
 
 #[path = "../../examples/client_resume.rs"]
 mod example;
@@ -20,7 +20,7 @@ use crate::support::{Client, Got, dial, eventually};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// `/ws?since=` joins `chat.a`, and says where and whether it continues.
+/// `/ws?since=` joins `chat.a`, and answers with its position and whether it continues.
 fn chat() -> Ws<Option<Position>> {
     Ws::from_request(|request| Ok(request.query("since").and_then(|since| since.parse().ok())))
         .on_open(|ws, since| {
@@ -46,7 +46,7 @@ fn publish(hub: &Hub, numbers: std::ops::RangeInclusive<u32>) {
     }
 }
 
-/// The next message; without the tag behind its offset.
+/// The next message, without the tag after its offset.
 fn text(client: &mut Client) -> String {
     match client.next() {
         Got::Text(text) => without_tag(&text),
@@ -134,7 +134,7 @@ fn a_new_client_begins_with_the_last_publications_and_misses_none_that_follow() 
         let mut second = Client::connect(address, "/ws");
         let both = ["2 false", "1", "2"];
         assert_eq!([text(&mut second), text(&mut second), text(&mut second)], both);
-        // What each gets then is without a gap, whenever it joins.
+        // From any join on, each gets messages without a gap.
         let is_over = Arc::new(AtomicBool::new(false));
         let its = Arc::clone(&is_over);
         let publisher = std::thread::spawn(move || {

@@ -85,7 +85,7 @@ impl Client {
         Got { head, body, trailers }
     }
 
-    /// Nothing more comes, and nothing is lost: an orderly end.
+    /// No more data and no loss: an orderly end.
     fn ends(&mut self) {
         assert_eq!(self.0.read(&mut [0; 1]).unwrap(), 0);
     }
@@ -115,7 +115,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
 }
 
-/// A server whose answers to `/later/{n}` wait until the test gives them.
+/// A server whose answers to `/later/{n}` wait until the test sends them.
 fn waiting() -> (SocketAddr, Running, Receiver<(String, Responder)>) {
     waiting_on(IoBackend::Auto)
 }
@@ -138,11 +138,11 @@ fn waiting_on(io: IoBackend) -> (SocketAddr, Running, Receiver<(String, Responde
 fn answers_that_come_later_keep_their_order() {
     let (address, running, asked) = waiting();
     let mut client = Client::dial(address);
-    // Pipelined: the second request is not even seen before the first is answered.
+    // Pipelined: the second request is not read before the first is answered.
     client.say(get("/later/1") + &get("/now") + &get("/later/2") + &get("/now"));
     let (n, responder) = asked.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(n, "1");
-    // Others are served meanwhile.
+    // Other clients are served until then.
     let mut other = Client::dial(address);
     other.say(get("/now"));
     assert_eq!(other.hear().body, b"now");
@@ -156,7 +156,7 @@ fn answers_that_come_later_keep_their_order() {
     let two = client.hear();
     assert!(two.head.starts_with("HTTP/1.1 404 ") && two.body == b"two", "{two:?}");
     assert_eq!(client.hear().body, b"now");
-    // And so for requests that come one by one on the same connection.
+    // The same for requests that come one by one on the same connection.
     for round in 0..50 {
         client.say(get(&format!("/later/{round}")));
         let (n, responder) = asked.recv_timeout(TIMEOUT).unwrap();
@@ -240,7 +240,7 @@ fn a_responder_learns_that_its_client_has_left() {
     running.shutdown(at_once()).wait().unwrap();
 }
 
-/// Notes that it was woken.
+/// Records that it was woken.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -250,8 +250,8 @@ impl Wake for Woken {
     }
 }
 
-/// A request that waits behind the one that is being answered has paused the connection, and a
-/// paused one does not report its end.
+/// A request that waits after the current one has paused the connection, and a paused connection
+/// does not report its end.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_responder_learns_of_a_client_that_left_requests_behind_its_own() {
@@ -262,7 +262,7 @@ fn a_responder_learns_of_a_client_that_left_requests_behind_its_own() {
             client.say(get("/later/1") + &get("/now"));
             let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
             assert!(!responder.is_closed());
-            // Not even read.
+            // It is not even read.
             client.say(get("/later/2"));
             if !half {
                 drop(client);
@@ -364,7 +364,7 @@ fn bodies_are_made_while_they_are_sent() {
     assert!(chunked.head.contains("Transfer-Encoding: chunked\r\n") && chunked.body == *all);
     assert!(client.hear().body.is_empty());
     assert!(client.hear().body == *all);
-    // Without a body, and to a client that knows no chunks.
+    // Without a body, and to a client that does not support chunks.
     client.say("HEAD /chunked HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(client.lines().contains("Transfer-Encoding: chunked\r\n"));
     client.say("GET /chunked HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
@@ -379,7 +379,7 @@ fn a_body_that_cannot_be_finished_is_not_taken_for_whole() {
     for path in ["/fails", "/short", "/long"] {
         let mut client = Client::dial(address);
         client.say(get("/empty") + &get(path) + &get("/empty"));
-        // What was answered before it arrives, and nothing after it.
+        // Earlier answers arrive, and nothing after them.
         assert!(client.hear().body.is_empty());
         let rest = client.rest();
         assert!(
@@ -392,7 +392,7 @@ fn a_body_that_cannot_be_finished_is_not_taken_for_whole() {
             None => assert!(!body.ends_with("\r\n0\r\n\r\n"), "{path}: {rest}"),
         }
     }
-    // A client without chunked coding learns of it only by a reset.
+    // A client without chunked coding can only see it by a reset.
     let mut old = Client::dial(address);
     old.say("GET /fails HTTP/1.0\r\n\r\n");
     assert!(old.0.read_to_end(&mut Vec::new()).is_err());
@@ -418,20 +418,20 @@ fn a_client_that_does_not_read_holds_one_chunk_and_little_in_the_kernel() {
     let mut client = Client::dial(address);
     client.say(get("/"));
     eventually("it has to wait for its client", || running.stats().backlogged == 1);
-    // Others are served meanwhile, and more often than this one would be.
+    // Other clients are served until then, and more often than this one.
     for _ in 0..20 {
         let mut other = Client::dial(address);
         other.say(get("/now"));
         assert_eq!(other.hear().body, b"now");
     }
-    // The kernel would take up to 4 MB if it were let.
+    // Without the limit the kernel would take up to 4 MB.
     let pulled = pulled.load(Relaxed);
     assert!(pulled < 1_200_000, "{pulled} bytes for one who reads nothing");
     assert_eq!(client.hear().body.len(), LENGTH);
     running.shutdown(at_once()).wait().unwrap();
 }
 
-/// Sends back what it gets, from a thread for each request.
+/// Echoes the body, with a thread for each request.
 fn echoing(max_body: u64) -> (SocketAddr, Running) {
     serve(Server::new(
         App::new().get("/now", |_: &Request<'_>| "now").route(
@@ -493,7 +493,7 @@ fn a_stream_has_a_limit_of_its_own() {
     client.say("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n");
     assert!(client.hear().head.starts_with("HTTP/1.1 413 "));
     client.ends();
-    // Announced by chunks, it is found when it comes: after the answer has begun, or before.
+    // In chunks, the excess is found when it arrives: after the answer has begun, or before.
     let mut client = Client::dial(address);
     client.say(
         "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nhello world\r\n",
@@ -530,7 +530,7 @@ fn a_reader_that_rests_stops_the_client() {
     started.1.recv_timeout(TIMEOUT).unwrap();
     let piece = vec![0; 1 << 20];
     let mut sent = 0;
-    // As much as the window and the kernel's buffers hold, and not one byte more.
+    // As much as the window and the kernel's buffers can take, and not one byte more.
     while let Ok(count) = client.0.get_mut().write(&piece) {
         sent += count;
         assert!(sent < 90_000_000, "nothing has stopped the client");
@@ -638,7 +638,7 @@ impl StreamSource for Numbers {
     }
 
     fn set_waker(&mut self, waker: Waker) {
-        // The second request is for one that drops it.
+        // The second request is for a source that drops it.
         self.waker = self.numbers.lock().unwrap().is_empty().then_some(waker);
     }
 }

@@ -111,8 +111,8 @@ fn ask(address: SocketAddr) -> Option<String> {
     Some(answer.rsplit("\r\n").next().unwrap_or_default().to_owned())
 }
 
-/// Starts a server's successor on its port, and begins its drain. Returns the successor when no
-/// connection comes to the old one any more.
+/// Starts a server's successor on its port, and begins its drain. Returns the successor when the
+/// old one no longer gets connections.
 #[cfg(target_os = "linux")]
 fn succeed(address: SocketAddr, old: &Running, io: IoBackend) -> Running {
     let new = named("new", io).bind(address).unwrap().start().unwrap();

@@ -1,5 +1,5 @@
-//! Tests over real sockets. Those that need a process of their own are files beside this folder:
-//! they measure it, or send it signals.
+//! Tests over real sockets. Tests that need their own process are files beside this folder: they
+//! measure it, or send it signals.
 
 mod access_log;
 mod across_shards;

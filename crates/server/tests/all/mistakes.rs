@@ -1,8 +1,8 @@
 //! The compiler's messages for the usual mistakes name the remedy.
 //!
-//! Each file of `mistakes/` is compiled against the library; its lines `//~ text` are what the
-//! compiler must write. Only texts of the library are expected, which do not depend on the
-//! compiler's version.
+//! Each file of `mistakes/` is compiled against the library; its lines `//~ text` are the expected
+//! messages. Only the library's own texts are expected, which do not depend on the compiler's
+//! version.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The order of what a session publishes, is sent, joins and leaves, also where publications of
+//! The order of a session's publications, messages, joins and leaves, also when publications of
 //! others wait for its event loop. A publication of the hub makes the next ones of callbacks wait.
 
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn a_message_arrives_after_what_its_session_has_published_before() {
         ("text", &["before", "a", "1", "2", "b", "3"][..]),
         ("broadcast", &["before", "a", "1"]),
         ("close", &["before", "a", "1"]),
-        // It gets nothing of them that the message could overtake.
+        // The session gets none of these publications, so the message cannot overtake them.
         ("others", &["1", "before"]),
         ("elsewhere", &["1", "before"]),
     ] {
@@ -157,7 +157,7 @@ fn a_member_gets_what_is_published_from_its_join_on() {
     assert_eq!(after(&mut client, "join"), ["snapshot", "after"]);
     assert_eq!(after(&mut client, "nothing"), ["before", "after"]);
     assert_eq!(after(&mut client, "again"), ["after"], "it has left and joined again");
-    // One that is a member already misses nothing by another subscription.
+    // An existing member misses nothing by another subscription.
     assert_eq!(after(&mut client, "pattern"), ["before", "mine", "after"]);
     assert_eq!(after(&mut client, "leave"), ["before", "after"], "by the pattern");
     assert_eq!(after(&mut client, "join"), ["before", "mine", "snapshot", "after"]);

@@ -1,5 +1,5 @@
-//! Panics of the program's functions: each is an event and a count, also where no connection is
-//! left that could end for it.
+//! Panics of the program's functions: each is an event and a count, even if there is no connection
+//! left to close.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use throng_proto::ws::Opcode;
 use crate::support::served::{self, get, start, stop};
 use crate::support::{Client, Got, eventually, exchange};
 
-/// Panics, for a future that must end with nothing.
+/// Panics. For a future whose output is `()`.
 #[cfg(feature = "tokio")]
 fn burst() {
     panic!("as the test wants");
@@ -224,7 +224,7 @@ fn a_panic_of_the_access_log_or_of_the_event_callback_ends_nothing() {
     let (address, running) = start(server);
     let answer = exchange(address, b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
-    // The panic of the handler, and the refusal; there may be a stall, too.
+    // The panic of the handler, and the refusal; there may also be a stall.
     assert!(counted(address, "event") >= 2);
     stop(running);
 }

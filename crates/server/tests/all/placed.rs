@@ -103,7 +103,7 @@ fn visit(address: SocketAddr, path: &str, what: &str) {
 #[test]
 fn all_sessions_of_a_key_share_the_state_of_one_event_loop() {
     for io in BACKENDS {
-        // As many as there are sessions: none may count twice, or stay behind.
+        // As many as there are sessions: none may count twice, or remain.
         let limits = Limits::default().max_connections(64).max_connections_per_address(24);
         let (address, running) =
             start(Server::new(app()).shards(Shards::new().io(io).count(3)).limits(limits));
@@ -195,7 +195,7 @@ fn clients_that_go_or_come_while_they_move_leave_nothing_behind() {
             let stats = running.stats();
             stats.accepted == 60 && stats.connections == 0
         });
-        // Each is in the log once, as a session or as a request that came to nothing.
+        // Each is in the log once, as a session or as a failed request.
         let mut paths: Vec<String> =
             (0..60).map(|_| log.recv_timeout(TIMEOUT).expect("a record of each")).collect();
         paths.sort_unstable();

@@ -1,5 +1,5 @@
-//! Presence over real sockets: members are listed, and each join has its leave once, however
-//! the connection ends.
+//! Presence over real sockets: members are listed, and each join has exactly one leave, for any end
+//! of the connection.
 
 #[path = "../../examples/presence.rs"]
 mod example;
@@ -177,7 +177,7 @@ fn presence_is_in_the_metrics_and_bounded_and_who_is_not_listed_is_a_member() {
     stop(running);
 }
 
-/// When `n` leave together each of the others would get `n` messages.
+/// When `n` members leave together, each of the others would get `n` messages.
 #[test]
 fn a_channel_of_many_members_gets_no_joins_and_learns_when_it_gets_them_again() {
     let presence = Presence::new().join_leave(true).max_announced(8);
@@ -196,11 +196,11 @@ fn a_channel_of_many_members_gets_no_joins_and_learns_when_it_gets_them_again() 
     for at in 1..8 {
         assert_eq!(event(&mut first), ("join".to_owned(), format!("m{at}")));
     }
-    // The ninth, and those behind it.
+    // The ninth member, and later ones.
     others.extend((8..20).map(|_| open()));
     let switched = "{\"members\":9,\"announced\":false}";
     assert_eq!(text(&mut first), switched);
-    // The ninth gets what all get, and later ones get it when they join.
+    // The ninth gets the messages for all, and later ones get them when they join.
     for (at, client) in others.iter_mut().enumerate().skip(7) {
         let given = format!("{{\"members\":{},\"announced\":false}}", at + 2);
         loop {
@@ -208,7 +208,7 @@ fn a_channel_of_many_members_gets_no_joins_and_learns_when_it_gets_them_again() 
             if got == given {
                 break;
             }
-            // What was announced before may still be on its way to the client's event loop.
+            // Earlier joins may still be queued for the client's event loop.
             assert!(got.starts_with("{\"join\"") || got == switched, "{got}");
         }
     }
@@ -231,7 +231,7 @@ fn a_client_learns_that_joins_are_not_announced_though_its_event_loop_is_far_beh
     let to = Arc::clone(&gone);
     let chat = Ws::new().on_open(move |ws, ()| {
         let hub = ws.hub();
-        // To one that has left, until there is no room for any command.
+        // Sends to a client that has left, until there is no room for any command.
         while to.get().is_some_and(|to| hub.send(*to, "x").is_ok()) {}
         ws.subscribe("chat.a");
     });
@@ -283,15 +283,14 @@ fn the_members_of_the_example_see_each_other() {
     stop(running);
 }
 
-/// Two event loops that switch at the same time: the members of all have to end with what the last
-/// one decided.
+/// Two event loops that switch at the same time: the members of both must end with the last
+/// decision.
 #[test]
 fn a_switch_that_is_out_of_date_when_it_would_be_sent_is_not() {
     let (made, is_made) = mpsc::channel();
     let (send, may_send) = mpsc::channel::<()>();
     let may_send = Mutex::new(may_send);
-    // The event loop on which a switch is made to joins that are announced no longer waits until
-    // others have switched back.
+    // The event loop that announces joins again waits until others have switched back.
     let switch = move |switch: &PresenceSwitch<'_>| {
         if !switch.is_announced {
             made.send(()).unwrap();

@@ -164,7 +164,7 @@ fn a_panic_before_the_session_is_answered_with_500() {
     stop(running);
 }
 
-/// The kernel cannot be asked within a callback whether the peer takes what is sent.
+/// Within a callback, the kernel cannot report whether the peer reads.
 #[test]
 fn a_callback_that_sends_without_end_is_stopped() {
     let (sent, count) = mpsc::channel();
@@ -187,8 +187,8 @@ fn a_callback_that_sends_without_end_is_stopped() {
     running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO)).wait().unwrap();
 }
 
-/// Clients that fill the memory of all connections again and again, on all event loops, lose their
-/// own connections. Those who come and need little are served each time.
+/// Clients that repeatedly fill the memory of all connections, on all event loops, lose their own
+/// connections. New clients that need little are served each time.
 #[test]
 fn new_clients_are_served_while_others_fill_the_memory_again_and_again() {
     /// Connections of each of two threads.

@@ -1,4 +1,4 @@
-//! Whole programs: examples that have more than one part, each talked to by clients.
+//! Whole programs: examples with more than one part, each tested by clients.
 
 #[path = "../../examples/json_rpc.rs"]
 mod json_rpc;
@@ -86,7 +86,7 @@ mod messages {
         assert!(matches!(error, ClientError::Refused(refused) if refused.status == 400));
     }
 
-    /// All members of a room see its lines in one order, and one that joins later the last of them.
+    /// All members of a room see its lines in one order, and a later member sees the last of them.
     #[test]
     fn all_devices_of_a_room_see_one_order_and_later_ones_the_last_fifty_lines() {
         const LINES: usize = 40;
@@ -94,7 +94,7 @@ mod messages {
         let mut members = ["a", "b", "c", "d"].map(|name| join(&server, "lobby", name));
         std::thread::scope(|scope| {
             for member in &mut members {
-                // Twenty are a user's share.
+                // A user's share is twenty messages.
                 scope.spawn(|| (0..LINES / 4).for_each(|n| member.send(&*n.to_string()).unwrap()));
             }
         });
@@ -131,7 +131,7 @@ mod messages {
         for bob in &mut bobs {
             assert_eq!(next_of(bob, "ada"), "ada to bob: the key is 42");
         }
-        // What was private would have come before.
+        // Private lines would have come before.
         assert_eq!(next_of(&mut eve, "* ada is"), "* ada is typing");
         ada.send("done").unwrap();
         assert_eq!(next_of(&mut eve, "ada"), "ada: done");
@@ -156,7 +156,7 @@ mod messages {
         for n in 0..30 {
             devices[n % 2].send(&*n.to_string()).unwrap();
         }
-        // Each message is answered: with itself, or with the remark.
+        // Each message is answered: with itself, or with the refusal.
         let mut answers = Vec::new();
         for mut device in devices {
             let is_answer = |text: &String| text.starts_with("ada: ") || text == "* slow down";
@@ -208,7 +208,7 @@ mod boards {
                     while last < CHANGES {
                         let (number, price) = numbers(client);
                         assert_eq!(price, 1000 + number);
-                        // Those that were on their way come again; a slow reader misses some.
+                        // Numbers in flight come again; a slow reader misses some.
                         last = last.max(number);
                     }
                 });
@@ -227,7 +227,7 @@ mod games {
 
     use super::*;
 
-    /// Lets that many ticks pass.
+    /// Lets `count` ticks pass.
     fn tick(server: &LocalServer, count: u32) {
         (0..count).for_each(|_| server.advance(game::TICK));
     }
@@ -277,7 +277,7 @@ mod games {
 mod calls {
     use super::*;
 
-    /// Longer than a test: no call ends by it.
+    /// Longer than a test, so that no call times out.
     const NEVER: Duration = Duration::from_secs(3600);
 
     /// The service behind the server.
@@ -347,7 +347,7 @@ mod calls {
         is_aborted(service.take().1);
     }
 
-    /// All calls of the client are taken: it can still cancel one, and be seen to leave.
+    /// All calls of the client are in use: it can still cancel one, and its end is noticed.
     #[test]
     fn a_client_that_has_used_its_calls_up_can_cancel_and_is_seen_to_leave() {
         let (_runtime, service, server) = start(NEVER);
@@ -425,7 +425,7 @@ mod dashboards {
         }
         let all = server.request("GET", "/api/orders", &cookie, b"");
         assert_eq!(all.text().lines().count(), 20);
-        // Uploads tell how far they are, also one that breaks off.
+        // Uploads report their progress, including an upload that breaks off.
         let whole = server.request("PUT", "/api/files", &cookie, &[0; 200_000]);
         assert_eq!((whole.status, whole.text()), (201, "200000 bytes\n"));
         assert_eq!(next_of(&mut live, "upload: 200000"), "upload: 200000 bytes");
@@ -436,7 +436,7 @@ mod dashboards {
         assert_eq!(next_of(&mut live, "upload"), "upload: 4 bytes");
         drop(broken);
         assert!(!next_of(&mut live, "upload").contains("bytes"), "the reader gets an error");
-        // The page answers all paths but those of the API.
+        // The page answers all paths except the paths of the API.
         for path in ["/", "/orders/7"] {
             assert!(server.get(path).text().starts_with("<!doctype html>"), "{path}");
         }

@@ -160,7 +160,7 @@ fn a_connection_has_the_address_of_its_proxy_header() {
         let binary = binary_header_for("2001:db8::7");
         let mut local = Vec::new();
         throng_proto::proxy_protocol::encode_local(&mut local);
-        // Section 2.1: what follows the word is to be ignored.
+        // Section 2.1: receivers must ignore everything after the word.
         let unknown = b"PROXY UNKNOWN\r\n".to_vec();
         let longer = b"PROXY UNKNOWN ffff:f...f:ffff 65535 65535\r\n".to_vec();
         for (header, client) in [
@@ -172,7 +172,7 @@ fn a_connection_has_the_address_of_its_proxy_header() {
         ] {
             let answer = exchange(address, &[header, ASK].concat());
             assert!(answer.ends_with(&format!("\r\n\r\n{client}")), "{io:?}: {answer}");
-            // In several reads, the last of which has the first bytes of the request.
+            // In several reads. The last read also has the first bytes of the request.
             let mut stream = dial(address);
             stream.set_nodelay(true).unwrap();
             let (first, rest) = header.split_at(header.len() - 3);
@@ -223,7 +223,7 @@ fn silent_connections_of_a_client_behind_a_proxy_are_bounded_too() {
             stream
         };
         let mut all: Vec<_> = (0..50).map(|_| silent()).collect();
-        // One has a place, and 32 may send a request to learn that they have none.
+        // One has a place, and 32 may send a request to get their refusal.
         eventually("the others are closed", || {
             let stats = running.stats();
             stats.accepted == 50 && stats.connections == 33

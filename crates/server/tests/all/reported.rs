@@ -74,7 +74,7 @@ fn faults_of_clients_and_panics_are_reported_with_their_route() {
     exchange(address, b"GET /boom HTTP/1.1\r\nHost: x\r\n\r\n");
     let panicked = next(&reported);
     assert_eq!((panicked.0, panicked.1.as_str()), ("panic", "/boom"));
-    // The answer of 500 is reported, too.
+    // The 500 is also reported.
     assert_eq!(next(&reported).0, "refused");
     let mut client = Client::connect(address, "/panics");
     client.stream.write_all(&[0x81, 0x01, b'a']).unwrap();
@@ -112,8 +112,8 @@ fn slow_consumers_are_reported_with_the_remedy() {
     stop(running);
 }
 
-/// Ends a session of a server with these limits by what its client does, and returns who the event
-/// names, beside the number of the session and the client's address.
+/// Ends a session of a server with these limits by the client's actions. Returns the subject that
+/// the event names, without the number of the session and the client's address.
 fn ended(
     reason: EndReason,
     limits: Limits,

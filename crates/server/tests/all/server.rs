@@ -1,4 +1,4 @@
-//! The server over real sockets: limits, admission, life and death.
+//! The server over real sockets: limits, admission, start and end.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -67,8 +67,8 @@ fn echoes_on_every_driver_and_shard_count() {
     }
 }
 
-/// Large answers are sent from the memory their message lies in: whole or in part, lent or joined
-/// from pieces.
+/// Large answers are sent from the message's own memory: whole or in part, borrowed or joined from
+/// fragments.
 #[test]
 fn large_answers_made_of_the_message_come_whole_and_in_order() {
     let part = |bytes: &[u8]| bytes[1000..bytes.len() - 1000].to_vec();
@@ -228,7 +228,7 @@ fn data_channels_and_handles_work_across_shards() {
     assert_eq!(clients[7].next(), Got::Close(4000, "enough".into()));
     clients[5].send(Opcode::Binary, b"\0");
     assert_eq!(clients[5].next(), Got::Close(1003, "text only".into()));
-    // A handle from the past, and one made up, reach no connection.
+    // An old handle, and an invented one, reach no connection.
     eventually("the session has ended", || received(of("u7"), "too late") == 0);
     assert_eq!(received(Handle::from_bits(u64::MAX), "to no one"), 0);
     running.shutdown(NO_WAIT).wait().unwrap();
@@ -323,9 +323,9 @@ fn a_drain_closes_every_session_and_aborts_those_that_do_not_answer() {
         assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
         forced
     };
-    // Clients that answer are waited for, however busy the machine is.
+    // Clients that answer are waited for, even on a busy machine.
     assert_eq!(drained(20, 0, Duration::from_secs(3600)), 0);
-    // Beside others who do not: they have longer than a busy machine takes.
+    // Beside clients that do not answer: the time is longer than a busy machine needs.
     assert_eq!(drained(20, 3, Duration::from_secs(5)), 3);
 }
 
@@ -383,7 +383,7 @@ fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
     let limits = limits(|limits| {
         limits.max_backlog = 64 << 10;
         limits.close_timeout = Duration::from_secs(1);
-        // The session is closed, and given as long as any write to take it.
+        // The session is closed, and has the usual write timeout to take the Close frame.
         limits.write_timeout = Duration::from_secs(2);
     });
     let feed = Ws::new().on_open(|ws, ()| {
@@ -584,7 +584,7 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
         let mut message = vec![0; 4096];
         message[..4].copy_from_slice(&n.to_be_bytes());
         hub.publish("feed", message).unwrap();
-        // The reader sets the pace, but for bursts of 80: 320 KiB.
+        // The reader sets the pace, except for bursts of 80: 320 KiB.
         if n % 80 == 79 {
             eventually("the burst was queued", || running.stats().messages_out > u64::from(n));
         }

@@ -1,4 +1,4 @@
-//! A drain lets sessions finish the work that they have begun.
+//! A drain lets sessions finish their started work.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
 //! Messages for receivers that read too slowly, with real sockets and the kernel's own buffers:
-//! each policy delivers what it promises, and its counts add up.
+//! each policy delivers as promised, and its counts add up.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ fn capped(policy: SlowPolicy) -> Backpressure {
     Backpressure::new(policy).max_backlog(CAP)
 }
 
-/// Publishes all numbers below [`MANY`]; what became of each.
+/// Publishes all numbers below [`MANY`]; returns the outcome of each.
 fn publish_all(running: &Running, frame: impl Fn(u32) -> Frame) -> Vec<Delivery> {
     let hub = running.hub();
     let receipts: Vec<_> = (0..MANY).map(|n| hub.publish("feed", frame(n)).unwrap()).collect();
@@ -100,7 +100,7 @@ fn drop_oldest_delivers_the_newest_in_order() {
     assert!(numbers.is_sorted() && numbers[0] == 0);
     let lost = u64::from(MANY) - numbers.len() as u64;
     assert!(lost > 0);
-    // What waited at the end is whole: the cap's last hundred.
+    // The messages queued at the end are complete: the cap's last hundred.
     let last: Vec<u32> = (MANY - 100..MANY).collect();
     assert!(numbers.ends_with(&last), "{:?}", &numbers[numbers.len().saturating_sub(110)..]);
     eventually("the figures agree", || figure(address, "feed", "dropped_oldest") == lost);
@@ -153,7 +153,7 @@ fn close_closes_with_1008_and_other_members_miss_nothing() {
     });
     let (hub, mut refused) = (running.hub(), Delivery::default());
     for n in 0..=MANY {
-        // At the pace of its quick member, which is a slow one else.
+        // At the pace of its fast member, which is slow otherwise.
         let delivery = total(&hub.publish("feed", plain(n)).unwrap());
         refused.dropped += delivery.dropped;
         refused.closed += delivery.closed;
@@ -185,15 +185,15 @@ fn close_closes_with_1008_and_other_members_miss_nothing() {
 
 #[test]
 fn a_message_older_than_max_age_is_not_delivered() {
-    // So long that on a busy machine, too, what is sent at once is not too old.
+    // So long that even on a busy machine, messages sent at once are not too old.
     let age = Duration::from_secs(1);
     let (address, running, mut client) = feed(capped(SlowPolicy::DropNewest).max_age(age));
     let deliveries = publish_all(&running, plain);
     let admitted = sum(&deliveries, |delivery| delivery.delivered + delivery.queued);
     // No client reads, and a sweep every second drops what is too old.
     eventually("some are too old, and swept", || figure(address, "feed", "expired") > 0);
-    // Until its answer, what the kernel had has been read: the last finds room there, and is sent
-    // before it can age.
+    // By its answer, the bytes in the kernel have been read: the last message finds room there, and
+    // is sent before it can age.
     client.send(Opcode::Ping, b"all?");
     let mut numbers = Vec::new();
     loop {
@@ -223,7 +223,7 @@ fn messages_queued_for_a_receiver_that_disconnects_are_counted_as_discarded() {
     let of = |name| figure(address, "feed", name);
     eventually("what waited is counted", || of("discarded") > 0);
     // The cap was full with the last publication. Since then the kernel may have taken a batch, so
-    // that the driver has up to 64 KiB more: those are the kernel's, as far as anyone can tell.
+    // that the driver has up to 64 KiB more, which count as the kernel's.
     let discarded = of("discarded");
     assert!((100 - 65..=100).contains(&discarded), "{discarded}");
     assert!(of("dropped_oldest") + discarded <= queued);
@@ -286,7 +286,7 @@ fn control_frames_pass_a_full_queue() {
     stop(running);
 }
 
-/// Messages in the kernel and in a batch that has begun to leave come first, however old they are.
+/// Messages in the kernel, and in a batch that has begun to leave, come first at any age.
 #[test]
 fn a_stalled_client_gets_little_that_is_old() {
     const KEYS: u32 = 20;

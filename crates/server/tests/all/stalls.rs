@@ -1,5 +1,5 @@
-//! Handlers that hold their shard: they are counted and named, and no shutdown waits for one that
-//! does not return.
+//! Handlers that block their shard: they are counted and named, and no shutdown waits for a handler
+//! that does not return.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -14,8 +14,8 @@ use throng_testkit::hold_up;
 use crate::support::served::{self, start, stop};
 use crate::support::{Client, Got, eventually};
 
-/// The time that a slow handler here takes, and what is a stall: so long that on a busy machine,
-/// too, nothing is one but what the test asks for.
+/// The duration of a slow handler here, and the minimum of a stall: so long that even on a busy
+/// machine, only the handlers of the test are stalls.
 const SLOW: Duration = Duration::from_millis(1100);
 const WARNING: Duration = Duration::from_secs(1);
 
@@ -82,7 +82,7 @@ fn a_handler_that_sleeps_is_counted_and_named_and_one_that_does_not_is_not() {
     say(&mut slow, "sleep");
     served::get(address, "/page");
     assert_eq!(served::get(address, "/later"), "at last");
-    // After the turn whose answers these were.
+    // After the turn that sent these answers.
     say(&mut quick, "bye");
     eventually("three stalls", || routes(&reported).len() == 3);
     assert_eq!(routes(&reported), ["/slow/{name}", "/page", "/later"]);
@@ -170,7 +170,7 @@ fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
     let (mut a, mut b) = (Client::connect(address, "/a"), Client::connect(address, "/b"));
     say(&mut a, "sleep");
     eventually("a stall", || routes(&reported) == ["/a"]);
-    // A turn of its own, after which all of these wait.
+    // A separate turn, for whose end all of these wait.
     let mut last = Client::connect(address, "/a");
     last.send_text("sleep");
     for _ in 0..3 {
@@ -185,7 +185,7 @@ fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
         assert_eq!(a.next(), Got::Text("and".into()));
     }
     say(&mut a, "done");
-    // In whichever order they were served, and whether /b's three came as one event or as three.
+    // In any order of service, and whether /b's three came as one event or as three.
     let reported = routes(&reported);
     let count = |path: &str| reported.iter().filter(|route| *route == path).count();
     assert_eq!(count("/a"), 2, "{reported:?}");
@@ -207,7 +207,7 @@ fn zero_warns_of_nothing() {
     stop(running);
 }
 
-/// Closed until the test opens it: a handler that does not return.
+/// Closed until the test opens it: stands for a handler that does not return.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar, AtomicBool)>);
 

@@ -1,4 +1,4 @@
-//! The test kit, with and without a network. Some examples have tests that use it, too.
+//! The test kit, with and without a network. Tests of some examples also use it.
 
 use std::time::Duration;
 

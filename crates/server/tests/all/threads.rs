@@ -35,7 +35,7 @@ fn echo() -> Ws {
     Ws::new().on_message(|ws, (), message| ws.send(message))
 }
 
-/// Each publishes what it says to its channel, and receives all that the others publish there.
+/// Each publishes its messages to its channel, and receives all publications of the others there.
 fn members() -> Ws<String> {
     Ws::from_request(|request| Ok(request.param("channel").unwrap_or_default().to_owned()))
         .on_open(|ws, channel| ws.subscribe_pattern(channel).unwrap())
@@ -124,7 +124,7 @@ fn publications_reach_the_members_on_their_threads() {
         assert_eq!(receipt.wait(TIMEOUT).unwrap().delivered, 10 + u64::from(wildcards));
         let none = hub.publish("news.west", "fog").unwrap();
         assert_eq!(none.wait(TIMEOUT).unwrap().receivers(), u64::from(wildcards));
-        // Who has left is not posted to.
+        // A client that has left gets no command.
         drop(north);
         eventually("the north has left", || members("news.north") == 0);
         let none = hub.publish("news.north", "ice").unwrap();
@@ -201,7 +201,7 @@ fn silence_is_pinged_and_the_dead_are_buried() {
     stop(running);
 }
 
-/// The head of the answer to a request of a connection for which there is no place.
+/// The head of the answer to a request on a connection beyond the limit.
 fn refused(address: SocketAddr) -> String {
     let mut stream = dial(address);
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -228,7 +228,8 @@ fn limits_hold_and_what_left_makes_room() {
     }
     assert!(matches!(last, Got::Close(1008, _)), "{last:?}");
     drop(clients);
-    // A connection's figures may be a second old: none is gone whose coming is not in them.
+    // A connection's figures may be a second old: it is not counted as gone before it is counted as
+    // open.
     eventually("there is room", || {
         let stats = running.stats();
         stats.opened == 3 && stats.connections == 0
@@ -281,7 +282,7 @@ fn a_drain_closes_every_session_and_aborts_those_that_do_not_answer() {
         let (address, running) = start(threads(served::app().ws("/", echo())));
         let threads: Vec<_> = (0..polite).map(|_| crate::support::polite(address, "/")).collect();
         let listeners: Vec<_> = (0..silent).map(|_| Client::connect(address, "/")).collect();
-        // Among the polite is one with half a request.
+        // One of the answering clients has sent half a request.
         let half = (polite > 0).then(|| dial(address));
         if let Some(mut half) = half.as_ref() {
             half.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
@@ -300,9 +301,9 @@ fn a_drain_closes_every_session_and_aborts_those_that_do_not_answer() {
         assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
         forced
     };
-    // Clients that answer are waited for, however busy the machine is.
+    // Clients that answer are waited for, even on a busy machine.
     assert_eq!(drained(20, 0, Duration::from_secs(3600)), 0);
-    // Beside others who do not: they have longer than a busy machine takes.
+    // Beside clients that do not answer: the time is longer than a busy machine needs.
     assert_eq!(drained(20, 3, Duration::from_secs(5)), 3);
 }
 
@@ -315,7 +316,7 @@ fn new_clients_are_served_during_the_delay_of_a_drain() {
         running.stopper().shutdown(NO_WAIT.delay(delay));
         (address, running, client)
     };
-    // Never over while the test runs: this server is left to the end of the process.
+    // Does not end during the test: this server is left to the end of the process.
     let (address, _running, mut client) = drain_after(Duration::from_secs(3600));
     let ask = |path: &str| {
         let mut stream = dial(address);
@@ -336,8 +337,8 @@ fn new_clients_are_served_during_the_delay_of_a_drain() {
     assert_eq!(running.wait().unwrap().forced, 0);
 }
 
-/// A handler that does not return cannot be interrupted; the drain ends all the same, and reports
-/// the connection that is left.
+/// A handler that does not return cannot be interrupted; the drain still ends, and reports the
+/// remaining connection.
 #[test]
 fn a_handler_that_does_not_return_holds_up_no_drain() {
     assert_eq!(drained_beside_a_stuck_one(0), 1);
@@ -346,8 +347,8 @@ fn a_handler_that_does_not_return_holds_up_no_drain() {
     assert!((1..=2).contains(&forced), "{forced}");
 }
 
-/// Drains a server with a handler that does not return, and so many idle connections; who was
-/// forced.
+/// Drains a server with a handler that does not return, and `idle` idle connections. Returns the
+/// number of forced connections.
 fn drained_beside_a_stuck_one(idle: usize) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let entered = Arc::new(AtomicBool::new(false));
@@ -414,7 +415,7 @@ fn compression_events_and_figures_are_those_of_every_family() {
     stop(running);
 }
 
-/// No address space has room for such a stack: as when the system has no thread left.
+/// No address space has room for such a stack: the same as when the system has no thread left.
 #[test]
 fn connections_without_a_thread_are_answered_and_counted() {
     let (address, running) =

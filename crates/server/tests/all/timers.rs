@@ -146,7 +146,7 @@ fn timers_of_a_server_go_on_until_it_has_ended() {
         let mut client = Client::connect(address, "/");
         let Got::Text(first) = client.next() else { panic!("no tick") };
         let first: usize = first.parse().unwrap();
-        // One after the other, for all that others panic.
+        // One after the other, although other timers panic.
         for tick in first + 1..first + 5 {
             assert_eq!(client.next(), text(&tick.to_string()), "{io:?}");
         }

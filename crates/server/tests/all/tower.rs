@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::support::TIMEOUT;
 
-/// A body of so many pieces, which counts those that were asked for.
+/// A body of several pieces, which counts its polls.
 struct Pieces {
     left: usize,
     made: Arc<AtomicUsize>,
@@ -140,7 +140,7 @@ fn a_router_of_axum_serves_the_paths_below_its_prefix() {
     assert_eq!(server.get("/api/length").status, 405);
     assert_eq!(server.get("/api/panic").status, 500);
     assert_eq!(server.get("/api/pieces/100").body.len(), 100 * PIECE);
-    // HEAD gets the length of GET, or none where that has none.
+    // HEAD gets the length of GET, or none if GET has none.
     for path in ["/api", "/api/teapot", "/api/users/ada", "/api/pieces/2"] {
         let (get, head) = (server.get(path), server.request("HEAD", path, &[], b""));
         assert_eq!((head.status, head.body.len()), (get.status, 0), "{path}");
@@ -178,7 +178,7 @@ fn a_body_waits_for_its_client_and_ends_with_it() {
     };
     let base = Arc::strong_count(&made);
     let stream = ask("/endless", 1 << 20);
-    // What fits into the buffers on the way: then it is not asked for more.
+    // As much as fits into the buffers on the path: then the body is not polled.
     let mut before = 0;
     eventually("it waits", || {
         let now = made.load(Ordering::SeqCst);
@@ -189,7 +189,7 @@ fn a_body_waits_for_its_client_and_ends_with_it() {
     let all = made.load(Ordering::SeqCst);
     assert!(all < 4096, "{all} pieces for a client that does not read");
 
-    // A body that has nothing to send does not outlive its client either.
+    // A body that has nothing to send also ends with its client.
     let stream = ask("/waits", 1024);
     let fail = fails.recv_timeout(TIMEOUT).unwrap();
     assert!(!fail.is_closed());
@@ -268,7 +268,8 @@ fn a_service_that_ends_with_its_client_does_not_take_the_answers_before() {
         Body::new(Waits { piece: Some(b"part".to_vec().into()), fail: failed })
     };
     let router = Router::new().route("/future", get(future)).route("/body", get(body));
-    // More than the client's system takes while it does not read, and less than stops requests.
+    // More than the client's system takes while it does not read, and less than the limit that
+    // stops requests.
     let big = vec![b'x'; 300 << 10];
     let expected = big.clone();
     let app = App::new()
@@ -277,7 +278,7 @@ fn a_service_that_ends_with_its_client_does_not_take_the_answers_before() {
     let server = TestServer::start(Server::new(app));
     let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
     for (path, behind) in [("/api/future", ""), ("/api/future", "/big"), ("/api/body", "")] {
-        // What is behind pauses the connection, whose end is then noticed on Linux only.
+        // Later input pauses the connection, whose end is then noticed on Linux only.
         let behind = if cfg!(target_os = "linux") { behind } else { "" };
         let behind = if behind.is_empty() { String::new() } else { ask(behind) };
         let mut stream = throng_testkit::dial(server.address());

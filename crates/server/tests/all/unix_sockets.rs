@@ -16,7 +16,7 @@ use crate::support::{Client, Got, TIMEOUT, eventually};
 const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
 const CLAIM: &str = "X-Forwarded-For: 192.0.2.66, 198.51.100.7\r\n";
 
-/// A path of its own in the folder for temporary files.
+/// A unique path in the folder for temporary files.
 fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("throng-{name}-{}.sock", std::process::id()))
 }
@@ -128,7 +128,7 @@ fn a_proxy_is_believed_if_unix_sockets_are_trusted() {
             assert_eq!(get(&path, target, b"", ""), "None None");
         }
         stop(running);
-        // Other networks, also all of them, are not of Unix sockets.
+        // Other networks, even all addresses, do not include Unix sockets.
         let running = start(
             Server::new(app())
                 .shards(Shards::new().io(io))

@@ -40,7 +40,7 @@ fn log_in(request: &Request<'_>) -> Result<String, Reject> {
     Ok(format!("{user} in {room}"))
 }
 
-/// Each waits for the gate, and says before that it has begun.
+/// Each sends to `begun`, then waits for the gate.
 fn gated(begun: Sender<()>, gate: Receiver<()>) -> Ws<String> {
     let (begun, gate) = (Mutex::new(begun), Mutex::new(gate));
     greet(Ws::from_request_blocking(move |request| {
@@ -50,7 +50,7 @@ fn gated(begun: Sender<()>, gate: Receiver<()>) -> Ws<String> {
     }))
 }
 
-/// Sends an upgrade request with this token, and a message right behind it.
+/// Sends an upgrade request with this token, and a message immediately after it.
 fn knock(mut stream: &TcpStream, token: &str, first: &str) {
     let authorization = format!("Bearer {token}");
     let headers = [("Authorization", &*authorization)];

@@ -15,7 +15,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// With this `Sec-WebSocket-Extensions`; none if empty.
+    /// With this `Sec-WebSocket-Extensions`; without the header if it is empty.
     pub(crate) fn connect(address: SocketAddr, target: &str, offer: &str) -> Self {
         Self::over(dial(address), target, offer)
     }
@@ -24,7 +24,7 @@ impl Peer {
         Self::upgrade(stream, target, offer).unwrap_or_else(|head| panic!("refused: {head}"))
     }
 
-    /// The head of the answer if it is no 101.
+    /// Returns the head of the answer if it is not a 101.
     pub(crate) fn upgrade(
         mut stream: TcpStream,
         target: &str,
@@ -49,7 +49,7 @@ impl Peer {
         Ok(Self { stream, head, terms, reader, writer })
     }
 
-    /// Compressed, if that was agreed on.
+    /// Compressed, if that was negotiated.
     pub(crate) fn say(&mut self, text: bool, payload: &[u8]) {
         let compress = self.writer.can_deflate();
         let bytes = self.writer.message(text, payload, compress);
@@ -66,7 +66,7 @@ impl Peer {
         self.write_frame(0x89, payload);
     }
 
-    /// The next that is no ping; `None` at the end of the stream.
+    /// Returns the next frame that is not a ping; `None` at the end of the stream.
     pub(crate) fn next(&mut self) -> Option<Received> {
         loop {
             match self.reader.next() {

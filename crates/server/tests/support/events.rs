@@ -49,7 +49,7 @@ impl Events {
         }
     }
 
-    /// The next that is no comment.
+    /// Returns the next event that is not a comment.
     pub(crate) fn next_event(&mut self) -> Option<String> {
         loop {
             match self.next() {

@@ -1,4 +1,4 @@
-//! A blocking client with nothing behind its back, for tests of real servers over real sockets.
+//! A blocking client that does nothing on its own, for tests of real servers over real sockets.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod deflating;
@@ -16,7 +16,7 @@ use throng_proto::ws::Opcode;
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub(crate) use throng_testkit::{Client, Got, TIMEOUT, dial, eventually, read_head};
 
-/// Counts those of its kind that live.
+/// Counts its live instances.
 pub(crate) struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -32,7 +32,7 @@ impl Drop for Alive {
     }
 }
 
-/// A session that answers a drain's Close frame, on a thread of its own.
+/// A session that answers a drain's Close frame, on a separate thread.
 pub(crate) fn polite(address: SocketAddr, path: &str) -> JoinHandle<()> {
     let mut client = Client::connect(address, path);
     thread::spawn(move || {

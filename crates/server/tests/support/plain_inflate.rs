@@ -1,7 +1,7 @@
-//! DEFLATE as RFC 1951 describes it, bit by bit: slow, and strict about distances, which zlib-rs is
-//! not: whatever window is negotiated, it has one of 32 KiB.
+//! DEFLATE as RFC 1951 describes it, bit by bit: slow, and strict about distances, unlike zlib-rs,
+//! whose window is 32 KiB for any negotiated size.
 
-/// A stream that goes on for as long as the connection does.
+/// A stream that lasts as long as the connection.
 pub(crate) struct PlainInflate {
     window: usize,
     /// Output as far back as a distance can refer to.

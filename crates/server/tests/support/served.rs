@@ -20,7 +20,7 @@ pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
     (bound.local_addr(), bound.start().unwrap())
 }
 
-/// Ends it; who does not answer is not waited for.
+/// Ends the server without waiting for clients that do not answer.
 pub(crate) fn stop(running: Running) {
     let grace = Duration::from_millis(50);
     running.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace)).wait().unwrap();
@@ -31,9 +31,9 @@ pub(crate) fn total(receipt: &Receipt) -> Delivery {
     receipt.wait(TIMEOUT).expect("every shard counts")
 }
 
-/// A connection whose two kernel buffers hold some 100 KB and no more, so that a reader that does
-/// not read is soon a slow one: small segments keep the server's buffer small, too, which else
-/// grows to megabytes.
+/// A connection whose two kernel buffers have room for only some 100 KB, so that a client that does
+/// not read is soon slow: small segments also keep the server's buffer small, which otherwise grows
+/// to megabytes.
 pub(crate) fn dial_narrow(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();

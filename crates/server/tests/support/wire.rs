@@ -1,8 +1,8 @@
-//! The other end of a connection with permessage-deflate, written from the RFCs and not from our
-//! own crates: a plain streaming compressor and decompressor for the whole connection, and a reader
-//! that forgives nothing.
+//! The other end of a connection with permessage-deflate, written from the RFCs without this
+//! project's crates: a plain streaming compressor and decompressor for the whole connection, and a
+//! strict reader.
 //!
-//! The simulator's tests include this file, too.
+//! The simulator's tests also include this file.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "plain_inflate.rs"]
@@ -56,7 +56,7 @@ pub(crate) enum Received {
         frames: Vec<usize>,
     },
     Ping(Vec<u8>),
-    /// `inside`: between the fragments of a message, after so many bytes of it.
+    /// `inside`: between the fragments of a message, after this many bytes of it.
     Pong {
         payload: Vec<u8>,
         inside: Option<usize>,
@@ -98,7 +98,7 @@ impl Received {
     }
 }
 
-/// Reads what one side sends.
+/// Reads the output of one side.
 pub(crate) struct Reader {
     bytes: Vec<u8>,
     at: usize,
@@ -147,17 +147,17 @@ impl Reader {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Nothing is partly here.
+    /// Returns whether nothing is incomplete.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.at == self.bytes.len() && self.partial.is_none()
     }
 
-    /// Bytes of a message that is partly here.
+    /// Returns the bytes of an incomplete message.
     pub(crate) fn inside(&self) -> Option<usize> {
         self.partial.as_ref().map(|partial| partial.payload.len())
     }
 
-    /// The next whole thing.
+    /// Returns the next complete item.
     pub(crate) fn next(&mut self) -> Result<Option<Received>, String> {
         while let Some((first, payload)) = self.frame()? {
             if std::mem::replace(&mut self.closed, first & 0xf == 8) {
@@ -293,7 +293,7 @@ impl Writer {
             deflating.stream = Deflate::new(6, false, deflating.bits);
         }
         if payload.is_empty() {
-            // RFC 7692 section 7.2.3.6: a second flush of the same place would give nothing.
+            // RFC 7692 section 7.2.3.6: a second flush at the same place would produce nothing.
             return vec![0];
         }
         let mut out = vec![0; payload.len() + payload.len() / 8 + 100];
@@ -312,7 +312,7 @@ impl Writer {
         self.message_cut(text, payload, compress, 1)
     }
 
-    /// In so many fragments.
+    /// Splits a message into `fragments`.
     pub(crate) fn message_cut(
         &mut self,
         text: bool,

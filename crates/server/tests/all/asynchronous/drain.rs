@@ -42,7 +42,7 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
                     Ok(())
                 }
             });
-        // Takes no further message, and waits for the end alone.
+        // Takes no further message, and only waits for the end.
         let silent =
             Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
                 let alive = Alive::new(&third);
@@ -99,7 +99,7 @@ fn messages_that_futures_have_begun_are_answered_before_a_drain_closes_their_ses
                 let gate = Arc::clone(&gate);
                 begins.fetch_add(1, Ordering::SeqCst);
                 async move {
-                    // Closed: all may go on.
+                    // Closed: all tasks continue.
                     gate.acquire().await.unwrap_err();
                     session.send(message).await
                 }
@@ -157,7 +157,7 @@ fn a_session_that_ends_is_no_shutdown() {
             async move {
                 let mut shutdown = socket.sender().shutting_down();
                 assert!(socket.next().await.is_none());
-                // Again, since a future that was polled to its end says so each time.
+                // Polled again after it has completed: it returns the same result each time.
                 let ended = [(&mut shutdown).await, (&mut shutdown).await];
                 report.send(ended).unwrap();
                 Ok(())

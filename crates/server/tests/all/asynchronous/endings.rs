@@ -62,7 +62,7 @@ fn a_panic_closes_its_session_with_1011_and_is_counted() {
                 client.send_text("well");
                 assert_eq!(client.next(), Got::Text("well".into()));
                 client.send_text(last);
-                // None of these is dealt with.
+                // None of these messages is processed.
                 client.send_text("well");
                 client.send_text("well");
                 assert!(matches!(client.next(), Got::Close(1011, _)), "{path} {last}");
@@ -267,7 +267,7 @@ fn without_its_runtime_a_session_is_closed_with_1001() {
     stop(running);
 }
 
-/// Messages received while the handler is busy wait, and comes before the end of the stream.
+/// Messages received while the handler is busy wait, and come before the end of the stream.
 #[test]
 fn messages_before_a_close_come_before_the_end_of_the_stream() {
     let runtime = runtime();
@@ -277,7 +277,7 @@ fn messages_before_a_close_come_before_the_end_of_the_stream() {
         Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
             let (gate, done) = (Arc::clone(&gate), Arc::clone(&done));
             async move {
-                // Closed: all may go on.
+                // Closed: all tasks continue.
                 gate.acquire().await.unwrap_err();
                 assert!(socket.close_reason().is_some());
                 let mut count = 0;

@@ -139,14 +139,14 @@ fn a_wait_that_is_cancelled_loses_no_message_and_sends_none_twice() {
                 }
             }
         });
-        // So narrow that nearly every send has to wait for the one before.
+        // So narrow that nearly every send waits for the one before.
         let narrow = AsyncOptions::new().credits(3).send_window(1);
         let (address, running) = start(server(served::app().ws("/", storm.async_options(narrow))));
         let mut client = Client::connect(address, "/");
         for _ in 0..3 {
             exchange_numbers(&mut client, MESSAGES);
         }
-        // One by one, so that the receiver has to wait, too.
+        // One by one, so that the receiver also has to wait.
         for _ in 0..200 {
             exchange_numbers(&mut client, 1);
         }
@@ -157,7 +157,7 @@ fn a_wait_that_is_cancelled_loses_no_message_and_sends_none_twice() {
     }
 }
 
-/// Echoes between many threads, where a lost wake-up would be a client that waits for ever.
+/// Echoes between many threads, where a lost wake-up would leave a client waiting forever.
 #[test]
 fn no_wake_up_is_lost_between_many_sessions() {
     let runtime = runtime();
@@ -207,7 +207,7 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
                 while let Some(message) = socket.next().await {
                     match message.as_bytes() {
                         b"leave" => socket.sender().unsubscribe("room")?,
-                        // Before the shard has heard of it.
+                        // Before the shard has processed the command.
                         own if own.starts_with(b"own") => {
                             let (session, own) = (socket.sender(), str::from_utf8(own).unwrap());
                             session.subscribe(own)?;
@@ -235,7 +235,7 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
         assert_eq!(ada.next(), text("done"));
         for n in 0..100 {
             ada.send_text(&format!("own {n}"));
-            // Which is first is not said.
+            // Their order is not specified.
             let got = [ada.next(), ada.next()];
             assert!(got.contains(&text("from the hub")) && got.contains(&text("done")), "{got:?}");
         }
@@ -267,7 +267,7 @@ fn options_that_do_not_fit_are_refused() {
     }
 }
 
-/// The poll of one who does not know whether there is anything.
+/// A poll that does not follow a wake-up.
 #[test]
 fn a_stream_that_is_polled_once_in_a_while_misses_nothing() {
     let runtime = runtime();

@@ -1,4 +1,4 @@
-//! Handlers and clients that do not take what is sent to them.
+//! Handlers and clients that do not read.
 
 use std::future::{pending, poll_fn};
 use std::io::{ErrorKind, Write};
@@ -18,15 +18,16 @@ use super::{close, counter, exchange_numbers, families, is, runtime, serve};
 use crate::support::served::{self, dial_narrow, start, stop};
 use crate::support::{Alive, Client, Got, eventually};
 
-/// The bytes a client can write to a handler that never takes a message are bounded: it waits in
-/// the kernel's buffers.
+/// The bytes that a client can write to a handler that never reads a message are bounded: then it
+/// waits in the kernel's buffers.
 #[test]
 fn a_handler_that_does_not_receive_stops_its_client() {
     let runtime = runtime();
     let both = ["/each", "/whole"]
         .into_iter()
         .flat_map(|path| families().into_iter().map(move |server| (path, server)));
-    // A server each: figures are a moment old, and messages of an earlier client are to be in none.
+    // A separate server each: figures are a moment old, and must not include messages of an earlier
+    // client.
     for (path, server) in both {
         let sleeping = counter();
         let asleep = Arc::clone(&sleeping);
@@ -59,7 +60,7 @@ fn a_handler_that_does_not_receive_stops_its_client() {
             assert!(written < 64 << 20, "the client is never stopped");
         };
         assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
-        // Of which the server has taken in what it may, and what one read brought.
+        // The server has taken its maximum, and the rest of one read.
         let mut taken = 0;
         eventually("messages are counted", || {
             taken = running.stats().messages_in;
@@ -74,7 +75,7 @@ fn a_handler_that_does_not_receive_stops_its_client() {
     }
 }
 
-/// Whose messages have used up the credits is not read, and its end lies behind unread messages.
+/// A client that has used up the credits is not read, and its end comes after unread messages.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_client_that_goes_while_it_is_not_read_takes_its_futures_with_it() {
@@ -141,8 +142,8 @@ fn numbered(i: usize) -> Vec<u8> {
     payload
 }
 
-/// Sends so many large messages; notes how many were given to the sink, and how many times that had
-/// to wait.
+/// Sends this many large messages. Records how many the sink accepted, and how often it had to
+/// wait.
 async fn flood(
     socket: &mut AsyncSocket,
     count: usize,
@@ -196,8 +197,8 @@ fn a_slow_reader_has_the_sink_wait_and_loses_nothing() {
     }
 }
 
-/// A peer that takes nothing and goes on asking has its questions wait, though what they lead to
-/// waits for no room.
+/// If a peer does not read but keeps sending requests, its requests wait, even if their effects
+/// need no room.
 #[test]
 fn a_client_that_does_not_read_is_not_processed() {
     const FRAMES: usize = 64;
@@ -237,14 +238,14 @@ fn a_client_that_does_not_read_is_not_processed() {
         let asking = thread::spawn(move || {
             (0..QUESTIONS).for_each(|_| stream.write_all(&frame).unwrap());
         });
-        // Those of others, one at a time, are dealt with meanwhile.
+        // Messages of other clients, one at a time, are processed in between.
         let mut other = Client::connect(address, "/");
         for _ in 0..OTHERS {
             other.send_text("mine");
             assert_eq!(other.next(), Got::Text("mine".into()));
         }
-        // A few are dealt with each time that the kernel's buffer grows and takes more of the
-        // frames; all of them would be if they did not wait.
+        // A few are processed each time the kernel's buffer grows and takes more of the frames;
+        // without the wait all of them would be.
         let early = dealt.load(Ordering::SeqCst);
         assert!(
             early < QUESTIONS / 10 && sent.load(Ordering::SeqCst) < FRAMES,

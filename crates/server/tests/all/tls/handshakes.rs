@@ -78,7 +78,7 @@ fn handshakes_that_fail_are_reported_with_client_and_cause() {
     };
     plain(running.local_addr(), "");
     assert_eq!(next(), "it does not speak TLS");
-    // A client that does not trust the certificate says so.
+    // A client that does not trust the certificate sends an alert.
     let stranger = Files::new("stranger");
     let mut stream = secure(running.local_addr(), &stranger.trust());
     assert!(stream.write_all(b"GET").and_then(|()| stream.flush()).is_err());
@@ -107,7 +107,7 @@ fn sessions_that_fail_later_are_reported_with_client_and_cause() {
         stream
     };
     let next = || reported.recv_timeout(Duration::from_secs(60)).unwrap();
-    // One that just ends is none.
+    // A session that just ends has not failed.
     session().sock.shutdown(std::net::Shutdown::Write).unwrap();
     for (record, reason) in [
         (
@@ -141,7 +141,7 @@ fn handshakes_are_as_many_a_second_as_the_setting_says() {
         }
         stream.sock.set_nonblocking(true).unwrap();
     }
-    // In a minute all are.
+    // In a minute all have begun.
     let served = || {
         let is_served = |stream: &&Stream| stream.sock.peek(&mut [0]).is_ok();
         waiting.iter().filter(is_served).count()

@@ -1,4 +1,4 @@
-//! Requests over TLS, and what they and their responses know of it.
+//! Requests over TLS, and the TLS data of requests and responses.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connecti
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
         end(running);
     }
-    // A client that asks for no name can say any.
+    // A client without a server name may send any host.
     let running = start(&bound, &[]);
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let client = ClientConnection::new(Arc::clone(&trust), name).unwrap();

@@ -69,7 +69,7 @@ impl Files {
         (authorities, Arc::new(config))
     }
 
-    /// A client's configuration that trusts the certificate of this moment.
+    /// A client's configuration that trusts the current certificate.
     fn trust(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.chain).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Clients of other makers: curl, OpenSSL, Python.
+//! Clients of other projects: curl, OpenSSL, Python.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,8 +10,8 @@ use throng::tls::Tls;
 
 use super::{Files, app, backends, end, start};
 
-/// Runs a program of the machine; `None`, and a line that says so, if it is not installed. On CI
-/// nothing is skipped.
+/// Runs a program of the machine; `None`, with a message, if it is not installed. On CI nothing is
+/// skipped.
 pub(super) fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Output> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -20,7 +20,7 @@ pub(super) fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Out
         println!("skipped: {program} is not installed");
         return None;
     };
-    // A program that ends early does not read it.
+    // A program that ends early does not read its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     Some(child.wait_with_output().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Sessions over TLS, and what becomes of them when certificates change.
+//! Sessions over TLS, and their fate when certificates change.
 
 use std::io::{Read, Write};
 
@@ -76,7 +76,7 @@ fn a_renewed_certificate_serves_new_connections_and_leaves_sessions_alone() {
     end(running);
 }
 
-/// The header comes before the handshake, and may come together with it or alone.
+/// The header comes before the handshake, in the same packet or alone.
 #[test]
 fn a_proxy_header_comes_before_the_handshake() {
     let files = Files::new("proxied");

@@ -46,7 +46,7 @@ fn a_panic_closes_its_connection_with_1011_and_is_counted() {
     stop(running);
 }
 
-/// Something of a user's that cannot be dropped in peace.
+/// A user's value whose drop panics.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -55,9 +55,8 @@ impl Drop for Bomb {
     }
 }
 
-/// The remains of an ended session are dropped by other threads: a result that came too late, and
-/// work that is not wanted any more. No connection ends by it, and the session's own `close` is
-/// called all the same.
+/// Other threads drop the remains of an ended session: a late result, and work that is no longer
+/// needed. No connection ends because of it, and the session's own `close` is still called.
 #[test]
 fn a_panic_in_a_drop_ends_no_other_connection() {
     for io in families() {
@@ -88,7 +87,7 @@ fn a_panic_in_a_drop_ends_no_other_connection() {
         eventually("three wait", || figure(address, "queue_depth") == 3);
         drop(client);
         eventually("its end is reported", || closed.load(Ordering::SeqCst) == 1);
-        // Its work is taken back after that.
+        // After that its work is withdrawn.
         eventually("three are dropped, and panic", || {
             (figure(address, "cancelled"), figure(address, "panics")) == (3, 3)
         });
@@ -141,8 +140,8 @@ fn the_last_work_of_a_session_is_done() {
     assert_eq!((drained.forced, drained.stuck), (0, vec![]));
 }
 
-/// A session that has ended cannot be paused: of a storm of them, what finds no room would be held
-/// without a bound.
+/// A session that has ended cannot be paused: work of many such sessions would take unbounded
+/// memory.
 #[test]
 fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
     for io in families() {
@@ -163,7 +162,7 @@ fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
             let mut client = Client::connect(address, "/");
             client.send(Opcode::Close, &1000u16.to_be_bytes());
             assert_eq!(client.next(), Got::Close(1000, String::new()), "{io:?}");
-            // One runs, and is no longer in the queue, before the next comes.
+            // The first job runs, and has left the queue, before the next comes.
             gate.await_arrivals(1);
             eventually("the result was recorded", || results.lock().unwrap().len() == number + 1);
         }
@@ -197,7 +196,7 @@ fn a_drain_ends_at_its_deadline_and_names_the_route_that_never_returns() {
     gate.open();
 }
 
-/// Two connections take no window to close; workers are not waited for longer than their shards.
+/// Two connections need no window to close; workers get as much time as their shards.
 #[test]
 fn workers_have_the_time_that_shards_have_to_drain() {
     for io in families() {

@@ -1,4 +1,4 @@
-//! Work that blocks, on the pool: order, back-pressure, panics, the end, and what is shown of it.
+//! Blocking work on the pool: order, back-pressure, panics, the end, and figures.
 
 mod endings;
 mod order;
@@ -33,7 +33,7 @@ fn workers(pool_size: usize, queue_size: usize, overload: Overload) -> WorkerSet
     WorkerSettings::default().pool_size(pool_size).queue_size(queue_size).overload(overload)
 }
 
-/// Holds jobs up until it is opened.
+/// Blocks jobs until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<(bool, usize)>, Condvar)>);
 
@@ -51,7 +51,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Until so many have come to it.
+    /// Waits for this many arrivals.
     fn await_arrivals(&self, arrivals: usize) {
         let (state, changed) = &*self.0;
         let guard = state.lock().unwrap();
@@ -65,7 +65,7 @@ fn figure(address: SocketAddr, name: &str) -> u64 {
     stats["workers"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {stats}"))
 }
 
-/// A gate on workers at /work, an echo at /echo that needs none.
+/// A gate on workers at /work, and an echo at /echo that needs no worker.
 fn gated(gate: &Gate, settings: WorkerSettings) -> Server {
     Server::new(gated_app(gate)).workers(settings)
 }
@@ -89,7 +89,7 @@ fn gated_app(gate: &Gate) -> App {
         )
 }
 
-/// Answers each number after a time of its own.
+/// Answers each number after a different time.
 fn dawdling() -> Ws {
     Ws::new().on_message(|ws, (), message| {
         let Message::Text(text) = message else { return };

@@ -1,4 +1,4 @@
-//! Order of the jobs of a connection, and who runs them.
+//! Order of the jobs of a connection, and the workers that run them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ fn answers_keep_the_order_of_their_connection_in_every_family() {
                     scope.spawn(|| {
                         let mut client = Client::connect(address, "/");
                         let mut writer = Client::connect(address, "/");
-                        // Another one's many at once, and one by one.
+                        // Another connection's: many at once, and one by one.
                         for number in 0..300u64 {
                             writer.send_text(&number.to_string());
                             if number % 10 == 0 {
@@ -49,7 +49,7 @@ fn answers_keep_the_order_of_their_connection_in_every_family() {
     }
 }
 
-/// Never two jobs of one connection at once; those of others are.
+/// Jobs of one connection never run in parallel; jobs of different connections do.
 #[test]
 fn a_connections_jobs_run_one_at_a_time_and_all_workers_at_once() {
     const WORKERS: usize = 5;
@@ -58,7 +58,7 @@ fn a_connections_jobs_run_one_at_a_time_and_all_workers_at_once() {
     let handler = Ws::from_request(move |_| Ok(Arc::new(AtomicUsize::new(0)))).on_message_blocking(
         move |replies, mine: &Arc<AtomicUsize>, message| {
             assert_eq!(mine.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-            // Opens when all workers are here, each with a connection of its own.
+            // Opens when all workers have arrived, each with a job of a different connection.
             all.wait();
             mine.fetch_sub(1, Ordering::SeqCst);
             at_once.fetch_add(1, Ordering::SeqCst);

@@ -22,8 +22,8 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
             gated(&gate, workers(1, 2, Overload::Pause)).shards(Shards::new().io(io).count(1));
         let (address, running) = start(server);
         let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address, "/work")).collect();
-        // Far more than the kernel holds: what is not read waits with its sender, in threads of
-        // their own.
+        // Far more than fits in the kernel: unread input waits with its sender, in separate
+        // threads.
         let payload = vec![b'x'; 20_000];
         let mut writers = Vec::new();
         for (i, client) in clients.iter().enumerate() {
@@ -40,7 +40,7 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
             }));
         }
         gate.await_arrivals(1);
-        // One runs, two are in the queue, and of each connection at most one waits beside it.
+        // One runs, two are in the queue, and each connection has at most one more waiting.
         eventually("connections pause", || {
             figure(address, "queue_depth") > figure(address, "waiting_for_capacity")
                 && figure(address, "waiting_for_capacity") >= 2
@@ -68,7 +68,7 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
     }
 }
 
-/// Eight small messages may wait for workers, of large ones only as many as are 256 KiB.
+/// Eight small messages may wait for workers; of large ones only 256 KiB.
 #[test]
 fn large_messages_wait_with_their_sender() {
     for (io, path) in families().into_iter().flat_map(|io| [(io, "/work"), (io, "/offload")]) {
@@ -105,7 +105,8 @@ fn large_messages_wait_with_their_sender() {
             }
         });
         gate.await_arrivals(1);
-        // Each figure is another connection's request. Meanwhile this one would be read, too.
+        // Each figure is the request of another connection. In between, this one would also be
+        // read.
         for _ in 0..50 {
             assert_eq!(figure(address, "queue_depth"), 0, "{io:?} {path}");
         }
@@ -119,7 +120,7 @@ fn large_messages_wait_with_their_sender() {
     }
 }
 
-/// Brings a connection to where it is not read: its third message waits for room.
+/// Opens a connection and pauses it: its third message waits for room.
 fn paused(gate: &Gate, io: IoBackend) -> (Client, SocketAddr, Running) {
     let (address, running) =
         start(gated(gate, workers(1, 1, Overload::Pause)).shards(Shards::new().io(io).count(1)));
@@ -139,7 +140,7 @@ fn a_paused_connection_can_be_closed_by_either_side() {
         running.hub().broadcast("before").unwrap();
         assert_eq!(client.next(), Got::Text("before".into()), "what is sent to it still leaves");
         client.send(Opcode::Close, &1000u16.to_be_bytes());
-        // Its Close lies behind messages that wait, so only its end is seen.
+        // Its Close comes after waiting messages, so only its end is noticed.
         drop(client);
         gate.open();
         eventually("it has gone", || running.stats().sessions == 0);
@@ -228,7 +229,7 @@ fn offload_closes_the_session_where_work_is_refused_and_try_offload_does_not() {
     for overload in [Overload::Pause, Overload::Close] {
         let gate = Gate::default();
         let held = gate.clone();
-        // More than run, are in the queue, and wait beside it.
+        // More than the total of running, queued and waiting jobs.
         let handler = Ws::new().on_message(move |ws, (), message| {
             let gates = [(); 5].map(|()| held.clone());
             if let Message::Text("offload") = message {

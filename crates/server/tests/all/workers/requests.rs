@@ -70,7 +70,7 @@ fn requests_are_answered_on_workers_as_they_would_be_on_the_shard() {
         assert_eq!(http.hear().1, "inline");
         assert!(http.hear().0.starts_with("HTTP/1.1 400 "));
         assert_eq!(http.hear().1, "Some(\"z\") Some(\"\") none none 3 throng-worker-");
-        // The head of what GET would answer, and no body before the next answer.
+        // The head of GET's answer, and no body before the next answer.
         http.say(
             "HEAD /wait/12 HTTP/1.1\r\nHost: x\r\n\r\nGET /wait/2 HTTP/1.1\r\nHost: x\r\n\r\n",
         );
