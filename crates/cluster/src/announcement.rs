@@ -1,4 +1,4 @@
-//! The form in which a join or leave travels between nodes.
+//! The format of a join or leave between nodes.
 //!
 //! ```text
 //! version kind change node:16 client:16 info
@@ -8,7 +8,7 @@
 
 use crate::envelope::Malformed;
 
-/// The form that this release writes, and its kind: beside a publication.
+/// The version that this release writes, and its kind, distinct from a publication.
 const VERSION: u8 = 1;
 const PRESENCE: u8 = 2;
 
@@ -29,7 +29,7 @@ impl<'a> Announcement<'a> {
     /// Reads a join or leave.
     ///
     /// # Errors
-    /// The bytes are anything else, or of a version that this release does not know.
+    /// The bytes are something else, or of a version that this release does not know.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (head, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
         let is_join = match head {

@@ -1,17 +1,17 @@
-//! The form in which a command travels between nodes.
+//! The format of a command between nodes.
 //!
 //! ```text
 //! version kind [code:2] which name:2 (client:8 | channel) rest
 //! ```
 //!
 //! Numbers are big-endian; `which` is 0 for a client, 1 for a channel, and `name` is the number of
-//! bytes of either. The rest is the reason of a close, which has a code, the channel that is left,
-//! or the data of a refresh.
+//! bytes of either. The rest is the reason of a close, after its code, the channel of an
+//! unsubscribe, or the data of a refresh.
 
 use crate::envelope::Malformed;
 
-/// The form that this release writes, and its kinds: beside publications, announcements and
-/// surveys.
+/// The version that this release writes, and its kinds, distinct from publications, announcements
+/// and surveys.
 const VERSION: u8 = 1;
 const CLOSE: u8 = 3;
 const UNSUBSCRIBE: u8 = 6;
@@ -20,22 +20,22 @@ const REFRESH: u8 = 7;
 const CLIENT: u8 = 0;
 const CHANNEL: u8 = 1;
 
-/// Most bytes of a reason (RFC 6455 section 5.5).
+/// Maximum bytes of a reason (RFC 6455 section 5.5).
 pub const MAX_REASON: usize = 123;
 
-/// Most bytes of a channel's name, and of the data of a refresh.
+/// Maximum bytes of a channel's name, and of the data of a refresh.
 pub const MAX_FIELD: usize = u16::MAX as usize;
 
 /// A command for sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control<'a> {
-    /// The sessions that it is for.
+    /// The sessions concerned.
     pub target: Target<'a>,
-    /// The step to take with them.
+    /// The action.
     pub command: Command<'a>,
 }
 
-/// The sessions that a command is about.
+/// The sessions that a command concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// A connection of the node that gets the command.
@@ -59,7 +59,7 @@ pub enum Command<'a> {
         /// The channel.
         channel: &'a str,
     },
-    /// Look up again what the client may do.
+    /// Look up the client's rights again.
     Refresh {
         /// For the program.
         data: &'a [u8],
@@ -67,8 +67,8 @@ pub enum Command<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// Returns the command in its form, its reason cut to [`MAX_REASON`] bytes; `None`: a name or
-    /// the data is longer than [`MAX_FIELD`].
+    /// Encodes the command, its reason cut to [`MAX_REASON`] bytes; `None`: a name or the data is
+    /// longer than [`MAX_FIELD`].
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let bits;
@@ -100,7 +100,7 @@ impl<'a> Control<'a> {
     /// Reads a command.
     ///
     /// # Errors
-    /// The bytes are anything else, or of a version that this release does not know.
+    /// The bytes are something else, or of a version that this release does not know.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let ([version, kind], bytes) = take(bytes)?;
         if version != VERSION {
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Written by 0.1.0: later releases read it, too.
+    /// Written by 0.1.0: later releases must also read it.
     #[test]
     fn commands_of_the_first_version_are_read() {
         let client = Target::Client(0x40_0002);

@@ -1,24 +1,24 @@
-//! The form in which a publication travels between nodes.
+//! The format of a publication between nodes.
 //!
 //! ```text
 //! [place] version kind flags origin:8 published:8 [except:8] [key:8] [name] [id] payload
 //! ```
 //!
-//! Numbers are big-endian, `name` and `id` have two bytes of length in front. The broker's script
-//! puts the place in front of a publication of a channel with history, as text: epoch, offset and
-//! tag with colons in between, and a space; or a plus sign, if it was delivered without a place
-//! before, to nodes at which its channel has no history. An epoch begins with a hexadecimal digit,
-//! a version is less than that, so the first byte distinguishes the two forms.
+//! Numbers are big-endian; `name` and `id` begin with two bytes of length. For a channel with
+//! history the broker's script prepends the place as text: epoch, offset and tag with colons in
+//! between, and a space. If the publication was delivered without a place before, to nodes where
+//! its channel has no history, a plus sign replaces the space. An epoch begins with a hexadecimal
+//! digit and a version is smaller, so the first byte distinguishes the two forms.
 //!
-//! Servers are upgraded one after the other, so a release reads the forms of the one before it, and
-//! writes none that that one cannot read: what is new is read by one release, and written by the
-//! next. A version that is unknown all the same is counted as malformed. Its place is read, so that
-//! members of a channel with history learn what they miss.
+//! Servers are upgraded one after the other. So a release reads the format of the release before
+//! it, and writes nothing that the older release cannot read: a new format is read by one release,
+//! and written by the next. An unknown version is counted as malformed. Its place is still read, so
+//! that members of a channel with history learn of the gap.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The form that this release writes.
+/// The version that this release writes.
 const VERSION: u8 = 1;
 
 /// The only kind so far.
@@ -32,19 +32,19 @@ const NAME: u8 = 16;
 const ID: u8 = 32;
 const KNOWN: u8 = TEXT | INCOMPRESSIBLE | EXCEPT | KEY | NAME | ID;
 
-/// Most bytes of the name and of the id of a server-sent event.
+/// Maximum bytes of the name and of the id of a server-sent event.
 pub const MAX_NAME: usize = u16::MAX as usize;
 
-/// A publication, borrowed from the bytes that it came in.
+/// A publication, borrowed from the received bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Envelope<'a> {
     /// Whether the payload is text, in UTF-8.
     pub is_text: bool,
-    /// Whether it is not to be compressed.
+    /// Whether it must not be compressed.
     pub is_incompressible: bool,
     /// The node that published it.
     pub origin: u64,
-    /// Time of publication by the clock of its node, in microseconds since 1970: for figures alone.
+    /// Time of publication by its node's clock, in microseconds since 1970: for figures only.
     pub published: u64,
     /// Connection of the origin that does not get it.
     pub except: Option<u64>,
@@ -63,10 +63,10 @@ pub struct Envelope<'a> {
 pub struct Place {
     /// Identifies the sequence.
     pub epoch: u64,
-    /// One more than that of the publication before.
+    /// The offset of the previous publication plus one.
     pub offset: u64,
     /// Number of [`TAG_BITS`] that the publisher chose at random: a broker that has lost the end of
-    /// a sequence, and continued it, gives the same offset to another publication. 0 at the
+    /// a sequence, and continued it, assigns the same offset to another publication. 0 at the
     /// beginning of a sequence.
     pub tag: u64,
 }
@@ -80,7 +80,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Error of bytes that are no publication of a form that this release knows.
+/// Error of bytes that are not a publication in a known format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -145,11 +145,11 @@ pub struct Placed {
     pub is_adopted: bool,
 }
 
-/// Reads the place in front of a publication, if it has one, and returns the rest, of whatever
-/// version it is.
+/// Reads the place in front of a publication, if it has one, and returns the rest, which may be of
+/// any version.
 ///
 /// # Errors
-/// Fails for bytes that begin as a place does, and are none.
+/// Fails for bytes that begin like a place but are not one.
 pub fn split_place(bytes: &[u8]) -> Result<(Option<Placed>, &[u8]), Malformed> {
     if !matches!(bytes.first(), Some(b'0'..=b'9' | b'a'..=b'f')) {
         return Ok((None, bytes));
@@ -164,7 +164,7 @@ pub fn split_place(bytes: &[u8]) -> Result<(Option<Placed>, &[u8]), Malformed> {
 /// Reads a publication, and its place if it has one.
 ///
 /// # Errors
-/// The bytes are anything else, or of a version that this release does not know.
+/// The bytes are something else, or of a version that this release does not know.
 pub fn decode(bytes: &[u8]) -> Result<(Option<Place>, Envelope<'_>), Malformed> {
     let (placed, mut rest) = split_place(bytes)?;
     let place = placed.map(|placed| placed.place);
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Written by 0.1.0: later releases read it, too.
+    /// Written by 0.1.0: later releases must also read it.
     #[test]
     fn publications_of_the_first_version_are_read() {
         let bytes = b"00000000000000ab:12:18446744073709551615 \

@@ -1,5 +1,5 @@
-//! Publications that wait until the broker has answered a question about their channel, within
-//! memory that all channels of a node share.
+//! Publications that wait until the broker has answered a question about their channel, in memory
+//! that all channels of a node share.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::envelope::Place;
 
-/// Most publications that are held for one channel.
+/// Maximum publications that are held for one channel.
 pub(crate) const MAX_HELD: usize = 4096;
 
 /// Memory of a publication besides its bytes.
@@ -27,7 +27,7 @@ struct Used {
 }
 
 impl Budget {
-    /// Creates memory of so many bytes.
+    /// Creates a budget of `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self { used: Arc::default(), max }
@@ -39,7 +39,7 @@ impl Budget {
         self.used.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns how many publications were not held, since their channel held too many, or all
+    /// Returns how many publications were dropped, since their channel held too many, or all
     /// channels too much.
     #[must_use]
     pub fn refused(&self) -> u64 {
@@ -76,7 +76,7 @@ impl<T> Held<T> {
         self.entries.is_empty()
     }
 
-    /// Holds a publication of so many bytes; returns false if there are too many, or too little
+    /// Holds a publication of this many bytes; returns false if there are too many, or too little
     /// room.
     #[must_use]
     pub(crate) fn push(&mut self, place: Place, publication: T, bytes: usize) -> bool {
@@ -95,26 +95,26 @@ impl<T> Held<T> {
         self.budget.used.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the place of the oldest one.
+    /// Returns the place of the oldest publication.
     pub(crate) fn first(&self) -> Option<Place> {
         self.entries.front().map(|(place, ..)| *place)
     }
 
-    /// Takes the oldest one.
+    /// Removes the oldest publication.
     pub(crate) fn pop(&mut self) -> Option<(Place, T)> {
         let (place, cost, publication) = self.entries.pop_front()?;
         self.budget.give_back(cost);
         Some((place, publication))
     }
 
-    /// Drops all.
+    /// Drops all publications.
     pub(crate) fn clear(&mut self) {
         self.budget.give_back(self.entries.iter().map(|(_, cost, _)| cost).sum());
         self.entries = VecDeque::new();
     }
 }
 
-/// Frees the memory of a channel that is let go of.
+/// Frees the memory of a channel that is dropped.
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
         self.clear();

@@ -1,22 +1,23 @@
-//! Which channels a node is subscribed to at the broker, and the commands that make it so.
+//! The channels that a node is subscribed to at the broker, and the commands that keep them up to
+//! date.
 //!
-//! A channel is wanted from its first member on, and for a while after its last one has left: a
-//! page that is loaded again costs the broker nothing. Changes are gathered into commands of up to
-//! [`BATCH`] names. A channel is in at most one of the commands that one call returns, and the
-//! caller sends them in order on one connection, so two changes of a channel never change places.
+//! A channel is wanted from its first member on, and for a while after its last one has left:
+//! reloading a page costs the broker nothing. Changes are gathered into commands of up to [`BATCH`]
+//! names. A channel is in at most one of the commands that one call returns, and the caller sends
+//! them in order on one connection, so two changes of a channel are never reordered.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Most names in a command.
+/// Maximum names in a command.
 pub const BATCH: usize = 512;
 
 /// The verb of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Begin to deliver.
+    /// Begin delivery.
     Subscribe,
-    /// Deliver no more.
+    /// End delivery.
     Unsubscribe,
 }
 
@@ -32,26 +33,26 @@ pub struct Batch {
 #[derive(Debug, Default)]
 struct Channel {
     is_wanted: bool,
-    /// When it is let go of, if it is not wanted again before.
+    /// When it is dropped, unless a member joins before.
     expires: Option<u64>,
-    /// Whether the last command with it was to subscribe.
+    /// Whether its last command was to subscribe.
     is_asked_for: bool,
-    /// Commands to subscribe that the broker has not acknowledged.
+    /// Subscribe commands that the broker has not acknowledged.
     unacknowledged: u32,
 }
 
-/// The channels of a node, as its members and as the broker have them.
+/// The channels of a node, as its members want them and as the broker has them.
 #[derive(Debug, Default)]
 pub struct Interest {
     channels: HashMap<Arc<str>, Channel>,
     /// Channels that may need a command.
     changed: HashSet<Arc<str>>,
-    /// Channels that nothing is subscribed to any more, by the time at which they are let go of.
+    /// Channels without members, by the time at which they are dropped.
     leaving: BTreeSet<(u64, Arc<str>)>,
 }
 
 impl Interest {
-    /// Notes that a channel has a member; returns whether it had been forgotten.
+    /// Records that a channel has a member; returns whether the channel is new.
     pub fn enter(&mut self, name: &Arc<str>) -> bool {
         let is_new = !self.channels.contains_key(name);
         let channel = self.channels.entry(Arc::clone(name)).or_default();
@@ -63,7 +64,7 @@ impl Interest {
         is_new
     }
 
-    /// Notes that a channel has no member; it is let go of at `expires`.
+    /// Records that a channel has no member; it is dropped at `expires`.
     pub fn leave(&mut self, name: &Arc<str>, expires: u64) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if let Some(at) = channel.expires.replace(expires) {
@@ -72,13 +73,13 @@ impl Interest {
         self.leaving.insert((expires, Arc::clone(name)));
     }
 
-    /// Returns the time at which the next channel is to be let go of.
+    /// Returns the time at which the next channel must be dropped.
     #[must_use]
     pub fn next_expiry(&self) -> Option<u64> {
         self.leaving.first().map(|(at, _)| *at)
     }
 
-    /// Forgets the channels whose time has come, and returns them.
+    /// Removes the channels whose time has come, and returns them.
     pub fn expire(&mut self, now: u64) -> Vec<Arc<str>> {
         let mut gone = Vec::new();
         while self.leaving.first().is_some_and(|(at, _)| *at <= now) {
@@ -86,7 +87,7 @@ impl Interest {
             if let Some(channel) = self.channels.get_mut(&name) {
                 (channel.is_wanted, channel.expires) = (false, None);
             }
-            // While the broker is away no command comes that would forget it.
+            // While the broker is away, no command comes that would remove it.
             if self.forget_if_done(&name) {
                 self.changed.remove(&name);
             } else {
@@ -97,8 +98,7 @@ impl Interest {
         gone
     }
 
-    /// Returns the commands that bring the broker up to date: nothing else is to be sent in
-    /// between.
+    /// Returns the commands that bring the broker up to date. Send nothing else in between.
     pub fn commands(&mut self) -> Vec<Batch> {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
         for name in std::mem::take(&mut self.changed) {
@@ -129,7 +129,7 @@ impl Interest {
         commands
     }
 
-    /// Returns whether it was forgotten.
+    /// Returns whether the channel was removed.
     fn forget_if_done(&mut self, name: &Arc<str>) -> bool {
         let is_done = |channel: &Channel| {
             !channel.is_wanted && !channel.is_asked_for && channel.unacknowledged == 0
@@ -137,8 +137,8 @@ impl Interest {
         self.channels.get(name).is_some_and(is_done) && self.channels.remove(name).is_some()
     }
 
-    /// Notes that the broker has acknowledged a subscription. Returns whether the channel is
-    /// subscribed to now: if not, a later command takes it back, or does it once more.
+    /// Records that the broker has acknowledged a subscription. Returns whether the channel is
+    /// subscribed to now: if not, a later command withdraws it, or repeats it.
     pub fn acknowledge(&mut self, name: &str) -> bool {
         let Some((name, _)) = self.channels.get_key_value(name) else { return false };
         let name = Arc::clone(name);
@@ -148,14 +148,14 @@ impl Interest {
         self.is_subscribed(&name)
     }
 
-    /// Returns whether the broker has acknowledged a subscription that no command has taken back.
+    /// Returns whether the broker has acknowledged a subscription that no command has withdrawn.
     #[must_use]
     pub fn is_subscribed(&self, name: &str) -> bool {
         let is_subscribed = |channel: &Channel| channel.is_asked_for && channel.unacknowledged == 0;
         self.channels.get(name).is_some_and(is_subscribed)
     }
 
-    /// Notes that the connection was lost: the broker has forgotten all channels.
+    /// Records that the connection was lost: the broker has dropped all subscriptions.
     pub fn broken(&mut self) {
         self.channels.retain(|_, channel| channel.is_wanted);
         self.changed = self.channels.keys().cloned().collect();
@@ -164,7 +164,7 @@ impl Interest {
         }
     }
 
-    /// Returns the number of channels that are wanted, or are not forgotten yet.
+    /// Returns the number of channels that are wanted, or not removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.channels.len()

@@ -1,14 +1,15 @@
 //! Channels that span processes: a broker carries publications between the nodes of a cluster.
 //!
-//! * Duty: the form of a publication on the wire, the order of a channel's publications on a node,
-//!   which channels a node is subscribed to, and publications that wait for the broker.
-//! * Not its duty: members, histories and sockets of clients, which the engine has.
+//! * Duty: the wire format of publications, the order of a channel's publications on a node, the
+//!   channels that a node is subscribed to, and publications that wait for the broker.
+//! * Not its duty: members, histories and sockets of clients, which belong to the engine.
 //! * Depends on: nothing; with the feature `redis` on redis and tokio.
 //! * Start reading at: [`Sequencer`], which gives the members of a channel an unbroken sequence,
 //!   then [`Interest`], [`Outbox`] and [`Envelope`].
 //!
-//! All of these are computed from their input, without a socket, a thread or a clock: times are
-//! numbers of milliseconds that the caller passes. The module `redis` (of the feature) has those.
+//! All of these are pure state machines, without a socket, a thread or a clock: times are numbers
+//! of milliseconds that the caller passes. The module `redis` (of the feature) has sockets, threads
+//! and clocks.
 #![forbid(unsafe_code)]
 
 mod announcement;

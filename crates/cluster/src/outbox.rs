@@ -1,21 +1,21 @@
-//! Publications on their way to the broker, and those that wait because it is away.
+//! Publications sent to the broker, and publications that wait because it is away.
 //!
-//! They are sent in the order in which they came. What was sent and not acknowledged when the
-//! connection was lost is sent again if the broker can tell that it has it already; of all others
-//! it stays unknown whether they arrived, and they are counted as that.
+//! They are sent in their order of arrival. When the connection is lost, unacknowledged
+//! publications are sent again if the broker can recognize duplicates; the outcome of all others is
+//! unknown, and they are counted as such.
 
 use std::collections::VecDeque;
 
 /// Handling of publications while the broker cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhileDown {
-    /// The publisher learns that it was not published.
+    /// The publisher gets an error.
     #[default]
     Refuse,
-    /// It waits for the broker, for a bounded time and within a bounded memory.
+    /// The publication waits for the broker, for a bounded time and within bounded memory.
     Buffer,
-    /// Members on this node get it, and no others. Not for channels with history, whose sequence
-    /// the broker makes.
+    /// Only members on this node get it. Not for channels with history, whose sequence the broker
+    /// creates.
     Local,
 }
 
@@ -24,42 +24,43 @@ pub enum WhileDown {
 pub struct Pending<T> {
     /// The publication.
     pub item: T,
-    /// Its memory.
+    /// Its bytes of memory.
     pub bytes: usize,
     /// When it was accepted.
     pub since: u64,
-    /// Whether it may be sent twice: the broker recognizes the second one.
+    /// Whether it may be sent twice: the broker recognizes the duplicate.
     pub is_repeatable: bool,
     /// Whether it was sent before.
     pub is_retry: bool,
 }
 
-/// Publications that were accepted, in order. How many may be accepted is the caller's affair: it
-/// counts their memory until they come out.
+/// Accepted publications, in order. The caller bounds their number: it counts their memory until
+/// they are removed.
 #[derive(Debug)]
 pub struct Outbox<T> {
     waiting: VecDeque<Pending<T>>,
     sent: VecDeque<Pending<T>>,
-    /// Messages of the batch that is being answered which are to be sent again. They came before
-    /// all that are sent and have no answer yet.
+    /// Messages of the current batch that must be sent again. They came before all sent messages
+    /// without an answer.
     again: Vec<Pending<T>>,
-    /// Publications that the broker has not taken, and others of the same kind that came after
-    /// them: what it takes does not wait behind what it refuses.
+    /// Publications that the broker has refused for now, and later ones of the same kind:
+    /// publications that it accepts do not wait for refused ones.
     held: VecDeque<Pending<T>>,
     /// The number of these that are not repeatable. A broker that refuses those refuses everything.
     held_plain: usize,
-    /// Whether the batch that is being answered has one that would be held.
+    /// Whether the broker has accepted a publication of the current batch that would have to be
+    /// held.
     has_progress: bool,
     max_age: u64,
     is_connected: bool,
-    /// When it was noticed that the last connection was lost.
+    /// When the loss of the last connection was noticed.
     away_since: u64,
-    /// Since when the broker refuses what is held.
+    /// Since when the broker refuses the held publications.
     refused_since: Option<u64>,
 }
 
 impl<T: Clone> Outbox<T> {
-    /// Creates an empty one, without a connection, in which a publication waits for `max_age`.
+    /// Creates an empty outbox, without a connection, in which a publication waits for `max_age`.
     #[must_use]
     pub fn new(max_age: u64) -> Self {
         let (waiting, sent) = (VecDeque::new(), VecDeque::new());
@@ -77,9 +78,9 @@ impl<T: Clone> Outbox<T> {
         }
     }
 
-    /// Takes a publication; returns it if members on this node are to get it instead. One that is
-    /// not to wait was accepted a moment before the connection was lost, and waits all the same:
-    /// its publisher believes that it is published.
+    /// Accepts a publication; returns it if it is only for members on this node. A publication that
+    /// may not wait was accepted just before the connection was lost, and still waits: its
+    /// publisher believes that it is published.
     #[must_use]
     pub fn offer(&mut self, pending: Pending<T>, while_down: WhileDown) -> Option<Pending<T>> {
         if !self.is_connected && while_down == WhileDown::Local {
@@ -95,21 +96,21 @@ impl<T: Clone> Outbox<T> {
         self.is_connected
     }
 
-    /// Returns whether every publication has come out.
+    /// Returns whether no publication is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { waiting, sent, again, held, .. } = self;
         waiting.is_empty() && sent.is_empty() && again.is_empty() && held.is_empty()
     }
 
-    /// Returns whether the broker refuses some for now.
+    /// Returns whether the broker refuses some publications for now.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.refused_since.is_some()
     }
 
     /// Returns a copy of the next publication to send, if it `fits`; the broker's answers come in
-    /// the same order. With `tries_held` those that the broker has not taken are tried first.
+    /// the same order. With `tries_held`, publications that the broker has refused come first.
     pub fn send_if(
         &mut self,
         tries_held: bool,
@@ -131,7 +132,7 @@ impl<T: Clone> Outbox<T> {
         Some(copy)
     }
 
-    /// Lets those that are next wait behind what is held, if they would overtake it.
+    /// Moves the next publications to the held ones if they would overtake them.
     fn hold_back(&mut self) {
         while let Some(next) = self.waiting.pop_front_if(|next| {
             !self.held.is_empty() && (next.is_repeatable || self.held_plain > 0)
@@ -141,22 +142,22 @@ impl<T: Clone> Outbox<T> {
         }
     }
 
-    /// Notes that the broker has answered the oldest of those that were sent.
+    /// Records that the broker has answered the oldest sent publication.
     pub fn acknowledge(&mut self) -> Option<Pending<T>> {
         let answered = self.sent.pop_front()?;
         self.has_progress |= answered.is_repeatable || self.held_plain > 0;
         Some(answered)
     }
 
-    /// Notes that the broker has not taken the oldest of those that were sent, and that it is to be
-    /// sent again: before all that wait, once the batch is [answered](Self::answered) or the
-    /// connection [broken](Self::broken).
+    /// Records that the broker has refused the oldest sent publication for now. It is sent again
+    /// before all that wait, once the batch is [answered](Self::answered) or the connection
+    /// [broken](Self::broken).
     pub fn postpone(&mut self) {
         self.again.extend(self.sent.pop_front());
     }
 
-    /// Notes that the broker has answered a batch; `is_refused`: it takes some of it at no time
-    /// soon.
+    /// Records that the broker has answered a batch; `is_refused`: it will refuse some of the batch
+    /// for a while.
     pub fn answered(&mut self, is_refused: bool, now: u64) {
         let has_progress = std::mem::take(&mut self.has_progress);
         if !self.again.is_empty() {
@@ -170,20 +171,20 @@ impl<T: Clone> Outbox<T> {
         }
     }
 
-    /// Puts what is held before all that wait.
+    /// Moves the held publications before all that wait.
     fn release(&mut self) {
         (self.refused_since, self.held_plain) = (None, 0);
         self.held.drain(..).rev().for_each(|pending| self.waiting.push_front(pending));
     }
 
-    /// Notes that there is a connection: what waits may be sent.
+    /// Records that there is a connection: waiting publications may be sent.
     pub fn connected(&mut self) {
         self.is_connected = true;
     }
 
-    /// Notes that the connection was lost; returns the publications of which it stays unknown
-    /// whether the broker has them. The time of those that are sent again, and of those that wait
-    /// behind them, counts from now on: noticing the loss may have taken all of it.
+    /// Records the lost connection; returns the publications whose outcome is unknown. The waiting
+    /// time of publications that are sent again, and of all after them, begins now: noticing the
+    /// loss may have used up all of it.
     pub fn broken(&mut self, now: u64) -> Vec<Pending<T>> {
         if self.is_connected {
             self.away_since = now;
@@ -204,14 +205,15 @@ impl<T: Clone> Outbox<T> {
         unknown
     }
 
-    /// Removes those that wait and are not to wait any longer, in order.
+    /// Removes waiting publications that `is_taken` selects, in order.
     pub fn take_waiting(&mut self, mut is_taken: impl FnMut(&T) -> bool) -> Vec<Pending<T>> {
         let (taken, rest) = self.waiting.drain(..).partition(|one| is_taken(&one.item));
         self.waiting = rest;
         Vec::from(taken)
     }
 
-    /// Removes what has waited for too long without a connection, or for a broker that refuses it.
+    /// Removes publications that have waited too long without a connection, or for a broker that
+    /// refuses them.
     pub fn expire(&mut self, now: u64) -> Vec<Pending<T>> {
         self.hold_back();
         let mut expired = Vec::new();
@@ -235,7 +237,7 @@ impl<T: Clone> Outbox<T> {
         expired
     }
 
-    /// Removes all that was not sent.
+    /// Removes all unsent publications.
     pub fn take_rest(&mut self) -> Vec<Pending<T>> {
         self.release();
         self.waiting.drain(..).collect()
@@ -291,9 +293,9 @@ mod tests {
             assert_eq!(outbox.offer(pending(item, true, 0), WhileDown::Buffer), None);
         }
         assert_eq!(send(&mut outbox).map(|one| one.item), Some(1));
-        // The broker has not answered for so long.
+        // The broker has not answered for that long.
         assert!(outbox.broken(5_001).is_empty() && outbox.expire(5_001).is_empty());
-        // Attempts to connect again are no new loss.
+        // Attempts to connect again do not count as another loss.
         assert!(outbox.broken(9_000).is_empty() && outbox.expire(10_001).is_empty());
         assert_eq!(outbox.expire(10_002).len(), 2);
     }
@@ -311,7 +313,7 @@ mod tests {
             outbox.answered(is_refused, now);
             (sent, outbox.expire(now).len())
         };
-        // It has waited for long, and is refused for the first time.
+        // It has waited for a long time, and is refused for the first time.
         assert_eq!(refuse(9_000, true), ([1, 2], 0));
         assert_eq!(refuse(14_000, true), ([1, 2], 0));
         assert_eq!(refuse(14_001, false), ([1, 2], 0), "one of another channel was taken");
@@ -331,7 +333,7 @@ mod tests {
         outbox.postpone();
         assert_eq!(outbox.acknowledge().unwrap().item, 2);
         outbox.answered(true, 100);
-        // Not yet again what is refused, nor what would overtake it.
+        // The refused publications, and those that would overtake them, are not sent again yet.
         assert_eq!(outbox.send_if(false, |_| true).unwrap().item, 4);
         assert_eq!((outbox.send_if(false, |_| true), outbox.is_refused()), (None, true));
         assert_eq!(outbox.acknowledge().unwrap().item, 4);
@@ -341,7 +343,7 @@ mod tests {
         assert_eq!(items(&outbox.expire(5_101)), [1, 3]);
         assert!(!outbox.is_refused() && outbox.expire(u64::MAX).is_empty());
         assert_eq!(items(&outbox.take_rest()), [5]);
-        // A broker that refuses everything takes nothing out of order.
+        // A broker that refuses everything accepts nothing out of order.
         for (item, is_repeatable) in [(6, false), (7, true), (8, false)] {
             let _ = outbox.offer(pending(item, is_repeatable, 0), WhileDown::Refuse);
         }
@@ -361,7 +363,7 @@ mod tests {
             let mut random = Random::new(seed * 7 + 1);
             let mut outbox = Outbox::new(20);
             let (mut next, mut open) = (0, BTreeSet::new());
-            // Those that the broker may have, and those that it certainly has.
+            // Publications that the broker may have, and publications that it certainly has.
             let (mut pipe, mut seen, mut is_full) = (VecDeque::new(), Vec::new(), false);
             let out = |open: &mut BTreeSet<u32>, one: &Pending<u32>| {
                 assert!(open.remove(&one.item), "seed {seed}: {} comes out twice", one.item);
@@ -378,7 +380,7 @@ mod tests {
                         let tries_held = random.below(2) == 0;
                         pipe.extend(outbox.send_if(tries_held, |_| true));
                     }
-                    // A whole batch is answered: those with history are refused by a full one.
+                    // A whole batch is answered: a full broker refuses publications with history.
                     6 | 7 => {
                         for Pending { item, is_repeatable, .. } in pipe.drain(..) {
                             if is_full && is_repeatable {
@@ -392,7 +394,7 @@ mod tests {
                     }
                     8 => is_full = random.below(3) == 0,
                     9 if random.below(3) == 0 => {
-                        // The broker executes some of what it was sent before.
+                        // The broker executes some of the commands sent before.
                         let arrive = random.below(pipe.len() + 1);
                         let arrived: Vec<_> = pipe.drain(..).take(arrive).collect();
                         seen.extend(arrived.iter().map(|one| one.item));
@@ -402,7 +404,7 @@ mod tests {
                     10 => outbox.connected(),
                     _ => {
                         for one in outbox.expire(now) {
-                            // What is said to be refused has not arrived.
+                            // Publications reported as refused have not arrived.
                             assert!(one.is_retry || !seen.contains(&one.item), "seed {seed}");
                             out(&mut open, &one);
                         }
@@ -437,7 +439,7 @@ mod tests {
             let mut random = Random::new(seed * 11 + 5);
             let mut outbox = Outbox::new(1_000_000);
             let (mut next, mut accepted, mut unknown) = (0, Vec::new(), Vec::new());
-            // The pipe to the broker, what it has, and its answers.
+            // The pipe to the broker, the broker's publications, and its answers.
             let (mut pipe, mut broker, mut answers) = (VecDeque::new(), Vec::new(), 0);
             for now in 0..120 {
                 match random.below(10) {

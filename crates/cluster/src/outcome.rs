@@ -1,28 +1,28 @@
-//! The outcome of publications that were accepted, and its listeners.
+//! The outcome of accepted publications, and its listeners.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// The outcome of a publication that was accepted.
+/// The outcome of an accepted publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {
     /// The broker has it, or, while it is away, the members of this node got it.
     Taken,
-    /// The broker has not taken it, and will not.
+    /// The broker has not accepted it, and will not.
     Refused,
     /// It was sent, and no answer came: the broker may have it.
     Unknown,
 }
 
-/// One who waits for the outcome of a publication.
+/// A listener for the outcome of a publication.
 pub trait Await: Debug + Send + Sync {
-    /// Takes the outcome, once, on the node's thread.
+    /// Receives the outcome, once, on the node's thread.
     fn settle(&self, outcome: PublishOutcome);
 }
 
-/// The claim of a publisher to the outcome of a publication, which it gets in any case: a ticket
-/// that is dropped says that it is unknown.
+/// A publisher's claim to the outcome of a publication. It always gets one: a dropped ticket
+/// reports an unknown outcome.
 #[derive(Debug, Default)]
 pub struct Ticket {
     /// The connection that has published, of any number.
@@ -30,7 +30,7 @@ pub struct Ticket {
     awaiting: Option<Arc<dyn Await>>,
 }
 
-/// A copy of what is sent has no claim.
+/// The copy that is sent has no claim.
 impl Clone for Ticket {
     fn clone(&self) -> Self {
         Self::default()
@@ -44,13 +44,13 @@ impl Drop for Ticket {
 }
 
 impl Ticket {
-    /// Creates one.
+    /// Creates a ticket.
     #[must_use]
     pub fn new(publisher: Option<u64>, awaiting: Arc<dyn Await>) -> Self {
         Self { publisher, awaiting: Some(awaiting) }
     }
 
-    /// Reports the outcome, unless that was done before.
+    /// Reports the outcome, unless it was reported before.
     pub fn settle(&mut self, outcome: PublishOutcome) {
         if let Some(awaiting) = self.awaiting.take() {
             awaiting.settle(outcome);
@@ -62,14 +62,14 @@ impl Ticket {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unpublished {
-    /// Publications that the broker has not taken.
+    /// Publications that the broker has not accepted.
     pub refused: u64,
-    /// Publications that it may have or not.
+    /// Publications that the broker may or may not have.
     pub unknown: u64,
 }
 
-/// Losses that are found at one time, by the connection that has published: each learns of all of
-/// its own at once.
+/// Losses found at the same time, by publishing connection: each connection gets one report of all
+/// its losses.
 #[derive(Debug, Default)]
 pub struct Losses(HashMap<u64, Unpublished>);
 
@@ -84,7 +84,7 @@ impl Losses {
         }
     }
 
-    /// Takes all.
+    /// Removes all losses.
     pub fn take(&mut self) -> impl Iterator<Item = (u64, Unpublished)> {
         std::mem::take(&mut self.0).into_iter()
     }

@@ -1,15 +1,15 @@
 //! The partitions of a cluster's channels over several servers.
 //!
-//! A channel is in one of 128 partitions, by a hash of its name, and a partition is at one server.
-//! All of it is part of what nodes agree on: another hash, tag or order would be another cluster.
+//! A channel is in one of 128 partitions, by a hash of its name, and a partition is on one server.
+//! All nodes must agree on this: with another hash, tag or order they would form another cluster.
 
-/// Partitions of the channels of a cluster.
+/// The number of partitions of a cluster's channels.
 pub(crate) const PARTITIONS: u16 = 128;
 
 /// Hash slots of a Redis Cluster.
 const SLOTS: u16 = 16_384;
 
-/// Letters of tags, and the most of them in one.
+/// Letters of tags, and the maximum length of a tag.
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 const MAX_TAG: usize = 3;
 
@@ -19,9 +19,9 @@ pub(crate) fn partition_of(channel: &str) -> u16 {
     (mix(hash(channel)) % u64::from(PARTITIONS)) as u16
 }
 
-/// Returns which of several servers each partition is at: that with the highest hash of the two
-/// (rendezvous hashing). A server that is added takes its part from all others, and no partition
-/// changes its server otherwise.
+/// Returns the server of each partition: the server with the highest hash of server and partition
+/// (rendezvous hashing). An added server takes its share from all others, and no other partition
+/// moves.
 pub(crate) fn servers_of(names: &[String]) -> Vec<u16> {
     let hashes: Vec<_> = names.iter().map(|name| hash(name)).collect();
     let best = |partition: u16| {
@@ -31,8 +31,9 @@ pub(crate) fn servers_of(names: &[String]) -> Vec<u16> {
     (0..PARTITIONS).map(best).collect()
 }
 
-/// Returns the tag of each partition: names with it are in one slot, and slots of neighbours are
-/// 128 apart, so that each master of a Redis Cluster has as many of them as its slots.
+/// Returns the tag of each partition. Names with it are in one slot, and the slots of consecutive
+/// partitions are 128 apart, so that each master of a Redis Cluster has partitions in proportion to
+/// its slots.
 pub(crate) fn tags() -> Vec<String> {
     let mut of_slot = vec![None; usize::from(SLOTS)];
     let mut words = vec![Vec::new()];
@@ -75,7 +76,7 @@ fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The finalizer of SplitMix64: each bit of the outcome depends on all bits.
+/// The finalizer of SplitMix64: each bit of the result depends on all input bits.
 fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(partitions, [27, 120, 108, 23]);
         let tags = tags();
         assert_eq!([&tags[0], &tags[1], &tags[64], &tags[127]], ["5n3", "d5m", "7lu", "45c"]);
-        // From the specification, and of a key that `CLUSTER KEYSLOT` was asked about.
+        // The example of the specification, and a key checked with `CLUSTER KEYSLOT`.
         assert_eq!((slot(b"123456789"), slot(b"user1000")), (0x31c3, 3_443));
     }
 

@@ -1,9 +1,9 @@
-//! The members of this node in channels with presence, and what the broker knows of them.
+//! The members of this node in channels with presence, and the broker's knowledge of them.
 //!
 //! Joins and leaves become [updates](Update) for the broker, one at a time for each client and
-//! channel: what comes while one is on its way, or while the broker is away, is settled by one
-//! update later, or by none. After a connection was lost everything is written again. Each update
-//! waits for the subscriptions of this node that came before it: its members get joins and leaves.
+//! channel: further changes while an update is in flight, or while the broker is away, need one
+//! later update, or none. After a lost connection everything is written again. Each update waits
+//! for the earlier subscriptions of this node: its members must get joins and leaves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Nothing,
-    /// Its join or its leave, which was not acknowledged.
+    /// Its join or its leave was sent, but not acknowledged.
     Maybe,
     Join,
 }
 
 #[derive(Debug)]
 struct Client {
-    /// Information that the broker has, or is given.
+    /// Information that the broker has, or is sent.
     info: Arc<str>,
     /// Information of the member; `None`: it has left.
     wanted: Option<Arc<str>>,
     known: Known,
-    /// Whether it is to be written again.
+    /// Whether it must be written again.
     is_stale: bool,
-    /// The broker has lost its data since it was given it.
+    /// The broker has lost its data since the last update.
     is_lost: bool,
-    /// Its place among those that may need an update.
+    /// Its position in the list of clients that may need an update.
     place: Option<u64>,
     is_sent: bool,
 }
@@ -59,9 +59,10 @@ pub struct Update {
 pub enum Change {
     /// The client is a member.
     Join,
-    /// It is none any more. `is_lost`: others are to learn it, though the broker may have lost it.
+    /// No longer a member. `is_lost`: the broker may have lost the record; announce the leave
+    /// anyway.
     Leave {
-        /// Whether the broker may have lost it.
+        /// Whether the broker may have lost the record.
         is_lost: bool,
     },
 }
@@ -71,7 +72,7 @@ pub enum Change {
 struct Changed {
     channel: Arc<str>,
     client: u64,
-    /// The subscriptions that come first.
+    /// The number of subscriptions that must come first.
     after: u64,
 }
 
@@ -81,12 +82,12 @@ pub struct Roster {
     channels: HashMap<Arc<str>, Channel>,
     /// Clients that may need an update, in the order of their changes.
     changed: BTreeMap<u64, Changed>,
-    /// The next place there, and the first one after those of the last restart.
+    /// The next position in the list, and the first one after the last restart.
     next: u64,
     restarted: u64,
-    /// Subscriptions that were asked for so far.
+    /// Subscriptions requested so far.
     follows: u64,
-    /// Updates on their way.
+    /// Updates in flight.
     sent: usize,
 }
 
@@ -111,7 +112,7 @@ impl Client {
                 }
                 Some(Change::Join)
             }
-            // Its information is another one: for others it leaves and joins.
+            // Its information has changed: for others it leaves and joins.
             _ => {
                 self.known = Known::Maybe;
                 Some(Change::Leave { is_lost: self.is_lost })
@@ -121,12 +122,12 @@ impl Client {
 }
 
 impl Roster {
-    /// Notes how many subscriptions were asked for so far: changes from now on come after them.
+    /// Records the number of subscriptions requested so far: later changes come after them.
     pub fn follow(&mut self, follows: u64) {
         self.follows = follows;
     }
 
-    /// Notes that a client has joined a channel; `announces`: members get its joins and leaves.
+    /// Records that a client has joined a channel; `announces`: members get its joins and leaves.
     pub fn join(&mut self, channel: &Arc<str>, client: u64, info: Arc<str>, announces: bool) {
         let of = self.channels.entry(Arc::clone(channel)).or_default();
         of.announces = announces;
@@ -143,7 +144,7 @@ impl Roster {
         self.list(channel, client);
     }
 
-    /// Notes that a client has left a channel.
+    /// Records that a client has left a channel.
     pub fn leave(&mut self, channel: &Arc<str>, client: u64) {
         if let Some(entry) = self.client(channel, client) {
             entry.wanted = None;
@@ -151,8 +152,8 @@ impl Roster {
         }
     }
 
-    /// Notes a client that the broker has listed as one of this node's; `announces`: members of the
-    /// channel got its join.
+    /// Records a client that the broker lists for this node; `announces`: members of the channel
+    /// got its join.
     pub fn found(&mut self, channel: &Arc<str>, client: u64, announces: bool) {
         if self.client(channel, client).is_some() {
             return;
@@ -168,7 +169,7 @@ impl Roster {
         self.channels.get_mut(channel)?.clients.get_mut(&client)
     }
 
-    /// Lists a client for an update, or forgets it.
+    /// Lists a client for an update, or removes it.
     fn list(&mut self, channel: &Arc<str>, client: u64) {
         let Some(of) = self.channels.get_mut(channel) else { return };
         let Some(entry) = of.clients.get_mut(&client) else { return };
@@ -195,8 +196,8 @@ impl Roster {
         }
     }
 
-    /// Returns the next update for a broker that has taken the first `taken` subscriptions;
-    /// [`acknowledge`](Self::acknowledge) or [`refuse`](Self::refuse) is to follow.
+    /// Returns the next update for a broker that has acknowledged the first `taken` subscriptions.
+    /// Call [`acknowledge`](Self::acknowledge) or [`refuse`](Self::refuse) afterwards.
     pub fn next_update(&mut self, taken: u64) -> Option<Update> {
         loop {
             self.changed.first_key_value().filter(|(_, changed)| changed.after <= taken)?;
@@ -216,7 +217,7 @@ impl Roster {
         }
     }
 
-    /// Notes that the broker has taken an update.
+    /// Records that the broker has executed an update.
     pub fn acknowledge(&mut self, update: &Update) {
         self.done(update, |entry| {
             (entry.is_stale, entry.is_lost) = (false, false);
@@ -227,7 +228,7 @@ impl Roster {
         });
     }
 
-    /// Notes that the broker has not taken an update: it comes again.
+    /// Records that the broker has refused an update: it comes again.
     pub fn refuse(&mut self, update: &Update) {
         self.done(update, |_| ());
     }
@@ -242,8 +243,8 @@ impl Roster {
         }
     }
 
-    /// Writes everything again: the connection was lost, with the outcome of the updates on
-    /// their way, or the broker may have lost what it was given. `is_lost`: it has lost all data.
+    /// Writes everything again: the outcome of updates in flight is lost with the connection, or
+    /// the broker may have lost data. `is_lost`: it has lost all data.
     pub fn restart(&mut self, is_lost: bool) {
         self.sent = 0;
         self.changed.clear();
@@ -259,8 +260,7 @@ impl Roster {
         self.restarted = self.next;
     }
 
-    /// Returns whether each member has had an update since the last restart, or waits to be written
-    /// once more.
+    /// Returns whether each member had an update since the last restart, or waits for a retry.
     #[must_use]
     pub fn is_rewritten(&self) -> bool {
         self.changed.first_key_value().is_none_or(|(place, _)| *place >= self.restarted)
@@ -278,7 +278,7 @@ impl Roster {
         self.sent == 0 && self.changed.is_empty()
     }
 
-    /// Returns whether there is no member, and the broker knows so.
+    /// Returns whether there is no member, and the broker has recorded that.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty()
@@ -293,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// The broker's scripts, and what members of other nodes have got.
+    /// The broker's scripts, and the joins and leaves that members of other nodes have got.
     #[derive(Default)]
     struct Broker {
         entries: BTreeMap<u64, Arc<str>>,
@@ -350,7 +350,7 @@ mod tests {
         settle(&mut roster, &mut broker);
         for client in 1..1_000 {
             roster.join(&channel, client, "".into(), true);
-            // One that goes and comes back needs no update.
+            // A client that leaves and comes back needs no update.
             roster.leave(&channel, 0);
             roster.join(&channel, 0, "".into(), true);
             roster.leave(&channel, client);
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!((next(&mut roster, 3), roster.is_rewritten()), (None, false));
         let updates = [4, 4].map(|taken| roster.next_update(taken).unwrap());
         assert!(roster.is_rewritten());
-        // One that is refused comes again, and keeps no one waiting.
+        // A refused client comes again, and does not delay others.
         updates.iter().for_each(|update| roster.refuse(update));
         assert!(roster.is_rewritten() && roster.has_changes());
     }
@@ -417,7 +417,7 @@ mod tests {
         let (quiet, loud): (Arc<str>, Arc<str>) = ("quiet".into(), "loud".into());
         roster.join(&quiet, 1, "".into(), false);
         let joined = roster.next_update(0).unwrap();
-        // The channel's rule is another one than when the client joined.
+        // The channel's rule has changed since the client joined.
         roster.found(&quiet, 2, true);
         roster.found(&loud, 2, true);
         roster.acknowledge(&joined);
@@ -426,9 +426,9 @@ mod tests {
         assert_eq!(left, [(quiet, false), (loud, true)]);
     }
 
-    /// Under any sequence of joins, leaves, lost connections and burials the broker ends with the
-    /// members, and others get joins and leaves in turn; when it loses its data they may get one
-    /// more than once, and the last one they get is right.
+    /// Under any sequence of joins, leaves, lost connections and removals the broker ends with the
+    /// right members, and others get joins and leaves in turn. If it loses its data they may get
+    /// one more than once, and the last one they get is right.
     #[test]
     fn others_get_each_join_and_its_leave_in_any_interleaving() {
         for seed in 0..4_000 {
@@ -454,7 +454,8 @@ mod tests {
                         }
                     }
                     7 => {
-                        // The connection is lost: of the updates on their way some were taken.
+                        // The connection is lost: the broker has executed some of the updates in
+                        // flight.
                         let taken = random.below(sent.len() + 1);
                         sent.drain(..).take(taken).for_each(|update| broker.take(&update));
                         roster.restart(std::mem::take(&mut broker.is_lost));

@@ -1,20 +1,21 @@
 //! The publications of one channel with history, in an unbroken sequence.
 //!
 //! The broker delivers publications on one connection and answers questions on another. A node asks
-//! once it is subscribed, and whenever it may have missed something; publications that come in the
-//! meantime are held. So the members of this node get every publication of the channel, once and in
-//! order, or learn that the sequence has a hole. They stay members while the broker is away.
+//! once it is subscribed, and whenever it may have missed something; publications that arrive
+//! before the answer are held. So the members of this node get every publication of the channel,
+//! once and in order, or learn that the sequence has a gap. They stay members while the broker is
+//! away.
 //!
 //! | state | event | outcome |
 //! |---|---|---|
 //! | not subscribed | the subscription is acknowledged | the broker is asked |
 //! | asking | a publication | it is held |
-//! | asking | the answer | what was missed, then what was held, then live |
+//! | asking | the answer | the missed publications, then the held ones, then live |
 //! | live | the next publication | delivered |
 //! | live | any other publication | held, and the broker is asked |
-//! | asking | a publication for which there is no room | it is dropped, and asked for afterwards |
+//! | asking | a publication that does not fit | it is dropped, and requested afterwards |
 //! | any | the connection is lost | not subscribed; the place is kept |
-//! | live | members want what this node has removed | the broker is asked for all it keeps |
+//! | live | members want publications that this node has removed | the broker is asked for all |
 
 use std::collections::VecDeque;
 
@@ -26,37 +27,37 @@ use crate::held::{Budget, Held};
 pub struct Answer<T> {
     /// The place of the last publication.
     pub top: Place,
-    /// Whether the place that was asked about is in the broker's sequence.
+    /// Whether the queried place is in the broker's sequence.
     pub continues: bool,
     /// The publications after that place, the oldest first, or all that are kept if there is no
-    /// such place: offset, tag, publication. They may be fewer than there are up to `top`.
+    /// such place: offset, tag, publication. They may end before `top`.
     pub entries: Vec<(u64, u64, T)>,
-    /// Offset and tag of a publication that is not kept, and after which all are.
+    /// Offset and tag of the publication just before the kept ones.
     pub before: Option<(u64, u64)>,
 }
 
 /// The last publications of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail<T> {
-    /// The place of the last one.
+    /// The place of the last publication.
     pub place: Place,
     /// Tag of the publication before the first one, if it is known.
     pub before: Option<u64>,
-    /// Tags and publications, with contiguous offsets that end with that of `place`.
+    /// Tags and publications, with contiguous offsets that end with the offset of `place`.
     pub entries: Vec<(u64, T)>,
 }
 
-/// A step that the node is to take, in the order of the steps.
+/// An action that the node must execute, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<T> {
-    /// Ask the broker for what comes after this place.
+    /// Ask the broker for the publications after this place.
     Ask {
-        /// To be given back with the answer.
+        /// To be returned with the answer.
         number: u64,
         /// The last publication that members have got.
         after: Option<Place>,
     },
-    /// The sequence begins: this is what is known of it.
+    /// The sequence begins with these publications.
     Begin {
         /// The last publications.
         tail: Tail<T>,
@@ -70,10 +71,10 @@ pub enum Action<T> {
         /// The publication.
         publication: T,
     },
-    /// These publications lead up to the last one that members have got, and are all that the
-    /// broker keeps: for members that come back.
+    /// These publications lead up to the members' last one, and are all that the broker keeps: for
+    /// members that come back.
     Refill(Tail<T>),
-    /// Members have got all that the broker had when it was asked.
+    /// Members have got all publications that the broker had when it was asked.
     Live,
 }
 
@@ -91,13 +92,14 @@ pub struct Sequencer<T> {
     at: Option<Place>,
     /// Number of the last question.
     asked: u64,
-    /// Held publications that came before it.
+    /// The number of held publications that came before it.
     before_question: usize,
     held: Held<T>,
-    /// Whether a publication was not held because there were too many, or no room for it. Those
-    /// behind it are not held, either: the broker is asked for all of them.
+    /// Whether a publication was dropped because there were too many, or no room for it. Later ones
+    /// are dropped as well: the broker is asked for all of them.
     is_overfull: bool,
-    /// Whether all that the broker keeps is to be asked for, and was in the last question.
+    /// Whether the next question must ask for all that the broker keeps, and whether the last one
+    /// did.
     wants_all: bool,
     asked_for_all: bool,
     #[cfg(test)]
@@ -111,8 +113,8 @@ impl<T> Sequencer<T> {
         self.at
     }
 
-    /// Creates one that holds publications within `budget`. Its questions have numbers from `first`
-    /// on: answers to those of another one for the same channel do not count.
+    /// Creates a sequencer that holds publications within `budget`. Its questions have numbers from
+    /// `first` on: answers to questions of another sequencer for the same channel do not count.
     #[must_use]
     pub fn new(first: u64, budget: Budget) -> Self {
         Self {
@@ -135,18 +137,18 @@ impl<T> Sequencer<T> {
         self.state == State::Asking && number == self.asked
     }
 
-    /// Returns whether the broker is not asked, and need not be.
+    /// Returns whether no question to the broker is pending.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.state == State::Live
     }
 
-    /// Notes that the channel is subscribed to.
+    /// Records that the channel is subscribed to.
     pub fn subscribed(&mut self, actions: &mut Vec<Action<T>>) {
         self.ask(actions);
     }
 
-    /// Asks the broker whether the node has missed something, unless it is being asked, or the
+    /// Asks the broker whether the node has missed something, unless a question is pending, or the
     /// channel is not subscribed to.
     pub fn check(&mut self, actions: &mut Vec<Action<T>>) {
         if self.state == State::Live {
@@ -155,7 +157,7 @@ impl<T> Sequencer<T> {
     }
 
     /// Asks the broker as [`check`](Self::check) does, for all that it keeps: [`Action::Refill`]
-    /// follows, or [`Action::Begin`]. While it is being asked, that comes afterwards.
+    /// follows, or [`Action::Begin`]. If a question is pending, this one comes afterwards.
     pub fn fetch(&mut self, actions: &mut Vec<Action<T>>) {
         self.wants_all = true;
         self.check(actions);
@@ -171,15 +173,15 @@ impl<T> Sequencer<T> {
         actions.push(Action::Ask { number: self.asked, after });
     }
 
-    /// Notes that a connection to the broker was lost.
+    /// Records that a connection to the broker was lost.
     pub fn broken(&mut self) {
         self.state = State::NotSubscribed;
-        // Answers that are on their way do not count any more.
+        // Answers in flight no longer count.
         self.asked += 1;
         self.held.clear();
     }
 
-    /// Takes a publication of so many bytes that the broker has delivered.
+    /// Handles a publication of this many bytes from the broker.
     pub fn publication(
         &mut self,
         place: Place,
@@ -187,7 +189,7 @@ impl<T> Sequencer<T> {
         actions: &mut Vec<Action<T>>,
     ) {
         match self.state {
-            // It is in the answer to the question that follows the subscription.
+            // The answer to the question after the subscription contains it.
             State::NotSubscribed => {}
             State::Asking if self.is_overfull => self.held.count_refused(),
             State::Asking => self.is_overfull = !self.held.push(place, publication, bytes),
@@ -202,7 +204,7 @@ impl<T> Sequencer<T> {
                 self.deliver(place, publication, actions);
             }
             State::Live => {
-                // The question comes after it: without room for it, it is in the answer.
+                // The question comes after it: if it does not fit, the answer contains it.
                 let _ = self.held.push(place, publication, bytes);
                 self.ask(actions);
             }
@@ -220,7 +222,7 @@ impl<T> Sequencer<T> {
         actions.push(Action::Deliver { place, publication });
     }
 
-    /// Takes the answer to the question with this number.
+    /// Handles the answer to the question with this number.
     pub fn answer(&mut self, number: u64, answer: Answer<T>, actions: &mut Vec<Action<T>>) {
         if !self.awaits(number) {
             return;
@@ -228,7 +230,8 @@ impl<T> Sequencer<T> {
         let Answer { top, mut continues, mut entries, before } = answer;
         if let Some(at) = self.at.filter(|_| self.asked_for_all) {
             let Some(known) = leading_to(at, top, &entries) else {
-                // What follows, or the loss, is in the answer to the ordinary question.
+                // The answer to the ordinary question contains the later publications, or shows the
+                // loss.
                 return self.ask(actions);
             };
             let rest = entries.split_off(known);
@@ -236,8 +239,8 @@ impl<T> Sequencer<T> {
             actions.push(Action::Refill(Tail::new(at, known, before)));
             continues = true;
         }
-        // To be distinguished from others of the same offset, if the broker loses the end
-        // meanwhile.
+        // Distinguishes them from others with the same offset, in case the broker loses the end
+        // before the question.
         let known: Vec<_> = match self.held.is_empty() {
             true => Vec::new(),
             false => entries.iter().map(|(offset, tag, _)| (*offset, *tag)).collect(),
@@ -267,7 +270,7 @@ impl<T> Sequencer<T> {
         self.take_held(top, &known, actions);
     }
 
-    /// Goes on with what came while the broker was asked. The answer, whose publications are
+    /// Continues with the publications held during the question. The answer, whose publications are
     /// `known`, has everything that came before its question.
     fn take_held(&mut self, top: Place, known: &[(u64, u64)], actions: &mut Vec<Action<T>>) {
         if self.at.is_some_and(|at| at.offset < top.offset) {
@@ -324,8 +327,8 @@ fn leading_to<T>(at: Place, top: Place, entries: &[(u64, u64, T)]) -> Option<usi
 }
 
 impl<T> Tail<T> {
-    /// Creates one of those entries that lead up to `place` without a gap. `before` is the offset
-    /// and tag of one that is not among them.
+    /// Creates a tail of the entries that lead up to `place` without a gap. `before` is the offset
+    /// and tag of the publication before the entries.
     fn new(place: Place, all: Vec<(u64, u64, T)>, before: Option<(u64, u64)>) -> Self {
         let mut entries = VecDeque::new();
         let mut expected = place.offset;
@@ -337,7 +340,7 @@ impl<T> Tail<T> {
             expected -= 1;
         }
         let before = match before {
-            // The beginning of a sequence, which has no other.
+            // The beginning of a sequence. Nothing comes before it.
             _ if expected == 0 => Some(0),
             _ if entries.is_empty() => Some(place.tag),
             before => before.filter(|(offset, _)| *offset == expected).map(|(_, tag)| tag),

@@ -1,4 +1,4 @@
-//! The form in which a question, and its answers, travel between nodes.
+//! The format of a question, and of its answers, between nodes.
 //!
 //! ```text
 //! version kind number:8 node:8 (channel | count:8 | question | answer)
@@ -8,22 +8,22 @@
 
 use crate::envelope::Malformed;
 
-/// The form that this release writes, and its kinds: beside publications and commands.
+/// The version that this release writes, and its kinds, distinct from publications and commands.
 const VERSION: u8 = 1;
 const QUESTION: u8 = 4;
 const COUNT: u8 = 5;
 const OWN: u8 = 8;
 const ANSWER: u8 = 9;
 
-/// Most bytes of a program's question, and of an answer to it.
+/// Maximum bytes of a program's question, and of an answer to it.
 pub(crate) const MAX_CONTENT: usize = 64 << 10;
 
-/// A question to all nodes, or the answer of one.
+/// A question to all nodes, or the answer of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survey<'a> {
     /// Number of the question.
     pub number: u64,
-    /// The node that asks, or that answers.
+    /// The node that asks or answers.
     pub node: u64,
     /// The question, or the answer.
     pub content: Content<'a>,
@@ -34,16 +34,16 @@ pub struct Survey<'a> {
 pub enum Content<'a> {
     /// Asks for the subscribers of a channel.
     Subscribers(&'a str),
-    /// Their number on the node.
+    /// The number of subscribers on the node.
     Count(u64),
-    /// A question of the program's own.
+    /// A question of the program.
     Own(&'a [u8]),
-    /// The answer to one.
+    /// The answer to a question of the program.
     Answer(&'a [u8]),
 }
 
 impl<'a> Survey<'a> {
-    /// Returns it in its form.
+    /// Encodes it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let kind = match self.content {
@@ -66,7 +66,7 @@ impl<'a> Survey<'a> {
     /// Reads a question or an answer.
     ///
     /// # Errors
-    /// The bytes are anything else, or of a version that this release does not know.
+    /// The bytes are something else, or of a version that this release does not know.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (head, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
         let (number, rest) = rest.split_first_chunk().ok_or(Malformed)?;
@@ -91,7 +91,7 @@ impl<'a> Survey<'a> {
 mod tests {
     use super::*;
 
-    /// Written by 0.1.0: later releases read it, too.
+    /// Written by 0.1.0: later releases must also read it.
     #[test]
     fn surveys_of_the_first_version_are_read() {
         let (number, node) = (3, 9);

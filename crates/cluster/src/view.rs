@@ -1,9 +1,9 @@
 //! The members of channels, on all nodes, as the clients of this node know them from joins and
 //! leaves.
 //!
-//! Joins and leaves that the broker publishes while a node is not subscribed do not come later. A
-//! node therefore keeps what its clients know of each channel, has the broker list the members once
-//! it is subscribed again, and gives its clients the differences. What comes twice is dropped.
+//! Joins and leaves published while a node is not subscribed are lost. A node therefore keeps the
+//! members that its clients know in each channel, lists the members at the broker once it is
+//! subscribed again, and sends its clients the differences. Duplicates are dropped.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::announcement::Announcement;
 
-/// Memory of a member besides its information, and of all members.
+/// Memory of a member besides its information, and the limit for all members.
 const MEMBER: usize = 150;
 const MAX_BYTES: usize = 64 << 20;
 
@@ -31,25 +31,26 @@ pub struct Missed {
     pub info: Arc<str>,
 }
 
-/// The knowledge of a channel's members.
+/// The extent of a channel's known members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knowledge {
-    /// Changes since it is watched: clients have listed those who were there before.
+    /// Only changes since the channel is watched: clients have listed the earlier members
+    /// themselves.
     Begun,
-    /// Changes since it is watched, but for those of an interruption.
+    /// Changes since the channel is watched, except during an interruption.
     Broken,
     /// All members that clients know.
     Complete,
-    /// Nothing, because it is too much.
+    /// None, because there are too many.
     None,
 }
 
-/// The way of the list of a channel's members.
+/// The state of the list of a channel's members.
 #[derive(Debug)]
 enum List {
-    /// Wanted from the broker, when it has taken so many subscriptions.
+    /// Wanted from the broker, after it has acknowledged this many subscriptions.
     Wanted(u64),
-    /// On its way; with those who have joined or left meanwhile.
+    /// Requested; with the clients that have joined or left since.
     Asked(HashSet<Id>),
     Taken,
 }
@@ -65,7 +66,7 @@ struct Channel {
 #[derive(Debug)]
 pub struct View {
     channels: HashMap<Arc<str>, Channel>,
-    /// Channels whose list is wanted, by the subscriptions that come before it.
+    /// Channels whose list is wanted, by the number of subscriptions that come before it.
     wanted: BTreeSet<(u64, Arc<str>)>,
     /// Memory of all members, and its limit.
     bytes: usize,
@@ -95,7 +96,7 @@ impl Channel {
         self.members = HashMap::new();
     }
 
-    /// Gives up: everything is passed on, and nothing repaired.
+    /// Stops tracking: all changes are passed on, and none repaired.
     fn give_up(&mut self, bytes: &mut usize) {
         self.clear(bytes);
         (self.knowledge, self.list) = (Knowledge::None, List::Taken);
@@ -110,8 +111,8 @@ impl Default for View {
 }
 
 impl View {
-    /// Begins to keep the members of a channel, whose clients get joins and leaves from now on; its
-    /// subscription is one of the first `after`.
+    /// Begins to track the members of a channel, whose clients get joins and leaves from now on;
+    /// its subscription is one of the first `after`.
     pub fn watch(&mut self, channel: &Arc<str>, after: u64) {
         if !self.channels.contains_key(channel) {
             let (members, knowledge, list) =
@@ -121,7 +122,7 @@ impl View {
         }
     }
 
-    /// Forgets a channel.
+    /// Stops tracking a channel.
     pub fn forget(&mut self, channel: &str) {
         if let Some((name, mut of)) = self.channels.remove_entry(channel) {
             of.clear(&mut self.bytes);
@@ -131,8 +132,8 @@ impl View {
         }
     }
 
-    /// Makes the broker list the members of all channels, after the first `after` subscriptions:
-    /// what it has published may be missed, or its data lost.
+    /// Requests the lists of members of all channels, after the first `after` subscriptions: the
+    /// node may have missed changes, or the broker may have lost data.
     pub fn restart(&mut self, after: u64) {
         self.wanted = self.channels.keys().map(|channel| (after, Arc::clone(channel))).collect();
         for of in self.channels.values_mut() {
@@ -151,9 +152,9 @@ impl View {
         !self.wanted.is_empty()
     }
 
-    /// Returns a channel of which the broker is to list the members on all nodes, this one too.
-    /// Then [`listed`](Self::listed) or [`refuse`](Self::refuse) is to follow. `taken`: the number
-    /// of subscriptions that the broker has taken.
+    /// Returns a channel whose members the broker must list on all nodes, including this one. Call
+    /// [`listed`](Self::listed) or [`refuse`](Self::refuse) afterwards. `taken`: the number of
+    /// subscriptions that the broker has acknowledged.
     pub fn next_wanted(&mut self, taken: u64) -> Option<Arc<str>> {
         self.wanted.first().filter(|(after, _)| *after <= taken)?;
         let (_, channel) = self.wanted.pop_first()?;
@@ -161,7 +162,7 @@ impl View {
         Some(channel)
     }
 
-    /// Notes that the broker has not listed the members of a channel.
+    /// Records that the broker has not listed the members of a channel.
     pub fn refuse(&mut self, channel: &Arc<str>) {
         if let Some(of) = self.channels.get_mut(channel)
             && matches!(of.list, List::Asked(_))
@@ -171,7 +172,7 @@ impl View {
         }
     }
 
-    /// Notes a join or leave that the broker has published; returns whether clients get it.
+    /// Records a join or leave that the broker has published; returns whether clients get it.
     pub fn announce(&mut self, channel: &str, announcement: &Announcement<'_>) -> bool {
         let Some(of) = self.channels.get_mut(channel) else { return true };
         let Announcement { is_join, node, client, info } = *announcement;
@@ -182,7 +183,7 @@ impl View {
         if let List::Asked(changed) = &mut of.list {
             changed.insert(id);
         }
-        // Once the list is taken, a change that does not fit is an older one, which the list has.
+        // After the list, a change that does not fit is older than the list, which includes it.
         let may_not_fit = !matches!(of.list, List::Taken);
         let is_new = match of.members.get(&id) {
             Some(known) if is_join => **known != *info && may_not_fit,
@@ -194,7 +195,7 @@ impl View {
         } else if is_new {
             of.remove(&mut self.bytes, id);
         }
-        // Of those who are not known yet, clients may have listed any.
+        // Clients may have listed any of the members that are not known yet.
         let is_given = is_new || of.knowledge != Knowledge::Complete;
         if self.bytes > self.max_bytes {
             of.give_up(&mut self.bytes);
@@ -202,8 +203,8 @@ impl View {
         is_given
     }
 
-    /// Notes the members of a channel as the broker has listed them (`None`: there are too many),
-    /// and returns what clients have missed.
+    /// Records the members of a channel as the broker has listed them (`None`: there are too many),
+    /// and returns the changes that clients have missed.
     pub fn listed(
         &mut self,
         channel: &str,
@@ -217,7 +218,7 @@ impl View {
             of.give_up(&mut self.bytes);
             return Vec::new();
         };
-        // After those who have joined or left meanwhile, no list is needed.
+        // For clients that have joined or left since, the list is outdated.
         let members = members.into_iter().map(|(node, client, info)| ((node, client), info));
         let members: HashMap<_, _> = members.filter(|(id, _)| !changed.contains(id)).collect();
         let is_left = |(id, info): &(&Id, &Arc<str>)| {
@@ -233,7 +234,7 @@ impl View {
                 note(false, id, info);
             }
         }
-        // Clients have listed those who were there before.
+        // Clients have listed the earlier members themselves.
         let are_known = of.knowledge == Knowledge::Begun;
         for (id, info) in members {
             if !of.members.contains_key(&id) {
@@ -322,7 +323,7 @@ mod tests {
         assert_eq!((view.bytes, view.channels.len()), (0, 0));
     }
 
-    /// A broker with one channel: what it publishes comes in order, and late; lists come late, too.
+    /// A broker with one channel: its publications come in order, and late; lists also come late.
     #[derive(Default)]
     struct Broker {
         members: BTreeMap<u64, Arc<str>>,
@@ -349,7 +350,7 @@ mod tests {
     }
 
     /// Clients that follow a channel from the first member on know its members in the end, and get
-    /// the join and the leave of each in turn, whatever was published while the node was away.
+    /// the join and the leave of each in turn, for any changes while the node was away.
     #[test]
     fn clients_know_the_members_in_any_interleaving() {
         for seed in 0..4_000 {
@@ -388,7 +389,7 @@ mod tests {
                         }
                     }
                     8 if random.below(4) == 0 => {
-                        // The connection is lost, and what was on its way.
+                        // The connection is lost, with everything in flight.
                         broker.is_subscribed = false;
                         (broker.published, broker.listed) = (VecDeque::new(), None);
                     }
@@ -398,7 +399,7 @@ mod tests {
             assert!(broker.published.is_empty() && !view.has_wanted(), "seed {seed}");
             for client in 0..3 {
                 let of: Vec<_> = given.iter().filter(|(_, other, _)| *other == client).collect();
-                // Before the list comes, a join with other information replaces one.
+                // Before the list comes, a join with other information replaces an earlier join.
                 let is_in_turn = |pair: &[&(bool, _, Arc<str>)]| {
                     pair[0].0 != pair[1].0 || (pair[1].0 && pair[0].2 != pair[1].2)
                 };

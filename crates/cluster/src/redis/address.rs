@@ -1,5 +1,5 @@
-//! The value of `cluster.url`: the address of a server, those of the sentinels that know it, or of
-//! servers of a Redis Cluster.
+//! The value of `cluster.url`: the address of a server, of its sentinels, or of servers of a Redis
+//! Cluster.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use super::tls::{Security, Tls};
 const SENTINELS: &str = "redis-sentinel://";
 const CLUSTER: &str = "redis-cluster://";
 
-/// The beginning of the schemes of these and of `redis://` where all connections have TLS.
+/// The prefix of the schemes with TLS on all connections, including `rediss://`.
 const SECURED: &str = "rediss";
 
 /// The port of a sentinel unless it is given.
 const SENTINEL_PORT: u16 = 26379;
 
-/// Where the server is.
+/// The location of the server.
 #[derive(Clone)]
 pub(super) enum Address {
     Server(Endpoint),
@@ -29,9 +29,9 @@ pub(super) enum Address {
 }
 
 impl Address {
-    /// Reads a URL, or several with commas between them; returns also what may be shown of each.
+    /// Reads a URL, or several with commas between them; also returns the printable form of each.
     pub(super) fn parse_all(urls: &str, tls: &Tls) -> Result<Vec<(Self, String)>, StartError> {
-        // All that follows would be cut off, the host as well.
+        // Everything after it would be cut off, including the host.
         if urls.contains('#') {
             return Err(StartError::lasting(
                 "cluster.url has a #, which ends a URL: in a password write it as %23, / as %2F, \
@@ -126,7 +126,7 @@ impl Address {
     }
 }
 
-/// Splits a list of URLs: a comma is also between the sentinels of one.
+/// Splits a list of URLs. Commas also separate the sentinels of one URL.
 fn split(urls: &str) -> Vec<&str> {
     let mut starts = vec![0];
     for (at, _) in urls.match_indices(',') {
@@ -142,7 +142,7 @@ fn split(urls: &str) -> Vec<&str> {
     starts.windows(2).map(|two| &urls[two[0]..two[1] - 1]).collect()
 }
 
-/// Reads what follows `redis-sentinel://`.
+/// Reads the part after `redis-sentinel://`.
 fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, String> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -152,7 +152,7 @@ fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, S
     }
     let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
     if !master.chars().all(is_part) {
-        // It is not shown: after an unescaped slash it would be a part of the password.
+        // The error omits the name: after an unescaped slash it would be a part of the password.
         return Err("the name of a master has letters, digits, and . - _ only; in a password \
                     write / as %2F, ? as %3F and @ as %40"
             .to_owned());
@@ -168,18 +168,18 @@ fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, S
         Ok::<_, String>(Sentinel { endpoint, shown })
     };
     let all = hosts.split(',').map(sentinel).collect::<Result<_, _>>()?;
-    // Its host is that which the sentinels name.
+    // The sentinels name the host.
     let server = format!("redis://{}localhost/{database}", user_at(user));
     let server = Endpoint::parse(&server, security.clone()).map_err(|error| error.to_string())?;
     Ok(Sentinels { all, master: master.to_owned(), server })
 }
 
-/// Reads what follows `redis-cluster://`.
+/// Reads the part after `redis-cluster://`.
 fn cluster(rest: &str, security: Option<Arc<Security>>) -> Result<(Address, String), String> {
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
     let hosts = hosts.trim_end_matches('/');
     if [user, hosts].iter().any(|part| part.contains(['/', '?'])) {
-        // It is not shown: after an unescaped slash it would be a part of the password.
+        // The error omits it: after an unescaped slash it would be a part of the password.
         return Err(
             "it has no database and no parameters; in a password write / as %2F, ? as %3F \
                     and @ as %40"
@@ -211,7 +211,7 @@ fn with_port(host: &str) -> String {
     }
 }
 
-/// Reads the user and password of the sentinels, which are not those of the server.
+/// Reads the user and password of the sentinels, which differ from the server's.
 fn user_of_sentinels(query: &str) -> Result<String, String> {
     let (mut user, mut password) = ("", None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {

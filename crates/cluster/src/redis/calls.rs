@@ -16,44 +16,46 @@ use crate::outbox::Pending;
 use crate::outcome::Ticket;
 use crate::sequencer::Answer;
 
-/// Publications in one answer to a node that knows its place; it asks again for the rest.
+/// Maximum publications in one answer to a node that has a place; the node asks again for the rest.
 const PAGE: usize = 1_000;
 
-/// Bytes of publications in such an answer, and in one to a node that begins, which does not ask
-/// again: a longer history begins later there. At least one publication is in each.
+/// Maximum bytes of publications in such an answer, and in an answer to a node that begins. The
+/// latter does not ask again: it begins a longer history later. Each answer has at least one
+/// publication.
 const PAGE_BYTES: usize = 64 << 10;
 const BEGIN_BYTES: usize = 1 << 20;
 
-/// Bytes of publications in the answers to one pipeline, which must come within the time limit.
+/// Maximum bytes of publications in the answers to one pipeline, which must come within the time
+/// limit.
 pub(super) const ANSWER_BYTES: usize = 16 << 20;
 
-/// Pipelines are sent this often for what a server that forgets scripts has not taken.
+/// Maximum attempts of a pipeline at a server that loses scripts.
 const RETRIES: usize = 5;
 
-/// The time for which a history is kept begins again this often at least, and is longer by as much:
-/// to say so with each publication would cost as much as half of what else the script does.
+/// The expiry of a history is set again after this part of its age, and is longer by the same part:
+/// setting it with each publication would cost half as much as the rest of the script.
 pub(super) const REFRESHES: u32 = 16;
 
-/// Answer of `publish.lua` to a publication whose predecessor was not taken; `PUBLISH` has none
-/// below zero.
+/// Answer of `publish.lua` to a publication whose predecessor was not accepted; `PUBLISH` never
+/// returns a negative number.
 const LEFT_OUT: i64 = -1;
 
-/// A publication with what recognizes it.
+/// A publication with the data that identifies it.
 #[derive(Clone, Debug)]
 pub(super) struct Tagged {
     pub(super) outgoing: Outgoing,
     /// Its memory.
     pub(super) reserved: Reserved,
-    /// At random, for the place that it gets.
+    /// Random, for its place.
     pub(super) tag: u64,
-    /// One more than that of the one before.
+    /// The number of the previous publication plus one.
     pub(super) number: u64,
-    /// Whether the time begins again for which the channel's history is kept.
+    /// Whether it sets the expiry of the channel's history again.
     pub(super) refreshes: bool,
-    /// The key that recognizes it if it was delivered without a place, so that one node gives it a
-    /// place.
+    /// The key that identifies it if it was delivered without a place, so that only one node gives
+    /// it a place.
     pub(super) mark: Option<String>,
-    /// The subscriptions that were asked for before it.
+    /// The number of subscriptions requested before it.
     pub(super) after: u64,
     /// The listener for its outcome.
     pub(super) ticket: Ticket,
@@ -70,45 +72,46 @@ pub(super) struct Question {
     pub(super) epoch: u64,
     /// The number of the server's data, as the node knows it.
     pub(super) data: String,
-    /// Whether it was asked before, and the answer came too late: it is asked alone.
+    /// Whether it was asked before and answered too late: then it is asked alone.
     pub(super) was_late: bool,
 }
 
 impl Question {
-    /// Returns the most bytes of publications in the answer.
+    /// Returns the maximum bytes of publications in the answer.
     pub(super) fn most_bytes(&self) -> usize {
         if self.after.is_some() { PAGE_BYTES } else { BEGIN_BYTES }
     }
 }
 
-/// Returns whether the node must not go on with this connection: it is lost, or the server is not
-/// a master that answers.
+/// Returns whether the node must stop using this connection: it is lost, or the server is not a
+/// master that answers.
 pub(super) fn is_fatal(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, MasterDown, NoScript, ReadOnly};
     match error.kind() {
         ErrorKind::Server(kind) => {
             matches!(kind, BusyLoading | MasterDown | NoScript | ReadOnly) || is_moved(error)
         }
-        // Of the one command: a key of another type (WRONGTYPE), no memory (OOM).
+        // An error of this command alone: a key of another type (WRONGTYPE), no memory (OOM).
         ErrorKind::Extension => false,
         _ => true,
     }
 }
 
-/// Returns whether the master of a partition has executed nothing, since another one has the
-/// partition now, or none.
+/// Returns whether the master of a partition has executed nothing, since the partition has another
+/// master now, or none.
 pub(super) fn is_moved(error: &RedisError) -> bool {
     use ServerErrorKind::{ClusterDown, Moved};
     matches!(error.kind(), ErrorKind::Server(Moved | ClusterDown))
 }
 
-/// Returns whether a master has executed nothing, since the partition is on its way to another one.
+/// Returns whether a master has executed nothing, since the partition is migrating to another
+/// master.
 pub(super) fn is_on_the_way(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Ask | TryAgain))
 }
 
-/// Returns whether a script that reads has found a key missing at such a master.
+/// Returns whether a reading script has found a key missing at such a master.
 pub(super) fn is_read_on_the_way(error: &RedisError) -> bool {
     is_on_the_way(error) || error.detail().is_some_and(|detail| detail.contains("non local key"))
 }
@@ -118,19 +121,19 @@ fn is_forgotten(result: &Result<Value, RedisError>) -> bool {
     result.as_ref().is_err_and(|error| error.kind() == forgotten)
 }
 
-/// Returns whether a publication was left out because the one before it was not taken.
+/// Returns whether a publication was skipped because the previous one was not accepted.
 fn is_left_out(result: &Result<Value, RedisError>) -> bool {
     matches!(result, Ok(Value::Int(LEFT_OUT)))
 }
 
-/// Returns whether the server may take a command later that it refuses now: a script of someone
-/// else takes long, memory or disk are full, or replicas are missing.
+/// Returns whether the server refuses a command only for now: another client's script takes long,
+/// memory or disk are full, or replicas are missing.
 pub(super) fn is_for_now(error: &RedisError) -> bool {
     ["BUSY", "OOM", "MISCONF", "NOREPLICAS"].iter().any(|code| has_code(error, code))
 }
 
-/// Returns whether this answer to a script proves that it has published nothing: it was not begun,
-/// or met a key of another type. Any other one may come from its last command.
+/// Returns whether this answer to a script proves that it has published nothing: it was not
+/// started, or met a key of another type. Any other error may come from its last command.
 fn proves_nothing_done(error: &RedisError) -> bool {
     const CODES: [&str; 7] =
         ["WRONGTYPE", "NOAUTH", "CROSSSLOT", "DENIED", "READONLY", "LOADING", "MASTERDOWN"];
@@ -152,24 +155,24 @@ fn is_proven(error: &RedisError, is_script: bool) -> bool {
 pub(super) enum Outcome {
     Published,
     Refused,
-    /// The server has begun with it, and failed.
+    /// The server began to execute it, and failed.
     Unknown,
-    /// The server refuses it for now, and says so.
+    /// The server refuses it for now, with this error.
     NotNow(RedisError),
-    /// One before it in its channel was refused.
+    /// An earlier publication in its channel was refused.
     LeftOut,
-    /// The partition is on its way to another master.
+    /// The partition is migrating to another master.
     OnTheWay,
     /// The partition has another master.
     Moved(RedisError),
-    /// The connection must not be used any more; the server has not executed it.
+    /// The connection must not be used; the server has not executed the command.
     Fatal(RedisError),
-    /// The connection must not be used any more: it is unknown.
+    /// The connection must not be used; the outcome is unknown.
     Broken(RedisError),
 }
 
-/// Returns the outcomes of publications. Those that may be sent again come before all later ones of
-/// their channels: if the server has taken such a one already, they are refused.
+/// Returns the outcomes of publications. Publications that could be sent again must stay before
+/// later ones of their channels: if the server has already accepted a later one, they are refused.
 fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) -> Vec<Outcome> {
     let of = |(result, pending): (Result<Value, RedisError>, &Pending<Tagged>)| match result {
         left if is_left_out(&left) => Outcome::LeftOut,
@@ -201,8 +204,8 @@ fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) 
     outcomes
 }
 
-/// Sends a pipeline for all items, and one for those that were left out, or whose script the server
-/// has forgotten. `pipeline` is given the places of these items, in order.
+/// Sends a pipeline for all items, and another for items that were skipped, or whose script the
+/// server has lost. `pipeline` gets the indexes of these items, in order.
 async fn pipelined(
     connection: &mut MultiplexedConnection,
     (scripts, names): (&Scripts, &Names),
@@ -227,15 +230,16 @@ async fn pipelined(
         }
         scripts = Scripts::load(connection, names).await?;
     }
-    // The outcome of none may be noted: those behind it in the same channel are to follow it.
+    // No outcome may be recorded: later publications of the same channel must follow this one.
     match results.iter().position(is_forgotten) {
         Some(at) => Err(results.swap_remove(at).expect_err("it is an error")),
         None => Ok(results),
     }
 }
 
-/// Publishes in order: each names the one before it in its channel, and is left out if the server
-/// has not taken that, because it had forgotten the script for a moment, or has refused it.
+/// Publishes in order. Each publication names its predecessor in its channel, and the server skips
+/// it if it has not accepted the predecessor: because it had lost the script for a moment, or has
+/// refused it.
 pub(super) async fn publish(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -284,7 +288,7 @@ pub(super) async fn publish(
     Ok(outcomes(batch, results))
 }
 
-/// The answer about a channel; `None`: it is in no form that this release knows.
+/// The answer about a channel; `None`: its format is unknown to this release.
 pub(super) type Answered = Result<Option<Answer<Vec<u8>>>, RedisError>;
 
 /// Asks about several channels.
@@ -299,7 +303,7 @@ pub(super) async fn read(
         for question in items.iter().map(|at| &questions[*at]) {
             let Question { channel, keep, after, epoch, data, .. } = question;
             let asked = after.map_or_else(String::new, |after| format!("{:016x}", after.epoch));
-            // The one before the history proves the place behind it.
+            // The entry before the history proves the place after it.
             let most = if after.is_some() { keep.count.max(PAGE) } else { keep.count + 1 };
             pipeline
                 .cmd("EVALSHA")
@@ -322,7 +326,7 @@ pub(super) async fn read(
     Ok(answers.into_iter().map(|answer| answer.map(answer_of)).collect())
 }
 
-/// Reads the answer of `read.lua`; `None`: it is in no form that this release knows.
+/// Reads the answer of `read.lua`; `None`: its format is unknown to this release.
 fn answer_of(value: Value) -> Option<Answer<Vec<u8>>> {
     let Value::Array(parts) = value else { return None };
     let [epoch, offset, tag, continues, entries, before] = <[Value; 6]>::try_from(parts).ok()?;
@@ -438,7 +442,7 @@ mod tests {
             let (mut connection, scripts) = connect(&redis).await;
             for (first, is_retry) in [(1, false), (801, true)] {
                 for node in first..=1_000 {
-                    // A server that has lost the stream, and goes on.
+                    // A server that has lost the stream, and continues.
                     if (node, is_retry) == (950, false) {
                         redis.ask("DEL test.s.a");
                         redis.ask("XADD test.s.a 5000-1 d x");

@@ -19,7 +19,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads a URL that begins with `redis://` or `redis+unix://`, also where there is TLS.
+    /// Reads a URL that begins with `redis://` or `redis+unix://`, which TLS connections also use.
     pub(super) fn parse(url: &str, security: Option<Arc<Security>>) -> Result<Self, RedisError> {
         let info = url.into_connection_info()?;
         let settings = info.redis_settings().clone();
@@ -33,12 +33,12 @@ impl Endpoint {
         Self { info: Arc::new(info), security: self.security.clone() }
     }
 
-    /// Returns where it is.
+    /// Returns its address.
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
     }
 
-    /// Returns what else may be wrong where a server is silent.
+    /// Returns another possible reason for a silent server.
     pub(super) fn hint(&self) -> &'static str {
         match self.security {
             Some(_) => "is that its port for TLS, ",

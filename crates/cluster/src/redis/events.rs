@@ -1,4 +1,4 @@
-//! The way of events from other threads to the parts of a node.
+//! Passes events from other threads to the parts of a node.
 
 use std::io;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::node::Event;
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     direct: Arc<[UnboundedSender<Event>]>,
-    /// By way of the thread that passes them on.
+    /// For a thread that passes them on.
     relayed: Option<Sender<(u16, Event)>>,
 }
 
-/// The events that a thread is to pass on.
+/// The events that a thread must pass on.
 #[derive(Debug)]
 pub(super) struct Relayed {
     events: Receiver<(u16, Event)>,
@@ -24,7 +24,7 @@ pub(super) struct Relayed {
 }
 
 impl Events {
-    /// Creates the way to parts that have these.
+    /// Creates the sender for parts with these queues.
     pub(super) fn new(
         direct: Vec<UnboundedSender<Event>>,
         is_relayed: bool,
@@ -45,8 +45,8 @@ impl Events {
 }
 
 impl Relayed {
-    /// Starts the thread that passes them on. It waits without a descriptor, and has the table of
-    /// the node's thread, which is that of the process.
+    /// Starts the thread that passes them on. It waits without a descriptor, and shares the table
+    /// of the node's thread, which is the process's.
     pub(super) fn start(self) -> io::Result<()> {
         let run = move || {
             // Until all parts have ended.

@@ -1,4 +1,4 @@
-//! Explanations of errors of a server, with what helps.
+//! Explains errors of a server, with a remedy.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -18,8 +18,8 @@ const SHARDED: &str = "a Redis Cluster must have Redis 7.0 or later on all serve
 /// The beginning of the error for a server without sharded pub/sub.
 pub(super) const TOO_OLD: &str = "version";
 
-/// Returns what is wrong and what helps, with the server's own words. Passwords, rights, and the
-/// kind of a server last until someone changes them.
+/// Returns the cause and the remedy, with the server's own text. Errors of passwords, rights, and
+/// the kind of a server last until someone changes them.
 pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
     if let Some(insecure) = explain_insecure(shown, error) {
         return insecure;
@@ -61,7 +61,7 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
     if is_lasting { StartError::lasting(message) } else { StartError::new(message) }
 }
 
-/// Returns the same if TLS has failed.
+/// Returns the same for a TLS failure.
 pub(super) fn explain_insecure(shown: &str, error: &RedisError) -> Option<StartError> {
     let insecure = Insecure::of(error)?;
     let message = format!("cluster.url: {shown}: {insecure}; {}", insecure.remedy);
@@ -91,7 +91,7 @@ pub(super) fn explain_cluster(shown: &str, error: &RedisError) -> StartError {
 
 /// Returns whether an answer has this code.
 pub(super) fn has_code(error: &RedisError, code: &str) -> bool {
-    // Redis 6 has the answer to a command of a script inside of an error of its own.
+    // Redis 6 wraps the answer to a script's command in its own error.
     let has = |detail: &str| detail.contains(&format!("-{code} "));
     error.code() == Some(code) || error.detail().is_some_and(has)
 }

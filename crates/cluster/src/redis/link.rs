@@ -1,4 +1,4 @@
-//! Where a part of a node connects to, and its connections there.
+//! The server that a part of a node connects to, and its connections there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     /// The name of the server in errors.
     pub(super) shown: String,
-    /// Watches for another master, where there are sentinels, while this lives.
+    /// While this lives, watches for another master, if there are sentinels.
     _watch: Option<Arc<Watch>>,
     /// The membership of a partition.
     pub(super) membership: Option<Arc<Membership>>,
@@ -69,7 +69,7 @@ impl Link {
         }
     }
 
-    /// Waits until the server has done so.
+    /// Waits until the server has confirmed the subscription.
     pub(super) async fn confirmed(&self) -> Result<(), RedisError> {
         match &self.membership {
             Some(membership) => membership.confirmed().await,
@@ -77,8 +77,8 @@ impl Link {
         }
     }
 
-    /// Gives up connections of which one is lost, or does not deliver: others that share them
-    /// connect again, too.
+    /// Closes the connections if one is lost, or does not deliver: other parts that share them also
+    /// reconnect.
     pub(super) fn close(&self) {
         if let Some(membership) = &self.membership {
             membership.close();
@@ -124,7 +124,7 @@ impl Target {
         }
     }
 
-    /// Notes that another master has this partition, as an error says.
+    /// Records that another master has this partition, as an error reports.
     pub(super) fn moved(&self, error: &RedisError, link: &Link) {
         if let (Place::Partition(partition, masters), Some(membership)) =
             (&self.place, &link.membership)
@@ -138,9 +138,9 @@ impl Target {
         &self.shown
     }
 
-    /// Connects. What the server delivers comes as signals. `before` is the connection that this
-    /// one replaces: if the server had not noticed its end, commands of it could be executed after
-    /// those of the new one.
+    /// Connects. Messages from the server come as signals. `before` is the connection that this one
+    /// replaces: if the server had not noticed its end, it could execute commands of the old
+    /// connection after commands of the new one.
     pub(super) async fn link(
         &self,
         before: Option<Connection>,

@@ -1,8 +1,7 @@
 //! Redis Cluster: the masters of its partitions, and the connections to each.
 //!
-//! A partition is one slot. Which master has it is asked when a partition connects, which it does
-//! at its first use and whenever it was moved, or its master was lost; a `MOVED` answer says it,
-//! too.
+//! A partition is one slot. It asks for its master when it connects: at its first use, when it was
+//! moved, and when its master was lost. A `MOVED` answer also names the master.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,18 +21,18 @@ use super::signals::Signals;
 use super::tls::Insecure;
 use crate::partition::{PARTITIONS, slot, tags};
 
-/// Time limit of a question about the masters: other servers may answer it.
+/// Time limit of a question about the masters: after it, other servers are asked.
 const ASK: Duration = Duration::from_secs(1);
 
-/// Time for which an answer, or the failure to connect, serves all partitions that need one.
+/// Time for which an answer, or a failure to connect, serves all partitions that need it.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Most answers to one attempt to connect that name another master.
+/// Maximum answers to one attempt to connect that name another master.
 const REDIRECTIONS: usize = 5;
 
 /// The masters of a Redis Cluster.
 pub(super) struct Masters {
-    /// Servers that answer at the start.
+    /// Servers to ask at the start.
     seeds: Vec<HostPort>,
     /// User, password and TLS of all servers, with a placeholder address.
     like: Endpoint,
@@ -41,7 +40,7 @@ pub(super) struct Masters {
     pub(super) tags: Arc<[String]>,
     slots: Vec<u16>,
     state: Mutex<State>,
-    /// Held by the task that asks for the masters.
+    /// Locked by the task that asks for the masters.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -49,9 +48,9 @@ pub(super) struct Masters {
 struct State {
     /// By partition.
     owners: Vec<Option<HostPort>>,
-    /// Partitions whose owner a server has named since: it is not asked for.
+    /// Partitions whose owner a server has named since: no question is needed.
     named: HashSet<u16>,
-    /// All servers, and that which is asked next.
+    /// All servers, and the index of the next one to ask.
     servers: Vec<HostPort>,
     next: usize,
     asked: Option<Instant>,
@@ -59,7 +58,7 @@ struct State {
 }
 
 impl State {
-    /// Forgets masters that are no server of the cluster any more, and are not connected.
+    /// Removes masters that have left the cluster and are not connected.
     fn forget_others(&mut self) {
         let Self { servers, masters, .. } = self;
         masters.retain(|server, master| {
@@ -70,11 +69,11 @@ impl State {
     }
 }
 
-/// A master that connections were made to.
+/// A master that the node has connected to.
 #[derive(Default)]
 struct Master {
     shared: Mutex<Weak<Shared>>,
-    /// Held by the task that connects.
+    /// Locked by the task that connects.
     attempts: tokio::sync::Mutex<Attempts>,
 }
 
@@ -121,12 +120,12 @@ impl Masters {
         )))
     }
 
-    /// Notes the answer of a server that another one has a partition.
+    /// Records a server's answer that another server has a partition.
     pub(super) fn moved(&self, partition: u16, error: &RedisError, from: &HostPort) {
         let Some((address, _)) = error.redirect_node() else { return };
         let Some((host, port)) = address.rsplit_once(':') else { return };
         let Ok(port) = port.parse() else { return };
-        // It does not know a name for the other one: that has the same.
+        // The server knows no name of the other one, which has the same host.
         let host = if matches!(host, "" | "?") { &from.0 } else { host };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let mut state = lock(&self.state);
@@ -134,7 +133,7 @@ impl Masters {
         state.named.insert(partition);
     }
 
-    /// Returns the masters, each with a partition that it has, in their order.
+    /// Returns the masters, each with one of its partitions, in their order.
     pub(super) async fn all(&self) -> Result<Vec<u16>, StartError> {
         self.master_of(0).await?;
         let owners = lock(&self.state).owners.clone();
@@ -173,7 +172,7 @@ impl Masters {
         lock(&self.state).owners[at].clone().ok_or_else(|| self.unserved(at))
     }
 
-    /// Returns the servers to ask, in turn: those that are connected first.
+    /// Returns the servers to ask, in turn: connected ones first.
     fn candidates(&self, state: &mut State) -> Vec<(HostPort, Option<MultiplexedConnection>)> {
         let mut all: Vec<HostPort> = state.servers.clone();
         if !all.is_empty() {
@@ -216,7 +215,7 @@ impl Masters {
             };
             let owners: Vec<_> = self.slots.iter().map(|slot| map.owner(*slot)).collect();
             if owners[partition].is_none() {
-                // It may have been taken out of the cluster.
+                // It may have been removed from the cluster.
                 failures.push(format!("{shown} knows no master of the slot"));
                 continue;
             }
@@ -304,7 +303,7 @@ impl SlotMap {
             let host = match fields.first()? {
                 Value::BulkString(host) => str::from_utf8(host).ok()?,
                 Value::SimpleString(host) => host,
-                // It does not know its own.
+                // The server does not know its own address.
                 _ => "",
             };
             let host = if matches!(host, "" | "?") { asked } else { host };

@@ -1,17 +1,16 @@
 //! A node of a cluster whose broker is Redis or Valkey.
 //!
-//! One thread (`start.rs`) has a runtime of its own and two connections to each server: one for
-//! commands, one for subscriptions. A node has a part for each server, or for each partition of a
-//! Redis Cluster, which knows nothing of the others: what concerns a channel goes to the part that
-//! has it. Partitions share the connections to their master (`shared.rs`), which `masters.rs`
-//! finds. Everything happens in `node.rs` and `node/`, one event after the other; tasks (`task.rs`)
-//! wait for the server's answers and put them among the events, as other threads do by way of
-//! `events.rs`, and connections by way of `signals.rs`. `link.rs` has the connections, which
-//! `open.rs` opens to the server of which `address.rs` has read, or that which `sentinel.rs`
-//! finds; `endpoint.rs` makes each of them, with TLS (`tls.rs`) where its URL has that.
-//! `names.rs` has the names of channels and keys there, `scripts.rs` the scripts, `calls.rs`
-//! the commands, `explain.rs` what the server's errors mean; `node/presence/` has what concerns
-//! members of channels.
+//! One thread (`start.rs`) has its own runtime and two connections to each server: one for
+//! commands, one for subscriptions. A node has an independent part for each server, or for each
+//! partition of a Redis Cluster; the events of a channel go to its part. Partitions share the
+//! connections to their master (`shared.rs`), which `masters.rs` finds. `node.rs` and `node/`
+//! handle one event after the other; tasks (`task.rs`) wait for the server's answers and add them
+//! to the events, as other threads do by `events.rs`, and connections by `signals.rs`. `link.rs`
+//! has the connections, which `open.rs` opens to the server that `address.rs` has read, or that
+//! `sentinel.rs` finds; `endpoint.rs` opens each of them, with TLS (`tls.rs`) if its URL asks for
+//! it. `names.rs` has the names of channels and keys at the broker, `scripts.rs` the scripts,
+//! `calls.rs` the commands, `explain.rs` the explanations of the server's errors; `node/presence/`
+//! has the members of channels.
 
 mod address;
 mod calls;
@@ -60,35 +59,36 @@ pub use start::Starter;
 pub use status::{Health, Status, StatusSnapshot};
 pub use tls::Tls;
 
-/// Time for which a node that is stopped goes on publishing what it has accepted.
+/// Time for which a stopped node still publishes accepted messages.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Settings of a node.
 #[derive(Clone)]
 pub struct Settings {
-    /// The server: `redis://[user[:password]@]host[:port][/database]`, or the one that sentinels
-    /// name: `redis-sentinel://[user[:password]@]host[:port][,...]/master[/database]`; or several
-    /// of these with commas between them, each of which has a part of the channels; or a Redis
+    /// The server: `redis://[user[:password]@]host[:port][/database]`, or the server named by
+    /// sentinels: `redis-sentinel://[user[:password]@]host[:port][,...]/master[/database]`; or
+    /// several of these with commas between them, each with a part of the channels; or a Redis
     /// Cluster: `redis-cluster://[user[:password]@]host[:port][,...]`. With `rediss` in place of
-    /// `redis` every connection has TLS, also those to servers that the first ones name.
+    /// `redis` every connection uses TLS, including connections to servers that the first ones
+    /// name.
     pub url: String,
-    /// The beginning of all names that are used at the server, which [`check_prefix`] accepts.
+    /// The prefix of all names at the server, which [`check_prefix`] accepts.
     pub prefix: String,
-    /// Number of this node, at random.
+    /// Random number of this node.
     pub node: u64,
-    /// TLS of the URLs that have it.
+    /// TLS for the URLs that use it.
     pub tls: Tls,
 }
 
-/// Most bytes of a prefix.
+/// Maximum bytes of a prefix.
 const MAX_PREFIX: usize = 64;
 
-/// Checks the beginning of all names that are used at the server. A dot follows it there: with one
-/// inside, an application would have channels of another one whose prefix is the part before it.
-/// With braces, a Redis Cluster would have names in other slots than their partitions.
+/// Checks the prefix of all names at the server. A dot follows it there: a prefix with a dot would
+/// reach into another application's channels, if that application's prefix is the part before the
+/// dot. With braces, names in a Redis Cluster would be in other slots than their partitions.
 ///
 /// # Errors
-/// It is not 1 to 64 letters, digits, `-` and `_`.
+/// The prefix is not 1 to 64 letters, digits, `-` and `_`.
 pub fn check_prefix(prefix: &str) -> Result<(), String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if (1..=MAX_PREFIX).contains(&prefix.len()) && prefix.bytes().all(is_name) {
@@ -105,7 +105,7 @@ pub fn check_prefix(prefix: &str) -> Result<(), String> {
     ))
 }
 
-/// Without the URL, which may have a password.
+/// Omits the URL, which may contain a password.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { prefix, node, .. } = self;
@@ -119,10 +119,10 @@ impl fmt::Debug for Settings {
 /// History of a channel at the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Publications.
+    /// Maximum publications.
     pub count: usize,
-    /// Bytes of publications, with 128 for each besides its own. One that is larger is published,
-    /// and neither it nor what came before it is kept.
+    /// Maximum bytes of publications, plus 128 for each. A larger publication is published, but
+    /// neither it nor any earlier one is kept.
     pub bytes: usize,
     /// Time after the last publication.
     pub age: Duration,
@@ -143,35 +143,35 @@ pub struct Outgoing {
 
 /// The members of channels on this node. Called on the node's thread.
 pub trait Members: Send + 'static {
-    /// The sequence of a channel begins behind these publications; `is_loss`: members miss some.
+    /// The sequence of a channel begins after these publications; `is_loss`: members have missed
+    /// some.
     fn begin(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>, is_loss: bool);
     /// The next publication of a sequence.
     fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]);
-    /// These publications, which were asked for with [`Bus::fetch`], lead up to the place at which
-    /// members are.
+    /// These publications, requested by [`Bus::fetch`], lead up to the members' place.
     fn refill(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>);
-    /// Members have got all that the broker had: members that wait for the sequence can join.
+    /// Members have all publications of the broker: members that wait for the sequence can join.
     fn live(&mut self, channel: &Arc<str>);
     /// A publication of a channel without history.
     fn publish(&mut self, channel: &str, envelope: &[u8]);
-    /// The node is about to follow the channel no longer. Returns false if it has members.
+    /// The node is about to stop following the channel. Returns false if the channel has members.
     fn end(&mut self, channel: &Arc<str>) -> bool;
-    /// A client has joined or left a channel whose members get such.
+    /// A client has joined or left a channel whose members get joins and leaves.
     fn presence(&mut self, channel: &str, announcement: Announcement<'_>);
-    /// A node has a command for this one.
+    /// A node has sent a command to this one.
     fn control(&mut self, control: Control<'_>);
     /// Returns the number of subscribers of a channel on this node.
     fn subscribers(&mut self, channel: &str) -> u64;
-    /// Returns a hash of the rules for channels, which all nodes should have: those of which it
-    /// differs are in [`Status::differing`].
+    /// Returns a hash of the rules for channels, which all nodes should share: nodes with other
+    /// rules are in [`Status::differing`].
     fn rules(&self) -> u64 {
         0
     }
-    /// Publications of a connection that were accepted are lost, or may be.
+    /// Accepted publications of a connection are lost, or may be.
     fn unpublished(&mut self, publisher: u64, lost: Unpublished) {
         let _ = (publisher, lost);
     }
-    /// Answers a question of the program's own; `None`: it does not.
+    /// Answers a question of the program; `None`: no answer.
     fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {
         let _ = question;
         None
@@ -186,18 +186,18 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// Creates one that may be over at the next attempt.
+    /// Creates an error that the next attempt may not meet.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_lasting: false }
     }
 
-    /// Creates one that lasts until someone changes settings.
+    /// Creates an error that lasts until someone changes settings.
     pub(crate) fn lasting(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_lasting: true }
     }
 
-    /// Returns whether it lasts until settings are changed, here or at the server: a URL that is
-    /// none, a user without the rights or with another password, a server of another kind.
+    /// Returns whether it lasts until settings change, here or at the server: an invalid URL, a
+    /// user without the rights or with another password, a server of another kind.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         self.is_lasting
@@ -212,7 +212,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The way to a node from any thread.
+/// Access to a node from any thread.
 #[derive(Clone, Debug)]
 pub struct Bus {
     events: Events,
@@ -224,11 +224,11 @@ pub struct Bus {
     asks: Arc<AtomicUsize>,
 }
 
-/// The parts of a node, each of which is at one server and knows nothing of the others.
+/// The independent parts of a node. Each is for one server or partition.
 #[derive(Clone, Debug)]
 enum Parts {
     One,
-    /// One for each server, and which of them each partition is at.
+    /// One for each server; the server of each partition.
     Servers(Arc<[u16]>),
     /// One for each partition of a Redis Cluster.
     Partitions,
@@ -249,14 +249,14 @@ impl Bus {
     /// Creates a node.
     ///
     /// # Errors
-    /// The URL is none of a Redis server.
+    /// The URL is not a Redis server's.
     pub fn new(settings: Settings) -> Result<(Self, Starter), StartError> {
         Starter::create(settings, false)
     }
 
-    /// Creates a node for threads with descriptor tables of their own, in which the number of the
-    /// descriptor that wakes the node's runtime is that of another file: a thread in between wakes
-    /// it.
+    /// Creates a node for threads with separate descriptor tables. In those tables, the number of
+    /// the descriptor that wakes the node's runtime belongs to another file: a thread in between
+    /// wakes the runtime.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -268,7 +268,7 @@ impl Bus {
         self.parts.of(channel)
     }
 
-    /// Returns the part by which a command for one node goes, or a question to all: one that all
+    /// Returns the part that sends commands for one node, and questions to all: a part that all
     /// nodes use from the start.
     fn part_of_nodes(&self) -> u16 {
         match self.parts {
@@ -283,19 +283,19 @@ impl Bus {
         &self.status
     }
 
-    /// Returns whether the part of the broker that has a channel has been there since the start.
-    /// Until then no member of the channel can be served.
+    /// Returns whether the channel's part of the broker has been reached since the start. Before
+    /// that, no member of the channel can be served.
     #[must_use]
     pub fn was_linked(&self, channel: &str) -> bool {
         self.status.was_part_up(self.part_of(channel))
     }
 
-    /// Notes that a channel has a member.
+    /// Records that a channel has a member.
     pub fn follow(&self, channel: Arc<str>, keep: Option<Keep>) {
         let _ = self.events.send(self.part_of(&channel), Event::Follow(channel, keep));
     }
 
-    /// Notes that a channel has no member any more.
+    /// Records that a channel has no members left.
     pub fn unfollow(&self, channel: Arc<str>) {
         let _ = self.events.send(self.part_of(&channel), Event::Unfollow(channel));
     }
@@ -305,21 +305,21 @@ impl Bus {
         let _ = self.events.send(self.part_of(&channel), Event::Check(channel));
     }
 
-    /// Asks the broker for all that it keeps of a channel: [`Members::refill`] follows, or
-    /// [`Members::begin`], and then [`Members::live`].
+    /// Asks the broker for all publications that it keeps of a channel: [`Members::refill`]
+    /// follows, or [`Members::begin`], and then [`Members::live`].
     pub fn fetch(&self, channel: Arc<str>) {
         let _ = self.events.send(self.part_of(&channel), Event::Fetch(channel));
     }
 
-    /// Accepts a publication of a publisher that does not wait; returns false if it is refused.
+    /// Accepts a publication whose publisher does not wait; returns false if it is refused.
     #[must_use]
     pub fn publish(&self, outgoing: Outgoing) -> bool {
         self.publish_by(outgoing, None, Ticket::default()).is_some()
     }
 
-    /// Accepts a publication; `None`: it is refused, and its ticket says nothing. A `publisher`, of
-    /// any number, waits for [capacity](Self::await_capacity) when it has used its share of the
-    /// memory, and may use what is reserved for such. If what was accepted is lost,
+    /// Accepts a publication; `None`: it is refused, and its ticket reports nothing. A `publisher`,
+    /// of any number, waits for [capacity](Self::await_capacity) when it has used its share of the
+    /// memory, and may use the reserve for waiting publishers. If an accepted publication is lost,
     /// [`Members::unpublished`] reports the outcome of the ticket.
     #[must_use]
     pub fn publish_by(
@@ -339,8 +339,8 @@ impl Bus {
     }
 
     /// Registers `wake` to be called, on any thread, as soon as there is
-    /// [capacity](Fill::Available) for publications to a part, if it is crowded now; returns false
-    /// if it is not. It replaces what the same `sender` waits for that part with already.
+    /// [capacity](Fill::Available) for publications to a part, if the part is crowded now; returns
+    /// false if it is not. It replaces an earlier registration of the same `sender` for that part.
     #[must_use]
     pub fn await_capacity(
         &self,
@@ -351,7 +351,8 @@ impl Bus {
         self.pool.await_capacity(part, sender, Box::new(wake))
     }
 
-    /// Takes memory for a publication that may wait, or need not; otherwise counts it as refused.
+    /// Reserves memory for a publication that may wait, or whose part is up; otherwise counts it as
+    /// refused.
     fn admit(
         &self,
         part: u16,
@@ -372,7 +373,7 @@ impl Bus {
         self.status.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the node, and waits until what was accepted is published, for two seconds at most.
+    /// Ends the node, and waits until accepted messages are published, for two seconds at most.
     pub fn stop(&self) {
         let (ended, end) = std::sync::mpsc::channel();
         for part in 0..self.status.parts().0 {

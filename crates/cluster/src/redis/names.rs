@@ -17,7 +17,7 @@ impl Names {
         self.prefix[..end].to_owned()
     }
 
-    /// Returns the command that publishes: that of a partition stays at its master.
+    /// Returns the publish command; a partition's publications stay at its master.
     pub(super) fn publish(&self) -> &'static str {
         if self.is_partition { "SPUBLISH" } else { "PUBLISH" }
     }
@@ -50,14 +50,13 @@ impl Names {
         format!("{}.d.{origin:016x}.{published:x}", self.prefix)
     }
 
-    /// Returns the key of the number of the server's data, which another one has after it was lost.
+    /// Returns the key of the number of the server's data, which changes when the data are lost.
     pub(super) fn data(&self) -> String {
         format!("{}.epoch", self.prefix)
     }
 
-    /// Returns the channel on which this node's probes come back. That of a partition is
-    /// another one for each generation: its confirmation comes after all that is meant for earlier
-    /// ones.
+    /// Returns the channel on which this node's probes come back. A partition has another one for
+    /// each generation: its confirmation comes after all messages of earlier generations.
     pub(super) fn probe(&self, generation: u64) -> String {
         match self.is_partition {
             true => format!("{}.q.{:016x}.{generation}", self.prefix, self.node),

@@ -38,16 +38,16 @@ use crate::sequencer::{Action, Sequencer};
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
 
-/// Time for which a channel without members is followed further.
+/// Time for which a channel without members is still followed.
 const LINGER: u64 = 5_000;
 
-/// Most events that are handled before what follows from them is sent.
+/// Maximum events that are handled before their output is sent.
 const EVENTS: usize = 1_024;
 
 /// Memory of a publication besides its name and its bytes.
 const OVERHEAD: usize = 128;
 
-/// A channel whose publications make their task panic.
+/// A channel whose publications make their task panic. For tests.
 #[cfg(test)]
 pub(super) const PANICS: &str = "panics";
 
@@ -56,7 +56,7 @@ pub(super) fn cost_of(outgoing: &Outgoing) -> usize {
     outgoing.channel.len() + outgoing.envelope.len() + OVERHEAD
 }
 
-/// Something that a node reacts to. Numbers are those of the connections it is about.
+/// An input of a node. Numbers are the generations of connections.
 #[derive(Debug)]
 pub(super) enum Event {
     Follow(Arc<str>, Option<Keep>),
@@ -64,7 +64,7 @@ pub(super) enum Event {
     Check(Arc<str>),
     Fetch(Arc<str>),
     Publish(Outgoing, Reserved, Ticket),
-    /// The channel is closed when the node has ended.
+    /// The channel closes when the node has ended.
     Stop(mpsc::Sender<()>),
     Linked(u64, Result<Link, StartError>),
     Signal(u64, Signal),
@@ -73,7 +73,7 @@ pub(super) enum Event {
     Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
     Probed(u64, Result<(), RedisError>),
     Panicked(u64),
-    /// The first one of a partition that is used from the start.
+    /// The first event of a partition that is used from the start.
     Begin,
     Presence(presence::Event),
     Control(control::Event),
@@ -92,7 +92,7 @@ impl Event {
         }
     }
 
-    /// Returns when a question is given up.
+    /// Returns when a question times out.
     fn due(&self) -> Option<Instant> {
         match self {
             Self::Survey(survey::Event::Ask(_, due, _) | survey::Event::Own(_, due, _)) => {
@@ -106,15 +106,15 @@ impl Event {
 pub(super) struct Channel {
     /// The sequence of a channel with history.
     sequence: Option<(Keep, Sequencer<Vec<u8>>)>,
-    /// When something was last known of it.
+    /// When its state was last known.
     heard: u64,
-    /// When the broker has last answered a question about it.
+    /// When the broker last answered a question about it.
     answered: Option<u64>,
-    /// Whether it is to be asked again a second later.
+    /// Whether it must be checked again a second later.
     is_check_due: bool,
 }
 
-/// The ways of a part to the rest of its node.
+/// A part's access to the rest of its node.
 #[derive(Clone)]
 pub(super) struct Own {
     pub(super) part: u16,
@@ -141,9 +141,9 @@ pub(super) struct Node {
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
-    /// The losses that publishers are to learn of.
+    /// Losses to report to publishers.
     losses: Losses,
-    /// For what the channels hold.
+    /// Memory for publications that the channels hold.
     budget: Budget,
     questions: VecDeque<Question>,
     /// Questions that the broker could not answer, with the time to ask again.
@@ -151,53 +151,54 @@ pub(super) struct Node {
     /// Number of the connections in use.
     pub(super) generation: u64,
     pub(super) link: Option<Link>,
-    /// When there was no connection any more.
+    /// When the last connection ended.
     left: u64,
     /// The last connection for commands.
     last: Option<Connection>,
-    /// Whether the next connection is the first one, so that rights are tried.
+    /// Whether the next connection is the first, which checks the rights.
     checks_rights: bool,
     is_linking: bool,
-    /// Commands and questions that came while the part was about to connect. Their number is
-    /// bounded by that of all questions.
+    /// Commands and questions that came while the part was about to connect. The limit on all
+    /// questions bounds them.
     early: Vec<Event>,
-    /// Commands for other nodes that are on their way to the broker.
+    /// Commands for other nodes that are being sent to the broker.
     pub(super) controls: usize,
-    /// When to connect again, and how often that was tried without success.
+    /// When to connect again, and the number of failed attempts.
     retry: (u64, u32),
     is_subscribing: bool,
     is_publishing: bool,
-    /// When to publish again what the broker has refused for now.
+    /// When to publish again after the broker has refused publications.
     next_publish: u64,
-    /// Since when publications find the partition on its way to another master.
+    /// Since when publications have found the partition migrating to another master.
     moving_since: Option<u64>,
     is_asking: bool,
-    /// Events that said which channels to follow, and how many of them the broker has taken.
+    /// The number of events that changed the followed channels; how many of them were sent, and
+    /// acknowledged.
     pub(super) follows: u64,
     follows_sent: u64,
     pub(super) follows_taken: u64,
     heard: u64,
-    /// When the last probe was sent that has not come back.
+    /// When the last probe was sent, if it has not come back.
     probe: Option<u64>,
-    /// When the last one was sent.
+    /// When the last probe was sent.
     probed: u64,
     checked: u64,
-    /// Channels of which the broker is to be asked again, and when.
+    /// Channels to check at the broker again, and when.
     checks: VecDeque<(u64, Arc<str>)>,
     began: Instant,
     random: RandomState,
     drawn: u64,
     /// Publications so far.
     number: u64,
-    /// When this node has begun the time again for which a channel's history is kept.
+    /// When this node last set the expiry of a channel's history.
     refreshed: HashMap<Arc<str>, u64>,
     actions: Vec<Action<Vec<u8>>>,
-    /// When the node ends at the latest, and who waits for it.
+    /// The deadline of the node's end, and the threads that wait for it.
     stop: Option<(u64, Vec<mpsc::Sender<()>>)>,
 }
 
 impl Node {
-    /// Connects for the first time; returns why it cannot. It tries again when it
+    /// Connects for the first time; returns the reason if it cannot. It tries again when it
     /// [runs](Self::run).
     pub(super) async fn connect(&mut self) -> Result<(), StartError> {
         self.is_linking = true;
@@ -211,12 +212,12 @@ impl Node {
         failed
     }
 
-    /// Notes that the rights at the server are known to be there.
+    /// Records that the rights at the server are already checked.
     pub(super) fn skip_checks(&mut self) {
         self.checks_rights = false;
     }
 
-    /// Creates one without a connection.
+    /// Creates a node without a connection.
     pub(super) fn new(
         target: Target,
         own: Own,
@@ -268,10 +269,9 @@ impl Node {
         }
     }
 
-    /// Returns the time in milliseconds since the node began. All that a node decides by time it
-    /// decides by this clock, which no one sets: the time of day, which machines have different and
-    /// which jumps, is only in a figure. Signs of life and histories expire by the
-    /// clock of the server alone.
+    /// Returns milliseconds since the node started, on a monotonic clock. Wall-clock time differs
+    /// between machines and can jump; only a metric uses it. Heartbeats and histories expire by the
+    /// server's clock.
     pub(super) fn now(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
@@ -286,12 +286,12 @@ impl Node {
         self.random.hash_one(self.drawn)
     }
 
-    /// Returns a tag, which is not that of the beginning of a sequence.
+    /// Returns a tag. It is never 0, the tag of a sequence's beginning.
     fn draw_tag(&mut self) -> u64 {
         (self.draw() >> (u64::BITS - TAG_BITS)).max(1)
     }
 
-    /// Runs until it is stopped. That of a partition connects from the first event on.
+    /// Runs until it is stopped. A partition connects at its first event.
     pub(super) async fn run(mut self, mut events: UnboundedReceiver<Event>) {
         if self.target.masters().is_some() {
             let Some(first) = events.recv().await else { return };
@@ -318,7 +318,7 @@ impl Node {
             self.on_time();
             self.send();
             if handled == EVENTS {
-                // The connections' tasks are on this thread, too.
+                // The connections' tasks also run on this thread.
                 tokio::task::yield_now().await;
             } else if self.has_ended() {
                 self.take_leave().await;
@@ -378,9 +378,9 @@ impl Node {
             Event::Presence(event) => self.on_presence(event),
             Event::Control(event) => self.on_control(event),
             Event::Survey(event) => self.on_survey(event),
-            // That it has come is all.
+            // Its arrival alone makes the partition connect.
             Event::Begin => {}
-            // Of connections that were replaced.
+            // Events of replaced connections.
             _ => {}
         }
     }
@@ -396,24 +396,24 @@ impl Node {
         let (heard, answered, is_check_due) = (self.now(), None, false);
         let followed = Channel { sequence, heard, answered, is_check_due };
         self.channels.insert(Arc::clone(channel), followed);
-        // It was let go of, but the command for that was not sent: there is none to acknowledge.
+        // The channel was dropped, but its command was not sent: there is nothing to acknowledge.
         if self.interest.is_subscribed(channel) {
             self.with_sequence(channel, |sequence, actions| sequence.subscribed(actions));
         }
     }
 
-    /// Returns whether the node was stopped and has nothing more to do.
+    /// Returns whether the node was stopped and has no work left.
     fn has_ended(&self) -> bool {
         self.stop.as_ref().is_some_and(|(latest, _)| self.is_done() || self.now() >= *latest)
     }
 
-    /// Returns whether the broker has all that it can have.
+    /// Returns whether the broker has everything that it can get.
     fn is_done(&self) -> bool {
         let is_settled = self.link.is_none() || self.presence.is_settled();
         self.outbox.is_empty() && self.early.is_empty() && self.controls == 0 && is_settled
     }
 
-    /// Notes that the broker has taken what the first `follows` events asked for.
+    /// Records that the broker has acknowledged the subscriptions of the first `follows` events.
     fn subscribed(&mut self, follows: u64) {
         self.follows_taken = follows;
         self.outbox.connected();
@@ -436,7 +436,7 @@ impl Node {
     }
 }
 
-/// Connects, and tries what a node needs at the server.
+/// Connects, and checks that the server has everything that a node needs.
 async fn first_link(target: Target, rules: u64, signals: Signals) -> Result<Link, StartError> {
     let link = target.link(None, signals).await?;
     link.check_rights(&target.names).await?;

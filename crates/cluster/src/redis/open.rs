@@ -1,4 +1,4 @@
-//! The two connections to a server, and what must hold before they are used.
+//! The two connections to a server, and the checks before they are used.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) struct Opened {
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     id: String,
-    /// With the id it is unique, also when the server has begun to count again.
+    /// Together with the id it is unique, even if the server has begun to count again.
     address: String,
 }
 
@@ -43,7 +43,7 @@ impl Connection {
     }
 }
 
-/// Opens both connections to a server, which errors call `shown`. What it delivers comes as
+/// Opens both connections to a server, which errors call `shown`. Messages from the server come as
 /// signals.
 pub(super) async fn open_subscribed(
     names: &Names,
@@ -53,7 +53,7 @@ pub(super) async fn open_subscribed(
 ) -> Result<Opened, StartError> {
     let probe = names.probe(signals.generation);
     let lost = signals.clone();
-    // That of the commands only says that it is gone.
+    // The connection for commands only reports its end.
     let on_lost = push_sender(move |_| lost.send(Signal::Lost));
     let on_push = push_sender(move |push| signals.send(Signal::Push(push)));
     let mut opened = open(names, (server, shown), before, on_lost, on_push).await?;
@@ -63,8 +63,7 @@ pub(super) async fn open_subscribed(
     Ok(opened)
 }
 
-/// Opens both connections to a server, which errors call `shown`. Neither is subscribed to
-/// anything.
+/// Opens both connections to a server, which errors call `shown`. Neither has a subscription.
 pub(super) async fn open(
     names: &Names,
     (server, shown): (&Endpoint, &str),
@@ -120,7 +119,7 @@ async fn try_open(
     Ok(Opened { commands, subscriptions, scripts, connection })
 }
 
-/// Returns what the library calls with each push.
+/// Returns the sender that the library calls with each push.
 pub(super) fn push_sender(
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> impl AsyncPushSender {
@@ -130,7 +129,7 @@ pub(super) fn push_sender(
     }
 }
 
-/// Compares the mode of a server with that of its URL.
+/// Checks that the mode of a server matches its URL.
 pub(super) async fn check_mode(
     connection: &mut MultiplexedConnection,
     is_cluster: bool,

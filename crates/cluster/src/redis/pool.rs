@@ -1,42 +1,43 @@
 //! Memory of publications that wait for the broker, and publishers that wait for room in it.
 //!
-//! A publisher that can wait is held back when it has used more than is left of a quarter: a
-//! single one takes half of that, two of them a third each, and one that publishes little finds
-//! room beside them (Choudhury and Hahne, Dynamic queue length thresholds, 1998). The memory above
-//! the quarter is for one message each of very many. Publishers that cannot wait are refused when
-//! all is used.
+//! A publisher that can wait is delayed when its share exceeds the free rest of a quarter of the
+//! memory: a single publisher takes half of the quarter, two take a third each, and a publisher of
+//! few messages finds room beside them (Choudhury and Hahne, Dynamic queue length thresholds,
+//! 1998). The memory above the quarter is for one message each of very many publishers. Publishers
+//! that cannot wait are refused when all memory is used.
 //!
-//! Half of the memory is shared by the parts of the node, and each has its share of the rest, which
-//! is at least 64 KiB: that of 128 partitions is 8 MiB, and all memory then 12. What waits for a
-//! server that is away uses the shared half and the share of its part. Publishers to another part
-//! have the share of that, and are not held for what waits elsewhere. Those that cannot wait are
-//! refused beyond it, but one message of up to 1 MiB is accepted when nothing is in the share, in
-//! which there is more than its memory then.
+//! The parts of the node share half of the memory. Each part also has its share of the rest, at
+//! least 64 KiB: with 128 partitions these shares are 8 MiB, and the whole is 12 MiB. Publications
+//! for an unreachable server use the shared half and the share of their part. Publishers to another
+//! part use that part's share, and are not delayed because of other parts. Publishers that cannot
+//! wait are refused beyond it; but while a part's share is unused, one message of up to 1 MiB is
+//! accepted, even though it exceeds the share.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most memory of publications.
+/// Maximum memory of publications.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The part that publishers that can wait divide among themselves.
+/// The part of it that publishers that can wait divide among themselves.
 const MARK: usize = MAX_BYTES / 4;
 
-/// Up to this shares are not counted, and down to this those who were held back wait.
+/// Below this fill, per-publisher shares are not tracked and held publishers resume.
 const LOW: usize = MARK / 4;
 
 /// Memory that parts share.
 const SHARED: usize = MAX_BYTES / 2;
 
-/// Least memory of a part's own, where there are very many.
+/// Minimum of each part's own memory, if there are very many parts.
 const MIN_OWN: usize = 64 << 10;
 
-/// Most bytes of a message that is accepted beyond a part's own memory when none of that is in use.
+/// Maximum bytes of a message that is accepted beyond a part's own memory while none of that is in
+/// use.
 const MAX_ALONE: usize = 1 << 20;
 
-/// Factor by which publishers that wait may use more than others: this is for what each of very
-/// many may publish before it is held.
+/// Factor by which waiting publishers may use more memory than others: room for the messages that
+/// each of very many publishes before it is delayed.
 const RESERVE: usize = 4;
 
 /// Fill of the memory after a publication was accepted.
@@ -44,19 +45,19 @@ const RESERVE: usize = 4;
 pub enum Fill {
     /// There is room for many more publications.
     Available,
-    /// A publisher that can wait should publish no more until there is room at the part of this
-    /// number: see [`Bus::await_capacity`](super::Bus::await_capacity).
+    /// A publisher that can wait should stop until the part of this number has room: see
+    /// [`Bus::await_capacity`](super::Bus::await_capacity).
     Crowded(u16),
 }
 
-/// Memory of a publication, which is to be [released](Pool::release).
+/// Memory of a publication, which must be [released](Pool::release).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reserved {
     part: u16,
     bytes: usize,
-    /// The part of these that is not of the part's own memory.
+    /// The bytes outside the part's own memory.
     shared: usize,
-    /// The publisher whose share it is in.
+    /// The publisher whose share contains it.
     publisher: Option<u64>,
 }
 
@@ -66,15 +67,15 @@ impl Reserved {
     }
 }
 
-/// A publisher that waits: its number, and how it is woken.
+/// A publisher that waits: its number, and its waker.
 type Waiting = (usize, Box<dyn FnOnce() + Send>);
 
 /// The memory of publications to one part.
 struct Part {
     bytes: AtomicUsize,
-    /// The part of these in the part's own memory.
+    /// The bytes in the part's own memory.
     own: AtomicUsize,
-    /// Bytes of each publisher, of those that were reserved while the part was crowded.
+    /// Bytes by publisher, reserved while the part was crowded.
     shares: Mutex<HashMap<u64, usize>>,
     /// `None` once the node has ended: there is nothing to wait for.
     waiting: Mutex<Option<Vec<Waiting>>>,
@@ -90,10 +91,10 @@ impl Default for Part {
 
 pub(super) struct Pool {
     bytes: AtomicUsize,
-    /// The part of these that is in no part's own memory.
+    /// The bytes outside all parts' own memory.
     shared: AtomicUsize,
     parts: Box<[Part]>,
-    /// Memory of each part's own.
+    /// Size of each part's own memory.
     own: usize,
 }
 
@@ -104,7 +105,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Creates that of a node with so many parts.
+    /// Creates the pool of a node with this many parts.
     pub(super) fn new(parts: usize) -> Self {
         let own = ((MAX_BYTES - SHARED) / parts.max(1)).max(MIN_OWN);
         let parts = (0..parts).map(|_| Part::default()).collect();
@@ -116,8 +117,8 @@ impl Pool {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes memory for a publication to a part, of a publisher that can wait or of another one;
-    /// `None`: there is too little.
+    /// Reserves memory for a publication to a part, by a publisher that can wait or cannot
+    /// (`None`). Returns `None` if there is too little.
     pub(super) fn reserve(
         &self,
         number: u16,
@@ -142,16 +143,16 @@ impl Pool {
         Some((fill, reserved))
     }
 
-    /// Takes memory of the part's own and, for what does not fit there, of that which is shared,
-    /// up to `most`; returns how much of that. A reservation that fails has changed neither before
-    /// it knows, so that others are not refused for it.
+    /// Reserves the part's own memory and, for bytes that do not fit, shared memory up to `most`;
+    /// returns the shared bytes. A reservation that fails takes no memory of the part on the way,
+    /// so that others are not refused because of it.
     fn take(&self, part: &Part, bytes: usize, most: usize) -> Option<usize> {
         let (mut shared, mut used) = (0, part.own.load(Ordering::Relaxed));
         loop {
             let missing = bytes - self.own_capacity(used, bytes);
             if missing > shared {
                 if !self.take_shared(missing - shared, most) {
-                    // Another thread has used room of the part's own meanwhile.
+                    // Another thread has just used room of the part's own memory.
                     self.shared.fetch_sub(shared, Ordering::Relaxed);
                     return None;
                 }
@@ -165,24 +166,25 @@ impl Pool {
         }
     }
 
-    /// Returns how many of these bytes fit in a part's own memory, when so much of it is used.
+    /// Returns how many of these bytes fit in a part's own memory, with `used` bytes in use.
     fn own_capacity(&self, used: usize, bytes: usize) -> usize {
         let is_alone = used == 0 && bytes <= MAX_ALONE;
         if is_alone { bytes } else { bytes.min(self.own.saturating_sub(used)) }
     }
 
-    /// Takes memory that parts share, unless it would be more than `most` then.
+    /// Reserves shared memory, unless its use would exceed `most`.
     fn take_shared(&self, bytes: usize, most: usize) -> bool {
         let add = |used| (bytes <= most.saturating_sub(used)).then(|| used + bytes);
         self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
-    /// Returns what publishers to one part divide among themselves, whatever others use.
+    /// Returns the bytes that publishers to one part divide among themselves, for any use of other
+    /// parts.
     fn mark(&self) -> usize {
         self.own / 2
     }
 
-    /// Returns whether a part of which so much is used is crowded, when so much is of all.
+    /// Returns whether a part is crowded, with `used` bytes in use there and `all` in total.
     fn is_crowded(&self, used: usize, all: usize) -> bool {
         all > LOW && used > self.mark() / 4
     }
@@ -206,7 +208,8 @@ impl Pool {
             self.shared.fetch_sub(shared, Ordering::Relaxed);
         }
         let all = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // Who registers under the lock later sees the memory freed; who has done so is listed.
+        // A publisher that registers under the lock later sees the memory freed; an earlier one is
+        // listed.
         if all > LOW && all - bytes <= LOW {
             self.parts.iter().for_each(Part::wake);
         } else if used > self.mark() / 4 && used - bytes <= self.mark() / 4 {
@@ -226,7 +229,7 @@ impl Pool {
         if !self.is_crowded(part.bytes.load(Ordering::Relaxed), self.bytes()) {
             return false;
         }
-        // The number of a thread that has ended may be that of another by now.
+        // Another thread may have the number of a thread that has ended.
         match waiting.iter_mut().find(|(other, _)| *other == sender) {
             Some((_, before)) => *before = wake,
             None => waiting.push((sender, wake)),
@@ -234,7 +237,7 @@ impl Pool {
         true
     }
 
-    /// Wakes all, and lets no publisher wait any more.
+    /// Wakes all publishers; none may wait from now on.
     pub(super) fn close(&self) {
         for part in &self.parts {
             let woken = lock(&part.waiting).take();
@@ -318,7 +321,7 @@ mod tests {
         for flooders in [1, 2, 10] {
             let pool = Pool::new(1);
             let mut all = Vec::new();
-            // In turn, until each was held back once.
+            // In turn, until each was delayed once.
             let mut are_held = vec![false; flooders];
             while are_held.contains(&false) {
                 for (number, is_held) in are_held.iter_mut().enumerate().filter(|(_, held)| !**held)
@@ -328,7 +331,7 @@ mod tests {
                     *is_held = !has_room;
                 }
             }
-            // About what each of them has taken is left.
+            // About as much is left as each of them has taken.
             let left = MARK - pool.bytes();
             assert!(left >= (MARK - LOW) / (flooders + 1) - 20_000, "{left} of {flooders}");
             let (has_room, honest) = reserve(&pool, 1_000, 1_000);
@@ -348,19 +351,19 @@ mod tests {
             let wake = Box::new(move || {
                 count.fetch_add(1, Ordering::Relaxed);
             });
-            // All that publishers that do not wait may use, to each part but the last.
+            // All memory for publishers that do not wait, of each part except the last.
             let last = parts as u16 - 1;
             let mut away = Vec::new();
             for part in (0..last).cycle().take(4 * parts) {
                 away.extend(std::iter::from_fn(|| pool.reserve(part, 10_000, None)));
             }
             assert!(pool.bytes() > MARK && pool.reserve(0, 10_000, None).is_none());
-            // One that cannot wait, and one that can.
+            // First a publisher that cannot wait, then one with a number, which can.
             let (_, first) = pool.reserve(last, 10_000, None).unwrap();
             let (fill, second) = pool.reserve(last, 1_000, Some(7)).unwrap();
             assert_eq!(fill, Fill::Available, "of {parts}");
             pool.release(second);
-            // One that floods is held until what it has published itself is gone.
+            // A flooding publisher is delayed until its own publications are gone.
             let flood = std::iter::from_fn(|| {
                 let (fill, reserved) = pool.reserve(last, 1_000, Some(7)).unwrap();
                 (fill == Fill::Available).then_some(reserved)
@@ -372,7 +375,7 @@ mod tests {
             assert_eq!(woken.load(Ordering::Relaxed), 1, "of {parts}");
             assert!(!pool.await_capacity(last, 0, Box::new(|| ())));
             away.into_iter().for_each(|(_, reserved)| pool.release(reserved));
-            // The last one of the flood.
+            // The last publication of the flood.
             assert_eq!((pool.bytes(), pool.shared.load(Ordering::Relaxed)), (1_000, 0));
         }
     }
@@ -381,7 +384,7 @@ mod tests {
     fn threads_at_the_limit_of_a_share_take_what_they_give_back_and_no_room_of_others() {
         let pool = &Pool::new(128);
         let reserve = |part, bytes| pool.reserve(part, bytes, None).map(|(_, reserved)| reserved);
-        // Little is left of what is shared, and parts are about to use it.
+        // Little of the shared memory is left, and parts are about to use it.
         let bases =
             [(0, pool.own - 5_000), (1, pool.own - 5_000), (2, pool.own + SHARED - 100_000)];
         let bases = bases.map(|(part, bytes)| reserve(part, bytes).unwrap());

@@ -10,7 +10,7 @@ use std::thread::Thread;
 
 use tokio::sync::oneshot;
 
-/// Questions that may wait at a time.
+/// Maximum questions that wait at a time.
 const MAX_QUESTIONS: usize = 1_024;
 
 /// Error of a question to the broker.
@@ -23,11 +23,11 @@ pub enum AskError {
     NoAnswer,
     /// The broker has answered with this error.
     Failed(String),
-    /// The broker has not taken the message: no member gets it.
+    /// The broker has not accepted the message: no member gets it.
     Refused,
     /// The message was sent, and the broker has not answered: members may get it.
     Unknown,
-    /// The answer would come from the thread that is to wait for it.
+    /// The thread that waits would have to produce the answer.
     OwnThread,
 }
 
@@ -50,8 +50,8 @@ impl fmt::Display for AskError {
 
 impl std::error::Error for AskError {}
 
-/// An answer that is on its way: a future for any runtime. It comes within some seconds, or is an
-/// error.
+/// A pending answer: a future for any runtime. It completes within some seconds, with an answer or
+/// an error.
 #[derive(Debug)]
 #[must_use = "nothing is known before it is waited for"]
 pub struct Reply<T>(oneshot::Receiver<Result<T, AskError>>);
@@ -77,7 +77,7 @@ thread_local! {
     static IS_OF_A_NODE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as one that answers come from.
+/// Marks this thread as one of a node: answers come from it.
 pub(super) fn mark_thread() {
     IS_OF_A_NODE.set(true);
 }
@@ -110,7 +110,8 @@ impl Drop for Place {
     }
 }
 
-/// The one who waits for an answer: without one it is [`AskError::NoAnswer`].
+/// The waiting caller of a question: if this is dropped without an answer, it gets
+/// [`AskError::NoAnswer`].
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     answer: oneshot::Sender<Result<T, AskError>>,
@@ -118,7 +119,7 @@ pub(super) struct Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Returns the answer to come, and a place for its question among `asks`, unless too many wait.
+    /// Returns the pending answer, and a place for its question among `asks`, unless too many wait.
     pub(super) fn begin(asks: &Arc<AtomicUsize>) -> (Reply<T>, Option<Self>) {
         let (answer, reply) = oneshot::channel();
         let place = Place(Arc::clone(asks));

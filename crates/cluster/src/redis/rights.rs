@@ -1,5 +1,5 @@
-//! The rights of the node's user at the server, which are tried before the node starts: one that
-//! is missing would be noticed when its command is needed, much later.
+//! The rights of the node's user at the server, checked before the node starts: otherwise a missing
+//! right would be noticed much later, when its command is needed.
 
 use redis::RedisError;
 
@@ -11,7 +11,7 @@ use super::names::Names;
 const RIGHTS: &str = include_str!("rights.lua");
 
 impl Link {
-    /// Tries what the node will need.
+    /// Tries the commands that the node will need.
     pub(super) async fn check_rights(&self, names: &Names) -> Result<(), StartError> {
         let refused = self.refused(names).await;
         let refused = refused.map_err(|error| explain(&self.shown, &error))?;
@@ -45,14 +45,14 @@ impl Link {
             .arg("")
             .query_async::<()>(&mut commands)
             .await?;
-        // No connection is at that address.
+        // No connection has that address.
         let kill = redis::cmd("CLIENT").arg(&["KILL", "ID", "1", "ADDR", "0.0.0.0:0"]).to_owned();
         kill.query_async::<()>(&mut commands).await?;
         if !names.is_partition {
             subscriptions.unsubscribe(name("messages")).await?;
             return Ok(refused);
         }
-        // Nothing else is subscribed to yet, so these are their answers.
+        // There is no other subscription yet, so these are their answers.
         for verb in ["SSUBSCRIBE", "SUNSUBSCRIBE"] {
             let command = redis::cmd(verb).arg(name("messages")).to_owned();
             command.query_async::<()>(&mut subscriptions).await?;

@@ -1,4 +1,4 @@
-//! Redis Sentinel: which server is the master now, and when another one becomes it.
+//! Redis Sentinel: finds the current master, and reports a new one.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::names::Names;
 use super::open::{Connection, Opened, open_subscribed};
 use super::signals::{Signal, Signals};
 
-/// Time limit of each command to a sentinel, and of connecting to it: others may answer.
+/// Time limit of each command to a sentinel, and of connecting to it: after it, others are asked.
 const ASK: Duration = Duration::from_secs(1);
 
-/// The time after which a sentinel is asked again, and that between attempts to find one.
+/// The time after which a sentinel is asked again, and the time between attempts to find one.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where a sentinel reports masters that were replaced.
+/// The channel on which a sentinel reports replaced masters.
 const SWITCHED: &str = "+switch-master";
 
 /// A sentinel.
@@ -37,7 +37,7 @@ pub(super) struct Sentinel {
 #[derive(Clone)]
 pub(super) struct Sentinels {
     pub(super) all: Vec<Sentinel>,
-    /// Its name there.
+    /// The master's name at the sentinels.
     pub(super) master: String,
     /// User, password, database and TLS of the master, with a placeholder address.
     pub(super) server: Endpoint,
@@ -58,7 +58,7 @@ struct Asked {
     address: (String, u16),
 }
 
-/// A sentinel that did not say where the master is.
+/// A sentinel that did not name the master.
 enum Failure {
     Unknown,
     Redis(RedisError),
@@ -83,7 +83,7 @@ impl Drop for Watch {
 
 impl Sentinels {
     /// Connects to the master, by the first sentinel that names one. Returns the connections, the
-    /// name of the server in errors, and what watches for another master.
+    /// name of the server in errors, and the watch for another master.
     pub(super) async fn connect(
         &self,
         names: &Names,
@@ -99,7 +99,7 @@ impl Sentinels {
                     continue;
                 }
             };
-            // A sentinel may not know yet what others do: what it names need not be a master.
+            // A sentinel may lag behind the others: the server that it names need not be a master.
             if tried.contains(&asked.address) {
                 continue;
             }
@@ -119,7 +119,7 @@ impl Sentinels {
         Err(refused.unwrap_or_else(|| self.explain(&failures)))
     }
 
-    /// Asks a sentinel where the master is, and to tell when that changes.
+    /// Asks a sentinel for the master, and subscribes to changes.
     async fn ask(&self, sentinel: &Sentinel) -> Result<Asked, Failure> {
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new().set_push_sender(sender);
@@ -143,11 +143,11 @@ impl Sentinels {
         command.query_async(connection).await
     }
 
-    /// Waits until a sentinel names another master than the one that `asked` has named.
+    /// Waits until a sentinel names another master than `asked` has named.
     async fn watch(self, mut at: usize, mut asked: Asked, signals: Signals) {
         let address = asked.address.clone();
         while asked.address == address && !self.is_switched(&mut asked).await {
-            // That sentinel is lost.
+            // The connection to that sentinel is lost.
             asked = loop {
                 sleep(PAUSE).await;
                 at = (at + 1) % self.all.len();
@@ -176,7 +176,7 @@ impl Sentinels {
         }
     }
 
-    /// Returns why no sentinel has named the master, and what helps.
+    /// Returns why no sentinel has named the master, with a remedy.
     fn explain(&self, failures: &[(&str, Failure)]) -> StartError {
         let master = &self.master;
         let unknown = failures.iter().find(|(_, failure)| matches!(failure, Failure::Unknown));

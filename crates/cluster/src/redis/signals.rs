@@ -1,11 +1,11 @@
-//! Signals of connections to the part of a node that uses them, of which they know nothing else.
+//! Signals of connections to the part of a node that uses them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use redis::PushInfo;
 
-/// Something that happens to connections.
+/// An event of connections.
 #[derive(Debug)]
 pub(super) enum Signal {
     Push(PushInfo),
@@ -15,7 +15,7 @@ pub(super) enum Signal {
     Switched,
 }
 
-/// Passes the signals of the connections of one generation on.
+/// Passes on the signals of the connections of one generation.
 #[derive(Clone)]
 pub(super) struct Signals {
     pub(super) generation: u64,

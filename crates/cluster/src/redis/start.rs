@@ -25,10 +25,10 @@ use crate::partition::servers_of;
 /// Memory for publications that wait until the broker has answered a question about their channel.
 const MAX_HELD_BYTES: usize = 16 << 20;
 
-/// Time between attempts to find the masters of a Redis Cluster that was not there at the start.
+/// Time between attempts to find the masters of a Redis Cluster that was unreachable at the start.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// A part of a node that does not run yet.
+/// A part of a node before its start.
 #[derive(Debug)]
 struct Part {
     target: Target,
@@ -36,7 +36,7 @@ struct Part {
     receiver: UnboundedReceiver<Event>,
 }
 
-/// A node that does not run yet.
+/// A node before its start.
 #[derive(Debug)]
 pub struct Starter {
     bus: Bus,
@@ -74,16 +74,16 @@ impl Starter {
     /// Connects, and starts the node's thread.
     ///
     /// # Errors
-    /// A server cannot be reached, does not let the node in, or is not one that it can use.
+    /// A server cannot be reached, refuses the node, or is of an unsuitable kind.
     pub fn start(self, members: impl Members) -> Result<(), StartError> {
         self.start_with(Box::new(members), true)
     }
 
     /// Starts the node's thread, and waits for the first attempt to connect. A node that cannot
-    /// connect yet goes on trying.
+    /// connect yet keeps trying.
     ///
     /// # Errors
-    /// A server does not let the node in, or is not one that it can use: such an error
+    /// A server refuses the node, or is of an unsuitable kind: such an error
     /// [lasts](StartError::is_lasting).
     pub fn start_or_wait(self, members: impl Members) -> Result<(), StartError> {
         self.start_with(Box::new(members), false)
@@ -175,7 +175,7 @@ impl Starter {
     }
 }
 
-/// Goes on trying until a Redis Cluster is there: partitions that are used try by themselves.
+/// Keeps trying until a Redis Cluster is reachable: partitions in use try by themselves.
 async fn find_masters(targets: Vec<Target>, status: Arc<Status>) {
     loop {
         sleep(TRY_AGAIN).await;
@@ -187,7 +187,7 @@ async fn find_masters(targets: Vec<Target>, status: Arc<Status>) {
     }
 }
 
-/// Connects to each master of a Redis Cluster, and tries what a node needs there.
+/// Connects to each master of a Redis Cluster, and checks that it has everything that a node needs.
 async fn try_masters(targets: &[Target]) -> Result<(), StartError> {
     let Some(masters) = targets.first().and_then(Target::masters) else { return Ok(()) };
     for partition in masters.all().await? {
@@ -198,8 +198,8 @@ async fn try_masters(targets: &[Target]) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The node's thread: however it ends, the node does not claim to deliver any more, and publishers
-/// do not wait for it.
+/// The node's thread: at any end of it, the node stops claiming to deliver, and publishers stop
+/// waiting for it.
 struct Thread(Bus);
 
 impl Drop for Thread {

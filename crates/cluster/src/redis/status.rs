@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use super::pool::Pool;
 use crate::held::Budget;
 
-/// Most reasons that are given at a time.
+/// Maximum reasons in one text.
 const REASONS: usize = 3;
 
 /// Figures of a node, written by its thread.
 #[derive(Debug)]
 pub struct Status {
     parts: Box<[Part]>,
-    /// The name of parts: servers, or partitions.
+    /// The word for parts: servers, or partitions.
     kind: &'static str,
     pool: Arc<Pool>,
     held: Budget,
@@ -48,17 +48,17 @@ struct Part {
     up: AtomicBool,
     /// Whether it has ever delivered.
     was_up: AtomicBool,
-    /// Whether a partition was ever used: one that was not counts as its cluster does.
+    /// Whether a partition was ever used: an unused one has the state of its cluster.
     is_used: AtomicBool,
-    /// Whether something is behind, so that an answer need not take the lock to say it is not.
+    /// Whether something is behind, so that a negative answer needs no lock.
     is_behind: AtomicBool,
     problems: Mutex<Problems>,
     channels: AtomicU64,
-    /// Nodes whose rules for channels are others.
+    /// Nodes with different rules for channels.
     differing: Mutex<Vec<String>>,
 }
 
-/// Since when something is the case, and why.
+/// Since when a problem exists, and its cause.
 type Trouble = Option<(Instant, String)>;
 
 /// The problems of a part.
@@ -66,19 +66,19 @@ type Trouble = Option<(Instant, String)>;
 struct Problems {
     /// It delivers nothing.
     down: Trouble,
-    /// It does not take what is published, though it delivers.
+    /// It delivers, but accepts no publications.
     behind: Trouble,
 }
 
 /// The state of the broker, as a node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It delivers, and takes what is published.
+    /// It delivers and accepts publications.
     Up,
-    /// It was there, and a part of it delivers nothing for so long, or does not take what is
-    /// published, for this reason. Channels of other parts are not concerned.
+    /// It was reachable, and for this time a part of it has delivered nothing, or accepted no
+    /// publications, for this reason. Channels of other parts are not affected.
     Degraded(Duration, String),
-    /// No part of it has delivered since the start, which is so long ago, for this reason.
+    /// No part of it has delivered since the start, this long ago, for this reason.
     Unlinked(Duration, String),
 }
 
@@ -94,7 +94,7 @@ pub struct StatusSnapshot {
     pub probe_failures: u64,
     /// Publications that the broker has acknowledged.
     pub published: u64,
-    /// Publications that the broker has not taken: they were refused, or waited for too long.
+    /// Publications that the broker has not accepted: they were refused, or waited for too long.
     pub refused: u64,
     /// Publications that were sent and not answered, so that the broker may have them.
     pub unknown: u64,
@@ -102,20 +102,20 @@ pub struct StatusSnapshot {
     pub postponed: u64,
     /// Publications that the broker has delivered.
     pub received: u64,
-    /// Messages that were in no form that this release knows, and were dropped.
+    /// Messages in an unknown format, which were dropped.
     pub malformed: u64,
-    /// Publications that the broker has delivered from nodes whose rule for the channel is another
-    /// one: members get them, with a place if the channel has a history here.
+    /// Publications from nodes with another rule for the channel: members get them, with a place if
+    /// the channel has a history here.
     pub other_rules: u64,
-    /// Nodes that live and have other rules for channels; of many, some.
+    /// Live nodes with different rules for channels; the list may be incomplete if there are many.
     pub differing: u64,
     /// Questions about a channel that the broker could not answer; they are asked again.
     pub failed_reads: u64,
     /// Commands about presence that the broker has refused; they are sent again.
     pub failed_presence: u64,
-    /// Times that publications which were missed came from the broker's history.
+    /// Times that missed publications came from the broker's history.
     pub filled: u64,
-    /// Times that a sequence had a hole, of which its members learned.
+    /// Times that a sequence had a gap, which its members were notified of.
     pub lost: u64,
     /// Channels that the node follows.
     pub channels: u64,
@@ -124,14 +124,14 @@ pub struct StatusSnapshot {
     /// Memory of publications that wait until the broker has answered a question about their
     /// channel.
     pub held_bytes: u64,
-    /// Publications for which there was no such memory, and which the broker was asked for.
+    /// Publications that found no such memory, and were requested from the broker again.
     pub overfull: u64,
-    /// Time from the publication to this node of the last one that came.
+    /// Time of the last publication from its node to this one.
     pub lag: Duration,
 }
 
 impl Status {
-    /// Creates those of a node whose parts are servers of such names, or partitions.
+    /// Creates the figures of a node whose parts are servers with these names, or partitions.
     pub(super) fn new(names: Vec<Option<String>>, pool: Arc<Pool>, held: Budget) -> Self {
         let kind = if names.iter().any(Option::is_some) { "servers" } else { "partitions" };
         let part = |name| Part {
@@ -148,7 +148,7 @@ impl Status {
         Self { parts, kind, pool, held, counters: Counters::default() }
     }
 
-    /// Returns whether the broker delivers to this node: all that it consists of.
+    /// Returns whether all parts of the broker deliver to this node.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.parts.iter().all(Part::is_up)
@@ -164,7 +164,7 @@ impl Status {
         self.longest(|problems| problems.down.as_ref())
     }
 
-    /// Returns the state of the broker: the one judgement of it, for all who ask.
+    /// Returns the state of the broker. All users rely on this one result.
     #[must_use]
     pub fn health(&self) -> Health {
         let problems = self.longest(|problems| problems.down.as_ref().or(problems.behind.as_ref()));
@@ -185,7 +185,7 @@ impl Status {
         self.parts[usize::from(part)].was_up.load(Ordering::Relaxed)
     }
 
-    /// Returns since when parts have such a problem, and why.
+    /// Returns since when parts have such a problem, and the causes.
     fn longest(
         &self,
         problem: fn(&Problems) -> Option<&(Instant, String)>,
@@ -196,7 +196,7 @@ impl Status {
         Some((since.elapsed(), self.explain(all.into_iter().map(|(_, why)| why).collect())))
     }
 
-    /// Returns why these parts deliver nothing, each reason once.
+    /// Returns why these parts deliver nothing, each cause once.
     fn explain(&self, mut reasons: Vec<String>) -> String {
         let (count, all) = (reasons.len(), self.parts.len());
         reasons.sort_unstable();
@@ -238,7 +238,7 @@ impl Status {
         note(&mut part.lock().down, why);
     }
 
-    /// Notes that a part does not take what is published, and why, or that it does.
+    /// Records that a part accepts no publications, and why, or that it does accept them (`None`).
     pub(super) fn set_behind(&self, part: u16, why: Option<&str>) {
         let part = &self.parts[usize::from(part)];
         if why.is_none() && !part.is_behind.load(Ordering::Relaxed) {
@@ -256,7 +256,7 @@ impl Status {
         self.parts[usize::from(part)].is_used.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that partitions which were not used yet can be connected, or why not.
+    /// Records that unused partitions can be connected, or why not.
     pub(super) fn set_unused(&self, can: Result<(), &str>) {
         for (number, part) in self.parts.iter().enumerate() {
             if !part.is_used.load(Ordering::Relaxed) {
@@ -272,14 +272,14 @@ impl Status {
         (0..self.parts.len()).for_each(|part| self.set_down(part as u16, why));
     }
 
-    /// Notes the nodes whose rules for channels are others.
+    /// Records the nodes with different rules for channels.
     pub(super) fn set_differing(&self, part: u16, nodes: Vec<String>) {
         let differing = &self.parts[usize::from(part)].differing;
         *differing.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
 
-    /// Returns the nodes that live and whose [rules](super::Members::rules) for channels are
-    /// others, in order, as 16 hexadecimal digits; of many, some.
+    /// Returns the live nodes whose [rules](super::Members::rules) for channels differ, in order,
+    /// as 16 hexadecimal digits; the list may be incomplete if there are many.
     #[must_use]
     pub fn differing(&self) -> Vec<String> {
         let of = |part: &Part| part.differing.lock().map(|nodes| nodes.clone()).unwrap_or_default();
@@ -332,7 +332,7 @@ impl Part {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns since when it has such a problem, and why, with its name.
+    /// Returns since when it has such a problem, and its cause, with its name.
     fn problem(
         &self,
         problem: fn(&Problems) -> Option<&(Instant, String)>,

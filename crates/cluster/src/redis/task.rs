@@ -1,8 +1,8 @@
-//! Tasks that wait for the server, each of which ends with an event for its node.
+//! Tasks that wait for the server. Each ends with an event for its node.
 
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Event of a task, which comes however the task ends.
+/// Event of a task, sent at any end of the task.
 struct End<E> {
     events: UnboundedSender<E>,
     event: Option<E>,
@@ -16,8 +16,8 @@ impl<E> Drop for End<E> {
     }
 }
 
-/// Starts a task. Its event comes when it ends; if it panics, that for a panic: a node that waited
-/// for more would send nothing again.
+/// Starts a task. Its event is sent when it ends; if it panics, the event for a panic: a node that
+/// waited forever would never send again.
 pub(super) fn start<E: Send + 'static>(
     events: &UnboundedSender<E>,
     panicked: E,
@@ -77,7 +77,7 @@ mod tests {
             assert!(bus.publish(Outgoing { channel, envelope, keep, while_down }));
         };
         let status = || bus.status().snapshot();
-        // A fault is planted in the task that publishes to it.
+        // A fault is injected into the task that publishes to this channel.
         publish(super::super::node::PANICS, None);
         eventually("its publication is counted", || status().unknown == 1);
         publish("plain", None);

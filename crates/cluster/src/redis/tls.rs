@@ -1,4 +1,4 @@
-//! TLS of the connections to servers: its settings, and what its failures mean.
+//! TLS of the connections to servers: its settings, and its failures.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use redis::RedisError;
 /// Settings of TLS, for URLs that begin with `rediss`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// File with the authorities that certify the servers, in PEM; `None`: those that the system
-    /// trusts.
+    /// File with the authorities that certify the servers, in PEM; `None`: the authorities that the
+    /// system trusts.
     pub ca: Option<PathBuf>,
     /// Files with the node's own certificate, with the chain of its authorities, and its
     /// private key, in PEM; `None`: it has none.
@@ -39,7 +39,7 @@ impl Tls {
 pub(super) struct Insecure {
     what: String,
     pub(super) remedy: String,
-    /// It lasts until settings are changed, here or at the server.
+    /// It lasts until settings change, here or at the server.
     pub(super) is_lasting: bool,
 }
 
@@ -96,7 +96,7 @@ mod with {
     struct Files {
         configs: Arc<ClientConfigs>,
         is_reading: AtomicBool,
-        /// Why files that have changed are not in use.
+        /// Why changed files are not in use.
         unused: Mutex<Option<String>>,
     }
 
@@ -134,7 +134,7 @@ mod with {
             Ok(Arc::new(Self { tls: tls.clone(), files }))
         }
 
-        /// Connects to a server, whose certificate must have its host, or the name in the
+        /// Connects to a server. Its certificate must contain its host, or the name in the
         /// settings.
         pub(in crate::redis) async fn connect(
             &self,
@@ -159,8 +159,8 @@ mod with {
             Ok(connection)
         }
 
-        /// Begins to look whether files have changed, for later connections: a file system that
-        /// does not answer must not hold up the node.
+        /// Begins to check whether files have changed, for later connections: a file system that
+        /// does not answer must not block the node.
         fn read_files(&self) {
             if self.files.is_reading.swap(true, Ordering::AcqRel) {
                 return;
@@ -182,7 +182,7 @@ mod with {
             }
         }
 
-        /// Returns an error with what helps.
+        /// Returns an error with a remedy.
         fn insecure(&self, failure: Option<TlsFailure>, error: &dyn fmt::Display) -> io::Error {
             let ca = self.tls.ca.as_deref().map(Path::display);
             let what = match failure {

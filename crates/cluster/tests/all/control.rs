@@ -64,7 +64,7 @@ fn a_command_reaches_one_node_or_all_and_malformed_ones_are_counted_and_dropped(
     let members = Control { target: Target::Members("user.ann"), command };
     let send = |to, control: Control<'_>| block_on(one.control(to, control.encode().unwrap()));
     let all_nodes = Recipients::Of("user.ann");
-    // A prefix of a node's name is another one.
+    // A prefix of a node's name addresses another node.
     for way in ["test.c", "test.c.0000000000000002"] {
         for wrong in ["hello", "\"\\x01\\x03\"", "\"\\x01\\x03\\x0f\\xa1\\x07\\x00\\x00\""] {
             redis.ask(&format!("PUBLISH {way} {wrong}"));
@@ -106,8 +106,8 @@ fn all_nodes_count_and_those_that_are_silent_are_named() {
         let counted = publish(keep, Duration::from_secs(5)).unwrap();
         assert_eq!((counted.total, counted.missing), (6, vec![]));
     }
-    // One that lives and does not answer. Its sign of life comes first: a beat of another node
-    // would remove one without.
+    // A node that is alive and does not answer. The heartbeat comes first: otherwise another node's
+    // heartbeat would remove it.
     redis.ask("SET test.n.000000000000000c 1");
     redis.ask("SADD test.nodes 000000000000000c");
     let counted = count("abc", Duration::from_millis(100)).unwrap();
@@ -115,7 +115,7 @@ fn all_nodes_count_and_those_that_are_silent_are_named() {
     let counted = publish(keep, Duration::from_millis(100)).unwrap();
     assert_eq!((counted.total, counted.missing), (6, vec![12]));
     assert_eq!(one.status().snapshot().published, 3);
-    // Answers to a question that is over, and to none, are dropped.
+    // Answers to a question that is over, and to an unknown one, are dropped.
     let answer = format!("\\x01\\x05{}{}\\x01", "0".repeat(16), "\\x00".repeat(7));
     redis.ask(&format!("PUBLISH test.c.0000000000000001 \"{answer}\""));
     redis.kill();
@@ -138,7 +138,7 @@ fn all_nodes_answer_questions_of_the_program_and_those_that_do_not_are_named() {
         let surveyed = ask(none, Duration::from_millis(100));
         assert_eq!((surveyed.answers, surveyed.missing), (vec![], vec![1, 2]));
     }
-    // One that lives and does not answer.
+    // A node that is alive and does not answer.
     redis.ask("SET test.n.000000000000000c 1");
     redis.ask("SADD test.nodes 000000000000000c");
     let surveyed = ask(b"who", Duration::from_millis(500));

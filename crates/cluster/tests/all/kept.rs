@@ -1,10 +1,10 @@
-//! Publications that a server has.
+//! Publications in a server's history.
 
 use throng_testkit::Redis;
 
 use crate::support::{name, payload};
 
-/// Returns the publications of a channel that a server has, in order.
+/// Returns the publications in a server's history of a channel, in order.
 pub(crate) fn kept_by(server: &Redis, channel: usize) -> Vec<Vec<u8>> {
     let client = redis::Client::open(server.url("")).unwrap();
     let mut connection = client.get_connection().unwrap();

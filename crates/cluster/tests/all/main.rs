@@ -1,4 +1,4 @@
-//! Nodes on a Redis server. Skipped where there is none; with `TEST_PEERS=1` that is an error.
+//! Nodes on a Redis server. Skipped without redis-server; with `TEST_PEERS=1` that is an error.
 
 mod bytes;
 mod control;

@@ -19,7 +19,7 @@ fn set(fault: &AtomicU64, value: u64) {
     fault.store(value, Ordering::SeqCst);
 }
 
-/// Waits until each node has other connections than when it had made so many.
+/// Waits until each node has replaced the connections that it had at these counts.
 fn have_moved(nodes: &[Node], before: &[u64]) {
     eventually("all have new connections", || {
         let now = reconnects(nodes);
@@ -65,7 +65,7 @@ fn a_slow_network_loses_no_message() {
         !is_cut || rounds < 60
     });
     check_all(&nodes, rounds);
-    // Two ways of 200 ms are no reason to give a connection up.
+    // A round trip of twice 200 ms must not end a connection.
     assert!(reconnects(&nodes).iter().zip(&before).all(|(now, before)| *now == before + 1));
 }
 
@@ -76,7 +76,7 @@ fn a_network_of_little_bandwidth_loses_no_message() {
     let nodes = three(&relay.url());
     set(&relay.faults().bandwidth, 200_000);
     let mut cuts = 0;
-    // About 2 MB for each node, several times what is on its way in buffers.
+    // About 2 MB for each node, several times the bytes in flight in buffers.
     let rounds = traffic(&nodes, 1_000, |rounds| {
         if rounds > 30 * (cuts + 1) && cuts < 3 {
             cuts += 1;
@@ -107,7 +107,7 @@ fn an_end_that_is_noticed_late_loses_no_message() {
     check_all(&nodes, rounds);
 }
 
-/// As after a failover that leaves a proxy, or an address, with the master of before.
+/// As after a failover that leaves a proxy, or an address, with the old master.
 #[test]
 fn subscriptions_that_were_moved_to_another_server_are_found_and_nothing_is_lost() {
     let Some(redis) = Redis::start("moved", &[]) else { return };
@@ -121,13 +121,14 @@ fn subscriptions_that_were_moved_to_another_server_are_found_and_nothing_is_lost
         forwarder.move_subscriptions(&other);
         assert!(stays.publish(0, b"hello", keep()));
         eventually("the message comes", || {
-            // The other server's traffic is no sign that the right one delivers.
+            // The other server's traffic must not count as delivery by the right one.
             if is_busy {
                 other.ask("PUBLISH test.c.0000000000000001 hello");
             }
             moved.got(0).payloads == [b"hello"]
         });
-        // Signs of life of both nodes, one each in three seconds: it is found in fifteen.
+        // Heartbeats of both nodes, one each in three seconds: the fault is found within fifteen
+        // seconds.
         let beats = redis.calls("smembers") - beats;
         assert!(beats <= 2 * 6, "{beats} signs of life");
         let status = moved.bus.status().snapshot();

@@ -1,4 +1,4 @@
-//! Three nodes with members and traffic, of which every message is accounted for.
+//! Three nodes with members and traffic. Every message is accounted for.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,7 +31,7 @@ impl Node {
         Self::start_with(url, node, keep, CHANNELS)
     }
 
-    /// Starts one with so many channels.
+    /// Starts a node with this many channels.
     pub(crate) fn start_with(url: String, node: u64, keep: Option<Keep>, channels: usize) -> Self {
         Self::start_secured((url, Tls::default()), node, keep, channels)
     }
@@ -104,13 +104,13 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Publishes on every node, in turn with `fault`, which is given the number of messages so far and
+/// Publishes on every node, in turn with `fault`, which gets the number of messages so far and
 /// returns false when it is done. Returns how many each node has published to each channel.
 pub(crate) fn traffic(nodes: &[Node; 3], size: usize, fault: impl FnMut(u64) -> bool) -> u64 {
     traffic_with(nodes, size, Duration::ZERO, fault)
 }
 
-/// Publishes as `traffic` with so much time between two messages of a node to a channel.
+/// Publishes as `traffic` does, with this pause between two messages of a node to a channel.
 pub(crate) fn traffic_with(
     nodes: &[Node; 3],
     size: usize,
@@ -133,7 +133,7 @@ pub(crate) fn traffic_with(
                 }
                 rounds.store(round + 1, Ordering::Relaxed);
                 hold_up(pause);
-                // The last may be on its way, so that each fault meets some.
+                // The last messages may be in flight, so that each fault meets some.
                 eventually("the broker keeps up", || {
                     nodes.iter().all(|node| node.bus.status().snapshot().pending_bytes < 1 << 19)
                         || !goes_on.load(Ordering::Relaxed)

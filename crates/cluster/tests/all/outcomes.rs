@@ -1,4 +1,4 @@
-//! Publications that were accepted and are lost, or may be: their publishers learn it.
+//! Accepted publications that are lost, or may be: their publishers are notified.
 #![cfg(feature = "redis")]
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use throng_cluster::{
 };
 use throng_testkit::{Redis, eventually};
 
-/// Members that note what publishers learn.
+/// Members that record the notifications of publishers.
 #[derive(Clone, Default)]
 struct Noted(Arc<Mutex<HashMap<u64, Vec<Unpublished>>>>);
 
@@ -104,7 +104,7 @@ fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
         let outgoing = message(channel, has_history, WhileDown::Refuse);
         assert!(bus.publish_by(outgoing, Some(publisher), outcomes.ticket(publisher)).is_some());
     };
-    // The first ones may find room yet.
+    // The first ones may still find room.
     let is_degraded = || matches!(bus.status().health(), Health::Degraded(..));
     eventually("the node is degraded", || {
         publish("kept", true, &Outcomes::default(), 3);
@@ -115,7 +115,7 @@ fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
     (0..MESSAGES).for_each(|_| publish("kept", true, &kept, 1));
     let Health::Degraded(_, why) = bus.status().health() else { panic!("it is full") };
     assert!(why.contains("OOM"), "{why}");
-    // Messages without history are taken, though those with one wait.
+    // Messages without history are accepted, although messages with one wait.
     for done in 1..=20 {
         publish("plain", false, &plain, 2);
         eventually("it is published", || plain.count(PublishOutcome::Taken) == done);
@@ -123,7 +123,7 @@ fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
     assert_eq!(*kept.all(), [], "they wait for five seconds");
     eventually("all are refused", || kept.count(PublishOutcome::Refused) == MESSAGES);
     eventually("the publisher knows", || sum(&noted.of(1)) == (MESSAGES as u64, 0));
-    // Of many at a time it learns once.
+    // Many losses at a time are one notification.
     assert!(noted.of(1).len() < MESSAGES / 10, "{}", noted.of(1).len());
     assert!(noted.of(2).is_empty());
     let status = bus.status().snapshot();
@@ -159,7 +159,7 @@ fn publications_that_a_server_has_not_answered_are_unknown_and_may_arrive() {
     let status = bus.status().snapshot();
     assert_eq!((status.refused, status.unknown, status.published), (3, 1, 0));
     assert_eq!(other.status().snapshot().unknown, 1);
-    // The server executes what lies in its buffers.
+    // The server executes the commands in its buffers.
     redis.signal("-CONT");
     eventually("one has arrived", || redis.ask("HGET test.o.kept s") != "$-1");
 }

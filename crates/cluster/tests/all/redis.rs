@@ -1,5 +1,5 @@
-//! Three nodes and a Redis server that is killed, stopped, cut off and emptied, under traffic whose
-//! every message is accounted for.
+//! Three nodes and a Redis server that is killed, stopped, cut off and emptied, under traffic.
+//! Every message is accounted for.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -28,7 +28,8 @@ fn three_nodes_get_every_message_once_in_one_order() {
 fn channels_without_history_are_delivered_to_every_node() {
     let Some(redis) = Redis::start("plain", &[]) else { return };
     let nodes = [1, 2].map(|node| Node::start(&redis, node, None));
-    // Its own subscription is taken before; the other's is, once the first message has come.
+    // The node's own subscription is acknowledged before; the other's is, once the first message
+    // has come.
     let mut sent = 0;
     eventually("both are subscribed", || {
         assert!(nodes[0].publish(0, format!("{sent}").as_bytes(), None));
@@ -69,7 +70,7 @@ fn every_node_learns_once_that_a_server_has_lost_its_data() {
     });
     let before = nodes[0].got(0).payloads.len();
     eventually("it is published", || nodes[1].publish(0, b"after", keep()));
-    // What others had published, and sent again, may come behind it.
+    // Publications of others, sent again, may come after it.
     eventually("all are live", || {
         nodes.iter().all(|node| node.got(0).payloads.iter().any(|payload| payload == b"after"))
     });
@@ -130,13 +131,13 @@ fn scripts_that_the_server_forgets_are_loaded_again_and_the_order_holds() {
     let Some(redis) = Redis::start("scripts", &[]) else { return };
     let nodes = three(&redis.url(""));
     let mut flushes = 0;
-    // The server takes a part of what each node sends in turn: a script that one node has loaded
-    // again is there for the rest of what another one has sent.
+    // The server executes a part of each node's pipeline in turn: a script that one node has loaded
+    // again is there for the rest of another node's.
     let rounds = traffic(&nodes, 1_000, |rounds| {
         let before = nodes[0].got(0).payloads.len();
         redis.ask("SCRIPT FLUSH");
         flushes += 1;
-        // Faster than a node can load them, nothing would ever be published.
+        // If they came faster than a node can load them, nothing would ever be published.
         eventually("messages come between two of them", || nodes[0].got(0).payloads.len() > before);
         rounds < 2_000 || flushes <= 100
     });
@@ -358,7 +359,7 @@ fn a_channel_that_is_only_joined_is_remembered_as_long_as_nodes_follow_it_and_a_
         eventually("it comes", || node.got(0).payloads == [b"first"]);
     }
     assert!(left() > 3_600_000, "{} ms", left());
-    // Where the data was lost, so may be what was published.
+    // If data were lost, publications may be lost as well.
     redis.ask("FLUSHALL");
     nodes[1].bus.check(name(1));
     eventually("it learns of it", || nodes[1].got(1).losses == 1);
@@ -406,16 +407,16 @@ fn nodes_with_and_without_a_history_get_all_publications_of_each_other() {
             (later.len(), got.payloads.len(), got.losses)
         };
         assert_eq!(counts(&node.got(0)), (all, has + all, 0), "node {at}");
-        // Those that have got a place since come to the others again.
+        // Publications that have got a place since come to the others again.
         let counted = if keep.is_some() { 400 } else { has as u64 + 800 };
         eventually("all are counted", || node.bus.status().snapshot().other_rules == counted);
     }
-    // Those with a history have one order.
+    // Nodes with a history have one order.
     let [one, two] = [0, 1].map(|at: usize| nodes[at].0.got(0).payloads.clone());
     assert_eq!(one, two);
 }
 
-/// Clocks of nodes differ, and jump.
+/// Clocks of nodes differ, and can jump.
 #[test]
 fn the_time_of_day_of_a_node_decides_nothing() {
     let Some(redis) = Redis::start("clocks", &[]) else { return };
@@ -431,14 +432,14 @@ fn the_time_of_day_of_a_node_decides_nothing() {
         // In this order.
         eventually("it comes", || nodes.iter().all(|node| node.got(0).payloads == payloads));
     }
-    // What is read from the history is as what is delivered.
+    // Publications from the history are identical to delivered ones.
     redis.ask("CLIENT KILL TYPE pubsub");
     let third = Node::start(&redis, 3, keep());
     assert_eq!(third.got(0).sequence, payloads);
     assert!(nodes.iter().all(|node| node.got(0).losses == 0));
 }
 
-/// `bench/cluster/run --only resubscribe` has the same with 100,000 channels.
+/// `bench/cluster/run --only resubscribe` measures the same with 100,000 channels.
 #[test]
 fn channels_are_subscribed_again_with_512_in_a_command() {
     const MANY: u64 = 20_000;
@@ -449,7 +450,7 @@ fn channels_are_subscribed_again_with_512_in_a_command() {
     let before = redis.calls("subscribe");
     (0..MANY).for_each(|at| node.bus.follow(format!("many{at}").into(), None));
     eventually("they are subscribed", || channels() == expected);
-    // Those that come one by one are collected while a command is on its way.
+    // Names that come one by one are collected while a command is in flight.
     let commands = redis.calls("subscribe") - before;
     assert!(commands <= MANY / 128, "{commands} commands at first");
     for _ in 0..3 {
@@ -467,7 +468,7 @@ fn channels_are_subscribed_again_with_512_in_a_command() {
     }
 }
 
-/// Members that come back at the moment when their channel is let go of.
+/// Members that come back at the moment when their channel is dropped.
 struct ComesBack(Bus, Recorder);
 
 impl Members for ComesBack {
@@ -523,7 +524,7 @@ fn a_channel_that_is_joined_again_while_it_is_let_go_of_is_followed() {
     let all = |is: fn(&Got) -> bool| (0..CHANNELS).all(|channel| is(&node.got(channel)));
     eventually("all are live", || all(|got| got.is_live));
     (0..CHANNELS).for_each(|channel| node.bus.unfollow(name(channel)));
-    // A command to subscribe is on its way nearly always, which holds up those to unsubscribe.
+    // A subscribe command is nearly always in flight, which delays the unsubscribe commands.
     let mut more = 0;
     while !all(|got| got.losses == 1) {
         if more < node.bus.status().snapshot().channels + 100 {
@@ -540,7 +541,7 @@ fn a_history_that_is_read_too_slowly_is_asked_for_again_on_the_same_connections(
     let Some(redis) = Redis::start("slow", &[]) else { return };
     let node = Node::start(&redis, 1, keep());
     node.got(0).is_live = false;
-    // The next one is sent, and so is too late, three seconds after the question.
+    // The next question is sent, and is also too late, three seconds after the first.
     let before = redis.calls("evalsha");
     eventually("a sign of life has been taken", || redis.calls("evalsha") > before);
     redis.signal("-STOP");
@@ -591,7 +592,7 @@ fn a_channel_that_cannot_be_read_is_not_asked_for_when_it_was_let_go_of() {
     bus.unfollow(name(0));
     eventually("it is let go of", || status().channels == 0);
     bus.follow(name(1), keep());
-    // What was on its way for the first one has been answered then.
+    // At this time the messages in flight for the first one are answered.
     fails(2);
     redis.ask(&format!("DEL {}", keys[0]));
     fails(3);
@@ -666,7 +667,8 @@ fn each_right_that_the_user_does_not_have_is_an_error_at_the_start_that_names_it
     redis.ask(&format!("ACL SETUSER {user}"));
     assert_eq!(start(), Ok(()));
     eventually("it leaves no key behind", || redis.ask("DBSIZE") == ":1");
-    // What opens a connection is not a right of the user yet, and one is for a URL with a database.
+    // The user does not have the rights to open a connection yet; one right is for a URL with a
+    // database.
     let of_connections = ["hello", "select"];
     let rights = user.split(' ').filter_map(|word| word.strip_prefix('+'));
     for right in rights.filter(|right| !of_connections.contains(right)) {

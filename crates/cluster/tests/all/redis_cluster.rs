@@ -1,5 +1,5 @@
-//! Three nodes and a Redis Cluster of three masters with replicas, whose slots move under traffic
-//! whose every message is accounted for.
+//! Three nodes and a Redis Cluster of three masters with replicas, whose slots move under traffic.
+//! Every message is accounted for.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -37,7 +37,7 @@ fn await_more(nodes: &[Node; 3]) {
     });
 }
 
-/// Returns the connections of the nodes to a master: all but the test's own.
+/// Returns the connections of the nodes to a master: all except the test's own.
 fn connections(cluster: &RedisCluster, master: usize) -> usize {
     let list = cluster.cli_at(master, &["CLIENT", "LIST", "TYPE", "NORMAL"]);
     let pubsub = cluster.cli_at(master, &["CLIENT", "LIST", "TYPE", "PUBSUB"]);
@@ -160,8 +160,8 @@ fn a_partition_whose_master_hangs_at_its_first_use_is_down_and_serves_its_channe
     let Some(cluster) = RedisCluster::start("hangs", 3) else { return };
     let notes = Notes::default();
     let bus = start(cluster.url(""), 1, notes.clone()).unwrap();
-    // None of these partitions was used before. A replica takes over soon: the master that hangs
-    // is to be asked first.
+    // None of these partitions was used before. A replica takes over soon: the suspended master is
+    // asked first.
     cluster.servers[1].signal("-STOP");
     let publish = |channel: usize| {
         let mut envelope = Vec::new();
@@ -206,7 +206,7 @@ fn a_command_at_the_first_use_of_a_partition_is_sent_though_the_node_is_stopped_
     replies.into_iter().for_each(|reply| assert_eq!(block_on(reply), Ok(1)));
 }
 
-/// Members that note commands, joins and leaves.
+/// Members that record commands, joins and leaves.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -278,7 +278,7 @@ fn presence_commands_and_counts_reach_other_nodes_with_the_rights_of_the_docs() 
             assert!(buses[0].publish(Outgoing { channel, envelope, keep: None, while_down }));
             noted(1, &format!("message in {of}"))
         });
-        // A client that joins before the first list of members is taken is in that.
+        // The first list of members includes a client that joins before it.
         let mut clients = 0;
         eventually("a join comes", || {
             clients += 1;

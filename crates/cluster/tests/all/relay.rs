@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use throng_testkit::{Redis, hold_up};
 
-/// Pieces that are on their way in one direction of a connection: then it takes no more.
+/// Maximum chunks in flight in one direction of a connection: beyond it, reading stops.
 const ON_THE_WAY: usize = 64;
 
-/// Time between two pieces of a bounded number of bytes.
+/// Time between two chunks of a bounded number of bytes.
 const PIECE: Duration = Duration::from_millis(10);
 
 /// Carries connections to a server.
@@ -21,20 +21,20 @@ pub(crate) struct Relay {
     faults: Arc<Faults>,
 }
 
-/// Faults of connections. Numbers are of connections, from the first one on.
+/// Faults of connections. Each number covers the connections from the first one on.
 #[derive(Default)]
 pub(crate) struct Faults {
     opened: AtomicU64,
-    /// The first ones get nothing that is for subscribers.
+    /// Messages for subscribers are dropped on these.
     silent: AtomicU64,
-    /// Bytes of the first ones to the server, or from it, vanish.
+    /// Bytes of these to the server, or from it, are dropped.
     to_server_vanishes: AtomicU64,
     from_server_vanishes: AtomicU64,
     /// Time that each byte takes, in milliseconds.
     pub(crate) latency: AtomicU64,
-    /// Most bytes a second, in each direction of each connection; 0: any number.
+    /// Maximum bytes a second, in each direction of each connection; 0: unlimited.
     pub(crate) bandwidth: AtomicU64,
-    /// Time after which an end is passed on, in milliseconds.
+    /// Time after which an end is forwarded, in milliseconds.
     pub(crate) slow_close: AtomicU64,
 }
 
@@ -77,13 +77,13 @@ impl Relay {
 }
 
 impl Faults {
-    /// Keeps from now on what is for the subscriptions of this moment.
+    /// From now on, drops messages for the present subscriptions.
     pub(crate) fn silence(&self) {
         self.silent.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// Loses from now on what the connections of this moment send to the server, or get from it.
-    /// None of them is closed.
+    /// From now on, drops bytes of the present connections to the server, or from it. None of them
+    /// is closed.
     pub(crate) fn vanish(&self, is_to_server: bool) {
         let first =
             if is_to_server { &self.to_server_vanishes } else { &self.from_server_vanishes };
@@ -91,7 +91,7 @@ impl Faults {
     }
 }
 
-/// Carries bytes of one direction that pass, with the faults of the moment.
+/// Forwards bytes of one direction, with the present faults.
 fn carry(
     from: &TcpStream,
     to: &TcpStream,

@@ -1,5 +1,4 @@
-//! Three nodes and a master that sentinels replace, under traffic whose every message is accounted
-//! for.
+//! Three nodes and a master that sentinels replace, under traffic. Every message is accounted for.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -23,7 +22,7 @@ const CHANNELS: usize = 3;
 struct Node {
     bus: Bus,
     seen: Seen,
-    /// Payloads that were accepted from its publishers, and how many were not.
+    /// Accepted payloads of its publishers, and the number of refused ones.
     accepted: Mutex<Vec<(usize, Vec<u8>)>>,
     refused: Mutex<u64>,
 }
@@ -47,7 +46,7 @@ impl Node {
         lock(&self.seen[channel])
     }
 
-    /// Publishes, and notes whether it was accepted.
+    /// Publishes, and records whether it was accepted.
     fn publish(&self, channel: usize, payload: &[u8]) -> bool {
         let mut envelope = Vec::new();
         encode(&Envelope { payload, ..Envelope::default() }, &mut envelope);
@@ -84,8 +83,8 @@ fn are_up(nodes: &[Node]) -> bool {
     nodes.iter().all(|node| node.bus.status().is_up())
 }
 
-/// Returns whether each node has given up its first connections: one may be up again before another
-/// one does.
+/// Returns whether each node has closed its first connections: one may be up again before another
+/// one notices.
 fn have_noticed(nodes: &[Node]) -> bool {
     nodes
         .iter()
@@ -106,12 +105,13 @@ fn traffic(nodes: &[Node], fault: impl FnOnce()) {
                     for channel in 0..CHANNELS {
                         node.publish(channel, format!("{number} {round}").as_bytes());
                     }
-                    // A refused one costs nothing: the next attempt is when it may have changed.
+                    // A refused one costs nothing: the next attempt comes when its outcome may
+                    // differ.
                     throng_testkit::hold_up(Duration::from_millis(1));
                 }
             });
         }
-        // Also when it fails: the threads would go on for ever.
+        // Also if it fails: otherwise the threads would run forever.
         let fault = std::panic::catch_unwind(std::panic::AssertUnwindSafe(fault));
         goes_on.store(false, Ordering::Relaxed);
         if let Err(failure) = fault {
@@ -120,7 +120,7 @@ fn traffic(nodes: &[Node], fault: impl FnOnce()) {
     });
 }
 
-/// Publishes in every channel until each node has one that came after all others.
+/// Publishes in every channel until each node has a publication that came after all others.
 fn is_live_again(nodes: &[Node]) {
     for channel in 0..CHANNELS {
         let payload = format!("after {channel}");
@@ -131,8 +131,8 @@ fn is_live_again(nodes: &[Node]) {
     }
 }
 
-/// Each publication has an outcome, and members on every node have exactly those that the new
-/// master has: if they have got any other one, a loss was announced to them. Returns how many
+/// Each publication has an outcome, and members on every node have exactly the new master's
+/// publications: if they have got any other one, a loss was announced to them. Returns how many
 /// publications the old master has acknowledged, and has lost without an announced loss.
 fn account(nodes: &[Node], master: &Redis) -> u64 {
     let (mut late, mut missing) = (0, 0);
@@ -177,7 +177,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Starts them; the sentinel replaces a master that is silent for so long.
+    /// Starts them; the sentinel replaces a master that is silent for `silent`.
     fn start(name: &str, silent: Duration) -> Option<Self> {
         let master = Redis::start(name, &["--enable-debug-command", "local"])?;
         let replica = master.start_replica(&format!("{name}-replica"));
@@ -193,7 +193,7 @@ impl Watched {
         Some(Self { master, replica, sentinel })
     }
 
-    /// With a sentinel in front that does not run.
+    /// Returns a URL that begins with a sentinel that does not run.
     fn url(&self) -> String {
         format!("redis-sentinel://127.0.0.1:1,127.0.0.1:{}/mymaster", self.sentinel.port())
     }
@@ -206,7 +206,7 @@ impl Watched {
     }
 
     /// Returns whether the replica has become the server of this many nodes: each has two
-    /// connections there, of which one is subscribed to its probe.
+    /// connections there, one of them subscribed to its probe.
     fn has_moved(&self, nodes: usize) -> bool {
         self.replica.ask("PUBSUB NUMPAT") == ":0"
             && self.replica.ask("PUBSUB CHANNELS test.q.*") == format!("*{nodes}")
@@ -221,7 +221,7 @@ fn a_failover_that_the_sentinels_order_is_followed_at_once_and_accounted_for() {
     let nodes = three(&watched.url());
     traffic(&nodes, || {
         eventually("there is traffic", || nodes[0].got(0).payloads.len() > 50);
-        // Not before it knows how the replica is.
+        // Not before it knows the state of the replica.
         watched.sentinel.ask_until_taken("SENTINEL FAILOVER mymaster");
         eventually("all nodes are at the new master", || {
             watched.has_moved(nodes.len()) && are_up(&nodes)
@@ -230,7 +230,7 @@ fn a_failover_that_the_sentinels_order_is_followed_at_once_and_accounted_for() {
         eventually("there is traffic", || nodes[0].got(0).payloads.len() > before + 50);
     });
     is_live_again(&nodes);
-    // Replication is asynchronous: the old master may have taken some with it.
+    // Replication is asynchronous: the old master may have lost some.
     account(&nodes, &watched.replica);
 }
 
@@ -240,7 +240,7 @@ fn a_master_that_is_killed_is_replaced_and_every_message_accounted_for() {
     let nodes = three(&watched.url());
     traffic(&nodes, || {
         eventually("there is traffic", || nodes[0].got(0).payloads.len() > 50);
-        // It is stopped between two turns of its loop, in which all replies of a turn are written.
+        // It is stopped between two turns of its loop. Each turn writes all its replies.
         watched.master.ask_nothing("DEBUG SLEEP 600");
         eventually("it is noticed", || have_noticed(&nodes));
         watched.master.kill();
@@ -293,7 +293,7 @@ fn a_master_that_hangs_without_traffic_is_noticed_and_replaced() {
     eventually("all nodes are at the new master", || {
         watched.has_moved(nodes.len()) && are_up(&nodes)
     });
-    // When it comes back, it is no master for long, and no node there hears what it says.
+    // When it comes back, it soon stops being the master, and no node listens to it.
     watched.master.signal("-CONT");
     for (number, node) in nodes.iter().enumerate() {
         let payload = format!("later {number}");
@@ -330,7 +330,7 @@ fn a_sentinel_that_ends_is_replaced_by_another() {
     let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/mymaster", ports[0], ports[1]);
     let nodes = [Node::start(&url, 1)];
     first.kill();
-    // Nothing is wrong with the master, so only the other sentinel can tell.
+    // The master works, so only the other sentinel can report the change.
     watched.replica.ask("REPLICAOF NO ONE");
     watched.name_replica();
     eventually("the node is at the new master", || watched.has_moved(1) && are_up(&nodes));
@@ -360,7 +360,7 @@ fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
         starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string())
     };
     let [open, locked] = [&open, &locked].map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
-    // Takes connections, and says nothing.
+    // Accepts connections, and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
     for (url, parts) in [

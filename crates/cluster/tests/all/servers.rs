@@ -1,4 +1,4 @@
-//! Three nodes and several independent Redis servers, each of which has a part of the channels.
+//! Three nodes and several independent Redis servers, each with a part of the channels.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -18,7 +18,7 @@ fn start_servers(name: &str, arguments: &[&'static str]) -> Option<Vec<Redis>> {
     (0..3).map(|number| Redis::start(&format!("{name}-{number}"), arguments)).collect()
 }
 
-/// Returns a list of the servers, which begins with that of a number.
+/// Returns the list of servers, beginning with the server of this number.
 fn list(servers: &[Redis], first: usize) -> String {
     let urls: Vec<_> = (0..servers.len()).map(|at| servers[(first + at) % 3].url("")).collect();
     urls.join(",")

@@ -1,4 +1,4 @@
-//! Members that record what a node gives them.
+//! Members that record their deliveries from a node.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use throng_cluster::{Announcement, Control, Place, Tail, decode};
 pub(crate) struct Got {
     pub(crate) at: Option<Place>,
     pub(crate) payloads: Vec<Vec<u8>>,
-    /// The sequence in which they are now, with the history that it began with.
+    /// Their present sequence, with the history that it began with.
     pub(crate) sequence: Vec<Vec<u8>>,
     pub(crate) losses: usize,
     pub(crate) is_live: bool,

@@ -12,7 +12,7 @@ use throng_testkit::{Redis, RedisCluster, RedisTls, eventually};
 use crate::nodes::{CHANNELS, Node, check_all, keep, traffic};
 use crate::support::Recorder;
 
-/// An authority, and files of its own and of its certificates.
+/// An authority, with its own files and the files of its certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     directory: PathBuf,
@@ -79,14 +79,14 @@ fn three(url: &str, tls: &Tls) -> [Node; 3] {
     [1, 2, 3].map(|node| Node::start_secured(place(), node, keep(), CHANNELS))
 }
 
-/// Nothing of a node is at a port without TLS.
+/// Checks that nodes have no connection to a port without TLS.
 fn is_secured(servers: &[&Redis]) {
     eventually("no connection is without TLS", || {
         servers.iter().all(|server| server.plain_clients() == 0)
     });
 }
 
-/// Returns why no node starts.
+/// Returns why a node does not start.
 fn refusal(url: String, tls: Tls) -> StartError {
     let settings = Settings { url, prefix: "test".to_owned(), node: 1, tls };
     let (_bus, starter) = match Bus::new(settings) {
@@ -126,7 +126,7 @@ fn a_server_with_tls_is_used_with_it_also_after_it_was_killed() {
     for node in &nodes {
         eventually("the last message of the third arrives", || {
             let got = node.got(0);
-            // Also where the sequence begins again with it.
+            // Also if the sequence begins again with it.
             got.sequence.iter().any(|payload| payload.starts_with(last.as_bytes()))
         });
     }

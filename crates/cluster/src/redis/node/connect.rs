@@ -1,4 +1,4 @@
-//! Connections that a part of a node gets, loses and replaces.
+//! Connections of a part: opens, loses and replaces them.
 
 use std::sync::atomic::Ordering;
 
@@ -10,8 +10,8 @@ use super::super::signals::Signals;
 use super::{Event, Node, StartError, first_link};
 use crate::outbox::WhileDown;
 
-/// The longest wait before another attempt, in milliseconds: what is published meanwhile waits for
-/// five seconds, and a server that has started again has to be found well before.
+/// The longest wait before another attempt, in milliseconds. Publications wait for five seconds,
+/// and a restarted server must be found well before.
 const LONGEST_RETRY: u64 = 1_000;
 
 impl Node {
@@ -19,13 +19,13 @@ impl Node {
         self.own.status.is_part_up(self.own.part)
     }
 
-    /// Returns whether it is not connected, and has no reason yet to say that it is down.
+    /// Returns whether it is not connected, but not yet considered down.
     pub(super) fn is_about_to_connect(&self) -> bool {
         self.link.is_none() && self.is_up()
     }
 
-    /// Notes that the broker does not deliver. Members of this node get at once what is for them
-    /// alone while that lasts: it would come behind what is published now.
+    /// Records that the broker does not deliver. Members of this node get their local publications
+    /// at once: later ones must not overtake them.
     pub(super) fn set_down(&mut self, why: &str) {
         self.own.status.set_down(self.own.part, why);
         let local = self.outbox.take_waiting(|one| one.outgoing.while_down == WhileDown::Local);
@@ -33,19 +33,19 @@ impl Node {
         self.handle_early();
     }
 
-    /// Handles what came while the part was about to connect.
+    /// Handles events that came while the part was about to connect.
     fn handle_early(&mut self) {
         std::mem::take(&mut self.early).into_iter().for_each(|event| self.handle(event));
     }
 
-    /// Gives up the questions among these whose time is over.
+    /// Removes the early questions that have timed out.
     pub(super) fn expire_early(&mut self, now: u64) {
         let mut early = std::mem::take(&mut self.early);
         early.retain(|event| event.due().is_none_or(|due| self.at(due) > now));
         self.early = early;
     }
 
-    /// Notes that the broker delivers, once it does and has all subscriptions.
+    /// Records that the broker delivers, once it does and has all subscriptions.
     pub(super) fn settle(&mut self) {
         if self.probe.is_none() && self.outbox.is_connected() {
             self.retry.1 = 0;
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Gives up both connections after an error of one.
+    /// Closes both connections after an error of one.
     pub(in crate::redis) fn broken_by(&mut self, error: &RedisError) {
         if let Some(link) = self.link.clone().filter(|_| calls::is_moved(error)) {
             self.target.moved(error, &link);
@@ -77,16 +77,16 @@ impl Node {
         self.broken(&error.to_string());
     }
 
-    /// Leaves connections by which others go on, for those to another master.
+    /// Leaves connections that other partitions still use, to connect to another master.
     pub(super) fn moved(&mut self, why: &str) {
-        // The first attempt is at once: what is published meanwhile waits for it.
+        // The first attempt is at once, and publications wait for it.
         if self.retry.1 > 0 {
             self.set_down(why);
         }
         self.disconnect();
     }
 
-    /// Gives up both connections.
+    /// Closes both connections.
     pub(in crate::redis) fn broken(&mut self, why: &str) {
         if let Some(link) = self.link.take() {
             link.close();
@@ -95,7 +95,7 @@ impl Node {
         self.set_down(why);
     }
 
-    /// Begins again without connections. What members have got so far stays known.
+    /// Resets to the state without connections. The members' places stay known.
     fn disconnect(&mut self) {
         self.left = self.now();
         self.generation += 1;
@@ -140,7 +140,7 @@ impl Node {
         });
     }
 
-    /// Returns the way of signals of the connections of this generation.
+    /// Returns the sender of signals for connections of this generation.
     pub(super) fn signals(&self) -> Signals {
         let (events, generation) = (self.own.events.clone(), self.generation);
         Signals::new(generation, move |signal| {

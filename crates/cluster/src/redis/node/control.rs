@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::redis::node::{self, Node};
 use crate::survey::Survey;
 
-/// Something that concerns commands; with the generation of the connection it came by.
+/// An event of commands; with the generation of its connection.
 #[derive(Debug)]
 pub(crate) enum Event {
     Send(Option<u64>, Vec<u8>, Waiting<u64>),
@@ -23,15 +23,16 @@ pub(crate) enum Event {
 pub enum Recipients<'a> {
     /// The node of this number.
     Node(u64),
-    /// All that may have members of this channel.
+    /// All nodes that may have members of this channel.
     Of(&'a str),
 }
 
 impl Bus {
-    /// Sends an [encoded](Control::encode) command to a node, or to those that have a channel, this
-    /// one included. The answer is the number of nodes that it has reached: those that are cut off
-    /// do not get it later; one that is suspended with its connection open is reached, and gets it
-    /// then. With one server all nodes are reached; with several all nodes that use the channel's.
+    /// Sends an [encoded](Control::encode) command to a node, or to all nodes that have a channel,
+    /// this node included. The answer is the number of nodes reached. Nodes that are cut off do not
+    /// get it later; a node that is suspended with its connection open counts as reached, and gets
+    /// it later. With one server all nodes are reached; with several, all nodes that use the
+    /// channel's server.
     pub fn control(&self, to: Recipients<'_>, command: Vec<u8>) -> Reply<u64> {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
@@ -78,7 +79,7 @@ impl Node {
         });
     }
 
-    /// Carries out a command for this node, if `name` is one of its ways.
+    /// Executes a command for this node, if `name` is one of its channels for commands.
     pub(super) fn take_control(&mut self, name: &str, bytes: &[u8]) {
         let ways = [None, Some(self.target.names.node)];
         if !ways.iter().any(|node| self.target.names.control(*node) == name) {

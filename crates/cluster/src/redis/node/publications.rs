@@ -1,4 +1,4 @@
-//! Publications that a part has accepted, until they have an outcome.
+//! Accepted publications of a part, until they have an outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use crate::envelope::{Envelope, decode};
 use crate::outbox::{Pending, WhileDown};
 use crate::outcome::{PublishOutcome, Ticket};
 
-/// Time after which publications are sent again that the broker has refused for now.
+/// Time after which refused publications are sent again.
 const PUBLISH_AGAIN: u64 = 250;
 
-/// Most channels of which is known when the time of their history began.
+/// Maximum channels whose last refresh of the history's expiry is recorded.
 const MAX_REFRESHED: usize = 4_096;
 
-/// That time while a slot is on its way to another master, at first, and the time after which
-/// publications wait for it no longer than for a broker that is away.
+/// The retry interval while a slot is migrating to another master, at first, and the time after
+/// which a migrating slot counts as a broker that is away.
 const MOVING_AGAIN: u64 = 20;
 const MAX_MOVING: u64 = 30_000;
 
@@ -35,8 +35,8 @@ impl Node {
         self.publish_marked(outgoing, reserved, ticket, None)
     }
 
-    /// Gives a place to a publication that has come without one, from a node at which the channel
-    /// has no history. Each node that has one tries to, and one of them does.
+    /// Gives a place to a publication without one, from a node where the channel has no history.
+    /// Each node with a history tries to, and one of them does.
     pub(super) fn adopt(&mut self, channel: &Arc<str>, keep: Keep, envelope: Vec<u8>) {
         let Ok((_, Envelope { origin, published, .. })) = decode(&envelope) else { return };
         let mark = Some(self.target.names.mark(origin, published));
@@ -59,11 +59,12 @@ impl Node {
         mark: Option<String>,
     ) -> Option<u64> {
         let bytes = reserved.bytes();
-        // One that is about to connect, or on its way to another master, is not down: what is
-        // published waits for that, instead of staying on this node.
+        // A part that is about to connect, or is migrating to another master, is not down:
+        // publications wait for it, instead of staying on this node.
         let while_down = if self.is_up() { WhileDown::Buffer } else { outgoing.while_down };
         let is_repeatable = outgoing.keep.is_some();
-        // Members of this node get what is published after they came: their channels come first.
+        // Members of this node must get later publications: subscriptions to their channels come
+        // first.
         self.number += 1;
         let (tag, number, after) = (self.draw_tag(), self.number, self.follows);
         let refreshes = self.refreshes(&outgoing);
@@ -76,8 +77,8 @@ impl Node {
         Some(number)
     }
 
-    /// Returns whether a publication begins the time of its channel's history again: it was not
-    /// begun by this connection yet, or too long ago.
+    /// Returns whether a publication sets the expiry of its channel's history again: this
+    /// connection has not done so yet, or too long ago.
     fn refreshes(&mut self, outgoing: &Outgoing) -> bool {
         let Some(keep) = outgoing.keep else { return false };
         let (now, lasts) = (self.now(), (keep.age / REFRESHES).as_millis() as u64);
@@ -91,7 +92,7 @@ impl Node {
         true
     }
 
-    /// Gives a publication to members of this node alone.
+    /// Delivers a publication only to members of this node.
     pub(super) fn publish_here(&mut self, mut item: Tagged) {
         self.survey.forget(item.number);
         let Outgoing { channel, envelope, .. } = &item.outgoing;
@@ -146,7 +147,7 @@ impl Node {
         if refused + moving > 0 {
             let postponed = &self.own.counters().postponed;
             postponed.fetch_add(refused + moving, Ordering::Relaxed);
-            // A slot that takes long to move is asked for less and less often.
+            // The longer a slot is migrating, the less often it is tried.
             let moved_for = self.moving_since.map_or(0, |since| now - since);
             let moving_again = (moved_for / 4).clamp(MOVING_AGAIN, PUBLISH_AGAIN);
             self.next_publish = now + if refused > 0 { PUBLISH_AGAIN } else { moving_again };
@@ -154,8 +155,8 @@ impl Node {
         self.moving_since = (moving > 0).then(|| self.moving_since.unwrap_or(now));
         let takes_too_long = self.moving_since.is_some_and(|since| now > since + MAX_MOVING);
         match fatal {
-            // What was postponed goes back among those that wait, before any are given to members
-            // of this node.
+            // Postponed publications return to the waiting ones before any are delivered on this
+            // node alone.
             Some(error) => self.broken_by(&error),
             None => {
                 self.outbox.answered(refused > 0 || takes_too_long, now);
@@ -168,19 +169,19 @@ impl Node {
         }
     }
 
-    /// Notes that the broker takes no publications of channels with history, or none at all.
+    /// Records that the broker accepts no publications of channels with history, or none at all.
     pub(in crate::redis) fn fallen_behind(&self, why: &str) {
         let why = format!("{} does not take what is published: {why}", self.target.shown());
         self.own.status.set_behind(self.own.part, Some(&why));
     }
 
-    /// Notes that it does.
+    /// Records that the broker accepts publications.
     pub(in crate::redis) fn caught_up(&self) {
         self.own.status.set_behind(self.own.part, None);
     }
 
-    /// Counts a publication that has an outcome, frees its memory, and reports it to those who wait
-    /// for it. [`tell_losses`](Self::tell_losses) is to follow.
+    /// Counts a publication that has an outcome, frees its memory, and reports it to the waiting
+    /// listeners. Call [`tell_losses`](Self::tell_losses) afterwards.
     fn settle_one(&mut self, mut pending: Pending<Tagged>, outcome: PublishOutcome) {
         let counters = self.own.counters();
         let counter = match outcome {
@@ -198,21 +199,21 @@ impl Node {
         }
     }
 
-    /// Reports to publishers what they have lost.
+    /// Reports losses to their publishers.
     fn tell_losses(&mut self) {
         for (publisher, lost) in self.losses.take() {
             self.members.borrow_mut().unpublished(publisher, lost);
         }
     }
 
-    /// Settles publications of which it stays unknown whether the broker has them.
+    /// Settles publications whose outcome is unknown.
     pub(super) fn settle_unknown(&mut self, unknown: Vec<Pending<Tagged>>) {
         unknown.into_iter().for_each(|one| self.settle_one(one, PublishOutcome::Unknown));
         self.tell_losses();
     }
 
-    /// Settles publications that have waited for too long. Of those that were sent before the
-    /// connection was lost it stays unknown whether the broker has them.
+    /// Settles publications that have waited for too long. If one was sent before the connection
+    /// was lost, its outcome is unknown.
     pub(super) fn settle_expired(&mut self, expired: Vec<Pending<Tagged>>) {
         for pending in expired {
             let outcome = match pending.is_retry {

@@ -1,4 +1,4 @@
-//! Pushes and answers that come from the broker, and what members get of them.
+//! Pushes and answers from the broker, and their delivery to members.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::Node;
 use crate::envelope::{Placed, decode, split_place};
 use crate::sequencer::{Action, Sequencer};
 
-/// Time after which the broker is asked again what it could not answer.
+/// Time after which the broker is asked again about a channel it could not answer for.
 const ASK_AGAIN: u64 = 1_000;
 
 impl Node {
@@ -30,7 +30,7 @@ impl Node {
             (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(bytes))) => {
                 self.message(&name, bytes);
             }
-            // No command asks for that.
+            // No command of this node unsubscribes from it.
             (PushKind::SUnsubscribe, _) if name == self.target.names.probe(self.generation) => {
                 self.moved("its slot was moved");
             }
@@ -71,7 +71,7 @@ impl Node {
             Err(_) if self.take_announcement(channel, &bytes) => return,
             Err(_) => {
                 self.own.counters().malformed.fetch_add(1, Ordering::Relaxed);
-                // One of a later release has its place: its members learn that they miss it.
+                // A publication of a later release has its place: its members learn of the gap.
                 if placed.is_none() {
                     return;
                 }
@@ -99,7 +99,7 @@ impl Node {
         }
     }
 
-    /// Gives an event to a channel's sequence, and takes the steps that follow.
+    /// Passes an event to a channel's sequence, and executes the resulting actions.
     pub(super) fn with_sequence(
         &mut self,
         name: &Arc<str>,
@@ -161,7 +161,7 @@ impl Node {
                     });
                 }
                 Err(error) if calls::is_fatal(&error) => return self.broken_by(&error),
-                // The channel's own fault, or that of a disk: others go on.
+                // An error of this channel, or of a disk: other channels continue.
                 Ok(None) | Err(_) => {
                     self.own.counters().failed_reads.fetch_add(1, Ordering::Relaxed);
                     self.unanswered.push_back((self.now() + ASK_AGAIN, question));
@@ -170,8 +170,8 @@ impl Node {
         }
     }
 
-    /// Puts questions off whose answers take too long, which may be the fault of one channel. If it
-    /// is that of the connection, a probe does not come back.
+    /// Postpones questions whose answers take too long, which may be the fault of one channel. If
+    /// the connection is at fault, a probe does not come back.
     pub(super) fn answered_too_late(&mut self, questions: Vec<Question>) {
         let count = questions.len() as u64;
         self.own.counters().failed_reads.fetch_add(count, Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl Node {
     }
 }
 
-/// Returns the time of day, for the figure of the lag alone.
+/// Returns the time of day, only for the figure of the lag.
 fn micros() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_micros() as u64

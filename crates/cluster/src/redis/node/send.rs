@@ -1,4 +1,4 @@
-//! Subscriptions, questions, publications and probes on their way to the broker.
+//! Sends subscriptions, questions, publications and probes to the broker.
 
 use super::super::calls::{self, ANSWER_BYTES, Question, Tagged};
 use super::super::link::Link;
@@ -7,12 +7,12 @@ use super::PANICS;
 use super::{Event, Node};
 use crate::interest::Batch;
 
-/// Most commands in a pipeline, and bytes of publications in one.
+/// Maximum commands in a pipeline, and bytes of publications in one.
 const PIPELINE: usize = 256;
 const PIPELINE_BYTES: usize = 1 << 20;
 
 impl Node {
-    /// Publishes a probe by the ordinary way: a connection that is open may still deliver nothing.
+    /// Publishes a probe like an ordinary message: an open connection may still deliver nothing.
     pub(super) fn send_probe(&mut self) {
         let Some(link) = &self.link else { return };
         self.probed = self.now();
@@ -27,7 +27,7 @@ impl Node {
         });
     }
 
-    /// Sends what is waiting, each kind with one command on its way at a time.
+    /// Sends everything that is waiting; each kind has at most one command in flight.
     pub(super) fn send(&mut self) {
         self.own.status.set_channels(self.own.part, self.interest.len());
         let Some(link) = self.link.clone() else { return };

@@ -16,14 +16,13 @@ use crate::outcome::{PublishOutcome, Ticket};
 use crate::redis::node::{self, Node};
 use crate::survey::{Content, MAX_CONTENT, Survey};
 
-/// Nodes whose answers to one question are counted.
+/// Maximum nodes whose answers to one question are counted.
 const MAX_ANSWERS: usize = 4_096;
 
-/// Bytes of the answers to one question of the program's own.
+/// Maximum bytes of the answers to one question of the program.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// Something that concerns questions, with the time at which they are given up; with the generation
-/// of the connection it came by.
+/// An event of questions, with their timeouts; with the generation of its connection.
 #[derive(Debug)]
 pub(crate) enum Event {
     Ask(Arc<str>, Instant, Waiting<Counted>),
@@ -43,7 +42,7 @@ pub struct Counted {
     pub missing: Vec<u64>,
 }
 
-/// The answers of nodes to a question of the program's own.
+/// The answers of nodes to a question of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Surveyed {
@@ -53,7 +52,7 @@ pub struct Surveyed {
     pub missing: Vec<u64>,
 }
 
-/// The kind of a question with its answers so far, and who waits for them.
+/// The kind of a question with its answers so far, and its waiting caller.
 #[derive(Debug)]
 enum Answers {
     Counts(Waiting<Counted>, HashMap<u64, u64>),
@@ -64,7 +63,7 @@ enum Answers {
 struct Question {
     answers: Answers,
     due: u64,
-    /// Nodes that are to answer; `None`: they are not known yet.
+    /// Nodes that must answer; `None`: not known yet.
     nodes: Option<HashSet<u64>>,
 }
 
@@ -80,7 +79,7 @@ impl Question {
         Some(missing)
     }
 
-    /// Takes an answer, if it is one to such a question and there is room for it.
+    /// Records an answer, if it fits the question and there is room for it.
     fn take(&mut self, node: u64, content: Content<'_>) {
         match (&mut self.answers, content) {
             (Answers::Counts(_, counts), Content::Count(count)) if counts.len() < MAX_ANSWERS => {
@@ -127,7 +126,7 @@ pub(super) struct State {
     unpublished: HashMap<u64, Unpublished>,
 }
 
-/// A publication whose receivers are to be counted.
+/// A publication whose receivers must be counted.
 #[derive(Debug)]
 struct Unpublished {
     channel: Arc<str>,
@@ -136,19 +135,19 @@ struct Unpublished {
 }
 
 impl State {
-    /// Returns when the next question is given up.
+    /// Returns when the next question times out.
     pub(super) fn next_due(&self) -> Option<u64> {
         self.questions.values().map(|question| question.due).min()
     }
 
-    /// Ends the questions whose time is over.
+    /// Ends the questions that have timed out.
     pub(super) fn expire(&mut self, now: u64) {
         self.questions
             .extract_if(|_, question| question.due <= now)
             .for_each(|(_, question)| question.end());
     }
 
-    /// Does not count the receivers of a publication that the broker does not get.
+    /// Cancels the count for a publication that the broker does not get.
     pub(super) fn forget(&mut self, number: u64) {
         self.unpublished.remove(&number);
     }
@@ -163,14 +162,14 @@ impl State {
     }
 }
 
-/// Returns when a question that is asked now is given up.
+/// Returns when a question that is asked now times out.
 fn due_in(limit: Duration) -> Instant {
     Instant::now() + limit.min(LIMIT)
 }
 
 impl Bus {
     /// Asks all nodes for the subscribers of a channel. Nodes that do not answer within `limit`, at
-    /// most five seconds, are named in the answer.
+    /// most five seconds, are listed in the answer.
     pub fn count(&self, channel: Arc<str>, limit: Duration) -> Reply<Counted> {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
@@ -181,9 +180,9 @@ impl Bus {
         reply
     }
 
-    /// Asks all nodes, this one included, a question of the program's own, of at most 64 KiB, which
+    /// Asks all nodes, this node included, a question of the program, of at most 64 KiB, which
     /// [`Members::answer`](super::super::Members::answer) answers. Nodes that do not answer within
-    /// `limit`, at most five seconds, are named in the answer, as are those whose answers do not
+    /// `limit`, at most five seconds, are listed in the answer, as are nodes whose answers do not
     /// fit in 4 MiB.
     pub fn survey(&self, question: &[u8], limit: Duration) -> Reply<Surveyed> {
         let (reply, waiting) = Waiting::begin(&self.asks);
@@ -198,11 +197,11 @@ impl Bus {
         reply
     }
 
-    /// Publishes as [`publish`](Self::publish), and asks all nodes for the subscribers of the
-    /// channel behind the publication, as [`count`](Self::count) does.
+    /// Publishes as [`publish`](Self::publish), then asks all nodes for the subscribers of the
+    /// channel, as [`count`](Self::count) does.
     pub fn publish_counted(&self, outgoing: Outgoing, limit: Duration) -> Reply<Counted> {
         let (reply, waiting) = Waiting::begin(&self.asks);
-        // One that is not counted is not published, either.
+        // A publication that cannot be counted is not published either.
         let Some(waiting) = waiting else { return reply };
         let part = self.part_of(&outgoing.channel);
         if let Some((_, reserved)) = self.admit(part, &outgoing, None) {
@@ -233,7 +232,7 @@ impl Node {
             Event::Asked(generation, asked, nodes) if generation == self.generation => {
                 match nodes {
                     Ok(mut nodes) => {
-                        // Its own first sign of life may come later.
+                        // Its own first heartbeat may come later.
                         nodes.insert(self.target.names.node);
                         if let Some(question) = self.survey.questions.get_mut(&asked) {
                             question.nodes = Some(nodes);
@@ -251,13 +250,12 @@ impl Node {
             Event::Answered(generation, Err(error)) if generation == self.generation => {
                 self.failed(&error);
             }
-            // Of connections that were replaced.
+            // Events of replaced connections.
             _ => {}
         }
     }
 
-    /// Notes that a publication has an outcome: the receivers of one that was published are
-    /// counted.
+    /// Records that a publication has an outcome: if it was published, its receivers are counted.
     pub(super) fn count_receivers(&mut self, number: u64, outcome: PublishOutcome) {
         let Some(one) = self.survey.unpublished.remove(&number) else { return };
         match outcome {
@@ -269,7 +267,7 @@ impl Node {
         }
     }
 
-    /// Returns whether receivers of a publication are to be counted.
+    /// Returns whether receivers of a publication must be counted.
     pub(super) fn awaits_receivers(&self) -> bool {
         !self.survey.unpublished.is_empty()
     }
@@ -302,7 +300,7 @@ impl Node {
         });
     }
 
-    /// Answers a question of a node, or takes the answer to one.
+    /// Answers a question of a node, or records the answer to one.
     pub(super) fn take_survey(&mut self, Survey { number, node, content }: Survey<'_>) {
         let answer = match content {
             Content::Count(_) | Content::Answer(_) => {

@@ -19,7 +19,7 @@ use crate::redis::reply::{AskError, Waiting, block_on};
 use crate::redis::{Outgoing, Settings, Tls};
 use crate::sequencer::Tail;
 
-/// Members that note the publications that they get.
+/// Members that record the publications that they get.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<u8>>>);
 
@@ -82,7 +82,7 @@ fn local_publications_keep_their_order_when_the_connection_is_lost_amid_a_batch(
 #[test]
 fn a_question_that_waits_for_the_first_connection_ends_at_its_limit() {
     let (mut node, _) = node();
-    // It does not give up the connection meanwhile.
+    // Keeps the part from being set down during the test.
     (node.is_linking, node.left) = (true, 3_600_000);
     let asks = Arc::default();
     let ask = |node: &mut Node, limit| {

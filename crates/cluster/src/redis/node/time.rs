@@ -1,4 +1,4 @@
-//! Steps that a part takes because it is time.
+//! Steps of a part at certain times.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,23 +7,22 @@ use std::time::Duration;
 use super::super::open::LIMIT;
 use super::{Channel, Event, Node};
 
-/// Time without a publication after which delivery is probed, and time after which it is in any
-/// case: what is delivered may come from another server than the one that is published to.
+/// Time without a publication after which delivery is probed, and time after which it is probed in
+/// any case: another server than the one published to may deliver the messages.
 const PROBE_AFTER: u64 = 5_000;
 const PROBE_EVERY: u64 = 8_000;
 
-/// Time after which the broker is asked whether a silent channel is where the node believes it is.
+/// Time after which the node checks its place in a silent channel at the broker.
 const CHECK_AFTER: u64 = 40_000;
 
-/// Time for which an answer about where a channel ends is good.
+/// Time for which an answer about the end of a channel is valid.
 const ANSWER_LASTS: u64 = 1_000;
 
-/// Time after which a partition that is to connect to another master is not up.
+/// Time after which a partition that must connect to another master is not up.
 const MAX_UNLINKED: u64 = 1_000;
 
 impl Node {
-    /// Returns the time until something is due: at most a second, in which probes and checks are
-    /// looked after.
+    /// Returns the time until the next step: at most a second, the interval of probes and checks.
     pub(super) fn rest(&self) -> Duration {
         let now = self.now();
         let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
@@ -49,8 +48,8 @@ impl Node {
         Duration::from_millis(next.saturating_sub(now).min(1_000))
     }
 
-    /// Asks where a channel ends, for a client that may be ahead of this node; a second after the
-    /// last answer at the earliest, as a client that makes positions up is always ahead.
+    /// Asks where a channel ends, for a client that may be ahead of this node. It asks at most once
+    /// a second, since a client that invents positions is always ahead.
     pub(super) fn check(&mut self, name: Arc<str>) {
         let now = self.now();
         let Some(channel) = self.channels.get_mut(&name) else { return };
@@ -89,7 +88,7 @@ impl Node {
             && *due <= now
         {
             let question = self.unanswered.pop_front().map(|(_, question)| question);
-            // The channel may have been let go of meanwhile.
+            // The channel may have been dropped before the retry.
             self.questions.extend(question.filter(|question| self.awaits(question)));
         }
         self.on_presence_time(now);

@@ -19,15 +19,14 @@ const SCRIPTS: [&str; 5] = [
     include_str!("remove_dead.lua"),
 ];
 
-/// Time after its last sign of life for which a node lives.
+/// Time for which a node lives after its last heartbeat.
 pub(super) const LIFE: u64 = 10_000;
 
-/// Members of a dead node that one call removes, and milliseconds for which no other node does so
-/// meanwhile.
+/// Batch size for removing a dead node's members; lock time in ms that keeps other nodes out.
 const REMOVED_AT_ONCE: usize = 500;
 const REMOVAL_TIME: u64 = 5_000;
 
-/// Bytes of members in one answer.
+/// Maximum bytes of members in one answer.
 const LIST_BYTES: usize = 1 << 20;
 
 /// Channels in one question about this node's own members.
@@ -91,12 +90,12 @@ impl Keys<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
     pub(super) has_lived: bool,
-    /// Number of the server's data, which another one has after it was lost.
+    /// Number of the server's data, which changes when the data are lost.
     pub(super) epoch: String,
     /// Time until another node may be dead.
     pub(super) rest: u64,
     pub(super) dead: Vec<String>,
-    /// Nodes whose rules are others.
+    /// Nodes with different rules.
     pub(super) differing: Vec<String>,
 }
 
@@ -152,7 +151,7 @@ pub(super) async fn write(
     pipeline.query_async(connection).await
 }
 
-/// Lists members of channels, but for those of one node.
+/// Lists members of channels, except the members of one node.
 pub(super) async fn list(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -181,7 +180,7 @@ pub(super) async fn list(
     Ok(answers.into_iter().map(|answer| answer.and_then(listed)).collect())
 }
 
-/// Members of a channel, and the number of the server's data that they are from.
+/// Members of a channel, and the number of the server's data at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(super) epoch: String,
@@ -196,7 +195,7 @@ fn listed(value: Value) -> Result<Answer, RedisError> {
         let info = str::from_utf8(info).ok()?.into();
         Some(RemoteMember { node: of(node)?, client: of(client)?, info })
     };
-    // What another program has written there is none.
+    // Ignore entries written by other programs.
     let members = fields.chunks(3).filter_map(member).collect();
     Ok(Answer { epoch, listed: Listed { total, members } })
 }
@@ -210,8 +209,8 @@ pub(crate) struct Found {
     pub(super) announces: bool,
 }
 
-/// Returns the members of this node that the server has. It reads what this node has written, at
-/// most: the bound of that is the memory of presence.
+/// Returns the members of this node that the server has. It reads at most the entries that this
+/// node has written: the memory of presence bounds them.
 pub(super) async fn audit(
     connection: &mut MultiplexedConnection,
     names: &Names,
@@ -247,8 +246,8 @@ pub(super) async fn audit(
     Ok(found)
 }
 
-/// Removes the members of dead nodes, and has their leaves published. Those of one that the server
-/// refuses to remove do not keep others.
+/// Removes the members of dead nodes, and publishes their leaves. A node that the server refuses to
+/// remove does not block the others.
 pub(super) async fn remove_dead(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -281,8 +280,8 @@ pub(super) async fn remove_dead(
     outcome
 }
 
-/// Ends the life of this node, which has no members any more. If the server has some nevertheless,
-/// because it has lost their leaves, other nodes find this one dead, and remove them.
+/// Unregisters this node, which has no members left. If the server still has some, because it has
+/// lost their leaves, other nodes find this node dead, and remove them.
 pub(super) async fn unregister(
     connection: &mut MultiplexedConnection,
     names: &Names,
@@ -299,7 +298,7 @@ pub(super) async fn unregister(
     Ok(())
 }
 
-/// Returns whether the server does not know a script any more.
+/// Returns whether the server has lost a script.
 pub(super) fn is_forgotten(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(redis::ServerErrorKind::NoScript)
 }

@@ -1,11 +1,12 @@
-//! Presence in channels on all nodes: each node writes its own members, reads those of others, and
-//! removes those of nodes that have died.
+//! Presence in channels on all nodes: each node writes its own members, reads the members of
+//! others, and removes the members of dead nodes.
 //!
-//! Once in three seconds a node sends a heartbeat, which says that it lives for ten. A node that
-//! finds another one dead removes it: a script removes its members and publishes their leaves at
-//! once, so that no member has two. A node that was taken for dead finds so at its next heartbeat,
-//! and writes its members again: those that were removed join. While the broker was away no node
-//! could send a heartbeat: each one removes others only when it has lived for ten seconds itself.
+//! Every three seconds a node sends a heartbeat, by which it lives for ten. A node that finds
+//! another one dead removes it: a script removes its members and publishes their leaves at once, so
+//! that each member has only one leave. A node that was taken for dead notices at its next
+//! heartbeat, and writes its members again: the removed ones join. While the broker was away no
+//! node could send a heartbeat: each node removes others only when it has lived for ten seconds
+//! itself.
 
 mod calls;
 mod question;
@@ -34,28 +35,29 @@ use calls::{Answer, Found, Heartbeat, LIFE, Scripts};
 use question::Question;
 pub use question::{Listed, RemoteMember};
 
-/// Time between two signs of life, and until something is tried again.
+/// Time between two heartbeats, and before a retry.
 const HEARTBEAT_INTERVAL: u64 = 3_000;
 const AGAIN: u64 = 1_000;
 
-/// Time until members are listed again whose slot is on its way to another master: the few keys of
-/// a channel move within that.
+/// Delay before retrying a list whose slot is migrating: the few keys of a channel move within that
+/// time.
 const MOVING_AGAIN: u64 = 50;
 
-/// Most updates in a pipeline, and bytes of their information.
+/// Maximum updates in a pipeline, and bytes of their information.
 const PIPELINE: usize = 256;
 const PIPELINE_BYTES: usize = 1 << 20;
 
-/// Questions in one pipeline: with the bytes of one answer, the bound of what a node reads at once.
+/// Questions in one pipeline. Together with the bytes of one answer, it bounds the input that a
+/// node reads at once.
 const QUESTIONS: usize = 16;
 
-/// Time for which a node that ends waits for the end of its registration.
+/// Time for which an ending node waits until it is unregistered.
 const UNREGISTER: Duration = Duration::from_millis(500);
 
-/// Most members that a question lists.
+/// Maximum members that a question lists.
 pub(super) const MAX_LISTED: usize = 10_000;
 
-/// Something that concerns presence; with the generation of the connection it came by.
+/// An event of presence; with the generation of its connection.
 #[derive(Debug)]
 pub(crate) enum Event {
     Join { channel: Arc<str>, client: u64, info: Arc<str>, announces: bool },
@@ -76,36 +78,37 @@ pub(super) struct State {
     roster: Roster,
     /// Scripts of the server in use.
     scripts: Option<Scripts>,
-    /// Number of the server's data; empty before the first sign of life.
+    /// Number of the server's data; empty before the first heartbeat.
     epoch: String,
-    /// Whether this node has shown a sign of life by this connection, and may write.
+    /// Whether this node has sent a heartbeat on this connection, and may write.
     is_synced: bool,
-    /// Since when it has lived without a break, by this connection.
+    /// Since when it has lived without a break, on this connection.
     lives_since: Option<u64>,
-    /// Number of times that everything was written again.
+    /// How often all members were written again.
     round: u64,
-    /// When to compare the server's members of this node with those it has.
+    /// When to compare the server's list of this node's members with the real one.
     audit: Option<u64>,
     is_sending_heartbeat: bool,
     is_writing: bool,
     is_listing: bool,
     is_removing_dead: bool,
-    /// When to send a heartbeat, and when to write again, after what the server refused.
+    /// When to send a heartbeat, and when to write again after a refusal.
     next_heartbeat: u64,
     next_write: u64,
     questions: VecDeque<Question>,
-    /// When to ask again, after questions about a slot that is on its way to another master.
+    /// When to ask again, after questions about a migrating slot.
     next_list: u64,
     /// The members as clients know them.
     view: View,
     is_viewing: bool,
-    /// Whether all members of this node are written, and from when on those of others are.
+    /// Whether all members of this node are written, and the time from which other nodes' members
+    /// are complete.
     is_rewritten: bool,
     view_from: u64,
 }
 
 impl State {
-    /// Notes that the connections were lost, after so many subscriptions.
+    /// Records that the connections were lost, after `follows` subscriptions.
     pub(super) fn broken(&mut self, follows: u64) {
         self.view.restart(follows);
         self.round += 1;
@@ -115,17 +118,17 @@ impl State {
         (self.is_listing, self.is_removing_dead, self.is_viewing) = (false, false, false);
     }
 
-    /// Returns the number of the server's data; empty before the first sign of life.
+    /// Returns the number of the server's data; empty before the first heartbeat.
     pub(super) fn data(&self) -> String {
         self.epoch.clone()
     }
 
-    /// Notes that a channel is not followed any more.
+    /// Records that a channel is no longer followed.
     pub(super) fn unfollowed(&mut self, channel: &str) {
         self.view.forget(channel);
     }
 
-    /// Returns when a sign of life is due.
+    /// Returns when a heartbeat is due.
     pub(super) fn next_heartbeat(&self) -> Option<u64> {
         (!self.is_sending_heartbeat).then_some(self.next_heartbeat)
     }
@@ -135,8 +138,8 @@ impl State {
         (!self.questions.is_empty()).then_some(self.next_list)
     }
 
-    /// Returns whether the broker knows all members, and no heartbeat is in flight: after the node
-    /// has left it would register the node again.
+    /// Returns whether the broker knows all members, and no heartbeat is in flight: a late
+    /// heartbeat would register an unregistered node again.
     pub(super) fn is_settled(&self) -> bool {
         !self.is_sending_heartbeat && self.roster.is_settled()
     }
@@ -147,26 +150,25 @@ impl State {
 }
 
 impl Bus {
-    /// Notes that a client has joined a channel with presence; `announces`: members get joins and
+    /// Records that a client has joined a channel with presence; `announces`: members get joins and
     /// leaves.
     pub fn enter(&self, channel: Arc<str>, client: u64, info: Arc<str>, announces: bool) {
         let part = self.part_of(&channel);
         self.send_presence(part, Event::Join { channel, client, info, announces });
     }
 
-    /// Notes that a client has left a channel with presence.
+    /// Records that a client has left a channel with presence.
     pub fn exit(&self, channel: Arc<str>, client: u64) {
         self.send_presence(self.part_of(&channel), Event::Leave { channel, client });
     }
 
-    /// Notes that the members of a channel that is followed get joins and leaves: after the
-    /// connection was lost, [`Members::presence`](super::super::Members::presence) has those that
-    /// were missed.
+    /// Records that the members of a followed channel get joins and leaves: after a lost
+    /// connection, [`Members::presence`](super::super::Members::presence) reports the missed ones.
     pub fn watch(&self, channel: Arc<str>) {
         self.send_presence(self.part_of(&channel), Event::Watch(channel));
     }
 
-    /// Lists up to `most` members of a channel on other nodes, 10,000 and a mebibyte at most.
+    /// Lists up to `most` members of a channel on other nodes, at most 10,000 and a mebibyte.
     /// Changes that are not in the answer come to
     /// [`Members::presence`](super::super::Members::presence) after it, if the channel is followed.
     pub fn presence(&self, channel: Arc<str>, most: usize) -> Reply<Listed> {
@@ -185,7 +187,7 @@ impl Bus {
     }
 }
 
-/// Shows the first sign of life, for which the node must have all rights.
+/// Sends the first heartbeat, for which the node needs all rights.
 pub(super) async fn begin(link: &Link, names: &Names, rules: u64) -> Result<(), StartError> {
     let mut commands = link.commands.clone();
     let begun = async {
@@ -229,12 +231,12 @@ impl Node {
                     self.failed(&error);
                 }
             }
-            // Of connections that were replaced.
+            // Events of replaced connections.
             _ => {}
         }
     }
 
-    /// Handles an error: that of a connection is one of the node.
+    /// Handles an error; an error of a connection concerns the whole node.
     pub(in crate::redis) fn failed(&mut self, error: &RedisError) {
         if calls::is_forgotten(error) {
             self.presence.forget_scripts();
@@ -272,13 +274,13 @@ impl Node {
             (state.is_writing, state.is_rewritten) = (false, false);
             state.roster.restart(is_lost);
             if is_lost {
-                // Others have the time to come back, and to write their members.
+                // Others get time to come back, and to write their members.
                 state.view_from = now + LIFE;
                 state.view.restart(self.follows);
             }
         }
         (state.is_synced, state.epoch) = (true, epoch);
-        // Just after another node may have died.
+        // Just after the time at which another node may have died.
         state.next_heartbeat = now + HEARTBEAT_INTERVAL.min(rest + 20);
         state.scripts = Some(scripts.clone());
         if dead.is_empty() || state.is_removing_dead {
@@ -373,7 +375,7 @@ impl Node {
         }
     }
 
-    /// Gives a join or leave to the members of its channel; returns false if it is none.
+    /// Delivers a join or leave to the channel's members; returns false for any other message.
     pub(super) fn take_announcement(&mut self, channel: &str, bytes: &[u8]) -> bool {
         let Ok(announcement) = Announcement::decode(bytes) else { return false };
         let is_followed = self.channels.contains_key(channel);
@@ -383,7 +385,7 @@ impl Node {
         true
     }
 
-    /// Shows a sign of life, and gives up questions, when it is time.
+    /// Sends a heartbeat, and ends questions, when they are due.
     pub(super) fn on_presence_time(&mut self, now: u64) {
         let questions = &mut self.presence.questions;
         while questions.front().is_some_and(|question| question.due <= now) {
@@ -412,7 +414,7 @@ impl Node {
         });
     }
 
-    /// Sends what is waiting.
+    /// Sends everything that is waiting.
     pub(super) fn send_presence(&mut self, link: &Link) {
         let now = self.now();
         let state = &mut self.presence;
@@ -421,7 +423,7 @@ impl Node {
         let may_list = !state.is_listing && state.next_list().is_some_and(|at| at <= now);
         state.is_rewritten |= state.is_synced && !state.is_writing && state.roster.is_rewritten();
         let may_view = state.may_view();
-        // This is called for each turn of publications, too.
+        // This is also called for each round of publications.
         if !may_write && !may_list && !may_view {
             return;
         }
@@ -472,7 +474,8 @@ impl Node {
     fn send_list_questions(&mut self, link: &Link, scripts: Scripts) {
         let taken = self.follows_taken;
         let state = &mut self.presence;
-        // Members get what changes after the answer: their channels come first.
+        // Members must get the changes after the answer: subscriptions to their channels come
+        // first.
         let may_go = |question: &&Question| question.after <= taken;
         let count = state.questions.iter().take(QUESTIONS).take_while(may_go).count();
         let questions: Vec<_> = state.questions.drain(..count).collect();
@@ -490,7 +493,7 @@ impl Node {
         });
     }
 
-    /// Takes leave of the other nodes, if no member is left.
+    /// Unregisters this node at the others, if it has no members left.
     pub(super) async fn take_leave(&self) {
         if let Some(link) = &self.link
             && self.presence.roster.is_empty()

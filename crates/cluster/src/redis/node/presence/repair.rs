@@ -13,8 +13,8 @@ use crate::redis::node::{self, Node};
 use crate::view::Missed;
 
 impl State {
-    /// Returns whether the server may be asked for the members that clients should know. It has
-    /// those of this node by then: they would leave and join for others.
+    /// Returns whether the server may be asked for the members that clients should know. It must
+    /// have the members of this node at that time: otherwise they would leave and join for others.
     pub(super) fn may_view(&self) -> bool {
         self.is_synced && self.is_rewritten && !self.is_viewing && self.view.has_wanted()
     }
@@ -48,7 +48,7 @@ impl Node {
         });
     }
 
-    /// Gives clients what they have missed.
+    /// Sends clients the joins and leaves that they have missed.
     pub(super) fn viewed(
         &mut self,
         channels: &[Arc<str>],
@@ -65,7 +65,7 @@ impl Node {
                 Ok(Answer { epoch, listed }) if epoch == self.presence.epoch => {
                     self.repair(channel, listed);
                 }
-                // Data was lost, and not all members are written again.
+                // Data were lost, and not all members are written again.
                 Ok(_) => self.presence.refuse_view(channel, again),
                 Err(error) => {
                     self.presence.refuse_view(channel, again);
