@@ -28,13 +28,13 @@ use crate::store::{Issued, Store, account_text};
 /// Time limit of an order, with the validation of all its domains.
 const ORDER_LIMIT: Duration = Duration::from_secs(600);
 
-/// The longest sleep before a look at the clock, which may have been set in the meantime.
+/// The longest sleep before the clock is read again, since it may have been set.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
 /// The shortest time between two certificates.
 const BETWEEN_ORDERS: Duration = Duration::from_secs(3600);
 
-/// The time between two looks whether another process has done its order.
+/// The time between two checks whether another process has finished its order.
 const OTHERS_ORDER: Duration = Duration::from_secs(10);
 
 /// The time until a certificate is served that was issued while the server's files could not be
@@ -44,11 +44,11 @@ const UNTIL_SERVED: Duration = Duration::from_secs(60);
 /// The longest time between two attempts to write a certificate that was issued.
 const UNTIL_WRITTEN: Duration = Duration::from_secs(600);
 
-/// The time between two looks at the renewal information of an authority that has none, or that
-/// cannot be reached.
+/// The time between two requests for renewal information, if the authority has none or cannot be
+/// reached.
 const WITHOUT_INFORMATION: Duration = Duration::from_secs(6 * 3600);
 
-/// A certificate that is to be had from an authority: its settings and files, and the answers to
+/// A certificate to obtain from an authority: its settings and files, and the answers to
 /// challenges.
 #[derive(Clone)]
 pub struct Acme {
@@ -72,7 +72,7 @@ pub enum AcmeEvent<'a> {
         /// When it will be renewed.
         renewal: SystemTime,
     },
-    /// No certificate was issued; that which is served stays.
+    /// No certificate was issued; the present one stays in use.
     Failed {
         /// The cause.
         reason: &'a str,
@@ -89,7 +89,7 @@ pub enum AcmeEvent<'a> {
 }
 
 impl Acme {
-    /// Does what [`Acme::open`] does, and removes what was not there before.
+    /// Does the same as [`Acme::open`], then removes everything that it has created.
     ///
     /// # Errors
     /// As for [`Acme::open`].
@@ -101,7 +101,7 @@ impl Acme {
     /// Opens the folder of the certificate.
     ///
     /// # Errors
-    /// A setting cannot be used, as [`AcmeSettings::check`] says; the folder cannot be written, for
+    /// A setting cannot be used, as for [`AcmeSettings::check`]; the folder cannot be written, for
     /// another reason than a full disk; or the file of authorities cannot be used.
     pub fn open(settings: AcmeSettings) -> Result<Self, ConfigError> {
         let configs = client_configs(&settings)?;
@@ -179,7 +179,7 @@ fn client_configs(settings: &AcmeSettings) -> Result<Arc<ClientConfigs>, ConfigE
     ClientConfigs::load(ClientSettings { trust, ..ClientSettings::default() })
 }
 
-/// Runs the client until it is to stop. An error is the message of a panic.
+/// Runs the client until it must stop. An error is the message of a panic.
 fn work(
     runtime: &Runtime,
     worker: &mut Worker,
@@ -216,7 +216,8 @@ struct Signals {
 }
 
 impl AcmeClient {
-    /// Looks now whether the certificate is to be ordered or renewed, instead of when it is due.
+    /// Checks now whether the certificate must be ordered or renewed, instead of at the planned
+    /// time.
     pub fn check_now(&self) {
         self.signals.check.notify_one();
     }
@@ -242,12 +243,12 @@ struct Worker {
     server: Arc<TlsServer>,
     report: Report,
     account: Option<Account>,
-    /// An account that was made, until it is written.
+    /// A new account, until it is written.
     unwritten_account: Option<Zeroizing<Vec<u8>>>,
     held: Option<Held>,
-    /// The certificate that the server has read last.
+    /// The certificate that the server has last read.
     served: Option<CertificateDer<'static>>,
-    /// A certificate was issued, and that is not reported yet.
+    /// A certificate was issued, but not reported yet.
     is_unreported: bool,
     /// The time that was picked in the last window.
     chosen: Option<(Window, SystemTime)>,
@@ -255,27 +256,26 @@ struct Worker {
     jitter: f64,
 }
 
-/// A certificate that was issued, until it is written and served.
+/// An issued certificate, until it is written and served.
 struct Held {
     certified: Certified,
     key: Arc<CertifiedKey>,
     is_written: bool,
-    /// Attempts to write it that failed.
+    /// Failed attempts to write it.
     failures: u32,
-    /// The time from the last attempt to the next: a disk that is full may have room soon, and the
-    /// authority is not asked.
+    /// The time from the last attempt to the next. A full disk may soon have room, and the
+    /// authority is not involved.
     retry_in: Duration,
 }
 
-/// When a certificate is renewed, and when that is looked at again.
+/// When a certificate is renewed, and when to check that time again.
 struct Plan {
     due: SystemTime,
     look: SystemTime,
 }
 
 impl Worker {
-    /// Attends to the certificate after a pause, and then whenever it is due or `check` asks for
-    /// it.
+    /// Handles the certificate after a pause, then whenever it is due or `check` asks for it.
     async fn run(&mut self, pause: Duration, check: &Notify) {
         tokio::time::sleep(pause).await;
         let mut failures = 0_u32;
@@ -289,7 +289,7 @@ impl Worker {
                     failures = failures.saturating_add(1);
                     let retry_after = self.http.take_retry_after();
                     let wait = wait_after(failures, random()).max(retry_after.unwrap_or_default());
-                    // What was asked for during the attempt has had its answer.
+                    // Requests during the attempt are answered by it.
                     tokio::select! {
                         biased;
                         () = check.notified() => {}
@@ -325,10 +325,9 @@ impl Worker {
         self.report_failure(&reason, retry_in);
     }
 
-    /// Writes a certificate that is held, and orders one if that is due. Returns when to look
-    /// again.
+    /// Writes a held certificate, and orders one if that is due. Returns when to check again.
     async fn attend(&mut self) -> Result<SystemTime, Failure> {
-        // That of an earlier attempt has been waited for.
+        // The wait of an earlier attempt is over.
         self.http.take_retry_after();
         if self.held.is_some() {
             match self.acme.store.try_lock() {
@@ -340,7 +339,7 @@ impl Worker {
         self.renew().await
     }
 
-    /// Orders a certificate if one is due. Returns when to look again.
+    /// Orders a certificate if one is due. Returns when to check again.
     async fn renew(&mut self) -> Result<SystemTime, Failure> {
         let current = self.current()?;
         if let Some(current) = &current {
@@ -356,7 +355,7 @@ impl Worker {
             return Ok(SystemTime::now() + OTHERS_ORDER);
         };
         if self.current()?.is_some_and(|found| self.served.as_ref() != Some(&found.certificate)) {
-            // Of another process.
+            // Another process has ordered it.
             return Ok(SystemTime::now());
         }
         self.acme.store.try_room()?;
@@ -378,8 +377,8 @@ impl Worker {
         Ok(self.report_issued(&issued, &plan))
     }
 
-    /// Writes the certificate that is held, and has it served, from memory until it is written. The
-    /// folder is locked.
+    /// Writes the held certificate, and makes the server use it, from memory until it is written.
+    /// The folder is locked.
     fn keep(&mut self, _lock: &File) {
         let Some(held) = &mut self.held else { return };
         if !held.is_written {
@@ -419,7 +418,7 @@ impl Worker {
         }
     }
 
-    /// Reports a certificate that is served, if it was not reported. Returns when to look again.
+    /// Reports a certificate in use, if it was not reported. Returns when to check again.
     fn report_issued(&mut self, issued: &Issued, plan: &Plan) -> SystemTime {
         if !std::mem::take(&mut self.is_unreported) {
             return plan.look;
@@ -443,9 +442,9 @@ impl Worker {
         self.names.iter().all(|name| issued.names.contains(name))
     }
 
-    /// Makes the server read a certificate, unless it has done so. Returns false if it could not:
-    /// another one of its files has a mistake. That is no failure of the authority, and reported to
-    /// those who watch the files.
+    /// Makes the server read a certificate, unless it has done so. Returns false if it could not,
+    /// because another of its files has a mistake. That does not count as a failure of the
+    /// authority, and is reported where the files are watched.
     fn serve(&mut self, issued: &Issued) -> bool {
         if self.served.as_ref() != Some(&issued.certificate) {
             if !self.server.reload_issued() {
@@ -478,7 +477,7 @@ impl Worker {
 
     /// Asks the authority when to renew a certificate, and when to ask again.
     async fn window(&mut self, issued: &Issued) -> Result<(Window, Duration), Failure> {
-        // A new one is made under the folder's lock only, by an order.
+        // A new account is only created under the folder's lock, by an order.
         let account = match self.known_account().await? {
             Some(account) => account,
             None => return Err("there is no account".into()),
@@ -492,7 +491,7 @@ impl Worker {
 
     async fn order(&mut self, current: Option<&Issued>) -> Result<Certified, Failure> {
         match self.try_order(current).await {
-            // The authority has lost it.
+            // The authority has lost the account.
             Err(failure) if failure.is("accountDoesNotExist") => {
                 self.account = None;
                 self.unwritten_account = None;
@@ -526,7 +525,8 @@ impl Worker {
         Ok(self.account.clone())
     }
 
-    /// Returns the key of the account, if there is one: that which could not be written, too.
+    /// Returns the key of the account, if there is one, including an account that could not be
+    /// written.
     fn credentials(&self) -> Result<Option<AccountCredentials>, Failure> {
         match &self.unwritten_account {
             Some(text) => Ok(Some(serde_json::from_slice(text)?)),
@@ -534,7 +534,7 @@ impl Worker {
         }
     }
 
-    /// Writes an account that was made, if that has not been done. The folder is locked.
+    /// Writes a new account, unless that was done. The folder is locked.
     fn keep_account(&mut self) -> Result<(), Failure> {
         if let Some(text) = &self.unwritten_account {
             self.acme.store.write_account(text)?;
@@ -543,8 +543,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Returns the account, which is made if there is none: the folder is locked, so that of
-    /// processes that share it one makes it.
+    /// Returns the account, creating it if necessary. The folder is locked, so that only one of
+    /// several processes creates it.
     async fn account(&mut self) -> Result<Account, Failure> {
         self.keep_account()?;
         if let Some(account) = self.known_account().await? {
@@ -566,7 +566,7 @@ impl Worker {
         Ok(account)
     }
 
-    /// Names the setting behind a failure to talk with the directory.
+    /// Names the setting behind a failure to reach the directory.
     fn explain(&self, error: Error) -> Failure {
         let directory = &self.acme.settings.directory;
         let failure = Failure::of(error);
@@ -650,7 +650,7 @@ mod tests {
         let files = vec![throng_tls::CertificateFiles { chain: chain.clone(), key }];
         let managed = Some(acme.managed());
         let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(files) }).unwrap();
-        // It was issued, and the other one was damaged since.
+        // It was issued, and another file was damaged afterwards.
         let (own, own_key) = made("a.example");
         acme.store.write_certificate(&own, &own_key).unwrap();
         std::fs::write(&chain, "damaged").unwrap();
@@ -673,7 +673,7 @@ mod tests {
         };
         runtime.block_on(worker.attend()).unwrap();
         assert_eq!((server.orders().failed, events.try_iter().count()), (0, 0));
-        // Who watches the files gets the mistake, once, however often it is in the way.
+        // The watch of the files reports the mistake once, even if it is met several times.
         assert!(!server.reload_if_changed().unwrap(), "it may be half of a change");
         let error = server.reload_if_changed().unwrap_err().to_string();
         assert!(error.contains("other.pem"), "{error}");
@@ -686,7 +686,7 @@ mod tests {
         let reported: Vec<_> = events.try_iter().collect();
         assert!(reported.len() == 1 && reported[0].contains("a.example"), "{reported:?}");
         assert_eq!(server.certificates().len(), 2);
-        // The lock was not held: no account was made to ask about the renewal.
+        // The lock was not held: no account was created to ask about the renewal.
         assert!(!settings.folder().join("account.json").exists());
         std::fs::remove_dir_all(settings.dir).unwrap();
     }

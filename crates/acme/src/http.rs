@@ -1,5 +1,4 @@
-//! The HTTP client for an authority: one connection for each request, which are few and far
-//! between.
+//! The HTTP client for an authority: one connection for each request, since requests are rare.
 
 use std::fmt;
 use std::future::Future;
@@ -30,7 +29,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The client's name for the authority: RFC 8555 section 6.1 asks for one.
 const NAME: &str = concat!("throng/", env!("CARGO_PKG_VERSION"), " instant-acme");
 
-/// A client, whose clones share what the authority has asked for.
+/// A client. Its clones share the waits that the authority has asked for.
 #[derive(Clone)]
 pub(crate) struct Http {
     configs: Arc<ClientConfigs>,
@@ -42,13 +41,13 @@ impl Http {
         Self { configs, retry_after: Arc::default() }
     }
 
-    /// Returns for how long the authority wants no more requests, if it has refused one with that
+    /// Returns how long the authority refuses requests, if it has refused one with such a wait
     /// since the last call.
     pub(crate) fn take_retry_after(&self) -> Option<Duration> {
         self.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Reads Retry-After, and leaves for instant-acme only what it can add to a time.
+    /// Reads Retry-After, and leaves for instant-acme only values that it can add to a time.
     fn read_retry_after(&self, response: &mut BytesResponse) {
         let is_refused = matches!(
             response.parts.status,
@@ -102,7 +101,7 @@ impl HttpClient for Http {
     }
 }
 
-/// Sends a request on a connection of its own. An error is its text.
+/// Sends a request on a new connection. An error is its text.
 async fn exchange(
     configs: &Arc<ClientConfigs>,
     mut request: Request<BodyWrapper<Bytes>>,
@@ -166,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the wait that is kept of a response, and the header that is left in it.
+    /// Returns the wait recorded for a response, and the header that remains in it.
     fn retry_after_of(status: u16, retry_after: &str) -> (Option<Duration>, Option<String>) {
         let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
         let http = Http::new(ClientConfigs::load(settings).unwrap());
@@ -196,7 +195,7 @@ mod tests {
             let wait = expected.map(Duration::from_secs);
             let text = expected.map(|seconds| seconds.to_string());
             assert_eq!(retry_after_of(429, value), (wait, text.clone()), "{value:?}");
-            // Only a refusal is about further requests.
+            // Only a refusal concerns further requests.
             assert_eq!(retry_after_of(200, value), (None, text), "{value:?}");
         }
         let soon = SystemTime::now() + Duration::from_secs(3600);

@@ -20,14 +20,14 @@ use crate::settings::Challenge;
 /// The policy by which the state of an order is polled.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
-/// A certificate with those that lead to a root, and its private key, in PEM.
+/// A certificate with its chain to a root, and its private key, in PEM.
 pub(crate) struct Certified {
     pub(crate) chain: String,
     pub(crate) key: Zeroizing<String>,
 }
 
 impl Certified {
-    /// Returns them as they are served.
+    /// Returns them in the form that a server uses.
     pub(crate) fn certified_key(&self) -> Result<CertifiedKey, Failure> {
         let what = Path::new("the certificate that was issued");
         let [chain, key] =
@@ -93,7 +93,7 @@ impl Drop for Offer<'_> {
     }
 }
 
-/// Orders a certificate for `names`, instead of the one that it replaces.
+/// Orders a certificate for `names`, as a replacement of `replaced`.
 pub(crate) async fn order(
     account: &Account,
     names: &[String],
@@ -130,9 +130,9 @@ pub(crate) async fn order(
     Ok(Certified { chain, key })
 }
 
-/// Makes the order. One that names the certificate that it replaces (RFC 9773 section 5) may be
-/// refused for that: then one without. An error that another attempt may not have is none of these:
-/// authorities limit renewals less than other orders.
+/// Creates the order. An authority may refuse an order because it names the certificate that it
+/// replaces (RFC 9773 section 5): then one without that name follows. That does not apply to errors
+/// that a later attempt may not meet: authorities limit renewals less than other orders.
 async fn begin(
     account: &Account,
     names: &[String],
@@ -155,7 +155,7 @@ async fn begin(
     account.new_order(&NewOrder::new(&identifiers)).await.map_err(Failure::of)
 }
 
-/// Offers the answer to a challenge, and has the authority look at it.
+/// Offers the answer to a challenge, and asks the authority to check it.
 async fn answer<'a>(
     authorization: &'a mut AuthorizationHandle<'a>,
     wanted: Challenge,
@@ -180,7 +180,7 @@ async fn answer<'a>(
     challenge.set_ready().await.map_err(Failure::of)
 }
 
-/// Makes the certificate that validates a name (RFC 8737 section 3).
+/// Creates the certificate that validates a name (RFC 8737 section 3).
 fn validating(name: &str, digest: &[u8]) -> Result<CertifiedKey, Failure> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new([name.to_owned()])?;
@@ -236,8 +236,8 @@ mod tests {
         ClientConnection::new(Arc::new(config), name).unwrap()
     }
 
-    /// The handshake of a client with these protocols: the certificate that it was shown, or the
-    /// failure at the server with the alert at the client.
+    /// The handshake of a client with these protocols: the certificate that it received, or the
+    /// server's failure with the client's alert.
     fn shake(
         server: &TlsServer,
         name: &str,
@@ -277,7 +277,8 @@ mod tests {
         let digest = [7; 32];
         challenges.add_certificate("A.example", validating("a.example", &digest).unwrap());
 
-        // It is shown, and refused for its critical extension, which is for authorities.
+        // The client receives it, and refuses it for its critical extension, which is for
+        // authorities.
         let (refused, _) = shake(&server, "a.example", &[b"acme-tls/1"]).unwrap_err();
         assert_eq!(refused, TlsFailure::Alert(46));
         let shown = challenges.tls_alpn_01("a.example").unwrap().cert[0].clone();
@@ -295,7 +296,7 @@ mod tests {
             TlsFailure::LacksCertificate,
             Some(Error::AlertReceived(AlertDescription::UnrecognisedName)),
         ));
-        // Of another name, of a client that is no authority, and after the validation.
+        // Of another name, of a client that is not an authority, and after the validation.
         assert_eq!(shake(&server, "b.example", &[b"acme-tls/1"]), refused);
         assert_eq!(shake(&server, "a.example", &[b"http/1.1", b"acme-tls/1"]), refused);
         assert_eq!(shake(&server, "a.example", &[]), refused);
@@ -320,7 +321,7 @@ mod tests {
         // It has no certificate yet, and its order has not begun.
         assert_eq!(route("a.example", &[]), None);
         assert_eq!(route("b.example", &[]).as_deref(), Some("*.example"));
-        // A backend may have certificates issued, too.
+        // A backend may also have certificates issued.
         let validation = &[&b"acme-tls/1"[..]];
         assert_eq!(route("c.example", validation).as_deref(), Some("c.example"));
         assert_eq!(route("b.other", validation).as_deref(), Some("*"));

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-/// The time between a failure and the next attempt: after the first one, and at most. Let's Encrypt
-/// refuses a domain for an hour after five failed validations.
+/// The time between a failure and the next attempt: after the first failure, and at most. Let's
+/// Encrypt refuses a domain for an hour after five failed validations.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(6 * 3600);
 
-/// So many failures in a row may be followed by an attempt at once, if one is asked for.
+/// Maximum failures in a row that may be followed by a requested attempt at once.
 const FREE_ATTEMPTS: u32 = 3;
 
-/// The time between two looks at the renewal information: the authority's wish is kept within these
-/// (RFC 9773 section 4.3.2).
+/// Bounds for the time between two requests of the renewal information, within which the
+/// authority's wish applies (RFC 9773 section 4.3.2).
 const SHORTEST_POLL: Duration = Duration::from_secs(60);
 const LONGEST_POLL: Duration = Duration::from_secs(24 * 3600);
 
@@ -38,28 +38,28 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// Returns when to renew the certificate if its authority does not say it: when two thirds of
-    /// its time are over, or up to a thirtieth earlier, so that not all servers come at once.
+    /// Returns when to renew the certificate if its authority does not specify it: after two thirds
+    /// of its lifetime, or up to a thirtieth earlier, so that not all servers come at once.
     pub(crate) fn renewal(self, random: f64) -> SystemTime {
         let length = self.until.duration_since(self.from).unwrap_or_default();
         self.from + length.mul_f64(2.0 / 3.0 - random / 30.0)
     }
 }
 
-/// Returns the time until the next attempt after so many failures in a row: doubled with each, and
-/// up to a fifth longer.
+/// Returns the time until the next attempt after this many failures in a row: doubled with each,
+/// and up to a fifth longer.
 pub(crate) fn wait_after(failures: u32, random: f64) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(16));
     doubled.min(LONGEST_WAIT).mul_f64(1.0 + random / 5.0)
 }
 
-/// Returns for how long after a failure no attempt is made, even if one is asked for.
+/// Returns how long after a failure no attempt is made, even on request.
 pub(crate) fn hold_after(failures: u32, retry_after: Option<Duration>) -> Duration {
     let least = if failures <= FREE_ATTEMPTS { Duration::ZERO } else { FIRST_WAIT };
     retry_after.unwrap_or_default().max(least)
 }
 
-/// Returns when to look at the renewal information next.
+/// Returns the time until the next request for the renewal information.
 pub(crate) fn poll_after(wanted: Duration) -> Duration {
     wanted.clamp(SHORTEST_POLL, LONGEST_POLL)
 }

@@ -15,18 +15,18 @@ const MAX_DOMAINS: usize = 100;
 /// The settings of a certificate that an authority issues by ACME (RFC 8555).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeSettings {
-    /// The names that the certificate has.
+    /// The names in the certificate.
     pub domains: Vec<String>,
     /// The address to which the authority writes.
     pub email: Option<String>,
     /// The URL of the authority's directory. Default: [`LETS_ENCRYPT`].
     pub directory: String,
-    /// A file with the authorities that certify the directory's server, in PEM. Default: those that
-    /// the system trusts.
+    /// A file with the authorities that certify the directory's server, in PEM. Default: the
+    /// authorities that the system trusts.
     pub ca: Option<PathBuf>,
     /// The way in which the authority validates the domains.
     pub challenge: Challenge,
-    /// The folder in which account and certificate are kept.
+    /// The folder that keeps account and certificate.
     pub dir: PathBuf,
     /// Whether the user agrees to the terms of service of the authority.
     pub agree_tos: bool,
@@ -92,7 +92,7 @@ impl AcmeSettings {
     /// Checks the settings, without a look at any file.
     ///
     /// # Errors
-    /// The first that cannot be used.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<(), SettingError> {
         let wrong = |setting, remedy: String| Err(SettingError { setting, remedy });
         if self.domains.is_empty() {
@@ -138,8 +138,8 @@ impl AcmeSettings {
         Ok(())
     }
 
-    /// Returns the folder for the account and the certificate of this authority: those of another
-    /// one, such as a staging environment, must not be taken for them.
+    /// Returns the folder for the account and the certificate of this authority. Another authority,
+    /// such as a staging environment, must not use the same files.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         let url = host_and_path(&self.directory).unwrap_or_default();
@@ -148,8 +148,7 @@ impl AcmeSettings {
             match c {
                 '/' => name.push('_'),
                 '.' if name.is_empty() => name.push_str("%2e"),
-                // The others are escaped: no two URLs have one folder, not even where its name has
-                // no case.
+                // All others are escaped: no two URLs share a folder, even where names ignore case.
                 '.' | '-' | '0'..='9' | 'a'..='z' => name.push(c),
                 _ => name.push_str(&format!("%{:02x}", u32::from(c))),
             }
@@ -157,7 +156,7 @@ impl AcmeSettings {
         self.dir.join(name)
     }
 
-    /// Returns the file with the certificate, those that lead to a root, and the private key.
+    /// Returns the file with the certificate, its chain to a root, and the private key.
     #[must_use]
     pub fn certificate_file(&self) -> PathBuf {
         self.folder().join("certificate.pem")
@@ -188,7 +187,7 @@ fn is_email(text: &str) -> bool {
         })
 }
 
-/// Returns a URL after its scheme, if that is https and a host follows.
+/// Returns a URL after its scheme, if the scheme is https and a host follows.
 fn host_and_path(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("https://")?;
     let host = rest.split('/').next().filter(|host| !host.is_empty() && !host.contains('@'))?;

@@ -1,9 +1,9 @@
 //! The files that outlive the process: the account, and the certificate with its private key. Only
 //! the server's user can read them, and each is replaced as a whole.
 //!
-//! A disk that is full is no mistake: what cannot be written for that reason stays in memory, and
-//! is written once there is room. So [`Store::open`] passes it over, and who orders tries the write
-//! first: [`Store::try_room`].
+//! A full disk does not count as a mistake: data that cannot be written for that reason stay in
+//! memory, and are written once there is room. So [`Store::open`] ignores it, and an order first
+//! tries the write: [`Store::try_room`].
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ pub(crate) struct Store {
     lock: PathBuf,
 }
 
-/// A certificate that was issued.
+/// An issued certificate.
 pub(crate) struct Issued {
     pub(crate) certificate: CertificateDer<'static>,
     /// Its DNS names, in lower case and in order.
@@ -36,8 +36,8 @@ pub(crate) struct Issued {
     pub(crate) validity: Validity,
 }
 
-/// The bytes that have to be free before a certificate is ordered: a chain with its key has some
-/// 5 KiB, an account less than one.
+/// Bytes that must be free before a certificate is ordered: a chain with its key has some 5 KiB, an
+/// account less than one.
 const ROOM: usize = 32 * 1024;
 
 impl Store {
@@ -50,7 +50,7 @@ impl Store {
         }
     }
 
-    /// Opens the folder, which is made if there is none.
+    /// Opens the folder, creating it if necessary.
     pub(crate) fn open(settings: &AcmeSettings) -> Result<Self, ConfigError> {
         let store = Self::of(settings);
         let folder = settings.folder();
@@ -69,8 +69,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the folder, and removes what was not there before: who checks may be another user, and
-    /// what root makes here the server could not write to.
+    /// Opens the folder, and removes everything that it has created: the check may run as another
+    /// user, and the server could not write to files that root creates here.
     pub(crate) fn check(settings: &AcmeSettings) -> Result<(), ConfigError> {
         let folder = settings.folder();
         let is_missing = |path: &Path| matches!(files::exists(path), Ok(false));
@@ -79,7 +79,7 @@ impl Store {
         let opened = Self::open(settings);
         if let Ok(store) = &opened
             && !has_lock
-            // Else it is of another process by now.
+            // Otherwise another process uses it by now.
             && let Ok(Some(_held)) = store.try_lock()
         {
             let _ = fs::remove_file(&store.lock);
@@ -90,17 +90,17 @@ impl Store {
         opened.map(drop)
     }
 
-    /// Locks the folder, unless another process has done so: two that share it order one
+    /// Locks the folder, unless another process has done so: two processes that share it order one
     /// certificate. The lock ends with the file.
     pub(crate) fn try_lock(&self) -> Result<Option<File>, ConfigError> {
-        // It is not there yet if the disk was full at the start.
+        // It does not exist yet if the disk was full at the start.
         let folder = self.lock.parent().map_or(Ok(()), make_folder);
         let locked = folder.and_then(|()| self.open_lock()).and_then(lock);
         locked.map_err(|error| not_written(&self.lock, &error))
     }
 
-    /// Writes as much as an account and a certificate may have, and removes it: an order whose
-    /// certificate cannot be written counts at the authority all the same.
+    /// Writes as many bytes as an account and a certificate may have, and removes them: an order
+    /// whose certificate cannot be written still counts at the authority.
     pub(crate) fn try_room(&self) -> Result<(), ConfigError> {
         let new = unfinished(&self.certificate);
         let written = write_new(&new, &[b' '; ROOM]);
@@ -118,7 +118,7 @@ impl Store {
             let what = format!("{why}; remove the file to have a new account made");
             ConfigError::new(&self.account, what)
         };
-        // One that is out of reach is not lost: its remedy is another.
+        // An inaccessible file is not lost, and has another remedy.
         if !files::exists(&self.account)? {
             return Ok(None);
         }
@@ -136,8 +136,8 @@ impl Store {
         remove(&self.account).map_err(|error| not_written(&self.account, &error))
     }
 
-    /// Returns the certificate, if there is one that can be used. One that is out of reach is an
-    /// error: it need not be ordered again.
+    /// Returns the certificate, if there is a usable one. An inaccessible file is an error: its
+    /// certificate need not be ordered again.
     pub(crate) fn certificate(&self) -> Result<Option<Issued>, ConfigError> {
         let file = &self.certificate;
         if !files::exists(file)? {
@@ -151,7 +151,7 @@ impl Store {
     }
 
     /// Writes a chain of certificates and the private key of the first, both in PEM, into one file:
-    /// so there is no moment in which they do not fit.
+    /// so they match at any moment.
     pub(crate) fn write_certificate(&self, chain: &str, key: &str) -> Result<(), ConfigError> {
         let text = Zeroizing::new(format!("{}\n{key}", chain.trim_end()));
         let written = replace(&self.certificate, text.as_bytes());
@@ -159,15 +159,15 @@ impl Store {
     }
 }
 
-/// Returns an account as it is written.
+/// Returns an account in its written form.
 pub(crate) fn account_text(account: &AccountCredentials) -> io::Result<Zeroizing<Vec<u8>>> {
-    // With capacity for all of it: a vector that grows leaves its earlier memory as it is.
+    // With capacity for all of it: a vector that grows leaves copies in its earlier memory.
     let mut text = Zeroizing::new(Vec::with_capacity(16 * 1024));
     serde_json::to_writer_pretty(&mut *text, account)?;
     Ok(text)
 }
 
-/// Returns whether a disk, or a share of it, has no room now.
+/// Returns whether a disk, or a quota, has no room now.
 fn is_short_of_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -248,23 +248,23 @@ fn unfinished(file: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Replaces a file: readers find the old one or the new one, also after a crash.
+/// Replaces a file: readers find the old one or the new one, even after a crash.
 fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     let new = unfinished(file);
     let replaced = write_new(&new, content).and_then(|()| fs::rename(&new, file));
     if replaced.is_err() {
-        // What it has may be a part of a private key.
+        // It may contain a part of a private key.
         let _ = remove(&new);
     }
     replaced?;
-    // The folder's entry has to be on the disk as well.
+    // The folder's entry must also be on the disk.
     match file.parent() {
         Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
         _ => Ok(()),
     }
 }
 
-/// Writes a file that is not there, or left behind by a crash, maybe with other permissions.
+/// Writes a new file. One left behind by a crash, maybe with other permissions, is removed first.
 fn write_new(new: &Path, content: &[u8]) -> io::Result<()> {
     remove(new)?;
     let mut written = private().create_new(true).open(new)?;
@@ -294,7 +294,7 @@ mod tests {
     fn only_the_owner_can_read_what_is_kept() {
         let (store, dir) = store("modes");
         store.write_certificate("chain", "key").unwrap();
-        // A file that a crash left behind is not written to.
+        // A file that a crash left behind is never written to.
         let left = store.certificate.with_extension("pem.new");
         fs::write(&left, "left").unwrap();
         store.write_certificate("chain 2", "key 2").unwrap();
@@ -346,7 +346,7 @@ mod tests {
         fs::create_dir(&store.certificate).unwrap();
         assert!(store.write_certificate("chain", "key").is_err());
         assert!(!unfinished(&store.certificate).exists());
-        // A crash leaves what the next opening removes.
+        // The next opening removes the remains of a crash.
         fs::write(unfinished(&store.account), "half a key").unwrap();
         Store::open(&AcmeSettings::new(dir.join("deep"))).unwrap();
         assert!(!unfinished(&store.account).exists());

@@ -1,4 +1,4 @@
-//! The asynchronous client, on a tokio runtime of the program's.
+//! The asynchronous client, on a tokio runtime of the program.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -24,10 +24,9 @@ use crate::stream::AsyncStream;
 /// A WebSocket client whose methods are futures, on a tokio runtime with I/O and time enabled.
 ///
 /// [`AsyncClient::recv`] is cancel-safe, so that `tokio::select!` can wait for messages and for
-/// something else, then send. Pings of the server are answered, and a silent server is noticed,
-/// while the client is receiving. It is a [`Stream`] of messages and a [`Sink`] for them as well,
-/// and can be split. Dropping it ends the TCP connection without a closing handshake, which the
-/// server sees as 1006.
+/// something else, then send. While the client is receiving, it answers pings and notices a silent
+/// server. It is both a [`Stream`] of messages and a [`Sink`] for them, and can be split. Dropping
+/// it ends the TCP connection without a closing handshake, which the server sees as 1006.
 ///
 /// ```no_run
 /// use throng_client::AsyncClient;
@@ -47,7 +46,7 @@ pub struct AsyncClient {
     heartbeat: Option<Heartbeat>,
 }
 
-/// The connection, and what operations that were dropped have left to do.
+/// The connection, and unfinished work of dropped operations.
 struct Link {
     stream: Box<dyn AsyncStream>,
     write_timeout: Duration,
@@ -58,13 +57,12 @@ struct Link {
     write_timer: Option<Pin<Box<Sleep>>>,
     /// The time that the server has to end the connection.
     linger: Option<Pin<Box<Sleep>>>,
-    /// The tasks of both halves, where they wait for output to leave: a stream has one waker for
-    /// that.
+    /// The tasks of both halves, if they wait for output to leave: a stream has one waker for that.
     receiver: Option<Waker>,
     sender: Option<Waker>,
 }
 
-/// Notices that a server is silent.
+/// Detects a silent server.
 struct Heartbeat {
     interval: Duration,
     timer: Pin<Box<Sleep>>,
@@ -83,7 +81,7 @@ impl AsyncClient {
         ClientBuilder::new(url).connect_async().await
     }
 
-    /// Returns the subprotocol that the server chose of those that were offered.
+    /// Returns the subprotocol that the server chose from the client's offers.
     #[must_use]
     pub fn subprotocol(&self) -> Option<&str> {
         self.subprotocol.as_deref()
@@ -109,8 +107,8 @@ impl AsyncClient {
 
     /// Sends a message, text or binary.
     ///
-    /// A future that is dropped has queued the message or not begun: the rest leaves with the next
-    /// call that sends or receives.
+    /// A future that is dropped has either queued the message or not begun: the rest leaves with
+    /// the next call that sends or receives.
     ///
     /// # Errors
     /// [`ClientError::Closed`] after the closing handshake began, with the server's Close frame if
@@ -130,7 +128,7 @@ impl AsyncClient {
         self.session.send(message.into())
     }
 
-    /// Sends what is queued.
+    /// Sends queued messages.
     ///
     /// # Errors
     /// As for [`AsyncClient::send`], but for [`ClientError::Closed`].
@@ -194,7 +192,7 @@ impl AsyncClient {
         Ok(Some(self.session.chunk()))
     }
 
-    /// Sends a Close frame, waits for the server's, and returns it. Messages that come meanwhile
+    /// Sends a Close frame, waits for the server's, and returns it. Messages that arrive before it
     /// are dropped. The reason is cut at 123 bytes.
     ///
     /// # Errors
@@ -251,7 +249,7 @@ impl AsyncClient {
         }
     }
 
-    /// Sends what is queued, and reads or queues a ping. Nothing is lost if it is not polled again.
+    /// Sends queued bytes, and reads or queues a ping. Nothing is lost if it is not polled again.
     fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let Self { link, session, .. } = self;
         let output = session.output();
@@ -298,7 +296,7 @@ impl AsyncClient {
         Poll::Ready(Ok(()))
     }
 
-    /// Queues a ping if the server has been silent, and notices one that stays so.
+    /// Queues a ping if the server has been silent, and detects a server that stays silent.
     fn poll_heartbeat(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let Some(heartbeat) = &mut self.heartbeat else { return Poll::Pending };
         loop {
@@ -333,7 +331,7 @@ impl ClientBuilder {
         self.upgrade(plan.opening, stream, deadline).await
     }
 
-    /// Upgrades a connection that exists; otherwise like [`ClientBuilder::connect_over`].
+    /// Upgrades an existing connection; otherwise like [`ClientBuilder::connect_over`].
     ///
     /// # Errors
     /// As for [`ClientBuilder::connect`].
@@ -345,7 +343,7 @@ impl ClientBuilder {
         self.upgrade(self.open()?, Box::new(stream), deadline).await
     }
 
-    /// Connects by TCP, through the proxy and with TLS as the settings say.
+    /// Connects by TCP, through the proxy and with TLS as the settings require.
     async fn reach(&self, plan: &DialPlan) -> Result<Box<dyn AsyncStream>, ClientError> {
         let (host, port) = (plan.url.host(), plan.url.port());
         let tcp = match &plan.proxy {
@@ -417,7 +415,7 @@ impl ClientBuilder {
 }
 
 impl Link {
-    /// Sends what is queued, for the half that receives; the other one learns when it has left.
+    /// Sends queued bytes, for the half that receives; the other half is woken when they have left.
     fn poll_flush_of_receiver(
         &mut self,
         output: &mut Output,
@@ -429,7 +427,7 @@ impl Link {
         flushed
     }
 
-    /// Sends what is queued, for the half that sends.
+    /// Sends queued bytes, for the half that sends.
     fn poll_flush_of_sender(
         &mut self,
         output: &mut Output,
@@ -441,7 +439,7 @@ impl Link {
         flushed
     }
 
-    /// Sends what is queued, and flushes the stream. Nothing is lost if it is not polled again.
+    /// Sends queued bytes, and flushes the stream. Nothing is lost if it is not polled again.
     fn poll_flush(
         &mut self,
         output: &mut Output,
@@ -498,8 +496,8 @@ impl Link {
         }
     }
 
-    /// Reads and drops until the server ends the connection, which is its duty, or does not in
-    /// time: then we do.
+    /// Reads and drops input until the server ends the connection, as it must; if it does not in
+    /// time, the client does.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let limit = self.close_timeout;
         let timer = self.linger.get_or_insert_with(|| Box::pin(sleep(limit)));
@@ -515,7 +513,7 @@ impl Link {
     }
 }
 
-/// Remembers the task of the half that has to wait, or wakes that of the other one.
+/// Registers the task of the half that must wait, or wakes the task of the other half.
 fn share(is_ready: bool, (own, other): (&mut Option<Waker>, &mut Option<Waker>), cx: &Context<'_>) {
     match is_ready {
         true => {
@@ -535,7 +533,7 @@ impl Stream for AsyncClient {
     type Item = Result<OwnedMessage, ClientError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Every wait of it begins where the last one was left off.
+        // Each wait resumes where the last one stopped.
         let received = ready!(pin!(self.recv()).poll(cx));
         Poll::Ready(received.map(|message| message.map(OwnedMessage::from)).transpose())
     }

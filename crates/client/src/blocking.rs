@@ -14,13 +14,13 @@ use crate::handshake::Opened;
 use crate::session::{Advance, ClientMachine, FRAGMENT, Output};
 use crate::stream::ClientStream;
 
-/// Time limit of a read that only takes what has come: 0 s would be no limit.
+/// Time limit of a read that only takes available bytes: 0 s would be no limit.
 const SHORTEST_READ: Duration = Duration::from_micros(1);
 
 /// A blocking WebSocket client.
 ///
-/// Pings of the server are answered, and a silent server is noticed ([`ClientBuilder::heartbeat`]),
-/// while the client is receiving. Dropping it ends the TCP connection without a closing handshake,
+/// While the client is receiving, it answers pings and notices a silent server
+/// ([`ClientBuilder::heartbeat`]). Dropping it ends the TCP connection without a closing handshake,
 /// which the server sees as 1006; [`Client::close`] ends it properly.
 ///
 /// ```no_run
@@ -63,8 +63,8 @@ impl Client {
     /// Connects to a `ws://` or `wss://` URL with the default settings of a [`ClientBuilder`].
     ///
     /// # Errors
-    /// All but [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`] says
-    /// whose fault it is.
+    /// All except [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`]
+    /// returns whose fault it is.
     pub fn connect(url: &str) -> Result<Self, ClientError> {
         Self::builder(url).connect()
     }
@@ -87,7 +87,7 @@ impl Client {
         Self { stream, session, subprotocol, timing }
     }
 
-    /// Returns the subprotocol that the server chose of those that were offered.
+    /// Returns the subprotocol that the server chose from the client's offers.
     #[must_use]
     pub fn subprotocol(&self) -> Option<&str> {
         self.subprotocol.as_deref()
@@ -131,7 +131,7 @@ impl Client {
         self.session.send(message.into())
     }
 
-    /// Sends what is queued.
+    /// Sends queued messages.
     ///
     /// # Errors
     /// As for [`Client::send`], but for [`ClientError::Closed`].
@@ -146,7 +146,7 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Client::send`]. An error of the source is [`ClientError::Lost`] and ends the
-    /// session: the server cannot be left with half of a message.
+    /// session, since half of a message was sent.
     pub fn send_reader(&mut self, text: bool, mut source: impl Read) -> Result<u64, ClientError> {
         let mut opcode = if text { Opcode::Text } else { Opcode::Binary };
         let mut buffer = vec![0; FRAGMENT.get()];
@@ -184,7 +184,7 @@ impl Client {
     /// Receives the next message, and waits for it; `None` after the server's Close frame, which
     /// [`Client::close_frame`] returns.
     ///
-    /// The message is lent until the next call: copy what is to be kept, for example into an
+    /// The message is lent until the next call: copy the parts that you keep, for example into an
     /// [`OwnedMessage`](throng_proto::ws::OwnedMessage).
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl Client {
     }
 
     /// Receives the next message if it comes within `timeout`; otherwise like [`Client::recv`].
-    /// With a timeout of 0 s it takes what has come.
+    /// With a timeout of 0 s it takes only available input.
     ///
     /// # Errors
     /// As for [`Client::recv`]. [`ClientError::Timeout`] with [`DialStep::Receiving`] does not end
@@ -240,7 +240,7 @@ impl Client {
         Ok(Some(self.session.chunk()))
     }
 
-    /// Sends a Close frame, waits for the server's, and returns it. Messages that come meanwhile
+    /// Sends a Close frame, waits for the server's, and returns it. Messages that arrive before it
     /// are dropped. The reason is cut at 123 bytes.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl Client {
             self.flush()?;
             let left = match until {
                 None => None,
-                // A wait of 0 s takes what has come.
+                // A wait of 0 s takes only available input.
                 Some(until) if !has_read => Some(until.left().unwrap_or(SHORTEST_READ)),
                 Some(until) => Some(until.left().ok_or_else(|| until.missed())?),
             };
@@ -366,15 +366,15 @@ impl ClientBuilder {
     /// Connects, with the calling thread waiting.
     ///
     /// # Errors
-    /// All but [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`] says
-    /// whose fault it is.
+    /// All except [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`]
+    /// returns whose fault it is.
     pub fn connect(&self) -> Result<Client, ClientError> {
         let dialled = dial::connect(self)?;
         Ok(Client::new(self, dialled))
     }
 
-    /// Upgrades a connection that exists, such as a Unix socket. Of the URL, only host and path are
-    /// used; proxy and TLS are the caller's.
+    /// Upgrades an existing connection, such as a Unix socket. Only host and path of the URL are
+    /// used; the caller handles proxy and TLS.
     ///
     /// # Errors
     /// As for [`ClientBuilder::connect`].
@@ -418,7 +418,7 @@ fn flush(
             Err(error) => return Err(unsent(output, error, limit)),
         }
     }
-    // TLS keeps what the socket did not take at once.
+    // TLS keeps bytes that the socket did not take at once.
     loop {
         match stream.flush() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -454,8 +454,8 @@ fn finish(
     }
 }
 
-/// Reads and drops until the server ends the connection, which is its duty (RFC 6455 section
-/// 7.1.1): closing with unread input would be a reset, which can overtake our Close frame.
+/// Reads and drops input until the server ends the connection, as it must (RFC 6455 section 7.1.1):
+/// closing with unread input would be a reset, which can overtake our Close frame.
 fn linger(stream: &mut dyn ClientStream, limit: Duration) {
     let until = Wait::new(limit);
     let mut dropped = [0; 4096];

@@ -81,8 +81,8 @@ impl ClientBuilder {
         }
     }
 
-    /// Adds a header to the upgrade request, such as `Authorization`, `Cookie` or `Origin`. Those
-    /// that the handshake writes itself are refused when connecting.
+    /// Adds a header to the upgrade request, such as `Authorization`, `Cookie` or `Origin`.
+    /// Connecting fails for headers that the handshake writes itself.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -96,7 +96,7 @@ impl ClientBuilder {
     }
 
     /// Offers compression of messages (permessage-deflate, RFC 7692), which the server may decline.
-    /// Default: none is offered.
+    /// Default: no offer.
     #[cfg(feature = "deflate")]
     pub fn compression(mut self, settings: impl Into<ws::deflate::Settings>) -> Self {
         self.deflate = settings.into();
@@ -106,16 +106,16 @@ impl ClientBuilder {
     /// Sets the maximum length in bytes of a received message, reassembled and inflated, and of
     /// each of its frames. Default 4 MiB.
     ///
-    /// The server's message that exceeds it ends the session with 1009. Memory follows the bytes
-    /// received, never a length that was announced.
+    /// A larger message ends the session with 1009. Memory follows the received bytes, never an
+    /// announced length.
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.max_message_size = bytes;
         self
     }
 
     /// Receives messages in chunks as they arrive, with
-    /// [`Client::recv_chunk`](crate::Client::recv_chunk), so that no message is held as a whole.
-    /// Default: messages are reassembled.
+    /// [`Client::recv_chunk`](crate::Client::recv_chunk), so that no message is buffered as a
+    /// whole. Default: messages are reassembled.
     ///
     /// [`ClientBuilder::max_message_size`] still applies; compression is not offered.
     pub fn receive_chunks(mut self) -> Self {
@@ -137,15 +137,15 @@ impl ClientBuilder {
     }
 
     /// Sets the time for which closing waits for the server's Close frame, and for the end of the
-    /// TCP connection, which is the server's to close first. Default 5 s.
+    /// TCP connection, which the server must close first. Default 5 s.
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
         self.close_timeout = timeout;
         self
     }
 
-    /// Sets the time of silence after which the server is sent a ping; after as much again without
-    /// any byte from it, receiving fails with [`ClientError::Timeout`]. `None` is off. Default 25
-    /// s, below the 60 s after which common proxies end idle connections.
+    /// Sets the time of silence after which the client sends a ping; if the server stays silent for
+    /// the same time again, receiving fails with [`ClientError::Timeout`]. `None` is off. Default
+    /// 25 s, below the 60 s after which common proxies end idle connections.
     ///
     /// It works while the client is receiving.
     pub fn heartbeat(mut self, interval: impl Into<Option<Duration>>) -> Self {
@@ -191,8 +191,8 @@ impl ClientBuilder {
         Ok(DialPlan { url, proxy, opening: Opening::new(request, offers, limits, entropy) })
     }
 
-    /// Begins an upgrade whose bytes the program moves itself. Of the URL, only host and path are
-    /// used; timeouts and heartbeats are the program's.
+    /// Begins an upgrade whose bytes the program moves itself. Only host and path of the URL are
+    /// used; the program handles timeouts and heartbeats.
     ///
     /// # Errors
     /// [`ClientError::Url`], [`ClientError::Setting`], [`ClientError::Random`].
@@ -241,8 +241,8 @@ impl ClientBuilder {
 
 #[cfg(feature = "tls")]
 impl ClientBuilder {
-    /// Accepts certificates of the authorities in this file (PEM) only. Default: those that the
-    /// system trusts.
+    /// Accepts only certificates of the authorities in this file (PEM). Default: the authorities
+    /// that the system trusts.
     pub fn trust_file(mut self, authorities: impl Into<PathBuf>) -> Self {
         self.tls.change(|settings| settings.trust = Trust::File(authorities.into()));
         self
@@ -255,8 +255,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the name that the server's certificate must have and that is asked for (SNI). Default:
-    /// the host of the URL.
+    /// Sets the name that the server's certificate must have, also sent as SNI. Default: the host
+    /// of the URL.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.tls.name = Some(name.into());
         self

@@ -2,12 +2,12 @@
 
 use throng_proto::ws::CloseCode;
 
-/// A Close frame, or what stands for one.
+/// A Close frame, or its equivalent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseFrame {
     /// The close code; 1005 if the frame had none.
     pub code: CloseCode,
-    /// The reason; empty for most.
+    /// The reason; usually empty.
     pub reason: String,
 }
 
@@ -15,7 +15,7 @@ pub struct CloseFrame {
 const SLOW_CONSUMER: &str = "slow consumer";
 
 impl CloseFrame {
-    /// Returns whether a server that closes so expects its clients back.
+    /// Returns whether a server that closes with this frame expects its clients back.
     pub(crate) fn asks_to_reconnect(&self) -> bool {
         match self.code.get() {
             1008 => self.reason == SLOW_CONSUMER,

@@ -19,7 +19,7 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn after(limit: Duration) -> Self {
-        // A century, for limits that no clock can hold.
+        // A century, for limits beyond any clock's range.
         let far = Duration::from_secs(100 * 365 * 86_400);
         Self { at: Instant::now() + limit.min(far), limit }
     }
@@ -59,7 +59,7 @@ pub(crate) struct Dialled {
     pub(crate) opened: Opened,
 }
 
-/// Connects by TCP, through the proxy and with TLS as the settings say, and upgrades.
+/// Connects by TCP, through the proxy and with TLS as the settings require, and upgrades.
 pub(crate) fn connect(builder: &ClientBuilder) -> Result<Dialled, ClientError> {
     let deadline = Deadline::after(builder.connect_timeout);
     let plan = builder.plan()?;
@@ -76,7 +76,7 @@ pub(crate) fn connect(builder: &ClientBuilder) -> Result<Dialled, ClientError> {
     upgrade(builder, plan.opening, stream, deadline)
 }
 
-/// Upgrades a connection that exists.
+/// Upgrades an existing connection.
 pub(crate) fn connect_over(
     builder: &ClientBuilder,
     stream: Box<dyn ClientStream>,
@@ -92,7 +92,7 @@ fn connect_tcp(host: &str, port: u16, deadline: Deadline) -> Result<TcpStream, C
     connect_any(&addresses, deadline).unwrap_or(Err(none))
 }
 
-/// Connects to the first address that answers; those that are left share the time.
+/// Connects to the first address that answers; the remaining ones share the time.
 fn connect_any(
     addresses: &[SocketAddr],
     deadline: Deadline,
@@ -141,7 +141,7 @@ fn pass_proxy(
         tcp.write_all(&outgoing).map_err(|error| deadline.failed(error))?;
         received.clear();
         outgoing = loop {
-            // One byte at a time: what follows belongs to the server.
+            // One byte at a time: later bytes belong to the server.
             let mut byte = [0];
             deadline.arm(tcp)?;
             match tcp.read(&mut byte) {

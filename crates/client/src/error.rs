@@ -17,11 +17,11 @@ const MAX_SHOWN: usize = 200;
 
 /// The reason why a client could not connect, or why its session ended without a closing handshake.
 ///
-/// [`ClientError::blame`] returns who has to act on it, [`ClientError::is_temporary`] whether
-/// another attempt can succeed. Its `Debug` text is its `Display` text.
+/// [`ClientError::blame`] returns who must act on it, [`ClientError::is_temporary`] whether another
+/// attempt can succeed. Its `Debug` text is its `Display` text.
 #[non_exhaustive]
 pub enum ClientError {
-    /// The URL cannot be used; the text says what to write instead.
+    /// The URL is not valid; the text shows the expected form.
     Url(InvalidUrl),
     /// A setting cannot work; the text names it, its value and the remedy.
     Setting(SettingError),
@@ -42,7 +42,8 @@ pub enum ClientError {
     /// The proxy refused, or does not follow its protocol.
     Proxy(String),
     /// The TLS handshake failed, for example because of a certificate that is not trusted. In TLS
-    /// 1.3 a server refuses that of its client only instead of a response to the upgrade request.
+    /// 1.3 a server refuses its client's certificate only in place of a response to the upgrade
+    /// request.
     Tls(io::Error),
     /// The server answered the upgrade request with another status than 101.
     Refused(Box<UpgradeRefused>),
@@ -50,8 +51,8 @@ pub enum ClientError {
     Http(http1::Error),
     /// The server's 101 response is invalid.
     Handshake(BadResponse),
-    /// The server broke a rule of RFC 6455 or RFC 7692, or exceeded a limit of this client. It was
-    /// sent a Close frame that says so.
+    /// The server broke a rule of RFC 6455 or RFC 7692, or exceeded a limit of this client. The
+    /// client has sent a Close frame with the code.
     Protocol(ProtocolError),
     /// Something took longer than its setting allows.
     Timeout {
@@ -60,12 +61,12 @@ pub enum ClientError {
         /// The time it had.
         limit: Duration,
     },
-    /// The connection ended or failed without a closing handshake (code 1006). Where the TLS
-    /// session failed, the error says why: an alert of the server, a record that cannot be used, or
-    /// an end of its stream without close_notify.
+    /// The connection ended or failed without a closing handshake (code 1006). If the TLS session
+    /// failed, the error has the reason: an alert of the server, an invalid record, or an end of
+    /// its stream without close_notify.
     Lost(io::Error),
-    /// The session has been closed: nothing can be sent. It has the server's Close frame, or `None`
-    /// if this client began to close.
+    /// The session is closed: nothing can be sent. It has the server's Close frame, or `None` if
+    /// this client began to close.
     Closed(Option<CloseFrame>),
     /// The operating system has no random numbers for masking.
     Random(io::Error),
@@ -79,13 +80,13 @@ pub enum DialStep {
     ///
     /// [`ClientBuilder::connect_timeout`]: crate::ClientBuilder::connect_timeout
     Connecting,
-    /// Waiting for a message; the client can be used further.
+    /// Waiting for a message; the client remains usable.
     Receiving,
     /// Sending: the server does not read. See [`ClientBuilder::write_timeout`].
     ///
     /// [`ClientBuilder::write_timeout`]: crate::ClientBuilder::write_timeout
     Sending,
-    /// Waiting for a sign of life: [`ClientBuilder::heartbeat`].
+    /// Waiting for an answer to a ping: [`ClientBuilder::heartbeat`].
     ///
     /// [`ClientBuilder::heartbeat`]: crate::ClientBuilder::heartbeat
     Heartbeat,
@@ -101,7 +102,7 @@ pub enum DialStep {
 pub struct UpgradeRefused {
     /// The status code, 200 to 999.
     pub status: u16,
-    /// Names and values of the headers, in the order received; those that are UTF-8.
+    /// Names and values of the headers that are UTF-8, in the order received.
     pub headers: Vec<(String, String)>,
     /// The beginning of the body, at most 16 KiB.
     pub body: Vec<u8>,
@@ -117,7 +118,7 @@ impl UpgradeRefused {
 }
 
 impl ClientError {
-    /// Returns who has to act on it.
+    /// Returns who must act on it.
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
@@ -144,7 +145,7 @@ impl ClientError {
             Self::Timeout { .. } | Self::Http(_) => true,
             Self::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
             Self::Closed(Some(close)) => close.asks_to_reconnect(),
-            // A handshake that was cut off, not one that failed for a reason.
+            // A handshake that was cut off, not a handshake that failed for a reason.
             Self::Tls(error) => error.kind() != io::ErrorKind::InvalidData,
             _ => false,
         }

@@ -12,13 +12,13 @@ use crate::error::{ClientError, UpgradeRefused};
 use crate::random::Entropy;
 use crate::session::ClientMachine;
 
-/// The beginning of a refusal's body that is kept.
+/// Maximum bytes of a refusal's body that are kept.
 const MAX_BODY: usize = 16 << 10;
 
 /// An upgrade in progress, from [`ClientBuilder::open`](crate::ClientBuilder::open).
 ///
-/// The program sends [`Opening::request`], passes what comes back to [`Opening::receive`], and ends
-/// with [`Opening::finish`].
+/// The program sends [`Opening::request`], passes the answer to [`Opening::receive`], and ends with
+/// [`Opening::finish`].
 pub struct Opening {
     request: Vec<u8>,
     offers: Offers,
@@ -37,7 +37,7 @@ pub(crate) struct Offers {
     pub(crate) deflate: Option<Policy>,
 }
 
-/// Terms of the session that the response has chosen.
+/// The terms of the session, as the response has chosen them.
 struct Terms {
     subprotocol: Option<String>,
     deflate: Option<(Policy, Agreed)>,
@@ -49,7 +49,7 @@ struct Terms {
 pub struct Opened {
     /// The session.
     pub machine: ClientMachine,
-    /// The subprotocol that the server chose of those that were offered.
+    /// The subprotocol that the server chose from the client's offers.
     pub subprotocol: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl Opening {
         &self.request
     }
 
-    /// Takes bytes of the answer. Returns whether it is complete: [`Opening::finish`] follows.
+    /// Takes bytes of the answer. Returns whether it is complete; then call [`Opening::finish`].
     ///
     /// # Errors
     /// [`ClientError::Http`], or [`ClientError::Handshake`].
@@ -78,7 +78,7 @@ impl Opening {
         Ok(is_complete)
     }
 
-    /// Decodes the answer; what follows it stays in `input`.
+    /// Decodes the answer; later bytes stay in `input`.
     fn decode(&mut self, input: &mut Input<'_>) -> Result<bool, ClientError> {
         // A body has no limit: it is not read to its end.
         let limits = http1::Limits { max_body: u64::MAX, ..http1::Limits::default() };

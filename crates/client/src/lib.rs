@@ -1,12 +1,12 @@
-//! WebSocket clients, on the protocol code of the server `throng`, which has them as
+//! WebSocket clients, on the protocol code of the server `throng`, which re-exports them as
 //! `throng::client`.
 //!
 //! [`Client`] is blocking: one thread for each connection. `AsyncClient`, with the feature `tokio`,
 //! has futures. [`ReconnectingClient`] connects again when a connection is lost.
 //!
-//! A [`ClientError`] says what failed and, by [`ClientError::blame`], whose fault it is: the
-//! program's, the server's or the network's. What the server sends is judged as strictly as the
-//! server judges its clients; masking keys are the operating system's random numbers.
+//! A [`ClientError`] names the failure and, by [`ClientError::blame`], whose fault it is: the
+//! program's, the server's or the network's. Input of the server is checked as strictly as the
+//! server checks its clients; masking keys are the operating system's random numbers.
 //!
 //! ```no_run
 //! use throng_client::Client;
@@ -22,7 +22,7 @@
 //!
 //! # Features
 //!
-//! | feature | default | what it adds | what it brings |
+//! | feature | default | adds | dependencies |
 //! |---|---|---|---|
 //! | `deflate` | yes | compression of messages: `ClientBuilder::compression` | zlib-rs |
 //! | `tls` | no | `wss` | rustls, aws-lc-rs (a C compiler) |

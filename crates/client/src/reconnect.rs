@@ -1,4 +1,4 @@
-//! A client that connects again.
+//! A client that reconnects.
 
 use std::fmt;
 use std::thread;
@@ -14,9 +14,9 @@ use crate::random::Entropy;
 
 /// The pauses between attempts to connect: exponential, with full jitter.
 ///
-/// A pause is random between 0 and a bound, so that many clients of a server that restarts do not
-/// come back at once. The bound is `first`, doubles with each connection that fails or ends without
-/// having brought a message, and is at most `longest`.
+/// A pause is random between 0 and a bound, so that many clients of a restarted server do not come
+/// back at once. The bound is `first`, doubles with each connection that fails or ends without
+/// having received a message, and is at most `longest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Backoff {
@@ -64,16 +64,16 @@ impl Backoff {
     }
 }
 
-/// A blocking client that connects again when its connection is lost or the server asks for it,
-/// from [`ClientBuilder::reconnecting`].
+/// A blocking client that reconnects when its connection is lost or the server asks for it, from
+/// [`ClientBuilder::reconnecting`].
 ///
 /// By default the close codes 1001, 1006 and 1011 to 1014 ask for it, and 1008 with the reason
 /// "slow consumer", with which this server closes clients that read too slowly; any other 1008 is a
-/// refusal. [`ReconnectingClient::reconnect_if`] replaces that.
+/// refusal. [`ReconnectingClient::reconnect_if`] replaces this rule.
 ///
-/// Each new connection first goes to the resume hook, which can log in, subscribe, and ask for what
-/// was missed. Messages that were sent and not answered are not repeated: only the program knows
-/// whether that is safe.
+/// Each new connection first goes to the resume hook, which can log in, subscribe, and request
+/// missed messages. Messages without an answer are not repeated: only the program knows whether
+/// that is safe.
 ///
 /// ```no_run
 /// use throng_client::{Backoff, Client};
@@ -96,18 +96,18 @@ pub struct ReconnectingClient {
     asks_to_reconnect: Policy,
     client: Option<Client>,
     connections: u64,
-    /// Connections that failed or ended since a message came: what makes the pauses longer.
+    /// Connections that failed or ended since the last message: they lengthen the pauses.
     failures: u32,
 }
 
 /// Prepares a new connection.
 type Resume = Box<dyn FnMut(&mut Client) -> Result<(), ClientError> + Send>;
 
-/// Returns whether a server that closes so expects its clients back.
+/// Returns whether a server that closes with this frame expects its clients back.
 type Policy = Box<dyn Fn(&CloseFrame) -> bool + Send>;
 
 impl ClientBuilder {
-    /// Makes a client that connects when it is first used, and again whenever that is necessary.
+    /// Creates a client that connects when it is first used, and again whenever that is necessary.
     pub fn reconnecting(self, backoff: Backoff) -> ReconnectingClient {
         let resume = Box::new(|_: &mut Client| Ok(()));
         ReconnectingClient {
@@ -134,8 +134,8 @@ impl ReconnectingClient {
         self
     }
 
-    /// Decides by the server's Close frame whether to connect again, instead of the default. A
-    /// connection that ends without one is always made again.
+    /// Decides by the server's Close frame whether to reconnect, instead of the default. After a
+    /// connection that ends without one, the client always reconnects.
     ///
     /// ```no_run
     /// # use throng_client::{Backoff, Client};
@@ -154,9 +154,9 @@ impl ReconnectingClient {
         self.connections
     }
 
-    /// Returns the connection, and makes it if there is none. When the server has closed the
+    /// Returns the connection, and opens it if there is none. When the server has closed the
     /// session for good, so that [`recv`](Self::recv) returns `None`, it is the closed connection,
-    /// whose [`close_frame`](Client::close_frame) has the code: nothing connects again.
+    /// whose [`close_frame`](Client::close_frame) has the code: the client does not reconnect.
     ///
     /// # Errors
     /// An error that is not [temporary](ClientError::is_temporary), or the last of as many attempts
@@ -184,8 +184,8 @@ impl ReconnectingClient {
         }
     }
 
-    /// Connects once and prepares the connection. An error comes with whether another attempt can
-    /// succeed.
+    /// Connects once and prepares the connection. The flag of an error is true if another attempt
+    /// can succeed.
     fn attempt(&mut self) -> Result<Client, (ClientError, bool)> {
         let temporary = |error: ClientError| {
             let is_temporary = error.is_temporary();
@@ -210,12 +210,13 @@ impl ReconnectingClient {
         Ok(())
     }
 
-    /// Sends a message over the connection, which is made if there is none.
+    /// Sends a message over the connection, which it opens if there is none.
     ///
     /// # Errors
-    /// As for [`ReconnectingClient::client`] and [`Client::send`]: after the latter the message may
-    /// have arrived or not, and the next call connects again; but [`ClientError::Closed`] with a
-    /// code that does not ask for that is the error of every further call.
+    /// As for [`ReconnectingClient::client`] and [`Client::send`]. After an error of the latter the
+    /// message may or may not have arrived, and the next call reconnects; but
+    /// [`ClientError::Closed`] with a code that does not ask for that is the error of every further
+    /// call.
     pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         let sent = self.client()?.send(message);
         match &sent {
@@ -226,8 +227,8 @@ impl ReconnectingClient {
         sent
     }
 
-    /// Receives the next message, and connects again as often as necessary; `None` if the server
-    /// closed the session with a code that does not ask for that, such as 1000, and from then on.
+    /// Receives the next message, and reconnects as often as necessary; `None` if the server closed
+    /// the session with a code that does not ask for that, such as 1000, and from then on.
     /// [`client`](Self::client) returns the closed connection, which has the code.
     ///
     /// # Errors

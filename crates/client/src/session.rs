@@ -15,9 +15,9 @@ use crate::close_frame::CloseFrame;
 use crate::error::ClientError;
 use crate::random::Entropy;
 
-/// Bytes that one read can bring.
+/// Maximum bytes of one read.
 const INPUT_BYTES: usize = 128 << 10;
-/// Bytes of pongs that wait to be sent, beyond which nothing more is read.
+/// Bytes of unsent pongs above which nothing further is read.
 #[cfg(feature = "tokio")]
 const MAX_UNSENT_PONGS: usize = 64 << 10;
 /// Memory of each buffer that is kept for the next message.
@@ -44,7 +44,7 @@ pub struct ClientMachine {
     close: Option<CloseFrame>,
 }
 
-/// Where the next message is.
+/// The place of the next message.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     /// Nowhere.
@@ -66,10 +66,10 @@ enum ClosingStage {
     Open,
     /// We sent a Close frame, and wait for the server's.
     Closing,
-    /// Nothing more is received. The output may hold our Close frame, and the server is to end the
-    /// connection.
+    /// Nothing further is received. The output may still have the client's Close frame, and the
+    /// server must end the connection.
     Ending,
-    /// The connection is not used any more.
+    /// The connection is no longer used.
     Ended,
 }
 
@@ -80,8 +80,8 @@ pub enum Advance {
     Message,
     /// Bytes are needed.
     NeedInput,
-    /// Nothing more will be received: the output is to be sent, and [`Output::take_failure`]
-    /// returns the reason unless that was a closing handshake.
+    /// Nothing further will be received: send the output. [`Output::take_failure`] returns the
+    /// reason unless it was a closing handshake.
     Ended,
 }
 
@@ -92,11 +92,11 @@ struct InputBuffer {
     end: usize,
 }
 
-/// The half of a session that sends: frames, and how far the session is.
+/// The half of a session that sends: frames, and the stage of the session.
 pub struct Output {
     bytes: Vec<u8>,
     sent: usize,
-    /// Bytes of pongs that were queued since all was sent.
+    /// Bytes of pongs queued since all output was sent.
     pongs: usize,
     entropy: Entropy,
     stage: ClosingStage,
@@ -106,9 +106,9 @@ pub struct Output {
     end: Option<End>,
 }
 
-/// The end of a session, by the side that was first.
+/// The end of a session, by the side that began it.
 enum End {
-    /// We closed it.
+    /// The client closed it.
     Ours,
     /// The server closed it.
     Servers(CloseFrame),
@@ -140,7 +140,7 @@ impl Codec {
         }
     }
 
-    /// Compresses a message, if that is worth it.
+    /// Compresses a message, if that makes it smaller.
     fn deflate(&mut self, payload: &[u8]) -> Option<&[u8]> {
         self.deflated.clear();
         let (bits, history) = (self.agreed.our_window_bits, self.ours.as_ref());
@@ -209,7 +209,7 @@ impl ClientMachine {
         &mut self.output
     }
 
-    /// Returns memory for received bytes, never empty; [`ClientMachine::received`] follows.
+    /// Returns memory for received bytes, never empty. Call [`ClientMachine::received`] afterwards.
     pub fn input_space(&mut self) -> &mut [u8] {
         self.input.space()
     }
@@ -290,7 +290,7 @@ impl ClientMachine {
     }
 
     /// Decodes input up to the next message, and answers control frames. A message that was found
-    /// before and not taken is that message still.
+    /// but not taken is returned again.
     pub fn advance(&mut self) -> Advance {
         if !matches!(self.next, Next::None) {
             return Advance::Message;
@@ -313,7 +313,7 @@ impl ClientMachine {
         }
     }
 
-    /// Frees what only a large message needed.
+    /// Frees memory that only a large message needed.
     fn release(&mut self) {
         if self.held.capacity() > MAX_KEPT {
             self.held = Vec::new();
@@ -471,7 +471,7 @@ impl Output {
         }
     }
 
-    /// Returns what is to be sent; [`Output::sent`] follows.
+    /// Returns the bytes to send. Call [`Output::sent`] afterwards.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
@@ -487,8 +487,7 @@ impl Output {
         }
     }
 
-    /// Returns whether more may be read while this is not sent: what is read may have to be
-    /// answered.
+    /// Returns whether more may be read before this is sent: input may require answers.
     #[cfg(feature = "tokio")]
     pub(crate) fn admits_input(&self) -> bool {
         self.pongs < MAX_UNSENT_PONGS
@@ -503,7 +502,7 @@ impl Output {
         if self.is_open() { Ok(()) } else { Err(self.end_error()) }
     }
 
-    /// Returns the error of using a session that is over: it says who has ended it.
+    /// Returns the error of using a session that is over, with the side that ended it.
     pub(crate) fn end_error(&self) -> ClientError {
         match &self.end {
             Some(End::Ours) => ClientError::Closed(None),
@@ -513,7 +512,7 @@ impl Output {
         }
     }
 
-    /// Returns whether the connection is not used any more.
+    /// Returns whether the connection is no longer used.
     pub(crate) fn has_ended(&self) -> bool {
         self.stage == ClosingStage::Ended
     }
@@ -600,8 +599,8 @@ impl InputBuffer {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 {
-            // The decoder takes all that it can, so what is left is a part of one header at most,
-            // or was not decoded at all.
+            // The decoder takes as much as it can, so the rest is at most a part of one header, or
+            // was not decoded at all.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }

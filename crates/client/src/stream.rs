@@ -9,22 +9,22 @@ use std::time::Duration;
 #[cfg(feature = "tokio")]
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A blocking connection that a [`Client`](crate::Client) can use: TCP, TLS, or one of the
-/// program's own.
+/// A blocking connection that a [`Client`](crate::Client) can use: TCP, TLS, or a type of the
+/// program.
 ///
 /// A read or write that takes longer than its timeout must fail with
 /// [`WouldBlock`](io::ErrorKind::WouldBlock) or [`TimedOut`](io::ErrorKind::TimedOut).
 pub trait ClientStream: Read + Write + Send {
-    /// Sets the time limit of each read; `None` is no limit.
+    /// Sets the time limit of each read; `None` for no limit.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Sets the time limit of each write; `None` is no limit.
+    /// Sets the time limit of each write; `None` for no limit.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 }
 
@@ -60,8 +60,8 @@ impl ClientStream for throng_tls::TlsStream {
     }
 }
 
-/// A connection that an [`AsyncClient`](crate::AsyncClient) can use: everything that tokio can
-/// read and write.
+/// A connection that an [`AsyncClient`](crate::AsyncClient) can use: anything that tokio can read
+/// and write.
 #[cfg(feature = "tokio")]
 pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
 

@@ -15,7 +15,7 @@ use throng_proto::ws::handshake::accept_key;
 use throng_testkit::{TIMEOUT, read_head};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-/// A future of `recv` that is dropped while half of a message is there loses nothing of it.
+/// Dropping a future of `recv` after half of a message loses nothing.
 #[tokio::test]
 async fn a_receive_that_is_dropped_loses_nothing() {
     let (mut client, mut theirs) = connected(|builder| builder).await;
@@ -29,7 +29,7 @@ async fn a_receive_that_is_dropped_loses_nothing() {
 #[tokio::test]
 async fn a_receive_that_is_dropped_while_it_reports_an_error_keeps_the_error() {
     let (mut client, mut theirs) = connected(|builder| builder).await;
-    // The connection takes four bytes more: not a Close frame.
+    // The connection takes four further bytes: less than a Close frame.
     client.send(&[b'x'; 54]).await.unwrap();
     write(&mut theirs, b"\x83\x00").await;
     assert!(client.recv().now_or_never().is_none());
@@ -130,7 +130,7 @@ async fn a_server_that_writes_much_before_it_reads_is_read_meanwhile() {
     assert_eq!(frame.len(), 8 + 200);
 }
 
-/// Its Close frame has to wait as well, and so would both sides for ever.
+/// Its Close frame must also wait, and otherwise both sides would wait forever.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_writes_much_before_it_reads_is_read_while_the_client_closes() {
     let (mut client, mut theirs) = connected(|builder| builder).await;
@@ -232,7 +232,7 @@ async fn answer_upgrade(stream: &mut DuplexStream) {
     write(stream, answer.as_bytes()).await;
 }
 
-/// Reads as many masked frames, of less than 64 KiB, and ends the connection.
+/// Reads `count` masked frames of less than 64 KiB, and ends the connection.
 async fn read_frames(mut stream: DuplexStream, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for _ in 0..count {
@@ -342,8 +342,8 @@ async fn a_stream_of_messages_ends_after_its_error() {
     assert!(SinkExt::<&str>::feed(&mut client, "late").await.is_err());
 }
 
-/// A future of `recv` that is dropped in a `select!` may have seen the server's Close frame: the
-/// next call that sends says so, and who closed.
+/// A dropped future of `recv` in a `select!` may have seen the server's Close frame: the next call
+/// that sends reports it, with the side that closed.
 #[tokio::test]
 async fn sending_after_the_close_of_the_server_says_why_and_whether_to_come_back() {
     for (code, asks) in [(4401_u16, false), (1000, false), (1012, true), (1001, true)] {

@@ -20,8 +20,8 @@ fn text(client: &mut Client) -> String {
     }
 }
 
-/// A server that takes one connection, upgrades it, sends these bytes, and returns what it reads
-/// until the client is gone.
+/// A server that accepts one connection, upgrades it, sends these bytes, and returns all input
+/// until the client has left.
 fn scripted(frames: Vec<u8>) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -211,7 +211,7 @@ fn a_proxy_whose_answer_has_no_end_is_given_up() {
 
 #[test]
 fn every_step_of_connecting_has_a_time_limit() {
-    // It takes connections into its backlog, and answers none.
+    // It accepts connections into its backlog, and answers none.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let quick =
@@ -267,8 +267,8 @@ fn mistakes_name_the_setting() {
     server.join().unwrap();
 }
 
-/// Forwards one connection after an exchange with the client: pairs of what it sends, as a pattern
-/// of its end, and the answer.
+/// Forwards one connection after an exchange with the client: pairs of the end of the client's
+/// input, as a pattern, and the answer.
 fn proxy(script: Vec<(&'static [u8], &'static [u8])>, to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,5 @@
-//! Clients against peers that the tests write out; those against the server `throng` are its tests.
+//! Clients against peers in the tests; the tests of the server `throng` run them against the
+//! server.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;

@@ -11,7 +11,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use throng_client::{Client, ClientBuilder, ClientError, DialStep};
 use throng_testkit::{Damaging, hold_up, read_head};
 
-/// Starts a server that accepts a client, and ends its TLS session so after its first message.
+/// Starts a server that accepts a client, and ends its TLS session in this way after its first
+/// message.
 fn fail(fault: Fault) -> SocketAddr {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -58,7 +59,7 @@ fn fail(fault: Fault) -> SocketAddr {
 /// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// A fatal alert, in answer to a message that was damaged on its way.
+    /// A fatal alert, in answer to a message that was damaged in transit.
     Alert,
     /// A record that cannot be opened.
     BadRecord,
@@ -69,7 +70,7 @@ enum Fault {
 impl Fault {
     const ALL: [Self; 3] = [Self::Alert, Self::BadRecord, Self::Truncation];
 
-    /// Asserts that the error of a client says what has ended its session.
+    /// Asserts that a client's error names the fault that ended its session.
     fn assert_named_by(self, error: &ClientError) {
         let (kind, why) = match self {
             Self::Alert => (ErrorKind::InvalidData, "received fatal alert: BadRecordMac"),
@@ -94,7 +95,7 @@ fn the_time_limit_holds_for_a_handshake_that_comes_byte_by_byte() {
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
-        // A record of 256 bytes, each of which comes in time.
+        // A record of 256 bytes; each byte comes in time.
         let record = [&[22, 3, 3, 1, 0][..], &[0; 256]].concat();
         for byte in record {
             if stream.write_all(&[byte]).is_err() {
