@@ -1,4 +1,5 @@
-//! `cargo xtask check`: what to run before a commit, in two minutes where the last build is warm.
+//! `cargo xtask check`: the checks before a commit, which take two minutes if the last build is
+//! warm.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -16,7 +17,7 @@ const FEATURES: &str = "throng/gzip,throng/http,throng/serde,throng/test,throng/
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Checks format, wording and lints of the workspace, and runs the unit tests of the packages that
-/// differ from what was last committed, or of `packages`.
+/// differ from the last commit, or of `packages`.
 ///
 /// # Errors
 /// The first step that failed.

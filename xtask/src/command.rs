@@ -1,4 +1,4 @@
-//! Running programs: each has a time limit and is killed at its end.
+//! Runs programs: each has a time limit and is killed at its end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) struct Finished {
     pub(crate) stdout: String,
 }
 
-/// Arguments that select everything, used for an inner cargo even where one package would do:
+/// Arguments that select everything, used for an inner cargo even if one package would suffice:
 /// features are unified over the packages named, and other features recompile every dependency,
 /// which takes more than a minute.
 pub(crate) const EVERYTHING: [&str; 3] = [
@@ -36,7 +36,7 @@ pub(crate) fn cargo(site: &Site) -> Command {
     command
 }
 
-/// Runs to the end, showing the output as it comes and capturing standard output too.
+/// Runs to the end, shows the output as it comes and also captures standard output.
 ///
 /// # Errors
 /// The program cannot be started, or did not end within `limit` (it and its children are then
@@ -58,7 +58,7 @@ pub(crate) fn run_quietly(command: &mut Command, limit: Duration) -> Result<Fini
 pub(crate) enum Ended {
     /// It printed this line, and was killed.
     Line(String),
-    /// It ended without.
+    /// It ended without such a line.
     Finished(Finished),
 }
 
@@ -132,7 +132,7 @@ fn wait_until(child: &mut Child, deadline: Instant, limit: Duration) -> Result<E
 }
 
 /// Kills a child and all its descendants: a hanging test is a grandchild of cargo. A process group
-/// would do it too, but a child in its own group does not get the terminal's Ctrl-C.
+/// would also work, but a child in its own group does not get the terminal's Ctrl-C.
 pub(crate) fn end_tree(child: &mut Child) {
     let mut doomed = vec![child.id()];
     let mut next = 0;

@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: the files of a release, from one static binary.
 //!
-//! Two runs of one commit with one toolchain make the same bytes: paths are left out of the binary,
-//! and times in archives are that of the commit.
+//! Two runs of one commit with one toolchain produce the same bytes: paths are left out of the
+//! binary, and archives have the commit's time.
 
 mod check;
 mod deb;
@@ -27,7 +27,7 @@ const PACKAGE: &str = "throng-cli";
 /// The version that is built when none is installed.
 const CARGO_CYCLONEDX: &str = "0.5.9";
 
-/// The binary may have this many bytes.
+/// Maximum bytes of the binary.
 const LARGEST_BINARY: u64 = 13_800_000;
 
 /// A release: its commit and its files.
@@ -43,7 +43,7 @@ struct Release<'a> {
     binary: PathBuf,
 }
 
-/// Makes all files and checks them. With `binary`, that is packed instead of a new build.
+/// Creates all files and checks them. `binary` is packed instead of a new build.
 pub(crate) fn run(site: &Site, binary: Option<PathBuf>) -> Result<(), Stop> {
     let git = |arguments: &[&str]| -> Result<String, String> {
         let output = Command::new("git").args(arguments).current_dir(&site.root).output();
@@ -91,13 +91,13 @@ impl Release<'_> {
             .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
             .unwrap_or_default();
         let root = self.site.root.display();
-        // The C of aws-lc has its paths in assertions. No panic passes through it.
+        // The C of aws-lc contains its paths in assertions. No panic passes through it.
         let c = format!(
             "-ffile-prefix-map={home}=/cargo -ffile-prefix-map={root}=/throng \
              -fno-asynchronous-unwind-tables"
         );
-        // Each relative relocation would be 24 bytes; musl reads the packed form since 1.2.4.
-        // The linker of the toolchain keeps one of several functions with the same code.
+        // Each relative relocation would be 24 bytes; musl reads the packed form since 1.2.4. The
+        // toolchain's linker keeps one of several functions with the same code.
         let linker = toolchain_linker()?;
         let rust = format!(
             "--remap-path-prefix={home}=/cargo --remap-path-prefix={root}=/throng \
@@ -121,7 +121,7 @@ impl Release<'_> {
         })
     }
 
-    /// Takes the symbols out, some of which the linker leaves for this target.
+    /// Removes the symbols. The linker leaves some for this target.
     fn strip(&mut self) -> Result<(), String> {
         let stripped = self.site.target.join("throng-stripped");
         let mut strip = Command::new("strip");
@@ -131,7 +131,7 @@ impl Release<'_> {
         Ok(())
     }
 
-    /// Makes the tree of files as it is installed, without what only Debian has.
+    /// Creates the tree of files as it is installed, without the files for Debian only.
     fn tree(&self) -> Result<PathBuf, Stop> {
         let tree = self.folder.join("tree");
         let root = &self.site.root;
@@ -181,7 +181,7 @@ impl Release<'_> {
         Ok(tree)
     }
 
-    /// Gives every file the time of the commit.
+    /// Sets the time of every file to the commit's.
     fn stamp(&self, tree: &Path) -> Result<(), String> {
         let time = format!("@{}", self.time);
         let mut find = Command::new("find");
@@ -189,7 +189,7 @@ impl Release<'_> {
         run_step(&mut find, STEP)
     }
 
-    /// Returns what the binary prints.
+    /// Returns the output of the binary.
     fn print(&self, words: &[&str]) -> Result<String, String> {
         let output = Command::new(&self.binary).args(words).output();
         let output = output.map_err(|error| format!("cannot run the binary: {error}"))?;
@@ -223,7 +223,7 @@ impl Release<'_> {
         clean_cargo_environment(&mut list);
         list.env("SOURCE_DATE_EPOCH", &self.time);
         run_step(&mut list, STEP)?;
-        // It writes one beside the manifest of each package of the workspace.
+        // It writes a list beside the manifest of each package of the workspace.
         let name = format!("{name}.json");
         for package in &self.site.packages {
             let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
@@ -255,7 +255,7 @@ impl Release<'_> {
     }
 }
 
-/// Returns the folder of the linker that comes with the toolchain, as a C compiler wants it.
+/// Returns the folder of the toolchain's linker, in the form that a C compiler expects.
 fn toolchain_linker() -> Result<String, String> {
     let print = |what: &[&str]| {
         let output = Command::new("rustc").args(what).output();
@@ -266,7 +266,7 @@ fn toolchain_linker() -> Result<String, String> {
     Ok(format!("{root}/lib/rustlib/{host}/bin/gcc-ld"))
 }
 
-/// Empties a folder, or makes it.
+/// Empties a folder, or creates it.
 fn fresh(folder: &Path) -> Result<(), String> {
     let emptied = match folder.exists() {
         true => std::fs::remove_dir_all(folder),

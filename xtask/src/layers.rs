@@ -28,14 +28,14 @@ pub(crate) struct Layer {
     pub(crate) about: &'static str,
     /// Runs the layer.
     pub(crate) run: Step<Tally>,
-    /// Builds some of what `run` needs: ahead of it, beside the layer `cargo`, whose tests wait
-    /// more than they compute.
+    /// Builds a part of the requirements of `run` in advance, in parallel with the layer `cargo`,
+    /// whose tests mostly wait.
     pub(crate) prepare: Option<Step<()>>,
-    /// Takes minutes and seldom finds what the others do not: `--night` adds it.
+    /// Takes minutes and rarely finds more than the others: only `--night` includes it.
     pub(crate) night: bool,
 }
 
-/// The layer that others are prepared beside.
+/// The layer that runs while others are prepared.
 pub(crate) const CARGO: &str = "cargo";
 
 /// Every layer.

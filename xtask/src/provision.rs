@@ -159,7 +159,7 @@ pub(crate) fn cargo_tool(site: &Site, name: &str, version: &str) -> Result<PathB
 /// Returns the folder of these Go programs of a module, built into the cache.
 ///
 /// # Errors
-/// [`Stop::Missing`] when there is no Go, or the module cannot be had.
+/// [`Stop::Missing`] if there is no Go, or the module cannot be downloaded.
 pub(crate) fn go_programs(
     site: &Site,
     module: &str,

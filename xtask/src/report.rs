@@ -28,13 +28,13 @@ pub(crate) fn run_layers(site: &Site, selection: &Selection) -> ExitCode {
     if total.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// Runs the layers `ahead`, and prepares the others meanwhile.
+/// Runs the layers `ahead`, and prepares the others in parallel.
 fn run_beside(site: &Site, ahead: &[&'static Layer], others: &[&'static Layer]) -> Vec<Row> {
     thread::scope(|scope| {
         if !ahead.is_empty() {
             scope.spawn(|| {
                 for prepare in others.iter().filter_map(|layer| layer.prepare) {
-                    // What went wrong goes wrong again when the layer runs, which reports it.
+                    // An error here occurs again when the layer runs, which reports it.
                     let _ = prepare(site);
                 }
             });
@@ -60,8 +60,8 @@ fn run_one(site: &Site, layer: &'static Layer) -> Row {
     row
 }
 
-/// Returns the table of results with what failed or is missing below it, and the sum of all tests.
-/// A layer that could not finish counts as one failure.
+/// Returns the table of results with failures and missing programs below it, and the sum of all
+/// tests. A layer that could not finish counts as one failure.
 fn summary(rows: Vec<Row>, ci: bool) -> (String, Tally) {
     let mut table = format!("{:<20} {:<34} {:>8}\n", "layer", "result", "seconds");
     let mut reasons = String::new();

@@ -1,4 +1,4 @@
-//! The server under test: `throng serve` as it ships, the build of the profile `dist`.
+//! The server under test: `throng serve` as it is released, built with the profile `dist`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;

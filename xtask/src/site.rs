@@ -16,7 +16,7 @@ pub(crate) struct Site {
     pub(crate) cache: PathBuf,
     /// The workspace's own packages, from `cargo metadata`.
     pub(crate) packages: Vec<Value>,
-    /// The address of an external server to test, instead of ours.
+    /// The address of an external server to test, instead of this project's.
     pub(crate) server: Option<SocketAddr>,
     /// On CI nothing may be skipped.
     pub(crate) ci: bool,
@@ -73,9 +73,9 @@ impl Site {
     }
 }
 
-/// Removes what `cargo run` set for this process, so that an inner cargo sees the user's
-/// environment. Otherwise build scripts that watch those variables run again, and `rustup run
-/// nightly` gets the outer toolchain.
+/// Removes the variables that `cargo run` set for this process, so that an inner cargo sees the
+/// user's environment. Otherwise build scripts that watch those variables run again, and
+/// `rustup run nightly` gets the outer toolchain.
 pub(crate) fn clean_cargo_environment(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

@@ -53,7 +53,7 @@ impl From<Event<'_>> for Got {
 /// An open WebSocket session, over TCP or over any other stream.
 #[derive(Debug)]
 pub struct Client<S = TcpStream> {
-    /// The connection, for tests that send bytes of their own.
+    /// The connection, for tests that send raw bytes.
     pub stream: S,
     decoder: Decoder,
     received: Vec<u8>,
@@ -149,7 +149,7 @@ impl<S: Read + Write> Client<S> {
     /// Returns the next message or event.
     ///
     /// # Panics
-    /// Nothing came for [`TIMEOUT`], or what came breaks RFC 6455.
+    /// Nothing came for [`TIMEOUT`], or the server violates RFC 6455.
     pub fn next_of_any_kind(&mut self) -> Got {
         let limits = Limits { max_frame_size: 64 << 20, max_message_size: 64 << 20 };
         loop {

@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// Returns `len` bytes that do not compress and of which no part is like another.
+/// Returns `len` bytes that do not compress and do not repeat.
 #[must_use]
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));

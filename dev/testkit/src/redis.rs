@@ -1,4 +1,4 @@
-//! A Redis server of a test's own, and sentinels.
+//! A Redis server of one test, and sentinels.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -27,7 +27,7 @@ pub struct RedisTls<'a> {
     pub key: &'a Path,
     /// The authority of the certificates of clients and other servers.
     pub authority: &'a Path,
-    /// Whether clients must have one.
+    /// Whether clients must have a certificate.
     pub demands: bool,
 }
 
@@ -48,10 +48,10 @@ impl RedisTls<'_> {
 }
 
 impl Redis {
-    /// Starts a server, or returns `None` where there is none to start.
+    /// Starts a server, or returns `None` if none is installed.
     ///
     /// # Panics
-    /// There is none, and the environment has `TEST_PEERS`.
+    /// None is installed, and the environment has `TEST_PEERS`.
     #[must_use]
     pub fn start(name: &str, arguments: &[&'static str]) -> Option<Self> {
         if !Self::can_start() {
@@ -63,11 +63,11 @@ impl Redis {
         Some(redis)
     }
 
-    /// Starts a server that has TLS, too, as a replica of another one with it or as a master; or
-    /// returns `None` where there is no server to start.
+    /// Starts a server that also has TLS, as a master or as a replica of another such server; or
+    /// returns `None` if no server is installed.
     ///
     /// # Panics
-    /// There is none, and the environment has `TEST_PEERS`; or it has no TLS.
+    /// None is installed, and the environment has `TEST_PEERS`; or it has no TLS.
     #[must_use]
     pub fn start_with_tls(name: &str, tls: RedisTls<'_>, master: Option<&Self>) -> Option<Self> {
         if !Self::can_start() {
@@ -101,7 +101,7 @@ impl Redis {
         self.tls_port
     }
 
-    /// Returns how many clients but this one are at its port without TLS.
+    /// Returns the number of other clients at its port without TLS.
     ///
     /// # Panics
     /// There is no answer.
@@ -119,7 +119,7 @@ impl Redis {
         lines.filter(is_other).count()
     }
 
-    /// Returns whether there is a server to start, and says so if not.
+    /// Returns whether a server is installed, and prints a message if not.
     pub(crate) fn can_start() -> bool {
         let can = Command::new("redis-server").arg("--version").output().is_ok();
         if !can {
@@ -136,7 +136,7 @@ impl Redis {
         redis
     }
 
-    /// Returns whether it was started, and not killed since.
+    /// Returns whether it was started and not killed since.
     pub(crate) fn is_running(&self) -> bool {
         self.child.is_some()
     }
@@ -166,7 +166,7 @@ impl Redis {
         replica
     }
 
-    /// Starts a sentinel with such a configuration.
+    /// Starts a sentinel with this configuration.
     ///
     /// # Panics
     /// It cannot be started.
@@ -175,7 +175,7 @@ impl Redis {
         Self::start_sentinel_with(name, configuration, None)
     }
 
-    /// Starts a sentinel that may have TLS, too, and then uses it to its servers.
+    /// Starts a sentinel that may also have TLS, and then uses TLS to its servers.
     ///
     /// # Panics
     /// It cannot be started.
@@ -198,18 +198,18 @@ impl Redis {
         self.address.port()
     }
 
-    /// Starts it, again with the same address and data.
+    /// Starts it, or starts it again with the same address and data.
     ///
     /// # Panics
     /// It cannot be started.
     pub fn run(&mut self) {
         let mut command = Command::new("redis-server");
         let port = self.address.port().to_string();
-        // The file of a configuration comes first.
+        // The configuration file must come first.
         command.args(&self.arguments).args(["--port", &port, "--bind", "127.0.0.1"]);
         command.args(["--save", ""]).arg("--dir").arg(&self.directory);
         self.child = Some(command.stdout(Stdio::null()).spawn().unwrap());
-        // While it loads its data, or wants a password, it answers with an error.
+        // While it loads its data, or requires a password, it answers with an error.
         eventually("the server answers", || {
             self.reply("PING").is_ok_and(|reply| reply == "+PONG" || reply.starts_with("-NOAUTH"))
         });
@@ -218,7 +218,7 @@ impl Redis {
     /// Sends a signal, such as `-STOP`.
     ///
     /// # Panics
-    /// It does not run.
+    /// It is not running.
     pub fn signal(&self, signal: &str) {
         let pid = self.child.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
@@ -227,7 +227,7 @@ impl Redis {
     /// Ends it with SIGKILL.
     ///
     /// # Panics
-    /// It does not run.
+    /// It is not running.
     pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
@@ -246,7 +246,7 @@ impl Redis {
         reply
     }
 
-    /// Sends a command until its reply is no error.
+    /// Sends a command until the reply is not an error.
     ///
     /// # Panics
     /// It is refused for too long.
@@ -254,7 +254,7 @@ impl Redis {
         eventually(command, || self.reply(command).is_ok_and(|reply| !reply.starts_with('-')));
     }
 
-    /// Sends a command that is not answered soon.
+    /// Sends a command whose answer comes late.
     ///
     /// # Panics
     /// It cannot be sent.
@@ -262,7 +262,7 @@ impl Redis {
         dial(self.address).write_all(format!("{command}\r\n").as_bytes()).unwrap();
     }
 
-    /// Returns how often a command was called, also by scripts.
+    /// Returns how often a command was called, including calls by scripts.
     ///
     /// # Panics
     /// There is no answer.

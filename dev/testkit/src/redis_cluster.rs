@@ -1,4 +1,4 @@
-//! A Redis Cluster of a test's own.
+//! A Redis Cluster of one test.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -19,11 +19,10 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts so many masters with a replica each, or returns `None` where there is no server to
-    /// start.
+    /// Starts this many masters with a replica each, or returns `None` if no server is installed.
     ///
     /// # Panics
-    /// There is none, and the environment has `TEST_PEERS`; or they form no cluster.
+    /// None is installed, and the environment has `TEST_PEERS`; or they form no cluster.
     #[must_use]
     pub fn start(name: &str, masters: usize) -> Option<Self> {
         if !Redis::can_start() {
@@ -35,10 +34,10 @@ impl RedisCluster {
         Some(cluster)
     }
 
-    /// Starts one whose servers have TLS, too, as [`RedisCluster::start`] does.
+    /// Starts a cluster whose servers also have TLS, as [`RedisCluster::start`] does.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`RedisCluster::start`].
     #[must_use]
     pub fn start_with_tls(name: &str, masters: usize, tls: RedisTls<'_>) -> Option<Self> {
         if !Redis::can_start() {
@@ -46,7 +45,7 @@ impl RedisCluster {
         }
         let server = |number| {
             let mut server = Self::server(&format!("{name}-{number}"));
-            // Clients are referred to its ports for TLS then.
+            // It then redirects clients to its ports for TLS.
             server.add_words(&["--tls-cluster", "yes"]);
             server.add_tls(tls, free_port());
             server.run();
@@ -95,7 +94,7 @@ impl RedisCluster {
         let (new, old) = (address(&self.servers[number]), address(&self.servers[0]));
         self.cli(&["--cluster", "add-node", &new, &old]);
         self.await_ok();
-        // Only one of them has got it; the others learn of it from each other in their own time.
+        // Only one of them has the new slots; the others learn of them from each other later.
         let id = self.id(number);
         eventually("all servers know it", || {
             (0..number).all(|at| self.cli_at(at, &["CLUSTER", "NODES"]).contains(&id))
@@ -111,7 +110,7 @@ impl RedisCluster {
         format!("redis-cluster://{user}{}", addresses.join(","))
     }
 
-    /// Moves so many slots from one master to another one.
+    /// Moves this many slots from one master to another.
     ///
     /// # Panics
     /// They cannot be moved.
@@ -132,15 +131,15 @@ impl RedisCluster {
         self.await_ok();
     }
 
-    /// Takes a server without slots out of the cluster.
+    /// Removes a server without slots from the cluster.
     ///
     /// # Panics
-    /// It cannot be taken out.
+    /// It cannot be removed.
     pub fn remove(&self, number: usize) {
         self.cli(&["--cluster", "del-node", &address(&self.servers[0]), &self.id(number)]);
     }
 
-    /// Makes the replica of a master the master, without a loss; returns when it is.
+    /// Makes the replica of a master the master, without loss. Returns its number afterwards.
     ///
     /// # Panics
     /// The master has no replica, or it does not become one.
@@ -148,7 +147,8 @@ impl RedisCluster {
         let replica = self.replica_of(master);
         let mut tried = None::<Instant>;
         eventually("the replica is a master", || {
-            // It gives up after five seconds, for example when the others do not vote in time.
+            // A server abandons the failover after five seconds, for example when the others do not
+            // vote in time.
             if tried.is_none_or(|tried| tried.elapsed() > ATTEMPT) && !self.is_master(replica) {
                 tried = Some(Instant::now());
                 self.servers[replica].ask("CLUSTER FAILOVER");
@@ -182,8 +182,8 @@ impl RedisCluster {
         self.cli_at(number, &["ROLE"]).starts_with("master")
     }
 
-    /// Returns whether the replica of a master has acknowledged all that was written there. WAIT
-    /// says it of what its own connection has written alone.
+    /// Returns whether the replica of a master has acknowledged all writes there. WAIT alone covers
+    /// only the writes of its own connection.
     #[must_use]
     pub fn has_replicated(&self, master: usize) -> bool {
         let info = self.cli_at(master, &["INFO", "replication"]);
@@ -195,7 +195,7 @@ impl RedisCluster {
         written.is_some() && acknowledged >= written
     }
 
-    /// Waits until all servers that run see a complete cluster, and replicas have their data.
+    /// Waits until all running servers see a complete cluster, and replicas have their data.
     ///
     /// # Panics
     /// That takes too long.
@@ -218,7 +218,7 @@ impl RedisCluster {
     /// Executes a command at a server; returns its answer.
     ///
     /// # Panics
-    /// There is none.
+    /// There is no answer.
     #[must_use]
     pub fn cli_at(&self, number: usize, command: &[&str]) -> String {
         let port = self.servers[number].port().to_string();
@@ -238,8 +238,8 @@ fn address(server: &Redis) -> String {
     format!("127.0.0.1:{}", server.port())
 }
 
-/// Returns a port that is free, as is that of the cluster bus. Both are below those that the system
-/// gives to connections, and no other test of this process gets them.
+/// Returns a free port whose cluster bus port is also free. Both are below the ports that the
+/// system assigns to connections, and no other test of this process gets them.
 fn free_port() -> u16 {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(127);

@@ -1,13 +1,14 @@
 //! Waiting in tests: the only place where a test's thread sleeps.
 //!
-//! A test that must wait for another thread or process polls for what it waits for, and fails after
-//! [`TIMEOUT`]. What can run in virtual time belongs into the simulator instead.
+//! A test that must wait for another thread or process polls for its condition, and fails after
+//! [`TIMEOUT`]. Tests that can run in virtual time belong in the simulator instead.
 
 use std::time::{Duration, Instant};
 
 use crate::wire::TIMEOUT;
 
-/// Time between two looks: the waiting thread is not to take the processor from what it waits for.
+/// Time between two polls: the waiting thread must not take the CPU from the thread that it waits
+/// for.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Waits until `condition` holds.
@@ -18,10 +19,10 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     poll(what, || condition().then_some(()));
 }
 
-/// Waits until `look` returns a value, and returns it.
+/// Waits until `look` returns a value, and returns that value.
 ///
 /// # Panics
-/// It returns none for [`TIMEOUT`].
+/// It returns no value for [`TIMEOUT`].
 pub fn poll<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + TIMEOUT;
     loop {
@@ -33,8 +34,8 @@ pub fn poll<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Holds up the calling thread, as a handler under test does that is slow on purpose. No test waits
-/// with it for something to happen.
+/// Blocks the calling thread, as a deliberately slow handler under test does. No test waits with it
+/// for an event.
 pub fn hold_up(time: Duration) {
     std::thread::sleep(time);
 }

@@ -20,8 +20,8 @@ pub fn dial(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Returns the head of a response, or as much of it as came before the end of the stream. Nothing
-/// that follows it is taken.
+/// Returns the head of a response, or as much of it as came before the end of the stream. It reads
+/// no byte after the head.
 ///
 /// # Panics
 /// The stream failed otherwise, or the head is not UTF-8.
@@ -41,7 +41,7 @@ pub fn read_head(stream: &mut impl Read) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// A stream that can damage what is read from it: a peer with TLS answers that with an alert.
+/// A stream that can damage received bytes: a peer with TLS answers damage with an alert.
 #[derive(Debug)]
 pub struct Damaging<S> {
     /// The stream below.
@@ -51,7 +51,7 @@ pub struct Damaging<S> {
 }
 
 impl<S> Damaging<S> {
-    /// Wraps a stream, which is left as it is for now.
+    /// Wraps a stream, at first without damage.
     pub fn new(inner: S) -> Self {
         Self { inner, damages: false }
     }

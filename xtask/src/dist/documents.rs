@@ -1,4 +1,4 @@
-//! Documents of a release: those for users, with links among themselves only.
+//! The documents for users in a release, with links only among themselves.
 
 use std::path::Path;
 
@@ -51,8 +51,8 @@ fn target_of(path: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the text of the document at `path`, in which only the words are left of links to files
-/// that are not in `paths`.
+/// Returns the text of the document at `path`; links to files that are not in `paths` keep only
+/// their words.
 fn without_links_elsewhere(text: &str, path: &str, paths: &[String]) -> String {
     let is_kept = |target: &str| {
         let file = target_of(path, target.split('#').next().unwrap_or_default());

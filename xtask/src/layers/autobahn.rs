@@ -17,8 +17,8 @@ use crate::site::Site;
 use suite::{COMPRESSED, PARTS, SHORT, Suite, UNCOMPRESSED};
 
 /// Time limit of all parts, which run in parallel. The cases without compression take 16 seconds
-/// against a fast peer, those with it minutes: each sends a thousand messages, up to 128 KB,
-/// through Python's zlib.
+/// against a fast peer, the others minutes: each sends a thousand messages, up to 128 KB, through
+/// Python's zlib.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The whole context in both directions, unless a case requests less.
@@ -27,14 +27,14 @@ const DEFLATE: &str = "window:15";
 /// Group 9 sends messages of 16 MiB.
 const LARGE: [&str; 2] = ["--max-message-size", "32MiB"];
 
-/// The versions of TLS, each of which the suite has alone in a run of its own.
+/// The versions of TLS. Each has a separate run of the suite, as the only version.
 const TLS_VERSIONS: [&str; 2] = ["1.3", "1.2"];
 
-/// The variable by which `wstest.py` learns it.
+/// The variable that passes the version to `wstest.py`.
 const TLS_VERSION: &str = "THRONG_TLS";
 
-/// A client for the other role: an example of a package. Its development build suffices: the time
-/// is the suite's.
+/// A client for the other role: an example of a package. Its development build suffices, since the
+/// suite takes most of the time.
 #[derive(Clone, Copy)]
 struct ClientProgram {
     package: &'static str,
@@ -43,10 +43,10 @@ struct ClientProgram {
     reports: &'static str,
 }
 
-/// The engine's client connections, which the load generator uses.
+/// The engine's client connections, as in the load generator.
 const ENGINE: ClientProgram =
     ClientProgram { package: "throng-load", example: "autobahn_client", reports: "client" };
-/// The client of the library's users.
+/// The client of the library.
 const LIBRARY: ClientProgram =
     ClientProgram { package: "throng", example: "client_autobahn", reports: "library" };
 
@@ -89,8 +89,8 @@ fn fuzz(mut fuzzer: Command, reports: PathBuf) -> Result<PathBuf, Stop> {
     }
 }
 
-/// Does each run in a thread of its own, and returns the folders of their reports. One interpreter
-/// keeps one core busy.
+/// Executes each run in a separate thread, and returns the folders of their reports. One
+/// interpreter keeps one core busy.
 fn at_once<T: Send>(
     runs: impl IntoIterator<Item = T>,
     run: impl Fn(T) -> Result<PathBuf, Stop> + Sync,
@@ -105,12 +105,12 @@ fn at_once<T: Send>(
     })
 }
 
-/// Runs `wstest --mode fuzzingserver`, with the engine's client going through the short cases.
+/// Runs `wstest --mode fuzzingserver`, with the engine's client in the short cases.
 pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
     run_client_program(site, ENGINE, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
 }
 
-/// Runs `wstest --mode fuzzingserver`, with the library's client going through the short cases.
+/// Runs `wstest --mode fuzzingserver`, with the library's client in the short cases.
 pub(super) fn run_library_client(site: &Site) -> Result<Tally, Stop> {
     run_client_program(site, LIBRARY, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
 }
@@ -146,8 +146,8 @@ fn run_client_program(
     verdict::evaluate(&reports, expected)
 }
 
-/// Runs the fuzzing server with each version of TLS, with both clients going through its cases
-/// without compression.
+/// Runs the fuzzing server with each version of TLS, with both clients in its cases without
+/// compression.
 pub(super) fn run_clients_with_tls(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
     let certificate = Certificate::make(site)?;

@@ -12,8 +12,8 @@ use crate::site::Site;
 /// are built beside it.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Programs of others that some tests start, with their packages. Without them those tests are
-/// skipped, but not on CI. Those of util-linux make the sandboxes of units.
+/// External programs that some tests start, with their packages. Without them those tests are
+/// skipped, but not on CI. The programs of util-linux create the sandboxes of units.
 const PEERS: [(&str, &str); 6] = [
     ("redis-server", "redis-server"),
     ("nginx", "nginx"),
@@ -73,8 +73,8 @@ pub(super) fn tally(finished: Finished) -> Result<Tally, Stop> {
 }
 
 /// Adds up the lines `test result: ok. 3 passed; 0 failed; ...`, and collects the names of failed
-/// tests. libtest lists them under the second line `failures:` of a program, and what they printed
-/// under the first, which is kept with the last name.
+/// tests. libtest lists them under the second line `failures:` of a program, and their output under
+/// the first, which is kept with the last name.
 fn results(output: &str) -> Tally {
     let mut tally = Tally::default();
     let mut printed = String::new();

@@ -12,7 +12,7 @@ use crate::site::{Site, clean_cargo_environment};
 
 /// The version that is built when none is installed.
 const CARGO_FUZZ: &str = "0.13.2";
-/// Seconds for each target. A long run is `cargo +nightly fuzz run TARGET`.
+/// Seconds for each target. For a long run use `cargo +nightly fuzz run TARGET`.
 const SECONDS: u32 = 5;
 /// Number of parallel targets: each keeps one core busy.
 const AT_ONCE: usize = 2;

@@ -14,7 +14,7 @@ use crate::site::Site;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Checks what a server and `throng generate` print.
+/// Checks the output of a server and of `throng generate`.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let tool = provision::unpacked(site, "promtool", "prometheus")?;
     let folder = site.target.join("promtool");
@@ -40,7 +40,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
-/// Returns what `throng generate` prints.
+/// Returns the output of `throng generate`.
 fn generated(site: &Site, what: &str) -> Result<String, String> {
     let mut command = Command::new(site.target.join("dist/throng"));
     let printed = command.args(["generate", what]).output().map_err(|error| error.to_string())?;
@@ -53,7 +53,7 @@ fn as_tests(dashboard: &str) -> Result<String, String> {
     let mut text = String::from("tests:\n  - interval: 1m\n    promql_expr_test:\n");
     let mut count = 0;
     for part in dashboard.split("\"expr\":").skip(1) {
-        // A text of JSON, up to the quote that ends it.
+        // A JSON string, up to its closing quote.
         let part = part.trim_start();
         let end = (1..part.len())
             .find(|&at| part.as_bytes()[at] == b'"' && part.as_bytes()[at - 1] != b'\\')

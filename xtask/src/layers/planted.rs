@@ -1,8 +1,8 @@
 //! Planted faults: the tests of throng-tls must notice each of them.
 //!
-//! The record layer is the one part of TLS that is not rustls's. That its tests pass says little
-//! unless they fail for what may go wrong there, so each fault of [`faults`] is written into a copy
-//! of the sources, which must still compile, and whose tests must fail.
+//! The record layer is the one part of TLS that does not come from rustls. Passing tests prove
+//! little unless they fail for possible faults there. So each fault of [`faults`] is written into a
+//! copy of the sources, which must still compile, and whose tests must fail.
 
 mod faults;
 
@@ -19,7 +19,8 @@ use crate::site::Site;
 
 /// Time limit of a build. The first compiles every dependency, beside another layer.
 const BUILD: Duration = Duration::from_secs(1200);
-/// Time limit of a run of tests, which takes half a minute beside others. Hanging is noticed.
+/// Time limit of a run of tests, which takes half a minute in parallel with others. A hang counts
+/// as noticed.
 const RUN: Duration = Duration::from_secs(180);
 const PACKAGE: &str = "throng-tls";
 /// The folder of its sources.
@@ -55,14 +56,14 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
-/// A copy of the workspace that faults are planted in, with a target folder of its own.
+/// A copy of the workspace that gets the faults, with a separate target folder.
 struct Copy<'a> {
     site: &'a Site,
     root: PathBuf,
 }
 
 impl<'a> Copy<'a> {
-    /// Makes the copy, or brings an earlier one up to date.
+    /// Creates the copy, or brings an earlier one up to date.
     fn make(site: &'a Site) -> Result<Self, Stop> {
         let root = site.target.join("planted/source");
         fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
@@ -95,7 +96,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Runs a program; returns what noticed the fault.
+    /// Runs a program; returns the test that noticed the fault.
     fn find(&self, program: Program) -> Result<String, String> {
         self.build(program)?;
         self.noticed_by(program)?.ok_or_else(|| "no test fails".into())
@@ -138,13 +139,13 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Returns the name of the test that failed, if a line of a test run says so.
+/// Returns the name of the test that failed, if a line of a test run contains it.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// Makes `to` the same as `from`, a file or a folder. A file that is so already keeps its time, so
-/// that it is not compiled again.
+/// Makes `to` the same as `from`, a file or a folder. An unchanged file keeps its time, so that it
+/// is not compiled again.
 fn mirror(from: &Path, to: &Path) -> std::io::Result<()> {
     if from.is_file() {
         let content = fs::read(from)?;

@@ -1,7 +1,7 @@
 //! The parts of a Rust file that checks read: its code without tests, and the paths that it
 //! imports.
 
-/// Returns a file up to its module of tests, which is the last thing in it.
+/// Returns a file up to its module of tests, which comes last in it.
 pub(super) fn without_tests(text: &str) -> &str {
     const ATTRIBUTE: &str = "\n#[cfg(test)]\n";
     let begins_module = |at: &usize| {
@@ -12,7 +12,7 @@ pub(super) fn without_tests(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Returns whether a file has only tests, or what tests share.
+/// Returns whether a file has only tests, or parts that tests share.
 pub(super) fn is_test_file(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs"))
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 /// The table: a line `"name" = [count, goal]` for each count that may be over zero.
 const TABLE: &str = "xtask/counts.toml";
 
-/// The variable that makes a run enter the counts that fell.
+/// The variable that makes a run enter reduced counts.
 const LOWER: &str = "LOWER_COUNTS";
 
-/// The most places that a problem lists.
+/// Maximum places that a problem lists.
 const LISTED: usize = 12;
 
 /// The count of one check.
@@ -17,7 +17,7 @@ const LISTED: usize = 12;
 pub(super) struct Count {
     pub(super) name: String,
     pub(super) number: usize,
-    /// Where, for those who look for what they have added; empty if a number has no places.
+    /// The places, to find additions; empty if a number has no places.
     pub(super) places: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl Count {
 /// The rows of the table by their names: the count of today and its goal.
 type Table = BTreeMap<String, (usize, usize)>;
 
-/// Compares counts with the table. With `LOWER_COUNTS=1` it enters first what has fallen.
+/// Compares counts with the table. With `LOWER_COUNTS=1` it first enters reduced counts.
 pub(super) fn problems(root: &Path, counts: &[Count]) -> Vec<String> {
     let path = root.join(TABLE);
     let text = match std::fs::read_to_string(&path) {

@@ -12,7 +12,7 @@ const HEADING: &str = "| crate | duty |";
 /// The folders of crates.
 const FOLDERS: [&str; 2] = ["crates/", "dev/"];
 
-/// Crates and the names of those that they depend on.
+/// Crates and the names of their dependencies.
 type Crates = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns each difference between the table and the manifests.
@@ -52,8 +52,7 @@ fn backticked(cell: &str) -> impl Iterator<Item = String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned)
 }
 
-/// Returns a crate's folder, and the folders of those that its manifest depends on outside of
-/// tests.
+/// Returns a crate's folder, and the folders of its dependencies outside of tests.
 fn declared(file: &Source) -> Option<(String, BTreeSet<String>)> {
     let inside = FOLDERS.iter().find_map(|folder| file.path.strip_prefix(folder))?;
     let name = inside.strip_suffix("/Cargo.toml")?;

@@ -1,11 +1,11 @@
-//! Checks that examples of what the library re-exports name the library: its users do not have the
-//! crates that it comes from.
+//! Checks that examples with re-exported names import them from the library: its users do not have
+//! the crates that define the names.
 
 use std::collections::BTreeSet;
 
 use super::Source;
 
-/// The library's own list of what it re-exports, and the lists of its modules.
+/// The library's own list of re-exports, and the lists of its modules.
 const LISTS: [&str; 8] = [
     "crates/server/src/lib.rs",
     "crates/server/src/channel.rs",
@@ -34,7 +34,7 @@ pub(super) fn problems(files: &[Source]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the names, in their own crates, of what is re-exported from crates of this repository.
+/// Returns the names, in their own crates, of the items re-exported from crates of this repository.
 fn re_exported(text: &str) -> Vec<&str> {
     let exports = text.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
     exports.filter(|export| export.starts_with("throng_")).flat_map(imported).collect()

@@ -3,7 +3,7 @@
 use super::Source;
 use super::counts::Count;
 
-/// The words of each idiom, and what a good text has in its place. `*` is any word.
+/// The words of each idiom, and its replacement in a good text. `*` is any word.
 const IDIOMS: [(&[&str], &str); 26] = [
     (&["is", "no", "*"], "is not a"),
     (&["are", "no", "*"], "are not"),
@@ -54,7 +54,7 @@ struct Word {
     line: usize,
 }
 
-/// Returns the words of all comments. A comma is a word of its own, `^` begins a doc, and an empty
+/// Returns the words of all comments. A comma is a separate word, `^` begins a doc, and an empty
 /// word ends each comment and each sentence.
 fn comment_words(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
@@ -104,8 +104,7 @@ fn comment(line: &str) -> Option<(&'static str, &str)> {
     line.split_once(" // ").map(|(_, text)| ("//", text))
 }
 
-/// Returns the lines where an idiom begins. "There is no", "there is none" and "is no
-/// longer" do not count.
+/// Returns the lines where an idiom begins. Exceptions: after "there", and before "longer".
 fn found<'w>(idiom: &'w [&str], words: &'w [Word]) -> impl Iterator<Item = usize> + 'w {
     let matches = |(wanted, word): (&&str, &Word)| match *wanted {
         "*" => !word.text.is_empty() && word.text != "longer" && word.text != ",",

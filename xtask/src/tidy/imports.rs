@@ -1,11 +1,11 @@
 //! Checks that modules of a crate import each other in one direction only, and so do files; and
 //! that an import names the module that defines the item.
 //!
-//! A module here is a folder or a file directly below `src`, with all that is in it. It imports
-//! the names after `crate::` in its code, in a `use` declaration or elsewhere. Between files only
-//! `use` declarations count; each path is followed to the file that defines the item, and a
-//! re-export is not an import. The files of a folder are parts of its module, which may name each
-//! and be named by each. Tests and docs may name anything.
+//! A module here is a folder or a file directly below `src`, with everything in it. It imports the
+//! names after `crate::` in its code, in a `use` declaration or elsewhere. Between files only `use`
+//! declarations count; each path is followed to the file that defines the item, and a re-export
+//! does not count as an import. The files of a folder are parts of its module, and may name it and
+//! be named by it. Tests and docs may name anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::code::{Use, is_test_file, uses, without_comments, without_tests};
 use super::counts::Count;
 use super::{Source, is_whole_word};
 
-/// The most re-exports that lead from an import to its item.
+/// Maximum re-exports that lead from an import to its item.
 const REEXPORTS: usize = 8;
 
 /// The modules that each module imports, with a file that does so.
@@ -134,7 +134,7 @@ impl<'a> Crate<'a> {
         .collect()
     }
 
-    /// Returns the module that defines what a path in `module` names; `None` for other crates.
+    /// Returns the module that defines the item of a path in `module`; `None` for other crates.
     fn defining(&self, module: &[String], path: &[String], reexports: usize) -> Option<&Module> {
         let first = path.first()?;
         let mut at: Module = module.to_vec();
@@ -172,7 +172,7 @@ impl<'a> Crate<'a> {
         }
     }
 
-    /// Counts the imports of an item from the crate's root, which only hands it on.
+    /// Counts the imports of an item from the crate's root, which only re-exports it.
     fn root_imports(&self) -> Count {
         let mut places = Vec::new();
         for file in self.files.iter().filter(|(module, _)| !module.is_empty()).map(|(_, file)| file)
@@ -244,7 +244,7 @@ fn circle<'a>(imports: &Imports<'a>) -> Option<Vec<&'a str>> {
 }
 
 /// Follows the imports of a module. Returns true with the circle in `path` if there is one; modules
-/// that lead to none are added to `free`.
+/// without a circle are added to `free`.
 fn visit<'a>(
     module: &'a str,
     imports: &Imports<'a>,

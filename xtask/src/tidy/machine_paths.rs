@@ -1,5 +1,5 @@
-//! Checks that tracked files name nothing of one machine: no absolute path of a user, no download
-//! host.
+//! Checks that tracked files contain no data of one machine: no absolute path of a user, no
+//! download host.
 
 use std::path::Path;
 
@@ -47,8 +47,8 @@ pub(super) fn problems(files: &[Source], machine: &[String]) -> Vec<String> {
     problems
 }
 
-/// Returns whether the line has an absolute path, one that does not continue another path:
-/// `crates/work/` and `https://host/home/` do not.
+/// Returns whether the line has an absolute path that does not continue another path:
+/// `crates/work/` and `https://host/home/` do not count.
 fn has_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         !line[..at].ends_with(|c: char| {

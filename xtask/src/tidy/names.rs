@@ -1,4 +1,4 @@
-//! Counts types whose names say nothing without their module, and that many modules have.
+//! Counts types whose names are meaningless without their module, and occur in many modules.
 
 use super::Source;
 use super::code::{is_test_file, without_comments, without_tests};

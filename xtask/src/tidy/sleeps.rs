@@ -28,7 +28,7 @@ fn sleeps(file: &Source) -> Vec<String> {
     found
 }
 
-/// Returns whether all of a file is a test's.
+/// Returns whether a file contains only tests.
 fn is_test(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
 }

@@ -1,5 +1,5 @@
-//! Counts the walls between the parts of a shard: a part has private fields, and few files change
-//! several parts.
+//! Counts the open walls between the parts of a shard: a part must have private fields, and few
+//! files may change several parts.
 
 use super::Source;
 use super::code::{is_test_file, without_comments, without_tests};
@@ -36,7 +36,7 @@ pub(super) fn counts(files: &[Source]) -> Vec<Count> {
     SHARDS.into_iter().flat_map(count).collect()
 }
 
-/// Returns whether a line declares a field that is visible in some modules, and not in all.
+/// Returns whether a line declares a field that is visible in some modules, but not in all.
 fn is_open_field(line: &str) -> bool {
     let Some((_, rest)) = line.trim_start().strip_prefix("pub(").and_then(|it| it.split_once(") "))
     else {

@@ -2,7 +2,7 @@
 
 use super::Source;
 
-/// The limit, which is also that of rustfmt.
+/// The limit, the same as rustfmt's.
 const COLUMNS: usize = 100;
 
 /// Returns every line of a Rust file that is too long.

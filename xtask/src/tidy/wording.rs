@@ -1,5 +1,5 @@
-//! Checks the wording of docs, comments, texts and names: standard words, and docs that say on
-//! their own what an item is.
+//! Checks the wording of docs, comments, texts and names: standard words, and docs that describe an
+//! item without context.
 
 use super::Source;
 

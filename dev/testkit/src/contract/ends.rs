@@ -7,12 +7,12 @@ use throng_io::id::ConnId;
 use super::world::{Seen, World};
 use super::{PeerRead, Rig, pattern};
 
-/// C4: after a close, whatever else is called or arrives.
+/// C4: after a close, for any later call or event.
 pub fn c4_closed_comes_once_and_last<R: Rig>() {
     let mut world = World::<R>::new();
     for round in 0..4 {
         let (id, mut peer) = world.pair();
-        // Input and its end are there already, and are no longer reported.
+        // Input and its end have arrived already, and are no longer reported.
         assert!(world.rig.write(&mut peer, b"too late") > 0);
         world.rig.finish(&mut peer);
         if round % 2 == 0 {
@@ -216,7 +216,7 @@ pub fn c9_reset_is_distinguished_from_end_of_stream<R: Rig>() {
     world.rig.reset(peer);
     world.until_seen(Seen::Closed(id, Closed::Reset));
     assert!(!world.saw(Seen::Finished(id)));
-    // After an end of stream as well.
+    // The same after an end of stream.
     let (id, mut peer) = world.pair();
     world.rig.finish(&mut peer);
     world.until_seen(Seen::Finished(id));
@@ -226,7 +226,7 @@ pub fn c9_reset_is_distinguished_from_end_of_stream<R: Rig>() {
     world.assert_idle();
 }
 
-/// C9: the end of the stream and a reset after it are both there when the driver first looks.
+/// C9: the end of the stream and a later reset have both arrived when the driver first reads.
 pub fn c9_a_reset_that_comes_with_the_end_of_stream_is_reported<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -311,7 +311,7 @@ fn skip_events<R: Rig>(world: &mut World<R>) {
     }
 }
 
-/// C9: how the peer sees our ends.
+/// C9: the peer's view of the driver's ends.
 pub fn c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -359,7 +359,7 @@ pub fn c9_connected_or_refused<R: Rig>() {
     }
 }
 
-/// C12: connections to several listeners, in an order that is not that of the listeners.
+/// C12: connections to several listeners, in another order than the listeners'.
 pub fn c12_an_accepted_socket_carries_its_listener<R: Rig>() {
     let mut world = World::<R>::new();
     let listeners: Vec<_> = (0..3).map(|_| world.rig.listen_also()).collect();
@@ -372,7 +372,7 @@ pub fn c12_an_accepted_socket_carries_its_listener<R: Rig>() {
     }
 }
 
-/// C12: without TLS, an end of stream is as complete as it can be.
+/// C12: without TLS, an end of stream counts as complete.
 pub fn c12_a_stream_that_its_peer_ended_was_not_truncated<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -383,7 +383,7 @@ pub fn c12_a_stream_that_its_peer_ended_was_not_truncated<R: Rig>() {
     assert!(!world.rig.driver().was_truncated(id));
 }
 
-/// C13: what was not received comes to the driver that adopts the socket; here it is the same one.
+/// C13: unreceived input comes to the driver that adopts the socket; here it is the same driver.
 pub fn c13_a_released_connection_goes_on_under_another_id<R: Rig>() {
     let mut world = World::<R>::new();
     let (first, mut peer) = world.pair();
@@ -400,10 +400,10 @@ pub fn c13_a_released_connection_goes_on_under_another_id<R: Rig>() {
     assert!(world.send_bytes(second, b"three".to_vec()));
     assert_eq!(world.read(&mut peer, 5).0, b"three");
     world.assert_idle();
-    // Again, before anything was read of it there.
+    // Again, before the new driver has read anything.
     world.write_all(&mut peer, b"four");
     let socket = world.release(second);
-    // What comes while no driver has it is not reported, and ends no wait.
+    // Input that arrives while no driver has the socket is not reported, and ends no wait.
     world.write_all(&mut peer, b" and five");
     world.assert_idle();
     let third = world.adopt(socket);
@@ -416,7 +416,7 @@ pub fn c13_a_released_connection_goes_on_under_another_id<R: Rig>() {
     assert_eq!(world.read(&mut peer, 1), (Vec::new(), PeerRead::Finished));
     let ends = world.seen.iter().filter(|seen| matches!(seen, Seen::Closed(..)));
     assert_eq!(ends.count(), 1, "releases are no ends: {:?}", world.seen);
-    // A socket that is dropped on its way is closed.
+    // A released socket that is dropped is closed.
     let (id, mut peer) = world.pair();
     drop(world.release(id));
     assert_eq!(world.read(&mut peer, 1), (Vec::new(), PeerRead::Finished));
@@ -424,7 +424,7 @@ pub fn c13_a_released_connection_goes_on_under_another_id<R: Rig>() {
     assert!(!world.seen.iter().any(|seen| matches!(seen, Seen::Closed(it, _) if *it == id)));
 }
 
-/// C13: neither a connection with a send in flight nor one whose stream has ended is given up.
+/// C13: a connection with a send in flight, or whose stream has ended, is not released.
 pub fn c13_a_connection_that_is_not_at_rest_stays<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();

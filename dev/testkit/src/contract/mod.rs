@@ -50,10 +50,10 @@ pub trait Rig: Sized {
     /// Advances the environment while no wait runs. Does nothing where it advances by itself.
     fn step(&mut self) {}
 
-    /// Makes the driver listen on one address, and returns it; the same at each call.
+    /// Makes the driver listen on one address, and returns it; the same address at each call.
     fn listen(&mut self) -> SocketAddr;
 
-    /// Makes the driver listen on one address more.
+    /// Makes the driver listen on one further address.
     fn listen_also(&mut self) -> (ListenerId, SocketAddr);
 
     /// Connects a peer, whether the driver has accepted it yet or not. `None`: refused.
@@ -81,7 +81,7 @@ pub trait Rig: Sized {
     fn reset(&mut self, peer: Self::Peer);
 
     /// Makes accepting fail for lack of descriptors from now on, or work again. Returns false if
-    /// this rig cannot do it; the test is then skipped.
+    /// this rig cannot do that; the test is then skipped.
     fn exhaust_descriptors(&mut self, exhaust: bool) -> bool;
 }
 
@@ -104,8 +104,8 @@ pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8 ^ seed).collect()
 }
 
-/// Defines a `#[test]` for each test of the suite, on a [`Rig`]; with `without resets` for each
-/// that needs no reset, which Unix sockets have not.
+/// Defines a `#[test]` for each test of the suite, on a [`Rig`]; with `without resets` only for the
+/// tests that need no reset, which Unix sockets do not have.
 #[macro_export]
 macro_rules! contract_suite {
     ($rig:ty) => {

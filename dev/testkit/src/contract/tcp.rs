@@ -14,8 +14,8 @@ use throng_io::readiness::poller::Poller;
 
 use super::{PeerRead, Rig};
 
-/// A [`ReadinessDriver`] whose peers are std sockets, on a thread that may have a descriptor table
-/// of its own.
+/// A [`ReadinessDriver`] whose peers are std sockets, on a thread that may have its own descriptor
+/// table.
 pub struct TcpRig<P: Poller, const OWN_TABLE: bool = false> {
     driver: ReadinessDriver<P>,
     listening: Option<SocketAddr>,
@@ -131,7 +131,7 @@ impl<P: Poller, const OWN_TABLE: bool> Rig for TcpRig<P, OWN_TABLE> {
         SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a socket option");
     }
 
-    /// The limit belongs to the process, so only a test binary of its own may change it: see
+    /// The limit belongs to the process, so only a separate test binary may change it: see
     /// `tests/descriptors.rs`.
     fn exhaust_descriptors(&mut self, _: bool) -> bool {
         false

@@ -58,7 +58,7 @@ impl<P: Poller> Rig for UnixRig<P> {
 
     fn dial(&mut self, to: SocketAddr) -> Option<TcpStream> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a descriptor");
-        // What is not received waits in the sender's buffer.
+        // Unreceived bytes wait in the sender's buffer.
         socket.set_send_buffer_size(SOCKET_BUFFER).expect("a socket option");
         socket.connect(&SockAddr::unix(&self.paths[&to]).expect("a short path")).ok()?;
         socket.set_nonblocking(true).expect("a socket option");

@@ -101,7 +101,7 @@ impl Suite {
             .map_err(|error| format!("{}: {error}", file.display()))?;
         let mut command = Command::new(&self.python);
         command.arg(&self.program).arg(&self.packages).arg(mode).arg(&file).current_dir(reports);
-        // A second copy of some package in the user's own folder must not win.
+        // Packages in the user's own folder must not win.
         command.env("PYTHONNOUSERSITE", "1").env("PYTHONDONTWRITEBYTECODE", "1");
         Ok(command)
     }
@@ -120,8 +120,8 @@ impl Suite {
         spec
     }
 
-    /// Writes the specification of the fuzzing server, which listens for our client, with TLS if it
-    /// has a certificate.
+    /// Writes the specification of the fuzzing server, which listens for a client of this project,
+    /// with TLS if it has a certificate.
     pub(super) fn spec_for_client(
         &self,
         reports: &Path,
@@ -159,7 +159,7 @@ fn python_2_7() -> Result<PathBuf, Stop> {
         .and_then(|root| std::fs::read_dir(root.join("versions")).ok());
     let installed =
         pyenv.into_iter().flatten().flatten().map(|version| version.path().join("bin/python2.7"));
-    // A shim of pyenv is on PATH and fails when no 2.7 is selected, so each candidate is tried.
+    // A shim of pyenv may be on PATH and fail when no 2.7 is selected, so each candidate is tried.
     on_path("python2.7").into_iter().chain(installed).find(|python| runs(python)).ok_or_else(|| {
         Stop::Missing(
             "Autobahn's testsuite needs CPython 2.7: `pyenv install 2.7.18`, or python2.7 on PATH"

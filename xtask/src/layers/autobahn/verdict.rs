@@ -19,7 +19,7 @@ pub(super) const COMPRESSED: usize = ALL - UNCOMPRESSED;
 /// OK.
 const INFORMATIONAL: [&str; 3] = ["7.1.6", "7.13.1", "7.13.2"];
 
-/// Evaluates each of these folders as [`evaluate`] does a run of its own.
+/// Evaluates each of these folders as a separate run of [`evaluate`].
 pub(super) fn evaluate_each(folders: Vec<PathBuf>, expected: usize) -> Result<Tally, Stop> {
     let mut tally = Tally::default();
     for folder in folders {
@@ -51,7 +51,7 @@ pub(super) fn evaluate(folders: &[PathBuf], expected: usize) -> Result<Tally, St
     Ok(tally)
 }
 
-/// Reads the cases of a report, which has one agent's.
+/// Reads the cases of a report, which has one agent.
 fn read(file: &Path) -> Result<Map<String, Value>, Stop> {
     let problem = |why: String| Stop::Failed(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;

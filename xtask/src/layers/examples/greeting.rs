@@ -48,7 +48,7 @@ pub(super) fn exchange(stream: TcpStream, url: &Url, text: &str) -> Result<Strin
     if url.is_ws { talk(stream, url, text) } else { put_and_get(stream, url, text) }
 }
 
-/// Uploads the text if the server takes it, and downloads what is there.
+/// Uploads the text if the server accepts it, and downloads the file.
 fn put_and_get(
     mut stream: TcpStream,
     Url { address, path, .. }: &Url,
@@ -70,7 +70,7 @@ fn put_and_get(
     Ok(rest.rsplit("\r\n").next().unwrap_or_default().to_owned())
 }
 
-/// Texts that an example may send before its answer: a list of those who are there, for example.
+/// Maximum texts that an example may send before its answer: for example a list of members.
 const BEFORE: usize = 3;
 
 /// Upgrades, sends a short text and returns the first text received that contains it, or the last.

@@ -1,5 +1,5 @@
-//! The faults of the record layer that its tests must notice. Where both ends could have one, both
-//! do: a test in which ours talks to ours does not notice that.
+//! The faults of the record layer that its tests must notice. If both ends can have a fault, both
+//! get it: a test of two ends of this project does not notice it.
 
 /// A program with tests.
 #[derive(Clone, Copy)]
@@ -22,11 +22,11 @@ impl Program {
     }
 }
 
-/// A fault, as replacements in the sources of throng-tls: the file, a text that is in it once, and
-/// what stands there instead.
+/// A fault, as replacements in the sources of throng-tls: the file, a text that occurs once in it,
+/// and the replacement.
 pub(super) struct Fault {
     pub(super) name: &'static str,
-    /// That with a test which notices it.
+    /// The program with a test that notices it.
     pub(super) program: Program,
     pub(super) changes: &'static [(&'static str, &'static str, &'static str)],
 }
@@ -156,7 +156,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "    let aad = Aad::from(associated_data);\n    \
              let opened = key.open_in_place_separate_tag(nonce, aad, tag, content);\n    \
              opened.map(|_| ()).map_err(|_| Alert::BAD_RECORD_MAC)\n",
-            // The ciphers are streams: to seal a second time is to open.
+            // The ciphers are stream ciphers: sealing a second time opens.
             "    let nonce = *nonce.as_ref();\n\
              let mut computed = [0; TAG_LEN];\n\
              let mut seal = |content: &mut [u8]| {\n\
