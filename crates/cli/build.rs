@@ -1,10 +1,10 @@
-//! Passes the commit that it is built from to the program, for `throng -V`.
+//! Passes the commit of the build to the program, for `throng -V`.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    // Builds outside of a clone can name it: a package, a reproducible build.
+    // Builds outside of a clone, such as a package or a reproducible build, can set it.
     println!("cargo:rerun-if-env-changed=SOURCE_COMMIT");
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo:rerun-if-changed={log}");
@@ -25,8 +25,8 @@ fn main() {
     println!("cargo:rustc-env=BUILD_FEATURES={}", features.join(" "));
 }
 
-/// Returns the name of the profile. `PROFILE` has that of the profile which it inherits from,
-/// `release` or `debug`, so the folder `target/NAME/build/...` of the output decides.
+/// Returns the name of the profile. `PROFILE` contains only the inherited profile, `release` or
+/// `debug`, so the name comes from the output folder `target/NAME/build/...`.
 fn profile() -> String {
     let out = std::env::var("OUT_DIR").unwrap_or_default();
     let folders: Vec<_> = Path::new(&out).iter().filter_map(|part| part.to_str()).collect();
@@ -38,7 +38,7 @@ fn profile() -> String {
     }
 }
 
-/// Returns what git prints, if it is there and this is a clone.
+/// Returns the output of git, if it is installed and this is a clone.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

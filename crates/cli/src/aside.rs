@@ -1,5 +1,5 @@
-//! Work on a thread of its own that reads files: where a file system does not answer, as one of a
-//! network may, the thread that waits for signals must not wait for it.
+//! Reads files on a separate thread: a file system may not answer, for example over a network, and
+//! the thread that waits for signals must not wait for it.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::log::{Log, events};
 
-/// The time after which the log has a warning.
+/// The time after which the log gets a warning.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The time that work has to end with the process.
+/// The time that work has to finish at the end of the process.
 const AT_END: Duration = Duration::from_secs(1);
 
 /// A thread that does one piece of work at a time.
 pub(crate) struct Aside<W> {
     work: SyncSender<W>,
-    /// Its other end is gone when the thread has ended.
+    /// Its sender is gone when the thread has ended.
     ended: Receiver<()>,
     /// Since when it has refused work.
     busy_since: Option<Instant>,
@@ -29,12 +29,12 @@ impl<W: Send + 'static> Aside<W> {
     /// # Errors
     /// The system refuses it.
     pub(crate) fn start(mut carry_out: impl FnMut(W) + Send + 'static) -> io::Result<Self> {
-        // Without a place to wait in: work is taken when the work before it is done.
+        // Without a queue: work is accepted when the work before it is done.
         let (work, taken) = mpsc::sync_channel(0);
         let (alive, ended) = mpsc::channel();
         let run = move || {
             taken.iter().for_each(&mut carry_out);
-            // In this order: who waits for the end needs what the work has.
+            // In this order: a caller that waits for the end may use resources of the work.
             drop(carry_out);
             drop(alive);
         };
@@ -43,13 +43,13 @@ impl<W: Send + 'static> Aside<W> {
         Ok(Self { work, ended, busy_since: None, is_warned: false })
     }
 
-    /// Ends the thread, and waits a moment for its work.
+    /// Ends the thread, and waits briefly for its work.
     pub(crate) fn end(self) {
         drop(self.work);
         let _ = self.ended.recv_timeout(AT_END);
     }
 
-    /// Gives it work, unless it is at work: then the work comes back, to be given later.
+    /// Passes work to the thread. If the thread is busy, returns the work, to offer it again later.
     ///
     /// # Panics
     /// Its thread has panicked.
@@ -90,7 +90,7 @@ mod tests {
             done.send(number).unwrap();
         })
         .unwrap();
-        // Until the thread is there.
+        // Until the thread has started.
         while aside.offer(1, &log).is_err() {
             std::thread::yield_now();
         }

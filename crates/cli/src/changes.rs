@@ -7,7 +7,7 @@ use crate::log::{Log, events};
 /// The reason why nothing is read again.
 pub(crate) const NO_FILE: &str = "there is no file to read again; start with --config FILE";
 
-/// The part of [`in_words`] for certificates whose files had changed.
+/// The part of [`in_words`] for changed certificates.
 pub(crate) const CERTIFICATES: &str = "certificates renewed";
 
 /// Names of settings that differ.
@@ -20,8 +20,8 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Compares the values `now` with those `before`. Settings that need a restart are compared
-    /// with those of the start, so that they are reported until there was one.
+    /// Compares the values `now` with the values `before`. Settings that need a restart are
+    /// compared with the start's, so that they are reported until the restart.
     pub(crate) fn between(started: &Values, before: &Values, now: &Values) -> Self {
         let text = |values: &Values, key: &Key| values.entry(key.name).map(Entry::to_toml);
         let mut changes = Self::default();
@@ -38,7 +38,7 @@ impl Changes {
     }
 }
 
-/// Logs the outcome of a reload: what changed, in words, or the mistake.
+/// Logs the outcome of a reload: the changes, as text, or the mistake.
 pub(crate) fn log_reload(log: &Log, outcome: Result<String, &String>) {
     match outcome {
         Ok(changes) => log.event(&events::RELOADED, changes, []),
@@ -49,7 +49,7 @@ pub(crate) fn log_reload(log: &Log, outcome: Result<String, &String>) {
     }
 }
 
-/// Returns on one line what changed: `parts`, then these settings.
+/// Returns the changes on one line: `parts`, then these settings.
 pub(crate) fn in_words(mut parts: Vec<String>, changed: &[&str], needs_restart: &[&str]) -> String {
     if !changed.is_empty() {
         parts.push(format!("changed {}", changed.join(", ")));

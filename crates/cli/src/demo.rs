@@ -200,7 +200,7 @@ fn server_settings(args: &Args, own: Option<&OwnCertificate>) -> Result<Settings
     Ok(Settings::from_draft(sources.finish())?)
 }
 
-/// Shows what happens each second until a signal, the end of `--for` or that of the server.
+/// Shows statistics each second until a signal, the end of `--for`, or the server's end.
 fn show_until_the_end(
     args: &Args,
     stop: &Stop,
@@ -330,7 +330,7 @@ impl Seen {
         )
     }
 
-    /// The parts that fit into so many columns: a line that wraps could not be replaced.
+    /// Returns the parts that fit into `columns`: a line that wraps could not be replaced.
     fn short(&self, columns: usize) -> String {
         let parts = [
             format!("{} connections", grouped(self.connections)),

@@ -1,10 +1,10 @@
-//! Warnings of certificates that expire.
+//! Warnings about certificates that expire.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::log::{Log, events};
 
-/// Time before its expiry from which on a certificate is warned of.
+/// Time before a certificate's expiry from which on there are warnings.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// Time between two warnings.
@@ -17,7 +17,7 @@ pub(crate) struct ExpiryWatch {
 }
 
 impl ExpiryWatch {
-    /// Looks at certificates: their names, and when they expire, in seconds since 1970.
+    /// Checks certificates: their names, and their expiry in seconds since 1970.
     pub(crate) fn look(
         &mut self,
         log: &Log,
@@ -35,7 +35,7 @@ impl ExpiryWatch {
         }
     }
 
-    /// Warns of new certificates at once.
+    /// Warns of new certificates immediately.
     pub(crate) fn reset(&mut self) {
         self.warned = None;
     }

@@ -19,8 +19,8 @@ impl Failure {
         Self { message: message.to_string(), code: 2 }
     }
 
-    /// Creates the failure of a start. Exit code 2 is a mistake, which an operator has to mend;
-    /// exit code 1 is what another start may not meet (`may_pass`), so that a service manager
+    /// Creates the failure of a start. Exit code 2 is a mistake, which an operator must fix; exit
+    /// code 1 is a failure that another start may not meet (`may_pass`), so that a service manager
     /// starts again.
     #[must_use]
     pub fn of_start(message: impl ToString, may_pass: bool) -> Self {

@@ -1,4 +1,4 @@
-//! `throng generate`: completions for shells, manual pages, and what shows and watches metrics.
+//! `throng generate`: completions for shells, manual pages, a dashboard and alert rules.
 
 use std::io;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ enum Artifact {
     Alerts,
 }
 
-/// Makes what `args` ask for of the program's `command`.
+/// Generates the output that `args` request for the program's `command`.
 pub(crate) fn run(args: &Args, mut command: Command) -> Result<ExitCode, Failure> {
     match &args.artifact {
         Artifact::Completions { shell } => {
@@ -57,8 +57,8 @@ pub(crate) fn run(args: &Args, mut command: Command) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows all options, whose texts the short help leaves out: manual pages would have no text for
-/// them.
+/// Shows all options, including those without a text in the short help: manual pages would have no
+/// text for them.
 fn for_manual(command: Command) -> Command {
     command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(for_manual)
 }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn help_names_every_command() {
         each(&Cli::command(), &mut |command| {
-            // Only other commands of this program start that.
+            // Only other commands of this program start it.
             let is_internal = command.get_name() == "own-server";
             assert_eq!(command.is_hide_set(), is_internal, "{}", command.get_name());
         });

@@ -1,6 +1,6 @@
-//! The hosts that requests may be for. A web page may give its own name the address 127.0.0.1 (DNS
-//! rebinding), and is then of the same origin as a server that listens there; but its requests
-//! are still for that name.
+//! The hosts that requests may name. A web page may give its own name the address 127.0.0.1 (DNS
+//! rebinding), and then has the same origin as a server that listens there; but its requests still
+//! name the page's host.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use throng::{Request, Response};
 use throng_config::Listen;
 use throng_http::HostPattern;
 
-/// The hosts that requests may be for.
+/// The hosts that requests may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllowedHosts {
     Any,
@@ -35,7 +35,7 @@ impl FromStr for ListedHost {
     }
 }
 
-/// The hosts that requests to a running server may be for. Clones share them.
+/// The hosts that requests to a running server may name. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveHosts(Arc<Live>);
 
@@ -87,7 +87,7 @@ impl AllowedHosts {
         names.collect::<Option<_>>().map_or(Self::Any, Self::Names)
     }
 
-    /// Allows these names, too.
+    /// Allows these names as well.
     pub(crate) fn and(self, more: Vec<String>) -> Self {
         match self {
             Self::Any => Self::Any,
@@ -98,7 +98,8 @@ impl AllowedHosts {
         }
     }
 
-    /// Refuses a request for another host. One without Host is of HTTP/1.0, and of no browser.
+    /// Refuses a request for another host. A request without Host is HTTP/1.0, and does not come
+    /// from a browser.
     fn check(&self, request: &Request<'_>) -> Next {
         let Self::Names(names) = self else { return Next::Continue };
         let Some(host) = request.host() else { return Next::Continue };
@@ -117,10 +118,10 @@ impl AllowedHosts {
     }
 }
 
-/// Returns whether `address`, a value of `listen`, stands for loopback addresses alone.
+/// Returns whether `address`, a value of `listen`, contains only loopback addresses.
 pub(crate) fn is_loopback(address: &str) -> bool {
     let addresses = Listen::parse(address).addresses();
-    // A Unix socket is for a proxy, which may pass on what comes from anywhere.
+    // A Unix socket is for a proxy, which may forward requests from anywhere.
     let is_loopback = |one: &Option<SocketAddr>| {
         one.is_some_and(|address| address.ip().to_canonical().is_loopback())
     };

@@ -1,4 +1,4 @@
-//! The Grafana dashboard and the alert rules of Prometheus, made from the metrics themselves.
+//! The Grafana dashboard and the alert rules of Prometheus, generated from the metrics themselves.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ struct Alert {
     summary: &'static str,
 }
 
-/// The certificates of servers, and of balancers where the program has them.
+/// The certificates of servers, and of balancers if the program has them.
 #[cfg(feature = "tls")]
 const EXPIRY: &str = match cfg!(feature = "balance") {
     true => {
@@ -213,7 +213,7 @@ pub(crate) fn table() -> String {
 pub(crate) fn alerts() -> String {
     let mut text = String::from("groups:\n  - name: throng\n    rules:\n");
     for Alert { name, expression, lasts, severity, summary } in ALERTS {
-        // JSON's texts are YAML's, too.
+        // A JSON string is also a YAML string.
         let [expression, summary] = [expression, summary].map(|text| json!(text));
         let _ = write!(
             text,
@@ -232,8 +232,8 @@ struct Question {
     targets: &'static [(&'static str, &'static str)],
 }
 
-/// The questions that operators ask first. Nothing adds up what has no sum: quantiles, states,
-/// times.
+/// The questions that operators ask first. Values without a meaningful sum are not added up:
+/// quantiles, states, times.
 const QUESTIONS: &[Question] = &[
     Question {
         title: "Which processes are up?",
@@ -429,7 +429,7 @@ pub(crate) fn dashboard() -> Value {
     })
 }
 
-/// Puts panels into rows from `y` on; returns the place below them.
+/// Arranges panels in rows from `y` on; returns the position below them.
 fn arrange(panels: &mut [Value], y: usize) -> usize {
     for (at, panel) in panels.iter_mut().enumerate() {
         let (x, y) = (at % COLUMNS * WIDTH, y + at / COLUMNS * HEIGHT);
@@ -438,7 +438,7 @@ fn arrange(panels: &mut [Value], y: usize) -> usize {
     y + panels.len().div_ceil(COLUMNS) * HEIGHT
 }
 
-/// Numbers a panel, and those in it.
+/// Numbers a panel, and the panels in it.
 fn number(panel: &mut Value, id: &mut u64) {
     *id += 1;
     panel["id"] = json!(*id);
@@ -447,7 +447,7 @@ fn number(panel: &mut Value, id: &mut u64) {
     }
 }
 
-/// Selects the instances that are chosen.
+/// Selects the chosen instances.
 const SELECTED: &str = "instance=~\"$instance\"";
 
 fn question(Question { title, unit, targets }: &Question) -> Value {
@@ -458,7 +458,7 @@ fn question(Question { title, unit, targets }: &Question) -> Value {
     time_series(title, "", unit, targets.iter().map(target).collect())
 }
 
-/// Returns the panel of a metric, with each of its labels: nothing is added up but histograms.
+/// Returns the panel of a metric, with each of its labels: only histograms are added up.
 fn panel(Family { name, help, kind }: &Family) -> Value {
     let selector = format!("{{{SELECTED}}}");
     let target =
@@ -542,7 +542,7 @@ mod tests {
         }
     }
 
-    /// Collects the expressions of all panels, those in rows included.
+    /// Collects the expressions of all panels, including panels in rows.
     fn expressions(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {

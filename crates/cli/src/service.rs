@@ -1,6 +1,6 @@
 //! The state of the process for systemd: sd_notify(3).
 //!
-//! Without `NOTIFY_SOCKET` nothing is sent, so callers need not ask.
+//! Without `NOTIFY_SOCKET` nothing is sent, so callers need not check.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ pub(crate) struct Service {
     /// Half of the time after which the manager kills a silent process.
     watchdog: Option<Duration>,
     fed: Instant,
-    /// Time of the last status that was sent.
+    /// When the last status was sent.
     status_sent: Instant,
     loops: Loops,
 }
@@ -33,18 +33,18 @@ impl Service {
 
     /// Notifies the manager that a reload begins (`Type=notify-reload`).
     pub(crate) fn reloading() {
-        // Both in one message, as systemd asks.
+        // Both in one message, as systemd requires.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             send(&[NotifyState::Reloading, now]);
         }
     }
 
-    /// Notifies the manager that the reload has ended, well or not.
+    /// Notifies the manager that the reload has ended, successfully or not.
     pub(crate) fn reloaded() {
         send(&[NotifyState::Ready]);
     }
 
-    /// Notifies the manager that the process shuts down, which takes `length` at most.
+    /// Notifies the manager that the process shuts down, which takes at most `length`.
     pub(crate) fn stopping(&self, length: Duration) {
         let micros = u32::try_from(length.as_micros()).unwrap_or(u32::MAX);
         send(&[
@@ -55,7 +55,7 @@ impl Service {
     }
 
     /// Feeds the watchdog if all event loops turn, and sends the status. `turns` returns for each
-    /// loop its turns, and whether it has connections.
+    /// loop its number of turns, and whether it has connections.
     pub(crate) fn report(
         &mut self,
         turns: impl FnOnce() -> Vec<(u64, bool)>,
@@ -78,7 +78,7 @@ impl Service {
 fn send(state: &[NotifyState<'_>]) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let message: String = state.iter().map(|state| format!("{state}\n")).collect();
-    // The manager is gone, so there is no one to report to.
+    // The manager is gone, so the error cannot be reported.
     let _ = send_to(&socket, message.as_bytes());
 }
 
@@ -95,19 +95,19 @@ fn send_to(socket: &OsStr, message: &[u8]) -> io::Result<usize> {
     datagram.send_to(message, socket)
 }
 
-/// The event loops as they were last seen.
+/// The last known state of the event loops.
 #[derive(Default)]
 struct Loops {
-    /// By loop: its turns, and when they were last more than before.
+    /// By loop: its turns, and when the number last grew.
     seen: Vec<(u64, Instant)>,
 }
 
-/// A loop with connections turns once a second, however idle they are.
+/// A loop with connections takes a turn once a second, even if they are all idle.
 const LATE: Duration = Duration::from_secs(3);
 
 impl Loops {
-    /// Returns whether every loop that has connections has turned in the last seconds. One without
-    /// connections sleeps, so that it would not be noticed if it were stuck.
+    /// Returns whether every loop with connections has turned in the last seconds. A loop without
+    /// connections sleeps, so that a stuck one would not be noticed.
     fn turn(&mut self, turns: &[(u64, bool)], now: Instant) -> bool {
         self.seen.resize(turns.len(), (0, now));
         let mut all = true;

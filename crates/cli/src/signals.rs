@@ -61,7 +61,7 @@ impl Stop {
                 return false;
             }
             // A signal does not end std's `sleep`, so sleep in short steps. Four wake-ups per
-            // second cost 0.01 % of a CPU, and delay a shutdown by 250 ms at most.
+            // second cost 0.01 % of a CPU, and delay a shutdown by at most 250 ms.
             std::thread::sleep(left.min(Duration::from_millis(250)));
         }
         true
@@ -73,31 +73,31 @@ pub(crate) struct Signals {
     stop: Stop,
     hangup: Arc<AtomicBool>,
     status: Arc<AtomicBool>,
-    /// SIGUSR2, kept for upgrades; until there are any, it must not end the process.
+    /// SIGUSR2, reserved for upgrades; until there are any, it must not end the process.
     upgrade: Arc<AtomicBool>,
     /// Standard error was a terminal at the start.
     on_terminal: bool,
 }
 
-/// Returns the signals that would end the process and have no meaning for it.
+/// Returns the signals that would end the process and have no function in it.
 fn ignored() -> Vec<i32> {
     let mut signals = vec![SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU];
     #[cfg(target_os = "linux")]
     {
         use rustix::process::Signal;
         signals.extend([Signal::POWER, Signal::STKFLT, Signal::XFSZ].map(Signal::as_raw));
-        // Those for real-time use.
+        // The real-time signals.
         signals.extend(34..=64);
     }
     signals
 }
 
 impl Signals {
-    /// Registers them. SIGQUIT, which would end the process without a drain, asks it to stop,
-    /// however often it comes. Those of timers and the like are ignored.
+    /// Registers them. SIGQUIT, which would end the process without a drain, asks it to stop, any
+    /// number of times. Signals of timers and similar ones are ignored.
     ///
-    /// Until [`Signals::serving`], SIGINT and SIGTERM end the process at once: a start may wait
-    /// for a file or a broker, and no client is served. The system would do so as well, but not for
+    /// Until [`Signals::serving`], SIGINT and SIGTERM end the process at once: a start may wait for
+    /// a file or a broker, and no client is served. The system does that by default, but not for
     /// the first process of a container.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Signals {
         let stop = Stop::register(true)?;
         signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
         for signal in ignored() {
-            // C libraries and valgrind keep some for themselves.
+            // C libraries and valgrind reserve some for themselves.
             if signal_hook::flag::register(signal, Arc::default()).is_err() {
                 let _ = throng_io::signals::ignore(signal);
             }
@@ -130,8 +130,8 @@ impl Signals {
         self.stop.wait(timeout)
     }
 
-    /// Returns whether SIGHUP asked for a reload since the last call. If it came because the
-    /// terminal is gone, it asks to stop instead.
+    /// Returns whether SIGHUP requested a reload since the last call. If it came because the
+    /// terminal is gone, it is a request to stop instead.
     pub(crate) fn take_hangup(&self) -> bool {
         let has_come = self.hangup.swap(false, Ordering::Relaxed);
         if has_come && self.on_terminal && !io::stderr().is_terminal() {
@@ -141,7 +141,7 @@ impl Signals {
         has_come
     }
 
-    /// Returns whether SIGUSR1 asked for the status since the last call.
+    /// Returns whether SIGUSR1 requested the status since the last call.
     pub(crate) fn take_status(&self) -> bool {
         self.status.swap(false, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Values of `--listen` that are no addresses: Unix sockets, and sockets that the service manager
+//! Values of `--listen` that are not addresses: Unix sockets, and sockets that the service manager
 //! opened before it started this process.
 
 use throng::Error;
@@ -8,7 +8,7 @@ use throng_config::Listen;
 /// Opens the Unix sockets that `listen` names, with `mode` as permissions.
 ///
 /// # Errors
-/// One cannot be opened.
+/// A socket cannot be opened.
 #[cfg(unix)]
 pub(crate) fn open(listen: &[Listen<'_>], mode: u32) -> throng::Result<Vec<Listener>> {
     let open = |path: &str| {
@@ -22,7 +22,7 @@ pub(crate) fn open(listen: &[Listen<'_>], mode: u32) -> throng::Result<Vec<Liste
     listen.iter().filter_map(path).collect()
 }
 
-/// As on Unix, where there are none.
+/// Does the same as on Unix without such sockets.
 #[cfg(not(unix))]
 pub(crate) fn open(listen: &[Listen<'_>], _mode: u32) -> throng::Result<Vec<Listener>> {
     match listen.iter().any(|listen| matches!(listen, Listen::Unix(_))) {
@@ -36,7 +36,7 @@ pub(crate) fn open(listen: &[Listen<'_>], _mode: u32) -> throng::Result<Vec<List
 /// Takes the inherited sockets that `listen` names, and closes the others.
 ///
 /// # Errors
-/// One is missing.
+/// A socket is missing.
 pub(crate) fn take(listen: &[Listen<'_>]) -> throng::Result<Vec<Listener>> {
     if !listen.iter().any(|listen| listen.is_inherited()) {
         return Ok(Vec::new());

@@ -1,9 +1,9 @@
 //! Output to the terminal that never panics.
 //!
 //! `println!` panics when its reader has exited (`throng serve | head -1`) or the disk is full.
-//! That must not end a server, so every line of this program goes through this module. So does what
-//! peers chose: the reason of a Close frame, the body of an answer. All text but that of
-//! [`text_as_is`] is escaped here, so that no peer drives the terminal.
+//! That must not end a server, so every line of this program goes through this module, including
+//! texts of peers: the reason of a Close frame, the body of an answer. All text except the text of
+//! [`text_as_is`] is escaped here, so that no peer controls the terminal.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
@@ -12,11 +12,11 @@ use throng_proto::escape::{Escaped, EscapedLines};
 
 use crate::failure::Failure;
 
-/// Prints the report that a command was run for, to standard output.
+/// Prints the report of a command to standard output.
 ///
 /// # Errors
 /// It cannot be written, for example because the disk is full. A reader that has exited (`| head`)
-/// has had what it wanted.
+/// wanted no more.
 pub fn report(text: impl Display) -> Result<(), Failure> {
     match try_to_write(stdout().lock(), &shown(text)) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -29,24 +29,24 @@ pub fn report(text: impl Display) -> Result<(), Failure> {
 /// Prints a line as a [`report`].
 ///
 /// # Errors
-/// Those of [`report`].
+/// As for [`report`].
 pub fn report_line(text: impl Display) -> Result<(), Failure> {
     report(format_args!("{text}\n"))
 }
 
-/// Returns whether a line on `stream` can be replaced by the next: not on a terminal that calls
-/// itself dumb, such as that of an editor.
+/// Returns whether a line on `stream` can be replaced by the next: not on a terminal that
+/// identifies itself as dumb, such as an editor's.
 pub(crate) fn is_replaceable(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Returns what fits into a line of the terminal behind `stream`, escaped: a line that wraps could
-/// not be replaced.
+/// Returns the part that fits into a line of the terminal of `stream`, escaped: a line that wraps
+/// could not be replaced.
 pub(crate) fn fitting(stream: &impl Terminal, line: &str) -> String {
     Escaped(line).to_string().chars().take(columns(stream).saturating_sub(1)).collect()
 }
 
-/// Returns the columns of the terminal behind `stream`; 80 if that is not known.
+/// Returns the columns of the terminal of `stream`; 80 if they are unknown.
 pub(crate) fn columns(stream: &impl Terminal) -> usize {
     #[cfg(unix)]
     let columns = rustix::termios::tcgetwinsize(stream).map_or(0, |size| size.ws_col);
@@ -66,13 +66,13 @@ pub fn line(text: impl Display) -> bool {
     text_as_is(shown(format_args!("{text}\n")))
 }
 
-/// Returns text without what could drive a terminal.
+/// Returns text without control characters for a terminal.
 fn shown(text: impl Display) -> String {
     EscapedLines(text).to_string()
 }
 
-/// Writes `text` to standard output as it is; returns false if that fails. What came from others is
-/// to be escaped before.
+/// Writes `text` to standard output unchanged; returns false if that fails. The caller must escape
+/// foreign text.
 pub fn text_as_is(text: impl Display) -> bool {
     write(stdout().lock(), &text.to_string())
 }

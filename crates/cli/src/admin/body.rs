@@ -12,7 +12,7 @@ use super::guard::refuse;
 #[serde(deny_unknown_fields)]
 pub(crate) struct EmptyBody {}
 
-/// Reads a body; what is wrong with it is refused with an example.
+/// Reads a body; refuses a malformed one with an example.
 pub(crate) fn body<T: for<'d> Deserialize<'d>>(
     request: &Request<'_>,
     example: &Value,

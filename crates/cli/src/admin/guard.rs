@@ -1,17 +1,17 @@
 //! Access control of the admin API.
 //!
 //! With a token, requests must carry it. Without one, the API listens on a loopback address, where
-//! every program of the machine can send requests. A proxy among them passes on what comes from
-//! anywhere, so a request that a proxy has passed on is refused. So are those of web pages open in
-//! the operator's browser. Three rules keep those out, and each is needed:
+//! every program of the machine can send requests. A proxy on the machine passes on requests from
+//! anywhere, so a forwarded request is refused. Requests of web pages open in the operator's
+//! browser are refused as well. Three rules keep them out, and each is needed:
 //!
-//! * A page may give its own name the address 127.0.0.1 (DNS rebinding), and is then of the same
-//!   origin. So the Host must be an address or `localhost`, which no page but ours can have as its
-//!   name.
-//! * A page may send requests anywhere without reading the answers. So what changes something must
-//!   not come from another origin by the browser's own word (`Origin`, `Sec-Fetch-Site`),
+//! * A page may give its own name the address 127.0.0.1 (DNS rebinding), and then has the same
+//!   origin. So the Host must be an address or `localhost`, which only this server's page can have
+//!   as its name.
+//! * A page may send requests anywhere without reading the answers. So a change must not come from
+//!   another origin, as the browser reports it (`Origin`, `Sec-Fetch-Site`),
 //! * and must be declared as JSON, which a page can send to another origin only with permission
-//!   (CORS), which is never given.
+//!   (CORS), which this server never grants.
 
 use throng::http::{Origins, Status};
 use throng::{Request, Response};
@@ -19,7 +19,7 @@ use throng_config::Token;
 
 use crate::hosts::is_address;
 
-/// For what only reads; `token` is the operators'.
+/// Checks a request that only reads; `token` is the operators'.
 pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
     if let Some(token) = token {
         return match request.bearer() {
@@ -39,7 +39,7 @@ pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result
         ));
     }
     match request.host() {
-        // HTTP/1.0 without Host: no browser.
+        // HTTP/1.0 without Host: not a browser.
         None => Ok(()),
         Some(host) if is_address(host) => Ok(()),
         Some(host) => Err(refuse(
@@ -52,7 +52,7 @@ pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result
     }
 }
 
-/// Returns the field by which a request shows that a proxy has passed it on.
+/// Returns the field that shows that a proxy has forwarded the request.
 fn forwarded_by<'a>(request: &'a Request<'_>) -> Option<&'a str> {
     const NAMES: [&str; 4] = ["Forwarded", "Via", "CDN-Loop", "X-Real-IP"];
     const PREFIX: &str = "X-Forwarded-";
@@ -63,20 +63,20 @@ fn forwarded_by<'a>(request: &'a Request<'_>) -> Option<&'a str> {
     request.headers().map(|header| header.name).find(|name| is_sign(name))
 }
 
-/// For what changes something.
+/// Checks a request that changes something.
 pub(crate) fn check_change(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
     check_read(request, token)?;
     check_same_origin(request)?;
     check_is_json(request)
 }
 
-/// RFC 9110 section 15.5.2: a 401 says what would be taken.
+/// RFC 9110 section 15.5.2: a 401 names the accepted authentication.
 pub(crate) fn unauthorized(why: &str) -> Response {
     let with = refuse(Status::UNAUTHORIZED, why).header("WWW-Authenticate", "Bearer");
     with.unwrap_or_else(|_| refuse(Status::UNAUTHORIZED, why))
 }
 
-/// An answer that says why not, as JSON.
+/// Returns a refusal with its reason, as JSON.
 pub(crate) fn refuse(status: Status, why: &str) -> Response {
     let body = serde_json::json!({ "error": why });
     Response::json(format!("{body}\n")).with_status(status)
@@ -97,7 +97,7 @@ fn check_same_origin(request: &Request<'_>) -> Result<(), Response> {
 fn check_is_json(request: &Request<'_>) -> Result<(), Response> {
     let declared = request.header("content-type").unwrap_or_default();
     let kind = declared.split(';').next().unwrap_or_default().trim();
-    // No page of another origin can send a DELETE unasked, whatever its type.
+    // A page of another origin cannot send a DELETE unasked, with any content type.
     if kind.eq_ignore_ascii_case("application/json") || request.method() == "DELETE" {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Servers for operators: their limits, and who may ask.
+//! Servers for operators: their limits and access control.
 
 pub(crate) mod body;
 pub(crate) mod guard;
@@ -16,7 +16,7 @@ const MAX_BODY: u64 = 16 << 10;
 
 /// Operators are few; clients need the descriptors.
 const MAX_CONNECTIONS: usize = 128;
-/// Connections that have not sent a request: the other places are kept for those that have.
+/// Connections that have not sent a request: the other places are reserved for those that have.
 const MAX_PENDING: usize = 64;
 /// From one address.
 const MAX_PER_ADDRESS: usize = 32;

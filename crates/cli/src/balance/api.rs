@@ -1,4 +1,4 @@
-//! The admin API: what operators, their scripts and backends ask for, as JSON.
+//! The admin API: answers requests of operators, their scripts and backends with JSON.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Api {
     pub(super) reloader: Arc<Reloader>,
     /// The process is about to end.
     pub(super) is_ending: Arc<AtomicBool>,
-    /// Changes, to be printed to the process's output.
+    /// Changes, for the process's output.
     pub(super) log: Log,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
     };
     let log = api.log.clone();
     let app = App::new()
-        // Without a token, whose place is in the page: there is nothing in it to know.
+        // Without a token, which the user enters in the page: the page contains no secret.
         .get(
             "/",
             route(|api, request| match api.reloader.admin_token() {
@@ -149,8 +149,8 @@ fn page() -> Response {
 }
 
 impl Api {
-    /// Returns whether the connection is kept after this request. Where there is a token, only its
-    /// holders keep one of the few places; other clients have theirs for one request.
+    /// Returns whether the connection is kept after this request. If there is a token, only its
+    /// holders keep one of the few places; other clients get one request.
     fn may_stay(&self, request: &Request<'_>) -> bool {
         let Some(token) = self.reloader.admin_token() else { return true };
         let given = request.bearer().unwrap_or_default().as_bytes();
@@ -194,7 +194,7 @@ impl Api {
         self.check_change(request)?;
         let example = json!({ "address": "127.0.0.1:9003", "weight": 2 });
         let Addition { address, weight, send_proxy, passthrough } = body(request, &example)?;
-        // As they are compared and listed.
+        // In the form in which they are compared and listed.
         let passthrough: Vec<_> =
             passthrough.iter().map(|name| name.to_ascii_lowercase()).collect();
         let names = passthrough.clone();
@@ -303,7 +303,7 @@ impl Api {
         guard::check_change(request, self.reloader.admin_token().as_ref())
     }
 
-    /// A backend comes with the token, which no web page has, by whatever name.
+    /// A backend sends the token, which no web page has under any name.
     fn check_registration(&self, request: &Request<'_>) -> Result<(), Response> {
         let token = request.bearer().unwrap_or_default();
         self.balancer.check_token(token.as_bytes()).map_err(refused)
@@ -314,7 +314,7 @@ impl Api {
     }
 }
 
-/// The status that an operation's error is.
+/// Returns the refusal for an operation's error.
 fn refused(error: Error) -> Response {
     let status = match &error {
         Error::Unknown { .. } | Error::NotRegistered { .. } => Status::NOT_FOUND,

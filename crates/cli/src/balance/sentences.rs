@@ -8,7 +8,7 @@ pub(super) fn added_in_words(address: SocketAddr, weight: u32, passthrough: &[St
     format!("added {address}, weight {weight}{names}")
 }
 
-/// Returns what becomes of the tunnels of a removed backend.
+/// Returns the fate of a removed backend's tunnels.
 pub(super) fn removed_in_words(tunnels: u32, rate: Option<u32>) -> String {
     match (tunnels, rate) {
         (0, _) => "it has no tunnels".to_owned(),

@@ -25,10 +25,10 @@ pub(super) struct Watch {
     /// The line is on the screen.
     shown: bool,
     looked: Instant,
-    /// Tunnels and other requests ever, then.
+    /// Total tunnels and other requests at the last look.
     before: (u64, u64),
     limits: Limits,
-    /// The times when too few backends were up.
+    /// The times at which too few backends were up.
     panics: u64,
 }
 
@@ -36,7 +36,7 @@ impl Watch {
     pub(super) fn new(balancer: &Balancer) -> Self {
         let status = balancer.status();
         Self {
-            // All start as up, so that a backend which failed before the first look is reported.
+            // All start as up, so that a backend which fails before the first look is reported.
             states: status.backends.iter().map(|row| (row.address, "up")).collect(),
             names: BTreeMap::new(),
             on_terminal: terminal::is_replaceable(&stdout()),
@@ -84,7 +84,7 @@ impl Watch {
     /// Returns the changes of backends since the last call.
     fn changes(&mut self, status: &Status) -> Vec<Change> {
         let changed = |row: &&Row| match (self.states.get(&row.address), row.state) {
-            // New backends and drains are logged where they are ordered.
+            // New backends and drains are logged by their commands.
             (Some(&before), state @ ("up" | "down")) => {
                 before != state && !matches!(before, "draining" | "removed")
             }
@@ -125,7 +125,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Returns an event if there are more, and the last one is some time ago.
+    /// Returns an event if the counts have grown and the last event is old enough.
     fn look(&mut self, metrics: &Metrics, now: Instant) -> Option<Change> {
         let full = metrics.refused_full - self.logged.refused_full;
         let of_address = metrics.refused_full_address - self.logged.refused_full_address;
@@ -216,7 +216,7 @@ fn panic(status: &Status) -> Change {
     }
 }
 
-/// Returns what the last lookup of a name found.
+/// Returns the result of the last lookup of a name.
 fn lookup(row: &NameRow) -> Change {
     let addresses: Vec<String> = row.addresses.iter().map(SocketAddr::to_string).collect();
     let list = match addresses.len() {
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(panic.event.name, "backends.panic");
         assert_eq!(field(down, "backend"), nowhere.into());
         assert_eq!(field(down, "reason"), "the backend refused the connection".into());
-        // Tunnels of a backend that only takes no new connections stay.
+        // Tunnels stay while a backend only refuses new connections.
         let mut row = status.backends[0].clone();
         row.tunnels = 2001;
         assert_eq!(change(&row).message, "its tunnels stay");

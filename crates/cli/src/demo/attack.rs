@@ -1,7 +1,7 @@
-//! `throng demo --attack`: what the other clients of a server notice while it is attacked, and
-//! what that costs the server.
+//! `throng demo --attack`: the effects of attacks on a server's other clients, and the cost to the
+//! server.
 //!
-//! Each attack has a server of its own, which is a process of its own, so that its memory is known.
+//! Each attack has a separate server in a separate process, so that its memory is known.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -22,8 +22,8 @@ use crate::failure::Failure;
 use crate::serve::{Settings, TABLE, site};
 use crate::{serve, terminal};
 
-/// The settings of the attacked server that are not the defaults: few enough places, and little
-/// enough memory for bodies, that an attacker of one process can take them.
+/// The settings of the attacked server that differ from the defaults: few enough places, and little
+/// enough memory for bodies, that an attacker with one process can use them up.
 const SETTINGS: [(&str, &str); 4] = [
     ("listen", "127.0.0.1:0"),
     ("max_connections", "1000"),
@@ -34,7 +34,7 @@ const SETTINGS: [(&str, &str); 4] = [
 /// The descriptors that the attackers and the other clients need.
 pub(super) const DESCRIPTORS: usize = 2000;
 
-/// The time that the server's memory may take to fall after an attack.
+/// The time in which the server's memory may fall after an attack.
 const SETTLE: Duration = Duration::from_secs(5);
 /// The interval at which its memory is read.
 const SAMPLE: Duration = Duration::from_millis(20);
@@ -49,8 +49,8 @@ pub(super) fn serve_attacked() -> Result<ExitCode, Failure> {
     serve::until_stopped(bound, settings.drain)
 }
 
-/// Returns the shards of the attacked server. One CPU is left for its clients, which have machines
-/// of their own elsewhere: what they wait for is then the server, not the scheduler.
+/// Returns the shards of the attacked server. One CPU is left for its clients, which usually run on
+/// other machines: their delays are then due to the server, not to the scheduler.
 fn shards() -> usize {
     thread::available_parallelism().map_or(1, |cpus| cpus.get() - 1).max(1)
 }
@@ -128,7 +128,7 @@ impl Attacked {
         }
     }
 
-    /// Returns its resident memory in bytes; 0 where the system does not say.
+    /// Returns its resident memory in bytes; 0 if the system does not report it.
     fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()));
         let status = status.unwrap_or_default();
@@ -136,7 +136,7 @@ impl Attacked {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
     }
 
-    /// Returns the most resident memory that was seen while the condition holds.
+    /// Returns the maximum resident memory while the condition holds.
     fn peak_while(&self, condition: impl Fn() -> bool) -> u64 {
         let mut peak = 0;
         while condition() {
@@ -146,7 +146,7 @@ impl Attacked {
         peak
     }
 
-    /// Waits until the resident memory is near what it was `before`, and returns it.
+    /// Waits until the resident memory is near the value `before`, and returns it.
     fn settled(&self, before: u64) -> u64 {
         let ended = Instant::now();
         let mut after = self.resident();
@@ -177,15 +177,15 @@ struct Memory {
 #[derive(Debug, Serialize)]
 struct Row {
     attack: &'static str,
-    /// Messages of the others that came back.
+    /// Echoes that the other clients received.
     echoes: usize,
     p50_us: u64,
     p99_us: u64,
     longest_us: u64,
-    /// New connections of the others that were served.
+    /// New connections of the other clients that were served.
     served: u64,
     refused: u64,
-    /// Sessions of the others that the server ended.
+    /// Sessions of the other clients that the server ended.
     disconnected: u64,
     first_error: Option<String>,
     memory_before: u64,
@@ -196,10 +196,11 @@ struct Row {
     attacker_bytes: u64,
 }
 
-/// Lowers the priority of this thread, and of those that it starts: attackers have machines of
-/// their own elsewhere, and here they would mostly take the CPU from the other clients.
+/// Lowers the priority of this thread, and of threads that it starts: attackers usually run on
+/// other machines, and here they would mostly take the CPU from the other clients.
 fn yield_to_others() {
-    // Linux gives each thread a priority of its own. Refused, the figures are worse than they are.
+    // Linux gives each thread its own priority. If this is refused, the figures look worse than
+    // they are.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(19);
 }

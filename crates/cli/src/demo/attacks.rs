@@ -11,17 +11,17 @@ use throng_proto::ws::{self, Opcode};
 
 use super::wire::{Client, dial};
 
-/// An attack, which goes on until it is stopped.
+/// An attack, which lasts until it is stopped.
 pub(super) struct Attack {
     /// A few words for the table.
     pub(super) name: &'static str,
     pub(super) run: fn(&Context<'_>),
 }
 
-/// The name of no attack at all.
+/// The name of the row without an attack.
 pub(super) const NONE: &str = "none";
 
-/// The attacks, in the order of the table. The first does not attack, to compare with.
+/// The attacks, in the order of the table. The first does nothing, for comparison.
 pub(super) const ATTACKS: &[Attack] = &[
     Attack { name: NONE, run: wait },
     Attack { name: "silent sockets, 2,000/s", run: silent },
@@ -37,16 +37,16 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack { name: "200 slow bodies of 1 MiB", run: slow_bodies },
 ];
 
-/// Sockets that an attacker holds at a time; the attacked server has fewer places.
+/// Sockets that an attacker keeps open at a time; the attacked server has fewer places.
 const HELD: usize = 1500;
-/// The pause of an attacker that makes 2,000 connections a second.
+/// The pause of an attacker that opens 2,000 connections a second.
 const CONNECT_PAUSE: Duration = Duration::from_micros(500);
-/// The longest time for which a blocked write or read keeps an attacker from noticing its end.
+/// The longest time for which a blocked write or read delays an attacker's end.
 const POLL: Duration = Duration::from_millis(100);
-/// The largest message that the server takes by default.
+/// The largest message that the server accepts by default.
 const LARGE: usize = 4 << 20;
 
-/// Where an attack takes place, and what it has cost.
+/// The address of an attack, and its cost.
 pub(super) struct Context<'s> {
     pub(super) address: SocketAddr,
     pub(super) stop: &'s AtomicBool,
@@ -59,7 +59,7 @@ impl Context<'_> {
         !self.stop.load(Relaxed)
     }
 
-    /// Opens a connection, if the server takes one.
+    /// Opens a connection, if the server accepts it.
     fn dial(&self) -> Option<TcpStream> {
         let stream = dial(self.address).ok()?;
         self.prepare(&stream);
@@ -100,7 +100,7 @@ impl Context<'_> {
         true
     }
 
-    /// Sends as much of `bytes` as the kernel takes without waiting.
+    /// Sends as much of `bytes` as the kernel accepts without waiting.
     fn push_some(&self, mut stream: &TcpStream, bytes: &[u8]) {
         let _ = stream.set_nonblocking(true);
         if let Ok(sent) = stream.write(bytes) {
@@ -108,7 +108,7 @@ impl Context<'_> {
         }
     }
 
-    /// Sends `bytes` again and again, and reads what comes back.
+    /// Sends `bytes` repeatedly, and reads the answers.
     fn flood(&self, stream: &TcpStream, bytes: &[u8]) {
         thread::scope(|scope| {
             scope.spawn(|| self.drain(stream));
@@ -197,7 +197,7 @@ fn tiny_echoes(context: &Context<'_>) {
     }
 }
 
-/// Small publications to members that read nothing; those that were closed come again.
+/// Small publications to members that do not read; closed members reconnect.
 fn slow_members(context: &Context<'_>) {
     let mut frames = Vec::new();
     (0..100).for_each(|_| ws::encode_masked(Opcode::Binary, &[b'x'; 1024], [0; 4], &mut frames));
@@ -278,7 +278,7 @@ fn bomb(length: usize) -> Vec<u8> {
         bits.extend([true, true, false, false, false, true, false, true]);
         bits.extend([false; 5]);
     }
-    // The end of the block, and the header of the empty one whose rest is not sent.
+    // The end of the block, and the header of the empty block whose rest is not sent.
     bits.extend([false; 7 + 3]);
     bits.chunks(8)
         .map(|byte| byte.iter().rev().fold(0, |all, &bit| all << 1 | u8::from(bit)))

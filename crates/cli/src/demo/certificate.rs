@@ -1,4 +1,4 @@
-//! A certificate that signs itself, in files that last as long as the process.
+//! A self-signed certificate, in files that last as long as the process.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub(super) struct OwnCertificate {
 }
 
 impl OwnCertificate {
-    /// Makes one, in a new folder for temporary files that only this user can read.
+    /// Creates one, in a new folder for temporary files that only this user can read.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -24,7 +24,7 @@ impl OwnCertificate {
         let (chain, key) = (path.join("certificate.pem"), path.join("private.key"));
         let own = Self { chain, key, _folder: folder };
         for (file, text) in [(&own.chain, certificate), (&own.key, private_key)] {
-            // Never a file that another user has put there.
+            // Never use a file that another user has created.
             let mut file = std::fs::File::create_new(file)?;
             file.write_all(text.as_bytes())?;
         }
@@ -32,7 +32,7 @@ impl OwnCertificate {
     }
 }
 
-/// Makes a certificate and its private key (PEM).
+/// Creates a certificate and its private key (PEM).
 #[cfg(feature = "tls")]
 fn generate() -> io::Result<[String; 2]> {
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);

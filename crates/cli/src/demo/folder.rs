@@ -3,14 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A new folder that only this user can read; dropping it removes what is in it.
+/// A new folder that only this user can read; dropping it removes it with its content.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes one, whose name begins with `name`.
+    /// Creates a folder, whose name begins with `name`.
     ///
     /// # Errors
-    /// It cannot be made, or is there already.
+    /// It cannot be created, or exists already.
     pub(super) fn make(name: &str) -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         private_folder(&path)?;
@@ -24,7 +24,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left of it is in the folder for temporary files.
+        // Any remains are in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The well-behaved clients of the attacked server, and what they notice.
+//! The well-behaved clients of the attacked server, and the effects on them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,11 +25,11 @@ pub(super) struct Totals {
     latencies: Mutex<Vec<u64>>,
     /// New connections that were served: a session, an upload, a health check.
     pub(super) arrivals: AtomicU64,
-    /// New connections that were not.
+    /// New connections that were not served.
     pub(super) refused: AtomicU64,
     /// Sessions that the server ended.
     pub(super) disconnected: AtomicU64,
-    /// The first error of a new connection or a session, in words.
+    /// The first error of a new connection or a session, as text.
     first_error: Mutex<Option<String>>,
 }
 
@@ -41,7 +41,7 @@ impl Totals {
         sorted
     }
 
-    /// Returns whether something is known of both kinds of clients, which on a busy machine takes
+    /// Returns whether there are results of both kinds of clients, which on a busy machine takes
     /// longer than a short attack.
     pub(super) fn has_some_of_each(&self) -> bool {
         let arrivals = self.arrivals.load(Relaxed) + self.refused.load(Relaxed);
@@ -50,7 +50,7 @@ impl Totals {
         arrivals > 0 && (has_ended || !latencies.is_empty())
     }
 
-    /// Returns the first error of a new connection or a session, in words.
+    /// Returns the first error of a new connection or a session, as text.
     pub(super) fn first_error(&self) -> Option<String> {
         self.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -71,8 +71,8 @@ impl Totals {
     }
 }
 
-/// Opens the sessions, then starts threads for the clients, which end when `stop` is set. Only what
-/// happens while `counts` is set is counted.
+/// Opens the sessions, then starts threads for the clients, which end when `stop` is set. Results
+/// count only while `counts` is set.
 ///
 /// # Errors
 /// A session could not be opened.
@@ -83,7 +83,7 @@ pub(super) fn start<'s>(
     totals: &'s Totals,
 ) -> io::Result<()> {
     for number in 0..SESSIONS {
-        // Half of them by way of a channel.
+        // Half of them through a channel.
         let path = match number % 2 {
             0 => "/echo".to_owned(),
             _ => format!("/ws/neighbour-{number}?echo=1"),

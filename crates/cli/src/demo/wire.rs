@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_proto::Input;
 use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role};
 
-/// Longer than a server under attack takes, unless it has stopped to serve.
+/// Longer than a server under attack needs, unless it has stopped serving.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens a connection.
@@ -34,7 +34,7 @@ fn read_status(stream: &mut TcpStream) -> io::Result<u16> {
 /// Sends a request on a connection of its own.
 ///
 /// # Errors
-/// No response came, or one of another status than 200.
+/// No response came, or a response with another status than 200.
 pub(super) fn request(address: SocketAddr, request: &[u8]) -> io::Result<()> {
     let mut stream = dial(address)?;
     stream.write_all(request)?;
@@ -55,7 +55,7 @@ impl Client {
     /// Opens a WebSocket at `path`; `extensions` is empty or a header line.
     ///
     /// # Errors
-    /// No response came, or one of another status than 101.
+    /// No response came, or a response with another status than 101.
     pub(super) fn open(address: SocketAddr, path: &str, extensions: &str) -> io::Result<Self> {
         let mut stream = dial(address)?;
         write!(
@@ -104,7 +104,7 @@ impl Client {
         self.stream.write_all(&frame)
     }
 
-    /// Waits for the next text, as long as the stream's time limit; what came of it is kept.
+    /// Waits for the next text, up to the stream's time limit; a partial text is kept.
     ///
     /// # Errors
     /// None came in time, or the session has ended.

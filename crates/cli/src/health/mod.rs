@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the program with its flags: those given here, or those of the container's process.
+/// Returns the program with its flags: the given ones, or the flags of the container's process.
 fn settings_of(of: ProgramArgs) -> Result<Program, Failure> {
     if of.are_given() {
         return of.program();

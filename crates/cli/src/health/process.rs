@@ -1,5 +1,5 @@
 //! The process that a container was started with: its command line has the flags that a health
-//! check is not given. Its variables are those of the health check, too.
+//! check is not given. Both share their environment variables.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::config::Program;
 
-/// Returns the program of the first process, or of its only child that runs this program, where the
-/// first one is an init such as tini; `None` where neither is, as outside of containers.
+/// Returns the program of the first process, or of its only child that runs this program, if the
+/// first one is an init such as tini; `None` in all other cases, as outside of containers.
 pub(super) fn of_container() -> Option<Program> {
     let children = std::fs::read_to_string("/proc/1/task/1/children").unwrap_or_default();
     let mut found = children.split_whitespace().filter_map(program);

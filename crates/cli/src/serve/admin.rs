@@ -1,4 +1,5 @@
-//! The server of `throng serve` for operators, apart from the clients: metrics, reloads, members.
+//! The server of `throng serve` for operators, separate from the clients: metrics, reloads,
+//! members.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) struct Admin {
     pub(super) token: Option<Token>,
 }
 
-/// Binds the server that shows the metrics of `observer`, and has `requests` carried out.
+/// Binds the server that shows the metrics of `observer` and sends `requests`.
 pub(super) fn bind(
     admin: &Admin,
     (observer, hub, requests): (Observer, Hub, ReloadRequests),
@@ -69,7 +70,7 @@ pub(super) fn bind(
         })
         .get("/stats.json", route(|observer, _| observer.stats()))
         .get("/history/{channel}", of_channel(history))
-        // The thread of the signals does it.
+        // The thread of the signals executes it.
         .route("/reload", Route::on(Method::Post, on_reload).blocking())
         // It may have to ask the cluster.
         .route("/presence/{channel}", Route::on(Method::Get, of_channel(presence)).blocking());
@@ -84,7 +85,7 @@ fn metrics(observer: &Observer, log: &Log, request: &Request<'_>) -> Response {
     writer.into_response()
 }
 
-/// Answers with what a reload has changed, or with the mistake that it met.
+/// Answers with the changes of a reload, or with the mistake that it met.
 fn reload(requests: &ReloadRequests, request: &Request<'_>) -> Response {
     if let Err(refusal) = optional_body::<EmptyBody>(request, &json!({})) {
         return refusal;
@@ -104,7 +105,7 @@ fn reload(requests: &ReloadRequests, request: &Request<'_>) -> Response {
     }
 }
 
-/// Publications or members in one answer, unless the request says otherwise, and at most.
+/// Default and maximum of the publications or members in one answer.
 const LISTED: usize = 100;
 const MAX_LISTED: usize = 1000;
 
@@ -119,7 +120,7 @@ fn limit(request: &Request<'_>) -> Result<usize, Response> {
     }
 }
 
-/// Answers with up to `?limit=` members of a channel, on all servers if it is a cluster's.
+/// Answers with up to `?limit=` members of a channel, on all servers if the channel is a cluster's.
 fn presence(hub: &Hub, request: &Request<'_>) -> Response {
     let most = match limit(request) {
         Ok(most) => most,
@@ -184,7 +185,7 @@ fn history(hub: &Hub, request: &Request<'_>) -> Response {
     Response::json(answer.to_string())
 }
 
-/// A publication as JSON; the bytes of a message that is no text are a list of numbers.
+/// Returns a publication as JSON; the bytes of a binary message are a list of numbers.
 fn publication(publication: &Publication) -> Value {
     let payload = publication.frame().payload();
     let data = match std::str::from_utf8(payload) {

@@ -17,7 +17,7 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    /// Looks at the certificates and their files. To be called once a second.
+    /// Checks the certificates and their files. Call it once a second.
     #[cfg(feature = "tls")]
     pub(super) fn look(&mut self, running: &Running, log: &Log) {
         let expires = |not_after: SystemTime| {

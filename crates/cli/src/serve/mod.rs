@@ -141,13 +141,13 @@ at once: exit code 130. SIGHUP, or POST /reload of the admin server, reads
 restart; if the terminal is gone, SIGHUP drains. SIGUSR1 logs the status and
 opens --log-file again. SIGUSR2 has no effect.";
 
-/// The interval at which signals are looked at.
+/// The interval at which signals are checked.
 const TICK: Duration = Duration::from_millis(250);
 
 /// The time that the server for operators has for its last answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// The interval at which the files of certificates are looked at, and what the cluster refuses.
+/// The interval at which the files of certificates, and the cluster's refusals, are checked.
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -172,7 +172,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     registrations.end();
     let ended = end(ended, running, reloader.settings().drain, &log);
     if let Some(admin) = admin {
-        // It shows the drain to its end.
+        // It shows the drain until its end.
         let _ =
             admin.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS)).wait();
     }
@@ -191,7 +191,7 @@ fn start_admin(
     Ok(Some(admin::bind(settings, server, log.clone())?.start()?))
 }
 
-/// Prints where the server for operators is.
+/// Prints the address of the server for operators.
 fn announce(admin: Option<&Running>, log: &Log) {
     let Some(admin) = admin else { return };
     let address = format!("http://{}/metrics", admin.local_addr());
@@ -199,7 +199,7 @@ fn announce(admin: Option<&Running>, log: &Log) {
     log.started(&events::ADMIN, [("address", address.into())]);
 }
 
-/// Serves until a signal comes, then drains. For servers with routes of their own.
+/// Serves until a signal comes, then drains. For servers with their own routes.
 ///
 /// # Errors
 /// The server could not start, or a shard failed.
@@ -222,7 +222,7 @@ pub(crate) fn open_log(settings: &LogSettings) -> Result<Log, Failure> {
     })
 }
 
-/// Checks that the log can be opened, and removes a file that was not there before.
+/// Checks that the log can be opened, and removes a file that the check has created.
 ///
 /// # Errors
 /// As for [`open_log`].
@@ -243,7 +243,7 @@ fn watched(server: Server, settings: &Settings, log: &Log) -> Server {
     server.observe(observe.access_log(access))
 }
 
-/// Starts the shards, and prints where they listen.
+/// Starts the shards, and prints their addresses.
 fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     let scheme = if bound.has_tls() { "https" } else { "http" };
     let tcp = bound.local_addrs().iter().map(|address| format!("{scheme}://{address}"));
@@ -253,7 +253,7 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     let capacity = bound.capacity().clone();
     let most = capacity.connections;
     let how = capacity.reason.map_or(String::new(), |how| format!(", {how}"));
-    // First: what is said of a server whose threads cannot be started would be wrong.
+    // First: messages about a server whose threads cannot be started would be wrong.
     let running = bound.start()?;
     terminal::line(format_args!("throng listens on {addresses} (up to {most} connections{how})"));
     if let Some(reason) = capacity.tables_refused {
@@ -274,8 +274,8 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     Ok(running)
 }
 
-/// Waits for a signal to stop, or for the end of the server, which is true. Renewed certificates
-/// are read within a second.
+/// Waits for a signal to stop, or for the end of the server, for which it returns true. Renewed
+/// certificates are read within a second.
 fn wait(
     running: &Arc<Running>,
     signals: &Signals,
@@ -313,7 +313,7 @@ fn wait(
         service.report(|| turns(running), || observe::status_line(running));
         let is_second = looked.elapsed() >= LOOK_AT_FILES;
         tick.looks |= is_second;
-        // What is not taken is asked for again with the next.
+        // Refused work is offered again at the next tick.
         if files.offer(tick, log).is_ok() {
             tick = Tick::default();
         }
@@ -331,12 +331,12 @@ fn wait(
     Ok(has_ended)
 }
 
-/// The work that is due with files.
+/// Pending work with files.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tick {
     /// SIGHUP came.
     has_hangup: bool,
-    /// Certificates are looked at.
+    /// Certificates must be checked.
     looks: bool,
 }
 
@@ -375,7 +375,7 @@ fn turns(running: &Running) -> Vec<(u64, bool)> {
     running.shard_loads().into_iter().zip(&stats).map(of_one).collect()
 }
 
-/// Ends a server that runs or has ended.
+/// Ends a server that is running or has ended.
 fn end(
     has_ended: bool,
     running: Arc<Running>,
@@ -389,7 +389,7 @@ fn end(
     }
 }
 
-/// Drains a server of which a thread still reads files, and may do so for ever.
+/// Drains a server while one of its threads still reads files, and may do so forever.
 fn drain_beside(running: &Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
     log_drain(running, plan, log);
     running.stopper().shutdown(plan);
@@ -432,7 +432,7 @@ fn log_drain(running: &Running, plan: DrainPlan, log: &Log) {
     );
 }
 
-/// Drains, and prints how it went, for commands without a log.
+/// Drains, and prints the outcome, for commands without a log.
 pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Failure> {
     let unfinished = unfinished(&running.shutdown(plan).wait()?);
     if unfinished.is_empty() {

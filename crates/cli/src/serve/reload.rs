@@ -22,7 +22,7 @@ pub(super) struct Reloader {
     started: Values,
     /// The rules of the start: a history cannot change.
     histories: Vec<(String, Option<History>)>,
-    /// Nor can presence.
+    /// The presence rules of the start: they cannot change either.
     presences: Vec<(String, Option<Members>)>,
     /// The hosts that the running server allows.
     hosts: LiveHosts,
@@ -52,12 +52,12 @@ impl Reloader {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads everything again, and changes what can change. The outcome is logged, an error too:
-    /// the watch of certificates does not report it again.
+    /// Reads everything again, and applies all changes that it can. Logs the outcome, including an
+    /// error: the watch of certificates does not report it again.
     ///
     /// # Errors
-    /// The mistake and its place. No setting is changed then; renewed certificates may be in use,
-    /// which has an event of its own.
+    /// The mistake and its place. Then no setting changes; but renewed certificates may be in use,
+    /// which has its own event.
     pub(super) fn reload(&self, running: &Running, log: &Log) -> Result<Reloaded, String> {
         let outcome = match self.has_files(running) {
             true => self.read_again(running, log),
@@ -67,7 +67,8 @@ impl Reloader {
         outcome
     }
 
-    /// Does the same for SIGHUP, which is no mistake where there is nothing to read again.
+    /// Does the same for SIGHUP, which does not count as a mistake if there is nothing to read
+    /// again.
     pub(super) fn reload_on_hangup(&self, running: &Running, log: &Log) {
         match self.has_files(running) {
             // The error is logged.
@@ -88,8 +89,8 @@ impl Reloader {
         let values = draft.values().clone();
         let settings = Settings::from_draft(draft).map_err(|errors| errors.to_string())?;
         log_warnings(&settings, log);
-        // One reload at a time comes here. The lock is not held while files are read: a drain
-        // needs the settings.
+        // Reloads come here one at a time. The lock is not held while files are read: a drain needs
+        // the settings.
         let current = self.current().clone();
         let mut changes = Changes::between(&self.started, &current.1, &values);
         if settings.histories() != self.histories {
@@ -105,7 +106,7 @@ impl Reloader {
         server.check().map_err(|error| error.to_string())?;
         let certificates = reload_certificates(running, log)?;
         running.reconfigure(&server).map_err(|error| error.to_string())?;
-        // Unchanged, `auto` keeps the meaning that `listen` gave it at the start.
+        // If unchanged, `auto` keeps the meaning from the start, which depends on `listen`.
         if changes.changed.contains(&"allowed_hosts") {
             self.hosts.replace(&settings.hosts);
         }
@@ -115,7 +116,7 @@ impl Reloader {
     }
 }
 
-/// Logs what is valid and hardly intended.
+/// Logs settings that are valid but probably unintended.
 pub(super) fn log_warnings(settings: &Settings, log: &Log) {
     for warning in &settings.warnings {
         log.event(&events::WARNING, warning, []);
@@ -135,7 +136,7 @@ fn has_tls(_: &Running) -> bool {
 /// Reads the certificates again; returns whether their files had changed.
 #[cfg(feature = "tls")]
 fn reload_certificates(running: &Running, log: &Log) -> Result<bool, String> {
-    // What follows finds a mistake in them again.
+    // The next step finds mistakes in them again.
     let changed = running.reload_tls_if_changed().is_ok_and(|it| it);
     if changed {
         log.event(&events::CERTIFICATE_RELOADED, "", []);

@@ -1,4 +1,4 @@
-//! Reloads that the admin API asks for.
+//! Reloads requested by the admin API.
 
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 
@@ -24,12 +24,12 @@ impl Reloaded {
 /// The outcome of a reload, or the mistake that it met.
 type Outcome = Result<Reloaded, String>;
 
-/// Sends requests for reloads to the thread that handles signals, which carries them out one after
-/// the other.
+/// Sends requests for reloads to the thread that handles signals, which executes them one after the
+/// other.
 #[derive(Clone)]
 pub(super) struct ReloadRequests(Sender<SyncSender<Outcome>>);
 
-/// Reloads that were asked for.
+/// Requested reloads.
 pub(super) struct PendingReloads(Receiver<SyncSender<Outcome>>);
 
 /// Connects the two.
@@ -39,7 +39,7 @@ pub(super) fn reload_requests() -> (ReloadRequests, PendingReloads) {
 }
 
 impl ReloadRequests {
-    /// Asks for a reload, and waits for its outcome: `None` if the server is about to end.
+    /// Requests a reload, and waits for its outcome: `None` if the server is about to end.
     pub(super) fn ask(&self) -> Option<Outcome> {
         let (reply, outcome) = mpsc::sync_channel(1);
         self.0.send(reply).ok()?;
@@ -48,8 +48,8 @@ impl ReloadRequests {
 }
 
 impl PendingReloads {
-    /// Answers all requests that wait with one reload, which begins after all of them; returns
-    /// whether there was one. A reload for each would hold the workers that wait for theirs.
+    /// Answers all waiting requests with one reload, which begins after all of them; returns
+    /// whether there was one. With a reload for each, workers would wait for one after the other.
     pub(super) fn carry_out(&self, reload: impl FnOnce() -> Outcome) -> bool {
         let replies: Vec<_> = self.0.try_iter().collect();
         if replies.is_empty() {
@@ -57,7 +57,7 @@ impl PendingReloads {
         }
         let outcome = reload();
         for reply in replies {
-            // The client may have gone.
+            // The client may have left.
             let _ = reply.send(outcome.clone());
         }
         true

@@ -1,8 +1,8 @@
-//! `throng demo --attack`, short: what holds however slow the machine is.
+//! `throng demo --attack`, short: properties that hold on a machine of any speed.
 
 use serde_json::Value;
 
-/// More than any of the attacks may take of a server with its settings.
+/// Maximum memory that any of the attacks may take from a server with its settings.
 const MOST_MEMORY: u64 = 512 << 20;
 
 #[test]

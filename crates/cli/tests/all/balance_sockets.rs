@@ -26,7 +26,7 @@ fn first_line(process: &mut Child) -> String {
     let mut line = String::new();
     let mut out = BufReader::new(process.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
-    // The rest is read to its end, so that the process is not held up.
+    // The rest is read to its end, so that the process is not blocked.
     std::thread::spawn(move || out.read_to_end(&mut Vec::new()));
     line
 }
@@ -50,7 +50,7 @@ fn it_accepts_on_a_socket_that_the_service_manager_opened() {
     drop(client);
     stop(&process);
     assert_eq!(process.wait().unwrap().code(), Some(0));
-    // The socket is still open: the next process has those who connect meanwhile.
+    // The socket is still open: the next process serves clients that connect before its start.
     let waiting = std::thread::spawn(move || exchange(&mut dial(address), request).status());
     let mut next = balance(&listener, &words);
     assert!(first_line(&mut next).starts_with("throng balances on "));

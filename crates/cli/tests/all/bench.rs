@@ -149,7 +149,7 @@ fn rates_follow_one_another_in_stages() {
         let result = &report["result"];
         let planned = result["open_loop"]["planned"].as_u64().unwrap();
         assert!(planned.abs_diff(80) <= 3, "{report}");
-        // The machine may be slow, and answers late.
+        // The machine may be slow, and answer late.
         assert!(result[answers].as_u64().unwrap() <= planned + 1, "{report}");
         assert_eq!(report["errors"]["wrong_answers"].as_u64().unwrap_or(0), 0, "{report}");
         assert_eq!(report["plan"]["stages"][1]["rate_per_s"], 400.0, "{report}");
@@ -160,7 +160,7 @@ fn rates_follow_one_another_in_stages() {
 fn the_highest_rate_of_connections_is_searched() {
     let served = Served::start();
     let words = ["connect", &served.url, "--find-max", "--rate", "40/s", "-c", "30", "--quiet"];
-    // No connection is made within that time.
+    // No connection can be opened within that time.
     let short = ["--slo", "max<1us", "-d", "100ms", "-w", "0s", "--json"];
     let output = bench(&[&words[..], &short].concat());
     assert_eq!(output.status.code(), Some(99));
@@ -226,7 +226,7 @@ fn compare_finds_a_regression_between_files_of_reports() {
     assert_eq!(bench(&["compare", &slow, "--", &fast]).status.code(), Some(0));
     let json = bench_json(&["compare", "--json", &slow, &slow, "--", &fast]);
     assert_eq!((&json["base_runs"], &json["figures"][0]["outcome"]), (&json!(4), &json!("better")));
-    // A real report is read as it was printed.
+    // Reads a real report as it was printed.
     let served = Served::start();
     let real = bench(&["echo", &served.url, "--json", "-d", "50ms", "-w", "0s", "-c", "2"]);
     let path = folder.join("real.json");
@@ -297,8 +297,8 @@ fn resumed(url: &str, chain: &str) -> u64 {
     after.lines().next().unwrap().parse().unwrap()
 }
 
-/// Answers each request on a connection of its own over TLS, with a body that lasts to the end of
-/// the stream, which is complete if it `says_so` by a close_notify.
+/// Answers each request on a new TLS connection, with a body that lasts to the end of the stream.
+/// It is complete if a close_notify `says_so`.
 #[cfg(feature = "tls")]
 fn serve_until_close(says_so: bool) -> std::net::SocketAddr {
     use rustls::pki_types::PrivateKeyDer;
@@ -319,7 +319,7 @@ fn serve_until_close(says_so: bool) -> std::net::SocketAddr {
             let connection = rustls::ServerConnection::new(config.clone()).unwrap();
             let mut stream = rustls::StreamOwned::new(connection, socket);
             let mut lines = BufReader::new(&mut stream).lines();
-            // The head ends with an empty line. One that leaves before has asked nothing.
+            // The head ends with an empty line. A client that leaves before has sent no request.
             if !lines.by_ref().any(|line| line.is_ok_and(|line| line.is_empty())) {
                 continue;
             }
@@ -349,7 +349,7 @@ fn rfc9112_9_8_a_body_cut_without_close_notify_is_an_answer_cut_short() {
     }
 }
 
-/// Returns what all connections of a run agreed on.
+/// Returns the parameters that all connections of a run negotiated.
 #[cfg(feature = "tls")]
 fn agreed(report: &Value) -> &Value {
     match report["tls"].as_array().unwrap().as_slice() {
@@ -420,7 +420,7 @@ fn servers_with_tls_are_measured_over_tls() {
             .sum();
         assert!(reported * 2 > connections, "{report}");
     }
-    // A client certificate is shown only where one is asked for.
+    // A client certificate is presented only on request.
     let shown = ["--insecure", "--cert", chain, "--key", key];
     bench_json(&[&["echo", &served.url], &short[..], &shown].concat());
     let script = dir.join("script.txt");
@@ -434,7 +434,7 @@ fn servers_with_tls_are_measured_over_tls() {
     assert!(report["setup"]["tls"]["p50_us"].as_f64().unwrap() > 0.0, "{report}");
     assert_eq!(agreed(&report)["connections"], 20, "{report}");
 
-    // A search has what all its runs agreed on; no rate keeps this threshold.
+    // A search reports the parameters of all its runs; no rate meets this threshold.
     let search = ["--insecure", "--find-max", "--rate", "0.2", "--slo", "max<1us"];
     for words in [["echo", &served.url], ["http", &https]] {
         let output = bench(&[&words[..], &short[..], &search].concat());
@@ -448,7 +448,7 @@ fn servers_with_tls_are_measured_over_tls() {
         assert!(text.contains("TLS 1.3, TLS_AES_128_GCM_SHA256, X25519MLKEM768 ("), "{text}");
     }
 
-    // A server that wants a certificate of the client says so after the handshake.
+    // A server that requires a client certificate refuses it after the handshake.
     let client_ca = format!("tls.client_ca={chain}");
     let words = ["--tls-cert", chain, "--tls-key", key, "--set", &client_ca];
     let strict = Served::start_with(&words);

@@ -1,4 +1,5 @@
-//! `throng bench` before servers that end TLS sessions after the handshake: its report says why.
+//! `throng bench` against servers that end TLS sessions after the handshake: its report has the
+//! reason.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +17,7 @@ use crate::bench::bench;
 /// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// A fatal alert, in answer to the next record of the client, which was damaged on its way.
+    /// A fatal alert, in answer to the client's next record, which was damaged in transit.
     Alert,
     /// A record that cannot be opened.
     BadRecord,
@@ -46,7 +47,7 @@ impl Fault {
 }
 
 /// Starts a server that answers the first request of each connection, one connection after the
-/// other, and then ends its session so. It ends with the process.
+/// other, and then ends its session in this way. It ends with the process.
 fn start(fault: Fault) -> SocketAddr {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -140,7 +141,7 @@ fn a_connection_that_tls_ends_before_the_run_is_an_error_with_the_reason() {
     // Without a message of the client there is no record to damage.
     for (fault, _, why) in &FAULTS[1..] {
         let url = format!("wss://{}/", start(*fault));
-        // The server takes no second connection before the first has ended.
+        // The server accepts no second connection before the first has ended.
         let output = bench(&["echo", &url, "--insecure", "-c", "2"]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{errors}");

@@ -1,4 +1,4 @@
-//! `config check` and `balance --check` answer as a start does.
+//! `config check` and `balance --check` give the same answers as a start.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{TIMEOUT, throng};
 
-/// The answer of a command to a mistake: its exit code and the line. A start that serves is ended.
+/// Returns a command's answer to a mistake: its exit code and the line. A start that serves is
+/// ended.
 fn answer(words: &[String]) -> (Option<i32>, String) {
     let mut command = throng();
     command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -25,7 +26,7 @@ fn answer(words: &[String]) -> (Option<i32>, String) {
     (status.code(), first.to_owned())
 }
 
-/// Compares check and start of a program with these settings, and returns what both say.
+/// Compares check and start of a program with these settings, and returns their common answer.
 fn both(program: &str, settings: &[&str]) -> String {
     let backend: &[&str] = if program == "balance" { &["--backend", "127.0.0.1:1"] } else { &[] };
     let sets = settings.iter().flat_map(|pair| ["--set", pair]);
@@ -40,14 +41,14 @@ fn both(program: &str, settings: &[&str]) -> String {
     if program == "balance" {
         assert_eq!(answer(&words(&["balance", "--check"])), start, "{settings:?}");
     }
-    // A file that is missing may be there at the next start.
+    // A missing file may exist at the next start.
     let code = if start.1.to_lowercase().contains("no such file") { 1 } else { 2 };
     assert_eq!(start.0, Some(code), "{program} {settings:?}: {}", start.1);
     start.1
 }
 
-/// Everything that keeps a program from starting, but for addresses in use and hosts that do not
-/// answer, keeps its check from passing: with the same words, and the same exit code.
+/// Everything that keeps a program from starting, except addresses in use and hosts that do not
+/// answer, fails its check: with the same words, and the same exit code.
 #[test]
 fn a_check_says_what_a_start_says() {
     let dir = std::env::temp_dir().join(format!("throng-check-{}", std::process::id()));
@@ -139,7 +140,8 @@ fn a_check_says_what_a_start_says() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Entries of lists that no client could ever match are mistakes that name the form that works.
+/// Entries of lists that could never match a client are mistakes. The error names a form that
+/// works.
 #[test]
 fn entries_that_never_match_are_mistakes() {
     let remedy = |program: &str, key: &str, value: &str| {
@@ -179,7 +181,7 @@ fn entries_that_never_match_are_mistakes() {
     }
 }
 
-/// A pipe cannot be read again, and would hold up the process for ever.
+/// A pipe cannot be read again, and would block the process forever.
 #[cfg(feature = "tls")]
 #[test]
 fn a_pipe_for_a_file_is_refused_at_once() {

@@ -1,4 +1,5 @@
-//! `throng serve` and certificates of clients: what curl and OpenSSL get with one and without.
+//! `throng serve` and certificates of clients: the answers to curl and OpenSSL with and without
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -82,7 +83,7 @@ fn is_installed(program: &str, argument: &str) -> bool {
     }
 }
 
-/// An authority, whose files are `ca.pem` and those of its clients.
+/// An authority, whose files are `ca.pem` and the files of its clients.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -215,7 +216,7 @@ fn files_of_client_authentication_that_are_wrong_are_named_at_start() {
         command.args(settings.iter().flat_map(|setting| ["--set", setting]));
         let output = command.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        // A file that is missing may be there at the next start.
+        // A missing file may exist at the next start.
         let expected = if words.contains(&"no.pem") { 1 } else { 2 };
         assert_eq!(output.status.code(), Some(expected), "{errors}");
         assert!(words.iter().all(|word| errors.contains(word)), "{errors}");

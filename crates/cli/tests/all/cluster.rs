@@ -1,4 +1,4 @@
-//! Servers that share channels by way of Redis.
+//! Servers that share channels through Redis.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(all(feature = "redis", unix))]
@@ -19,10 +19,10 @@ const CONFIG: [&str; 6] = [
     "wait.>=close,history=1000/5m,while_down=buffer",
 ];
 
-/// Starts two servers with the rights that the documentation gives them.
+/// Starts two servers with the documented rights.
 fn servers(redis: &Redis) -> [Served; 2] {
     redis.ask(&format!("ACL SETUSER {}", documented_user()));
-    // In a database of its own: another command that the user has to have.
+    // In another database: the user needs a further command for it.
     let url = redis.url("throng:secret@") + "/1";
     [server(&url), server(&url)]
 }
@@ -32,7 +32,7 @@ fn server(url: &str) -> Served {
     Served::start(&[&words[..], &CONFIG].concat())
 }
 
-/// The user and rights that docs/cluster.md asks for.
+/// The user and rights documented in docs/cluster.md.
 fn documented_user() -> &'static str {
     let text = include_str!("../../../../docs/cluster.md");
     let line = text.lines().find_map(|line| line.strip_prefix("user "));
@@ -43,12 +43,12 @@ fn join(server: &Served, target: &str) -> Client {
     Client::connect(server.addresses[0], target)
 }
 
-/// The next text message; without the tag behind its offset, if it has one.
+/// The next text message, without the tag after its offset.
 fn text(client: &mut Client) -> String {
     placed(client).1
 }
 
-/// The offset and tag of the next text message, if it has them, and what [`text`] returns.
+/// The offset and tag of the next text message, if it has them, and the result of [`text`].
 fn placed(client: &mut Client) -> (String, String) {
     let line = match client.next() {
         Got::Text(text) => text,
@@ -67,8 +67,7 @@ fn placed(client: &mut Client) -> (String, String) {
 /// The tag of a channel without a publication.
 const FIRST: &str = "0000000000";
 
-/// The epoch and offset of the line that a client with `?since=` begins with, and whether it
-/// continues.
+/// The epoch and offset of the first line of a client with `?since=`, and whether it continues.
 fn position(client: &mut Client) -> (String, u64, bool) {
     let line: serde_json::Value = serde_json::from_str(&text(client)).unwrap();
     let epoch = line["epoch"].as_str().unwrap().to_owned();
@@ -81,7 +80,7 @@ fn a_message_reaches_the_members_of_all_servers_but_its_sender() {
     let [one, two] = servers(&redis);
     let (mut sender, mut beside) = (join(&one, "/ws/chat.a"), join(&one, "/ws/chat.a"));
     let mut elsewhere = join(&two, "/ws/chat.a");
-    // A channel without history has no place from which on a member gets all.
+    // A channel without history has no place from which on a member gets everything.
     send_until_one_comes(&mut sender, &mut elsewhere);
     sender.send_text("hello");
     while text(&mut beside) != "hello" {}
@@ -91,7 +90,7 @@ fn a_message_reaches_the_members_of_all_servers_but_its_sender() {
     assert_eq!(text(&mut beside), "and back");
 }
 
-/// A number of a descriptor names another file in another table.
+/// A descriptor's number names another file in another table.
 #[test]
 #[cfg(target_os = "linux")]
 fn event_loops_with_descriptor_tables_of_their_own_reach_the_cluster() {
@@ -146,7 +145,7 @@ fn clients_of_two_servers_share_channels_on_a_redis_cluster_through_a_failover()
     cluster.fail_over(0);
     write(5, &mut readers);
     drop(readers);
-    // They come back to the other server, and to one that has not seen the channels.
+    // They come back to the other server, and to a server that has not seen the channels.
     let three = server(&cluster.url(""));
     for (number, (channel, (epoch, begin, _))) in channels.iter().zip(&begins).enumerate() {
         let server = [&two, &three][number % 2];
@@ -175,7 +174,7 @@ fn a_channel_of_local_scope_ends_at_its_server() {
 fn a_client_continues_on_another_server_also_after_redis_was_killed() {
     let keeps = ["--appendonly", "yes", "--appendfsync", "always"];
     let Some(mut redis) = Redis::start("continues", &keeps) else { return };
-    // A user would be gone with the server.
+    // A user would be lost with the server.
     let [one, two] = [server(&redis.url("")), server(&redis.url(""))];
     let mut reader = join(&one, "/ws/wait.a?since=");
     let (epoch, begin, _) = position(&mut reader);
@@ -206,7 +205,7 @@ fn a_client_continues_on_another_server_also_after_redis_was_killed() {
     }
 }
 
-/// As after a failover, with `appendfsync everysec`, or where a dump was restored.
+/// As after a failover, with `appendfsync everysec`, or after restoring a dump.
 #[test]
 fn clients_learn_of_an_end_that_redis_has_lost_and_replaced_while_no_server_followed_it() {
     let Some(mut redis) = Redis::start("tail", &[]) else { return };
@@ -233,7 +232,7 @@ fn clients_learn_of_an_end_that_redis_has_lost_and_replaced_while_no_server_foll
         let mut client = join(server, &format!("/ws/log.a?since={epoch}:{place}"));
         (position(&mut client), client)
     };
-    // What is ahead of what is left, before anything has replaced it.
+    // Positions ahead of the remaining ones, before new publications replace them.
     for server in &servers {
         assert_eq!(back(server, &places[8]).0, (epoch.clone(), 5, false));
     }
@@ -242,13 +241,13 @@ fn clients_learn_of_an_end_that_redis_has_lost_and_replaced_while_no_server_foll
         writer.send_text(&format!("other {at}"));
         assert_eq!(text(&mut member), format!("{at} other {at}"));
     }
-    // Of servers that follow the channel, and of one that does not.
+    // Servers that follow the channel, and a server that does not.
     for server in servers.iter().chain([&server(&redis.url(""))]) {
         let offset = |place: &str| place.split_once(':').unwrap().0.to_owned();
         for lost in &places[6..] {
             assert_eq!(back(server, lost).0, (epoch.clone(), 9, false), "{lost}");
         }
-        // One that is unproven, or forged.
+        // An unproven position, or a forged one.
         for place in [offset(&places[5]), "9".into(), "7:0000000001".into(), "5:0000000000".into()]
         {
             assert_eq!(back(server, &place).0, (epoch.clone(), 9, false), "{place}");
@@ -262,7 +261,7 @@ fn clients_learn_of_an_end_that_redis_has_lost_and_replaced_while_no_server_foll
             }
         }
     }
-    // None of that concerned the others.
+    // None of that affected the other clients.
     writer.send_text("last");
     assert_eq!(text(&mut member), "10 last");
 }
@@ -279,7 +278,7 @@ fn positions_that_a_client_makes_up_do_not_have_redis_asked_for_each() {
         let mut client = back(&format!("{:016x}:{number}:{number:010x}", number + 1));
         assert_eq!(position(&mut client), (epoch.clone(), 0, false));
     }
-    // Those that may be ahead of this server wait until it asks again.
+    // Clients that may be ahead of this server wait until it asks again.
     let mut ahead: Vec<_> = (1..50).map(|at| back(&format!("{epoch}:{at}:{at:010x}"))).collect();
     for client in &mut ahead {
         assert_eq!(position(client), (epoch.clone(), 0, false));
@@ -288,7 +287,7 @@ fn positions_that_a_client_makes_up_do_not_have_redis_asked_for_each() {
     assert!(reads <= 1 + began.elapsed().as_secs(), "{reads} reads for 99 clients");
 }
 
-/// `bench/cluster/run --only comeback` has the same with 100,000 clients.
+/// `bench/cluster/run --only comeback` measures the same with 100,000 clients.
 #[test]
 fn a_server_asks_once_for_a_channel_however_many_clients_come_back_to_it() {
     const CHANNELS: usize = 20;
@@ -304,7 +303,7 @@ fn a_server_asks_once_for_a_channel_however_many_clients_come_back_to_it() {
         text(&mut member);
         stay.push(member);
     }
-    // Each read of a history is one call of this, and each publication.
+    // Each read of a history calls this once, and so does each publication.
     let reads = || redis.calls("hmget");
     for (server, most) in [(&lived, 0), (&fresh, CHANNELS as u64)] {
         let before = reads();
@@ -361,14 +360,14 @@ fn a_client_is_closed_with_1013_when_redis_does_not_answer() {
     let mut member = join(&server, "/ws/log.a?since=");
     let (_, begin, _) = position(&mut member);
     redis.signal("-STOP");
-    // Of a channel that the server does not follow.
+    // A channel that the server does not follow.
     let mut waiting = join(&server, "/ws/log.b?since=");
     let mut events = stream(&server, "/sse/log.c", "");
     let Got::Close(code, reason) = waiting.next() else { panic!("not closed") };
     assert_eq!((code, &*reason), (1013, "the cluster does not answer; try again later"));
     std::io::copy(&mut events, &mut std::io::sink()).unwrap();
     redis.signal("-CONT");
-    // Members have stayed, and clients that come back get in.
+    // Members have stayed, and clients that come back are served.
     eventually("its connections are made again", || {
         let mut writer = join(&server, "/ws/log.a");
         writer.send_text("back");
@@ -394,7 +393,7 @@ fn a_server_is_not_ready_when_nothing_is_delivered_for_as_long_as_is_set() {
     redis.kill();
     eventually("it is not ready, and says why", || {
         let answer = ready(&soon);
-        // Any client may ask: where Redis is does not concern it.
+        // Any client may ask, so the answer must not contain the address of Redis.
         assert!(!answer.contains(&redis.port().to_string()), "{answer}");
         answer.starts_with("HTTP/1.1 503 ") && answer.contains("the cluster has delivered nothing")
     });
@@ -457,7 +456,7 @@ fn the_status_has_the_figures_of_each_node_and_why_one_is_not_up() {
         let is_down = |node: &serde_json::Value| node["up"] == false && node["why"].is_string();
         code == Some(1) && value.as_array().unwrap().iter().all(is_down)
     });
-    // The figures of a node that is down are there.
+    // The figures of a node that is down are present.
     assert_eq!(status(&nodes).1[1]["channels"], 1);
 }
 
@@ -481,7 +480,7 @@ fn servers_whose_rules_differ_lose_nothing_and_say_which_rules_differ() {
     for writer in &mut writers {
         writer.send_text("last");
     }
-    // The tries, and three that are last.
+    // The attempts, and three final messages.
     let mut texts = Vec::new();
     for (reader, begin) in readers.iter_mut().zip(begins) {
         let (mut at, mut last, mut got) = (begin, 0, Vec::new());
@@ -528,7 +527,7 @@ fn the_status_of_a_node_needs_the_token_of_its_admin_server() {
     std::fs::write(&file, "a-token-of-16-bytes-or-more").unwrap();
     let url = redis.url("");
     let set = format!("admin.token_file={}", file.display());
-    // A port that is free now: the server prints that of clients first.
+    // A port that is free now: the server prints the clients' port first.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let admin = free.to_string();
     let words = ["--listen", "127.0.0.1:0", "--cluster", &url, "--admin", &admin];
@@ -548,7 +547,7 @@ fn many_clients_that_wait_for_redis_all_get_in() {
     let server = server(&redis.url(""));
     redis.signal("-STOP");
     let mut waiting: Vec<_> = (0..100).map(|_| join(&server, "/ws/log.a?since=")).collect();
-    // One that leaves while it waits is forgotten.
+    // A client that leaves while it waits is dropped.
     drop(waiting.pop());
     redis.signal("-CONT");
     let begins: Vec<_> = waiting.iter_mut().map(position).collect();
@@ -564,7 +563,7 @@ fn many_clients_that_wait_for_redis_all_get_in() {
 fn a_member_that_did_not_ask_for_positions_gets_none() {
     let Some(redis) = Redis::start("plain", &[]) else { return };
     let [one, two] = servers(&redis);
-    // The first member of its server, which has to ask Redis where the channel is.
+    // The first member of its server, which must ask Redis for the channel's place.
     let mut plain = join(&one, "/ws/log.b");
     let mut writer = join(&two, "/ws/log.b");
     send_until_one_comes(&mut writer, &mut plain);
@@ -601,7 +600,7 @@ fn members_learn_that_they_miss_a_message_of_a_form_that_only_later_releases_rea
         assert_eq!(text, format!("{} first", begin + 1));
     }
     let reads = redis.calls("hmget");
-    // What `publish.lua` does with it.
+    // The effect of `publish.lua`.
     let (later, place) = ("\\x02\\x01\\x00\\x00", begin + 2);
     redis.ask(&format!("HSET throng.o.log.a s {place} t 7"));
     redis.ask(&format!("XADD throng.s.log.a {place}-7 d \"{later}\""));
@@ -614,7 +613,7 @@ fn members_learn_that_they_miss_a_message_of_a_form_that_only_later_releases_rea
     assert_eq!(position(&mut back), (epoch, place, false));
     join(&two, "/ws/log.a").send_text("later");
     assert_eq!(text(&mut back), format!("{} later", place + 1));
-    // A channel without history has no place to miss: it is counted.
+    // A channel without history has no place to miss: the message is counted.
     let mut plain = join(&one, "/ws/plain");
     let mut sender = join(&two, "/ws/plain");
     send_until_one_comes(&mut sender, &mut plain);
@@ -665,7 +664,7 @@ fn a_server_waits_for_its_redis_and_refuses_clients_of_the_cluster_until_it_come
     let mut status_line = String::new();
     BufReader::new(&events).read_line(&mut status_line).unwrap();
     assert!(status_line.starts_with("HTTP/1.1 503 "), "{status_line}");
-    // What the cluster does not carry is served.
+    // Channels that the cluster does not carry are served.
     let (mut one, mut two) = (join(&server, "/ws/here.a"), join(&server, "/ws/here.a"));
     send_until_one_comes(&mut one, &mut two);
     redis.run();
@@ -704,7 +703,7 @@ fn stream(server: &Served, target: &str, header: &str) -> BufReader<TcpStream> {
     BufReader::new(stream)
 }
 
-/// The rest of the next line that begins so.
+/// The rest of the next line that begins with this field.
 fn line(stream: &mut BufReader<TcpStream>, field: &str) -> String {
     loop {
         let mut line = String::new();

@@ -1,8 +1,8 @@
-//! Servers that share channels, one of which is killed or suspended: who is present, and what its
-//! clients get elsewhere.
+//! Servers that share channels. One is killed or suspended: tests presence, and the messages of its
+//! clients at other servers.
 //!
-//! Small by itself. `THRONG_CLUSTER_CLIENTS=9000` is how many clients one test has behind a
-//! balancer, of which each needs a descriptor here and two in the balancer.
+//! Small by default. With `THRONG_CLUSTER_CLIENTS=9000` one test has this many clients behind a
+//! balancer; each needs a descriptor here and two in the balancer.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(all(feature = "redis", unix))]
@@ -41,7 +41,7 @@ fn served(redis: &Redis) -> Served {
 /// A join or leave of a client: whether it joined, its id and its name.
 type Change = (bool, String, String);
 
-/// A client in a channel with history, which numbers what it gets.
+/// A client in a channel with history, which numbers its messages.
 struct Member {
     client: Client,
     epoch: String,
@@ -71,7 +71,7 @@ impl Member {
         Self::open(address, &format!("/ws/chat.a?info={name}&"), "")
     }
 
-    /// The client when it has come back to a server.
+    /// The client after it has come back to a server.
     fn back(&self, address: SocketAddr, name: &str) -> Self {
         Self::open(address, &format!("/ws/chat.a?info={name}&"), &self.position())
     }
@@ -80,7 +80,7 @@ impl Member {
         format!("{}:{}:{}", self.epoch, self.at, self.tag)
     }
 
-    /// Reads what comes next; false: the connection has ended.
+    /// Reads the next message; false: the connection has ended.
     fn read(&mut self) -> bool {
         let text = match self.client.next() {
             Got::Text(text) => text,
@@ -142,7 +142,7 @@ fn names(server: &Operated) -> Vec<String> {
     names
 }
 
-/// Signs of life so far: each server shows one every three seconds, and reads all servers then.
+/// Heartbeats so far: each server sends one every three seconds, and reads all servers then.
 fn beats(redis: &Redis) -> u64 {
     redis.calls("smembers")
 }
@@ -182,7 +182,7 @@ fn clients_of_a_killed_server_leave_once_and_get_elsewhere_what_they_missed() {
     for member in &mut stay {
         member.read_until(|member| member.count(false) >= 10);
     }
-    // Of both servers, in 12 s: with one a little before its time, for who may be dead.
+    // Of both servers, in 12 s, including an early one for a possibly dead server.
     assert!(beats(&redis) <= before + 2 * 6, "{} signs of life", beats(&redis) - before);
     eventually("nothing is left of it", || redis.ask("SCARD throng.nodes") == ":2");
     writer.send_text("after");
@@ -203,7 +203,7 @@ fn clients_of_a_killed_server_leave_once_and_get_elsewhere_what_they_missed() {
     }
 }
 
-/// Joins of others come while Redis is asked for the position of a member.
+/// Joins of others come while Redis is asked for a member's position.
 #[test]
 fn the_first_line_is_the_position_while_others_join() {
     let Some(redis) = Redis::start("first-line", &[]) else { return };
@@ -231,8 +231,8 @@ fn a_server_that_was_suspended_catches_up_and_brings_back_only_who_is_there() {
     let of_sleeper = |name: &str| Member::join(sleeper.addresses[0], name);
     let mut asleep: Vec<_> = ["a", "b", "c"].map(of_sleeper).into();
     let dead: Vec<_> = ["x", "y", "z"].map(of_sleeper).into();
-    // What it is sent here, beyond what the kernel takes, has the server at the other end cut it
-    // off. It is no part of a history.
+    // Its messages here exceed the kernel's buffers, so the server at the other end closes it. They
+    // are not part of a history.
     let mut noise = Client::connect(others[0].address, "/ws/noise");
     let _quiet = Client::connect(sleeper.addresses[0], "/ws/noise");
     let followers =
@@ -338,7 +338,7 @@ fn clients_of_a_killed_server_all_come_back_through_the_balancer() {
     let mut publish = |text: &str| writers.iter_mut().for_each(|writer| writer.send_text(text));
     publish("before");
     each(&mut groups, |_, member| member.await_text("before"));
-    // Each read of a history is one call of this, and each publication.
+    // Each read of a history calls this once, and so does each publication.
     let before = redis.calls("hmget");
     servers[2].signal("-KILL");
     let killed = Instant::now();

@@ -1,5 +1,5 @@
-//! Servers whose Redis does not take messages, or is away: each publisher learns of every message
-//! that was not delivered, and no other client is disturbed.
+//! Servers whose Redis refuses messages, or is away: each publisher is notified of every lost
+//! message, and no other client is affected.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(all(feature = "redis", unix))]
@@ -13,7 +13,7 @@ use throng_testkit::{Redis, eventually};
 
 use crate::support::{Answer, Client, Got, Served, exchange};
 
-/// Words for a server that is killed: members would learn of lost data.
+/// Arguments for a server that is killed: members would learn of lost data.
 const KEEPS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 fn serve(url: &str, channels: &[&str]) -> Served {
@@ -63,7 +63,7 @@ impl Publisher {
         text
     }
 
-    /// Waits until it learns that messages were not taken.
+    /// Waits until it is notified that messages were refused.
     fn learns(&mut self) {
         loop {
             match self.client.next() {
@@ -73,7 +73,7 @@ impl Publisher {
         }
     }
 
-    /// It has not learned of anything: it is read, and answered.
+    /// It got no notification: it is read, and answered.
     fn is_here(&mut self) {
         self.client.send(Opcode::Ping, b"here");
         loop {
@@ -86,7 +86,7 @@ impl Publisher {
     }
 }
 
-/// Several in each channel.
+/// Several publishers in each channel.
 fn publishers<'a>(
     at: impl Fn(usize) -> SocketAddr,
     channels: impl IntoIterator<Item = &'a str>,
@@ -106,7 +106,7 @@ impl Member {
         Self { client: Client::connect(at, &format!("/ws/{channel}")), texts: BTreeSet::new() }
     }
 
-    /// Reads until it has a message.
+    /// Reads until it gets a message.
     fn await_text(&mut self, text: &str) {
         while !self.texts.contains(text) {
             match self.client.next_of_any_kind() {
@@ -188,7 +188,7 @@ fn behind_the_balancer_no_client_is_closed_while_redis_is_away_but_publishers_wh
     eventually("both are degraded", || servers.iter().all(is_degraded));
     let lost: Vec<_> = writers.iter_mut().map(Publisher::publish).collect();
     writers.iter_mut().for_each(Publisher::learns);
-    // New clients come in.
+    // New clients are served.
     let mut late = publishers(front, ["here.b", "plain"]);
     late.iter_mut().chain(&mut local).for_each(Publisher::is_here);
     redis.run();

@@ -1,4 +1,4 @@
-//! A server whose clients publish more than Redis takes, or while Redis is away.
+//! A server whose clients publish more than Redis accepts, or while Redis is away.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(all(feature = "redis", unix))]
@@ -24,8 +24,8 @@ fn figures(server: &Served) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// One that publishes as fast as it can, into a channel without members, until it is held back or
-/// its messages are refused.
+/// A client that publishes as fast as it can, into a channel without members, until it is delayed
+/// or its messages are refused.
 fn flood(server: &Served) -> Client {
     let mut flooder = Client::connect(server.addresses[0], "/ws/empty");
     // A masked frame of one byte, with a key of zeros.
@@ -55,7 +55,7 @@ fn no_message_is_lost_beside_a_flood(io: &str) {
     let mut reader = Client::connect(server.addresses[0], "/ws/log.a?since=");
     assert!(matches!(reader.next(), Got::Text(line) if line.contains("epoch")));
     let mut writer = Client::connect(server.addresses[0], "/ws/log.a");
-    // So that it is behind, however fast it is.
+    // So that it falls behind at any speed.
     redis.signal("-STOP");
     let _flooder = flood(&server);
     for at in 0..500 {
@@ -93,7 +93,7 @@ fn a_client_that_publishes_little_is_read_beside_one_that_publishes_more_than_re
     let _flooder = flood(&server);
     for at in 0..50 {
         honest.send_text("little");
-        // One that is held is not read.
+        // A delayed client is not read.
         honest.send(Opcode::Ping, &[at]);
         assert_eq!(honest.next_of_any_kind(), Got::Pong(vec![at]));
     }
@@ -125,7 +125,7 @@ fn publishers_whose_accepted_messages_are_lost_are_closed_and_no_others() {
         let (status, body) = ready();
         status == 200 && body.starts_with("degraded: the cluster has not taken all messages")
     });
-    // Of the channels that work none is concerned.
+    // The channels that work are not affected.
     other.send_text("taken");
     assert!(matches!(reader.next(), Got::Text(text) if text == "taken"));
     assert_closed(&mut writer);
@@ -133,7 +133,7 @@ fn publishers_whose_accepted_messages_are_lost_are_closed_and_no_others() {
     eventually("all are counted", || figures(&server)["cluster"]["refused"] == 300);
     redis.ask("CONFIG SET maxmemory 0");
     eventually("the server is ready", || ready() == (200, "ready\n".to_owned()));
-    // Those who have lost nothing are here.
+    // Clients without a loss are still connected.
     let mut writer = open("/ws/log.a");
     writer.send_text("kept");
     assert!(matches!(silent.next(), Got::Text(text) if text == "kept"));

@@ -1,4 +1,4 @@
-//! `throng cluster status` of addresses that are no nodes; tests/cluster.rs asks nodes.
+//! `throng cluster status` of addresses that are not nodes; tests/cluster.rs asks nodes.
 #![cfg(unix)]
 
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ fn status(words: &[&str]) -> Output {
     throng().args(["cluster", "status"]).args(words).output().unwrap()
 }
 
-/// The standard output of a status that is not good.
+/// The standard output of a failing status.
 fn bad(words: &[&str]) -> String {
     let output = status(words);
     assert_eq!(output.status.code(), Some(1), "{output:?}");

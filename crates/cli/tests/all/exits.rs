@@ -1,5 +1,5 @@
-//! Exit codes of starts that fail: 1 where another start may work, so that a service manager starts
-//! again, and 2 for what an operator has to mend.
+//! Exit codes of starts that fail: 1 if another start may work, so that a service manager starts
+//! again, and 2 for mistakes that an operator must fix.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -10,8 +10,8 @@ use std::process::{Command, Output};
 
 use crate::support::throng;
 
-/// Runs a command that fails, as a user without privileges if it has to be one. The time limit is
-/// for a start that works by mistake.
+/// Runs a command that fails, as a user without privileges if necessary. The time limit is for a
+/// start that works by mistake.
 fn run(words: &[String], is_unprivileged: bool) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60");
@@ -40,7 +40,7 @@ fn a_start_that_fails_says_whether_another_may_work() {
     let acme = "--set tls.acme.domains=a.example --set tls.acme.agree_tos=true \
                 --set tls.acme.dir=%/closed/acme";
     let admin = "--admin 127.0.0.1:0 --set admin.token_file=%/none";
-    // Those with a mark are found by the check of the settings, too, with the same code.
+    // The check of the settings also finds the marked ones, with the same code.
     let mut table = vec![
         (format!("{serve} --set shard=1"), 2, true),
         (format!("{serve} --config %/none.toml"), 1, true),
@@ -48,14 +48,14 @@ fn a_start_that_fails_says_whether_another_may_work() {
         (format!("{serve} --tls-cert %/none --tls-key %/none"), 1, true),
         (format!("{serve} --tls-cert %/text --tls-key %/text"), 2, true),
         (format!("{serve} {admin}"), 1, true),
-        // A mistake does not pass, even beside what may.
+        // A mistake is permanent, even beside a temporary failure.
         (format!("{serve} {admin} --set drain.window=soon"), 2, true),
         (format!("{serve} --dir %/none"), 1, true),
         (format!("{serve} --dir %/text"), 2, true),
         (format!("{serve} --log-file %/none/log"), 1, false),
         (format!("{serve} --log-file %"), 2, false),
         (format!("serve --listen {taken}"), 1, false),
-        // An address for documents, which no machine has.
+        // A documentation address, which no machine has.
         ("serve --listen 192.0.2.1:9001".to_owned(), 1, false),
         (format!("{serve} --register http://127.0.0.1:1 --register-token-file %/none"), 1, false),
     ];
@@ -100,7 +100,7 @@ fn a_start_that_fails_says_whether_another_may_work() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Whether a user without privileges gets at the program.
+/// Whether a user without privileges can run the program.
 fn can_be_run_by_all() -> bool {
     let program = throng().get_program().to_owned();
     Path::new(&program).ancestors().all(|path| {

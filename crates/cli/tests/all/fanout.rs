@@ -1,5 +1,5 @@
 //! `throng bench broadcast` and `throng bench fanout` as people run them: the real binary, which
-//! starts its own server. No figure is asserted that time decides; only what was counted and said.
+//! starts its own server. No figure that depends on time is asserted, only counts and texts.
 
 use std::process::{Command, Output};
 
@@ -91,7 +91,7 @@ fn payloads_of_broadcasts_and_fanouts_may_be_given() {
 
 #[test]
 fn the_highest_rate_of_a_fanout_is_found() {
-    // No rate keeps it: no delivery takes less than a microsecond.
+    // No rate meets it: no delivery takes less than a microsecond.
     let words = ["fanout", "--channels", "4", "--subscribers", "3", "--rate", "50", "--find-max"];
     let more = ["--slo", "max<1us", "-d", "100ms", "-w", "0s", "--json", "--quiet"];
     let output = bench(&[&words[..], &more].concat());

@@ -1,12 +1,12 @@
-//! `throng serve --dir` under a descriptor limit: the real binary in a process of its own.
+//! `throng serve --dir` under a descriptor limit: the real binary in a separate process.
 
 use std::io::{Read as _, Write as _};
 use std::time::Instant;
 
 use crate::support::{Served, TIMEOUT, exchange};
 
-/// Each stalled download holds two descriptors, its socket and its file; clients that come after
-/// them are answered all the same.
+/// Each stalled download uses two descriptors, its socket and its file; later clients are still
+/// answered.
 #[test]
 fn stalled_downloads_leave_descriptors_for_other_clients() {
     let directory = std::env::temp_dir().join(format!("throng-stalled-{}", std::process::id()));
@@ -37,7 +37,7 @@ fn stalled_downloads_leave_descriptors_for_other_clients() {
     };
     assert_eq!(ask("/small").text(), "small");
     assert_eq!(ask("/large").header("Retry-After"), Some("1"));
-    // The places are there again, once their holders have gone.
+    // The places are free again, once their holders have left.
     drop(stalled);
     let until = Instant::now() + TIMEOUT;
     while ask("/large").status() != 200 {

@@ -1,4 +1,4 @@
-//! A log on a disk that is full: a limit on the size of files, which fails as a full disk does.
+//! A log on a full disk: a limit on the size of files, which fails in the same way.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -46,7 +46,7 @@ fn lines_of_a_full_disk_are_counted_and_reported_and_none_is_left_half() {
         lines.collect::<Option<_>>().filter(|_| is_whole)
     };
     assert!(!poll("the last line is whole", whole).is_empty());
-    // There is space again.
+    // There is room again.
     fs::File::options().write(true).open(&log).unwrap().set_len(0).unwrap();
     let dropped = poll("the loss is in the log", || {
         ask(REQUEST);

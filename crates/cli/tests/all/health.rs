@@ -1,4 +1,5 @@
-//! `throng health`: what runs by some settings is healthy to who asks with these settings.
+//! `throng health`: a program that runs with some settings is healthy for a check with these
+//! settings.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader};
@@ -81,7 +82,7 @@ impl Drop for Place {
 /// The time for an answer on a machine that is busy.
 const TIMEOUT: [&str; 2] = ["--timeout", "60s"];
 
-/// Runs `throng health` with more variables: its exit code, and what it prints.
+/// Runs `throng health` with further variables. Returns its exit code and output.
 fn run(words: &[&str], variables: &[(String, String)]) -> (Option<i32>, String) {
     let mut command = throng();
     let (health, words) = words.split_first().unwrap();
@@ -108,7 +109,7 @@ fn start(program: &str, variables: &str, place: &Place) -> (Started, Vec<(String
     (Started::new(command), variables)
 }
 
-/// Whether a program with these settings is healthy, and what is said of that.
+/// Whether a program with these settings is healthy, and the message.
 fn check(program: &str, variables: &str, ready: &[&str], place: &Place) -> (Option<i32>, String) {
     let (_started, variables) = start(program, variables, place);
     run(&[&["health"], ready, &[program]].concat(), &variables)
@@ -127,7 +128,7 @@ fn a_server_is_asked_where_and_how_its_settings_say() {
         ("LISTEN=@:9001 ALLOWED_HOSTS=a.example", alive),
         ("LISTEN=@:9001 PROXY_PROTOCOL=true TRUSTED_PROXIES=127.0.0.0/8", alive),
         ("LISTEN=unix:%/s PROXY_PROTOCOL=true TRUSTED_PROXIES=unix:", alive),
-        // It ends the connection, since no proxy that it trusts is there.
+        // It ends the connection, since no trusted proxy connects.
         ("LISTEN=@:9001 PROXY_PROTOCOL=true TRUSTED_PROXIES=10.0.0.0/8", "healthy: it answers\n"),
         ("LISTEN=127.0.0.1:0 ADMIN_LISTEN=@:9101", alive),
         (
@@ -154,7 +155,7 @@ fn a_server_is_asked_where_and_how_its_settings_say() {
                 "LISTEN=@:9001 TLS_CERT=%/c TLS_KEY=%/k TLS_CLIENT_CA=%/c TLS_CLIENT_AUTH=optional",
                 alive,
             ),
-            // It ends the handshake, or after it.
+            // It ends the handshake, or the connection after it.
             ("LISTEN=@:9001 TLS_CERT=%/c TLS_KEY=%/k TLS_CLIENT_CA=%/c", "healthy: it answers\n"),
         ]);
     }
@@ -175,7 +176,7 @@ fn a_server_is_asked_where_and_how_its_settings_say() {
         }
         let (code, said) = check("serve", variables, &[], &place);
         assert_eq!((code, said.as_str()), (Some(0), expected), "{variables}");
-        // `--ready` has an answer, or an error with the remedy.
+        // `--ready` gets an answer, or an error with the remedy.
         let (code, said) = check("serve", variables, &["--ready"], &place);
         match expected == alive {
             true => assert_eq!((code, said.as_str()), (Some(0), "healthy: ready\n"), "{variables}"),
@@ -287,7 +288,7 @@ fn in_a_container_the_flags_of_its_process_count() {
             let output =
                 health.arg(throng().get_program()).arg("health").args(TIMEOUT).output().unwrap();
             let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-            // Who ends the first process ends the namespace.
+            // Ending the first process ends the namespace.
             assert!(Command::new("kill").args(["-KILL", first.trim()]).status().unwrap().success());
             started.0.wait().unwrap();
             assert_eq!((output.status.code(), said.as_str()), (Some(0), expected), "{words}");

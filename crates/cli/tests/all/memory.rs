@@ -1,4 +1,4 @@
-//! Memory of the real binary: what a storm took is given back when it is over.
+//! Memory of the real binary: the memory of a storm is released after it.
 
 use throng_proto::ws::Opcode;
 use throng_testkit::eventually;
@@ -49,7 +49,7 @@ fn a_process_of_one_gibibyte_outlives_members_that_do_not_read() {
         }
         ended = figure(&served, "memory_ended") + figure(&served, "slow_consumers");
     }
-    // As much again, now that the limit was reached.
+    // The same again, after the limit was reached.
     for _ in 0..20_000 {
         publisher.send(Opcode::Text, &message);
     }

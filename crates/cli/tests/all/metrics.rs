@@ -1,4 +1,4 @@
-//! The metrics of `throng serve`: what they measure, and who may read them.
+//! The metrics of `throng serve`: their meaning, and their readers.
 #![cfg(target_os = "linux")]
 
 use std::net::SocketAddr;

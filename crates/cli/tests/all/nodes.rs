@@ -1,5 +1,5 @@
-//! `throng demo --nodes`: the account of all messages, and that nothing is left of the
-//! demonstration however it ends.
+//! `throng demo --nodes`: accounts for all messages, and leaves no process or file behind at any
+//! end.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(all(feature = "redis", unix))]
@@ -19,7 +19,7 @@ fn demo(words: &[&str]) -> Command {
     command
 }
 
-/// A demonstration that is at work.
+/// A running demonstration.
 struct Running {
     process: Child,
     lines: BufReader<ChildStdout>,
@@ -55,7 +55,7 @@ impl Running {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// Its exit code, and the rest of what it wrote.
+    /// Returns its exit code, and the rest of its output.
     fn end(&mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
@@ -97,7 +97,7 @@ fn every_message_reaches_every_client_though_a_server_is_killed() {
         let (delivered, rest) = line.split_once(" of ").unwrap();
         let expected = format!("{delivered}: 0 lost, 0 doubled; connections that moved: ");
         let moved: u32 = rest.strip_prefix(&*expected).unwrap().parse().unwrap();
-        // The four clients of the killed server, to the other one at least.
+        // The four clients of the killed server have at least moved to the other one.
         assert!(delivered != "0" && moved >= 4, "{text}");
     }
 }

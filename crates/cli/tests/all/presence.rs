@@ -1,4 +1,4 @@
-//! Presence of servers that share channels by way of Redis.
+//! Presence of servers that share channels through Redis.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(all(feature = "redis", target_os = "linux"))]
@@ -9,14 +9,14 @@ use throng_testkit::{Redis, eventually};
 use crate::support::operated::{Operated, get};
 use crate::support::{Client, Got};
 
-/// The user and rights that docs/cluster.md asks for.
+/// The user and rights documented in docs/cluster.md.
 fn documented_user() -> &'static str {
     let text = include_str!("../../../../docs/cluster.md");
     let line = text.lines().find_map(|line| line.strip_prefix("user "));
     line.expect("docs/cluster.md has a line for Redis' users")
 }
 
-/// A server that uses a database: another command that the user has to have.
+/// A server that uses a database: the user needs a further command for it.
 fn server(redis: &Redis, database: &str) -> Operated {
     redis.ask(&format!("ACL SETUSER {}", documented_user()));
     let url = redis.url("throng:secret@") + database;
@@ -42,7 +42,7 @@ fn names(server: &Operated, channel: &str) -> Vec<String> {
     members(server, channel).into_iter().map(|(name, _)| name).collect()
 }
 
-/// The next join or leave: which it is, whose, and the id.
+/// The next join or leave: its kind, its information, and the id.
 fn change(client: &mut Client) -> (bool, String, String) {
     let Got::Text(text) = client.next() else { panic!("no text") };
     let change: Value = serde_json::from_str(&text).unwrap();
@@ -70,7 +70,7 @@ fn members_of_all_servers_are_listed_and_those_of_a_killed_one_leave_once() {
     assert_eq!(joins, listed[1..], "joins name members as the list does");
     drop(bob);
     assert_eq!(change(&mut ann), (false, "bob".to_owned(), listed[1].1.clone()));
-    // Its process is killed: none of it can leave.
+    // Its process is killed: it can send no leaves.
     drop(two);
     let mut left = [change(&mut ann), change(&mut ann)];
     left.sort();
@@ -96,7 +96,7 @@ fn members_of_a_server_that_is_stopped_leave_with_it() {
     while !matches!(bob.next(), Got::Close(..)) {}
     drop(bob);
     assert!(!change(&mut ann).0);
-    // Before its sign of life would have expired.
+    // Before its heartbeat would have expired.
     eventually("it is forgotten", || redis.ask("SCARD throng.nodes") == ":1");
 }
 

@@ -1,4 +1,4 @@
-//! `throng serve --register` against a balancer that the test plays.
+//! `throng serve --register` against a balancer that is part of the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -53,7 +53,7 @@ impl Backend {
         }
     }
 
-    /// SIGTERM; returns the exit code and the rest of the log, when `meanwhile` has run.
+    /// Sends SIGTERM; returns the exit code and the rest of the log, after `meanwhile` has run.
     fn end(mut self, meanwhile: impl FnOnce()) -> (Option<i32>, String) {
         let kill = format!("kill -TERM {}", self.process.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
@@ -73,7 +73,7 @@ impl Drop for Backend {
     }
 }
 
-/// The next request, to which `status` and `body` are the answer: method and path, and its body.
+/// Answers the next request with `status` and `body`; returns its method and path, and its body.
 fn serve_one(listener: &TcpListener, status: &str, body: &str) -> (String, String) {
     let (mut stream, _) = listener.accept().unwrap();
     let request = read_request(&mut stream);
@@ -127,7 +127,7 @@ fn it_registers_renews_comes_back_and_goes() {
     let again = "registered again, renewed every 0.1 s";
     assert_eq!(backend.event("registered")["message"], again);
     let (code, log) = backend.end(|| {
-        // Heartbeats may come before it, but the end of the registration is what comes next.
+        // Heartbeats may come before it, but no other request.
         let goes = (format!("DELETE /register/{address}"), String::new());
         while serve_one(&balancer, "200 OK", HOLDS) != goes {}
     });
@@ -147,7 +147,7 @@ fn a_balancer_that_is_away_or_refuses_is_reported_once_and_asked_again() {
         let (_, body) = serve_one(&balancer, "401 Unauthorized", r#"{"error":"another token"}"#);
         assert!(body.contains("127.0.0.9:81"), "{body}");
     }
-    // Serving meanwhile.
+    // Still serving.
     assert!(
         crate::support::exchange(
             &mut crate::support::dial(backend.address),
@@ -161,8 +161,8 @@ fn a_balancer_that_is_away_or_refuses_is_reported_once_and_asked_again() {
     let refused = line();
     assert!(refused.contains("refuses this backend: 401 another token"), "{refused}");
     drop(balancer);
-    // Its words come when it has been refused by the system at least once. Before that, a heartbeat
-    // may have been on its way when the listener went.
+    // It prints this line after the system has refused it at least once. Before that, a heartbeat
+    // may have been in flight when the listener closed.
     let mut away = line();
     if !away.contains("connection refused") {
         assert!(away.contains(" is away: "), "{away}");
@@ -192,7 +192,7 @@ fn missing_or_wrong_flags_are_reported_before_anything_is_served() {
         ),
     ] {
         let (code, errors) = run(words);
-        // A file that is missing may be there at the next start.
+        // A missing file may exist at the next start.
         let expected = if words.contains(&"/nowhere") { 1 } else { 2 };
         assert_eq!(code, Some(expected), "{words:?}: {errors}");
         assert!(errors.contains(part), "{words:?}: {errors}");

@@ -1,4 +1,4 @@
-//! Every setting that SIGHUP changes, in a server that runs.
+//! Every setting that SIGHUP changes, in a running server.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
@@ -12,14 +12,15 @@ use throng_testkit::poll;
 use crate::started::{Started, events};
 use crate::support::{Client, Got, dial, read_head};
 
-/// A server whose settings have changed, and a session that was open before.
+/// A server with changed settings, and a session from before the change.
 struct Changed {
     server: Started,
     address: SocketAddr,
     session: Client,
 }
 
-/// A setting, its value at the start and after SIGHUP, and what shows which of them it has.
+/// A setting, its value at the start and after SIGHUP, and a test that shows which of them is in
+/// force.
 #[derive(Clone, Copy)]
 struct Row {
     key: &'static str,
@@ -40,8 +41,8 @@ const fn row(
     Row { key, before, after, with, look, expected }
 }
 
-/// Settings whose effect takes a slow receiver or a route that reads bodies. In the engine,
-/// `a_shard_that_was_configured_is_like_one_that_was_built_so` has all of its limits.
+/// Settings whose effect needs a slow receiver or a route that reads bodies. In the engine,
+/// `a_shard_that_was_configured_is_like_one_that_was_built_so` tests all limits.
 const ELSEWHERE: &[&str] = &[
     "max_backlog",
     "max_age",
@@ -139,7 +140,7 @@ static ROWS: &[Row] = &[
         "",
         |it| {
             let mut stream = dial(it.address);
-            // One that has sent nothing gets no response.
+            // A client that has sent no request gets no response.
             stream.write_all(b"GET /").unwrap();
             read_head(&mut stream)[9..12].to_owned()
         },
@@ -250,7 +251,7 @@ static ROWS: &[Row] = &[
         ("log.sample", "1000", "1"),
         "log.access = \"all\"",
         |it| {
-            // Of those before, the session alone was one in a thousand.
+            // Of the earlier ones, only the session was one in a thousand.
             status(it, "GET /livez", "X: y");
             it.server.logged("request", 0)["status"].to_string()
         },
@@ -263,7 +264,7 @@ static ROWS: &[Row] = &[
             for _ in 0..100 {
                 status(it, "GET /livez", "X: y");
             }
-            // At one a second this would take longer than the test waits.
+            // At one a second this would exceed the test's timeout.
             it.server.logged("request", 99)["status"].to_string()
         },
         "200",
@@ -286,7 +287,7 @@ fn rest(stream: &mut impl Read) -> String {
     all
 }
 
-/// Sends so many bytes on the session.
+/// Sends this many bytes on the session.
 fn echo(it: &mut Changed, bytes: usize) -> String {
     it.session.send(Opcode::Binary, &vec![7; bytes]);
     outcome(it.session.next())
@@ -314,7 +315,7 @@ fn outcome(got: Got) -> String {
     }
 }
 
-/// The length of the first frame of an answer to so many bytes.
+/// The length of the first frame of an answer to this many bytes.
 fn first_frame(it: &mut Changed, bytes: usize) -> String {
     it.session.send(Opcode::Binary, &vec![7; bytes]);
     let mut header = [0; 2];
@@ -341,7 +342,7 @@ fn settings(row: &Row, value: &str) -> String {
     format!("listen = \"127.0.0.1:0\"\nshards = 1\n{}\n{} = {value}\n", row.with, row.key)
 }
 
-/// Starts a server with the first value, opens a session, and gives it the second one.
+/// Starts a server with the first value, opens a session, and changes to the second value.
 fn change(row: &Row) -> Changed {
     let mut server = Started::start("serve", &settings(row, row.before));
     let address = server.address("listens on http://");

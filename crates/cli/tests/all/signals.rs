@@ -1,4 +1,4 @@
-//! Every signal at every command with a thousand sessions: none is lost.
+//! Sends every signal at every command with a thousand sessions: none is lost.
 #![cfg(target_os = "linux")]
 
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::support::{Answer, Client, Got, throng};
 
 const SESSIONS: usize = 1000;
 
-/// Signals that would end a process, and mean nothing to ours.
+/// Signals that would end a process, and have no function in this program.
 const WITHOUT_EFFECT: [&str; 10] =
     ["ALRM", "VTALRM", "PROF", "IO", "XCPU", "PWR", "16", "XFSZ", "RTMIN", "RTMAX"];
 
@@ -22,7 +22,7 @@ struct Clients(Vec<Client>);
 
 impl Clients {
     fn connect(address: SocketAddr) -> Self {
-        // Both ends of a session are descriptors, but only ours count here.
+        // Both ends of a session are descriptors, but only this process's count here.
         throng_io::limits::raise_descriptors().unwrap();
         Self((0..SESSIONS).map(|_| Client::connect(address, "/echo")).collect())
     }
@@ -68,7 +68,7 @@ fn no_signal_that_does_not_end_a_server_ends_a_session() {
     let settings = "listen = \"127.0.0.1:0\"\ndrain.window = \"0s\"\nmax_message_size = 100\n";
     let mut server = Started::start("serve", settings);
     let mut clients = Clients::connect(server.address("listens on http://"));
-    // The counts are a second old at most.
+    // The counts are at most a second old.
     poll("the status", || {
         server.signal("USR1");
         let last = events(&server.log, "status").pop()?;

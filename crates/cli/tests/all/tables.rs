@@ -1,4 +1,4 @@
-//! More connections than a descriptor table holds, with one process at each end.
+//! More connections than a descriptor table has room for, with one process at each end.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,10 +7,10 @@ use std::process::{Child, Command, Output, Stdio};
 
 use throng_testkit::eventually;
 
-/// Connections of both processes: more than three tables of 20,000 descriptors hold.
+/// Connections of both processes: more than fit in three tables of 20,000 descriptors.
 const CONNECTIONS: &str = "60000";
 
-/// Descriptors of a table: the limit of both processes, wherever the test runs.
+/// Descriptors of a table: the limit of both processes, on any machine.
 const LIMIT: u32 = 20_000;
 
 /// The real binary, with the descriptor limit lowered.
@@ -81,7 +81,7 @@ fn sixty_thousand_websockets_answer_and_are_closed_with_twenty_thousand_descript
     let words = [&words[..], &["--setup-timeout", "300s", "--sources", "6"]].concat();
     let words = [&words[..], &["--await-close", "300s"]].concat();
     let bench = throng(LIMIT, &words).spawn().unwrap();
-    // In steps, because a machine that does other things may take minutes for all.
+    // In steps, because a busy machine may take minutes for all of them.
     for count in (5_000..=60_000).step_by(5_000) {
         eventually("more are connected", || figure(&admin, "connections") >= count);
     }
@@ -146,7 +146,7 @@ fn a_balancer_holds_more_tunnels_than_a_descriptor_table() {
     assert!(balance.0.wait().unwrap().success());
 }
 
-/// An address that nothing listened on a moment ago.
+/// An address that no program listened on a moment ago.
 fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()

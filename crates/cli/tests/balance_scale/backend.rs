@@ -1,5 +1,5 @@
-//! A backend in a process of its own, so that it can be killed: our own server, with a route that
-//! numbers what it sends and checks the numbers of what it gets.
+//! A backend in a separate process, so that it can be killed: this project's server, with a route
+//! that numbers its messages and checks the numbers of received ones.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -21,19 +21,18 @@ struct Seen {
     handshakes: AtomicU64,
     most_handshakes: AtomicU64,
     received: AtomicU64,
-    /// Messages that were not the next, or not whole.
+    /// Messages out of order, or incomplete.
     faults: AtomicU64,
-    /// Closed by a client that had said how many messages it sent.
+    /// Connections closed by a client that had sent its number of messages.
     closed: AtomicU64,
-    /// Closed connections of which not all messages had come.
+    /// Closed connections that had lost messages.
     short: AtomicU64,
-    /// Ended without a Close frame.
+    /// Connections ended without a Close frame.
     cut: AtomicU64,
 }
 
-/// The process: serves until it is killed. Each handshake takes `slow`; where that is not zero
-/// connections have threads of their own, so that handshakes are at work side by side, and can be
-/// counted.
+/// The process: serves until it is killed. Each handshake takes `slow`; if that is not zero each
+/// connection has a thread, so that handshakes run in parallel, and can be counted.
 pub(crate) fn run(slow: Duration) {
     let seen = Arc::new(Seen::default());
     let [upgrading, receiving, closing, reporting] = [(); 4].map(|()| Arc::clone(&seen));

@@ -1,4 +1,4 @@
-//! `throng balance` in a process of its own, and the status that it and the kernel report.
+//! `throng balance` in a separate process, and the status that it and the kernel report.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(crate) struct Balancer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) resident: i64,
-    /// Pages of its own: heap and stacks.
+    /// Private pages: heap and stacks.
     pub(crate) anonymous: i64,
 }
 
@@ -122,7 +122,7 @@ impl Balancer {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count()
     }
 
-    /// It runs, and is the process that was started.
+    /// It is running, as the same process.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
     }

@@ -1,5 +1,5 @@
-//! A pool of clients on one thread: each has a tunnel, asks and checks answers, and reconnects
-//! when it is closed with 1012.
+//! A pool of clients on one thread: each has a tunnel, sends questions and checks answers, and
+//! reconnects when it is closed with 1012.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,16 +24,16 @@ type Sockets = throng_io::Portable;
 /// The interval at which clients check whether something is due.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A client that was sent away, or refused, reconnects within this, at random.
+/// A client that was closed or refused reconnects within this time, at random.
 pub(crate) const JITTER: Duration = Duration::from_secs(1);
 
 const LIMITS: Limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
 const SERVICE_RESTART: u16 = 1012;
 
-/// The behavior that is wanted of the clients, until another is set.
+/// The desired behavior of the clients, until it is changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Desired {
-    /// So many clients, the first ones, are connected. The others send a Close frame, or (`reset`)
+    /// The number of connected clients, the first ones. The others send a Close frame, or (`reset`)
     /// reset their connection.
     pub(crate) clients: usize,
     pub(crate) reset: bool,
@@ -46,25 +46,25 @@ pub(crate) struct Desired {
 pub(crate) struct Counts {
     /// Tunnels that are open.
     pub(crate) open: usize,
-    /// Clients that have a connection, in whatever state.
+    /// Clients with a connection, in any state.
     pub(crate) connected: usize,
     /// Answers that have not come.
     pub(crate) missing: u64,
     pub(crate) asked: u64,
     pub(crate) answered: u64,
-    /// Answers that were left out.
+    /// Answers that were skipped.
     pub(crate) lost: u64,
     /// Answers in the wrong order, twice, or damaged.
     pub(crate) wrong: u64,
-    /// Tunnels opened, ever.
+    /// Total tunnels opened.
     pub(crate) opened: u64,
     /// Tunnels closed with 1012.
     pub(crate) sent_away: u64,
-    /// Tunnels that ended in any other way but ours.
+    /// Tunnels that ended in any way that the test did not cause.
     pub(crate) unplanned: u64,
     /// Handshakes that were not answered with 101.
     pub(crate) refused: u64,
-    /// The first things that went wrong.
+    /// The first failures.
     pub(crate) problems: Vec<String>,
 }
 
@@ -114,13 +114,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
-    /// Without a connection until then.
+    /// No connection until then.
     Away(Instant),
     Dialing,
-    /// Its handshake is out.
+    /// Its handshake was sent.
     Opening,
     Open,
-    /// A Close frame went out.
+    /// A Close frame was sent.
     Leaving,
 }
 
@@ -128,7 +128,7 @@ struct Client {
     stage: Stage,
     conn: Option<ConnId>,
     decoder: Decoder,
-    /// Came, and is not whole.
+    /// Received, but incomplete.
     received: Vec<u8>,
     tunnel: Tunnel,
     asks_at: Instant,
@@ -273,13 +273,13 @@ impl Loop {
         self.send(at, &frame);
     }
 
-    /// Sends bytes. A client asks seldom and little, so at most the message before a Close frame
+    /// Sends bytes. A client sends rarely and little, so at most the message before a Close frame
     /// can still be in flight.
     fn send(&mut self, at: usize, bytes: &[u8]) {
         let client = &mut self.clients[at];
         let conn = client.conn.unwrap();
         if client.is_sending {
-            // Its Close frame, while a question has not left. This is rare, and counted apart.
+            // Its Close frame, while a question has not left. This is rare, and counted separately.
             self.note(format!("client {at} could not send {} bytes at once", bytes.len()));
             self.counts.unplanned += 1;
             return self.driver.abort(conn);
@@ -295,7 +295,7 @@ impl Loop {
         }
     }
 
-    /// Returns the client of a connection, unless it has another by now.
+    /// Returns the client of a connection, unless the client has another connection by now.
     fn owner(&self, conn: ConnId) -> Option<usize> {
         let at = *self.owners.get(conn.slot())?;
         (self.clients.get(at)?.conn == Some(conn)).then_some(at)

@@ -1,10 +1,11 @@
-//! Guarantees of `throng balance` for thousands of tunnels with traffic: the real binary, backends
-//! that are processes of ours, and clients that number and check every message.
+//! Guarantees of `throng balance` for thousands of tunnels with traffic: the real binary, backend
+//! processes of this test, and clients that number and check every message.
 //!
-//! By default it is small and quick. `THRONG_BALANCE_TUNNELS=5000 cargo test --profile dist
-//! -p throng-cli --test balance_scale` runs it at full size (it needs 20,000 descriptors a
-//! process); a word behind `--` runs only the scenarios that have it in their name.
-//! `THRONG_BALANCE_SHARDS` is the number of the balancer's event loops; default: 1.
+//! By default it is small and quick.
+//! `THRONG_BALANCE_TUNNELS=5000 cargo test --profile dist -p throng-cli --test balance_scale` runs
+//! it at full size (it needs 20,000 descriptors a process); a word after `--` selects the scenarios
+//! whose name contains it. `THRONG_BALANCE_SHARDS` is the number of the balancer's event loops;
+//! default: 1.
 
 mod backend;
 mod balancer;
@@ -20,7 +21,7 @@ use backend::{Backend, sum};
 use balancer::Balancer;
 use clients::{Clients, Counts, Desired, JITTER};
 
-/// Number of clients, and whether it is the full size, for which the guarantees are given.
+/// Number of clients, and whether it is the full size, for which the guarantees hold.
 #[derive(Clone, Copy)]
 struct Size {
     tunnels: usize,
@@ -61,7 +62,7 @@ fn main() {
             passed += 1;
         }
     }
-    // In the words of libtest, for the command that counts the tests.
+    // In libtest's format, for the command that counts the tests.
     println!("test result: ok. {passed} passed; 0 failed");
 }
 
@@ -149,7 +150,7 @@ fn changes(size: Size) {
         let pick = picks[change as usize / 5 % 5];
         let body = |text: String| text.replace('\'', "\"");
         match change % 5 {
-            // Settings of all kinds; a backend comes; weights; it goes; a file that is wrong.
+            // Settings of all kinds; a backend is added; weights; it is removed; an invalid file.
             0 => {
                 let more = format!(
                     "pick = \"{pick}\"\nretries = {}\n[timeouts]\ntunnel = \"{}s\"",
@@ -193,7 +194,7 @@ fn changes(size: Size) {
         kib(after_ten.resident),
         kib(after.resident)
     );
-    // The first of each kind brings in code that had not run before.
+    // The first of each kind loads code that had not run before.
     let grown = kib(after.resident - after_ten.resident);
     assert!(grown < 512, "{grown} KiB more");
     assert_eq!(counts.asked, sum(&backends, "received"));
@@ -225,7 +226,7 @@ fn rebalance(size: Size) {
     let mut fastest = 0;
     let mut seconds: Vec<(Instant, u64)> = Vec::new();
     eventually("all clients that were closed are back", &clients, |counts| {
-        // The most that were closed within a second.
+        // The largest number closed within a second.
         seconds.push((Instant::now(), counts.sent_away));
         let recent = seconds.iter().find(|(at, _)| at.elapsed() <= Duration::from_secs(1));
         fastest = fastest.max(recent.map_or(0, |(_, then)| counts.sent_away - then));
@@ -249,7 +250,7 @@ fn rebalance(size: Size) {
     );
     assert_eq!(clients.counts().sent_away, total);
     if size.is_full {
-        // Seen a little late at times, so a second's worth may look a little more.
+        // The counts are sometimes read a little late, so a second may seem to have a few more.
         assert!(fastest <= rate + rate / 5, "{fastest} in a second");
     }
     assert!(spread(&after) <= 0.1, "{after:?}");
@@ -296,7 +297,7 @@ fn kill(size: Size) {
     let seen =
         backends[1..].iter().map(|backend| backend.report()["most_handshakes"].as_u64().unwrap());
     let seen = seen.max().unwrap();
-    // Within the spread, the jitter, and what the cap lets through.
+    // Within the spread, the jitter, and the time that the cap needs.
     let spread_out = victim as f64 / f64::from(rate);
     println!(
         "  the storm at the start took {:.1} s; of {before:?} the first was killed: its {victim} \
@@ -371,9 +372,9 @@ fn churn(size: Size) {
     assert!(resident[3] <= resident[0] + 512, "{resident:?}");
 }
 
-/// Memory of tunnels that had traffic and are idle: of those that came one after the other, and,
-/// for information, of those that came all at once, when the allocator keeps the memory that their
-/// handshakes took for a moment.
+/// Memory of idle tunnels after traffic: of tunnels opened one after the other, and, for
+/// information, of tunnels opened all at once, when the allocator keeps the memory of their
+/// handshakes for a moment.
 fn idle(size: Size) {
     let backends = [(); 2].map(|()| Backend::start());
     let addresses = backends.each_ref().map(|backend| backend.address);
@@ -382,7 +383,7 @@ fn idle(size: Size) {
     for at_once in [false, true] {
         let balancer = Balancer::start(&addresses, "");
         let clients = Clients::new(balancer.address, tunnels);
-        // The memory that the first tunnels take once does not belong to any tunnel.
+        // One-time memory of the first tunnels does not belong to any tunnel.
         let few = Size { tunnels: 20, is_full: false };
         open(&clients, few);
         finish_questions(&clients, few);
@@ -405,7 +406,7 @@ fn idle(size: Size) {
             kib(before.anonymous),
             kib(after.anonymous)
         );
-        // With few tunnels, one more page or a table's growth is much for each.
+        // With few tunnels, one more page or a table's growth is large for each.
         let most = if size.is_full { 512 } else { 2048 };
         assert!(at_once || anonymous <= most, "{anonymous} bytes each");
         close_all(&clients);

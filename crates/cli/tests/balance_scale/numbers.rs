@@ -12,9 +12,9 @@ pub(crate) struct Tunnel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Next,
-    /// So many are missing before it.
+    /// This many are missing before it.
     Gap(u64),
-    /// It was there before, or is not what it should be.
+    /// A duplicate, or another message than expected.
     Wrong,
 }
 
@@ -64,7 +64,7 @@ impl Tunnel {
     }
 }
 
-/// Answers to so many questions.
+/// Returns the number of answers to this many questions.
 fn answers_to(questions: u64) -> u64 {
     questions + questions.div_ceil(3)
 }
@@ -74,7 +74,7 @@ pub(crate) fn answer(number: u64) -> Vec<u8> {
     message(number, 0x5a)
 }
 
-/// 8 to 200 bytes, and now and then more than one read or segment takes.
+/// 8 to 200 bytes, and now and then more than fits into one read or segment.
 fn message(number: u64, salt: u8) -> Vec<u8> {
     let len = if number % 64 == 63 { 20_000 } else { 8 + (number * 37 % 193) as usize };
     let mut bytes = vec![number as u8 ^ salt; len];

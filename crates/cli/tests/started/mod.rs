@@ -1,4 +1,4 @@
-//! The real binary with a configuration file and a log, to change and to look at.
+//! The real binary with a configuration file and a log that a test can change and read.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::io::{BufRead, BufReader};
@@ -16,12 +16,12 @@ pub(crate) struct Started {
     process: Child,
     pub(crate) file: PathBuf,
     pub(crate) log: PathBuf,
-    /// The rest of what it prints.
+    /// The rest of its output.
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
 impl Started {
-    /// Starts a command with these settings, beside those of its log.
+    /// Starts a command with these settings, besides the settings of its log.
     pub(crate) fn start(command: &str, settings: &str) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -56,7 +56,7 @@ impl Started {
         signal(&self.process, name);
     }
 
-    /// Waits for the event of this name in the log that is the `skip`th one there.
+    /// Waits for the event with this name in the log, after skipping `skip` of them.
     pub(crate) fn logged(&self, name: &str, skip: usize) -> serde_json::Value {
         poll(name, || events(&self.log, name).into_iter().nth(skip))
     }

@@ -1,4 +1,4 @@
-//! The real binary on a free port, and a blocking client with nothing behind its back.
+//! The real binary on a free port, and a blocking client that does nothing on its own.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod operated;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub(crate) use throng_testkit::{Client, Got, TIMEOUT, dial, read_head};
 
-/// The binary under test; the tests of `lab`, which share this file, have it inside of theirs.
+/// The binary under test; the tests of `lab`, which share this file, contain it in their own.
 pub(crate) fn throng() -> Command {
     match (option_env!("CARGO_BIN_EXE_throng"), option_env!("CARGO_BIN_EXE_lab")) {
         (Some(throng), _) => Command::new(throng),
@@ -22,8 +22,8 @@ pub(crate) fn throng() -> Command {
     }
 }
 
-/// Returns whether this process may make namespaces with `unshare`, which takes root. Else a test
-/// is skipped, but not on CI.
+/// Returns whether this process may create namespaces with `unshare`, which takes root. Otherwise a
+/// test is skipped, but not on CI.
 pub(crate) fn may_unshare(namespaces: &[&str]) -> bool {
     let mut unshare = Command::new("unshare");
     unshare.args(namespaces).args(["setpriv", "--version"]).stdout(Stdio::null());
@@ -49,7 +49,7 @@ impl Served {
         Self::spawn(&mut command)
     }
 
-    /// Starts `throng serve` with a limit of so many descriptors.
+    /// Starts `throng serve` with a limit of this many descriptors.
     pub(crate) fn start_with_descriptors(count: u32, words: &[&str]) -> Self {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {count} && exec \"$0\" \"$@\"");
@@ -68,7 +68,7 @@ impl Served {
         Self::spawn(&mut command)
     }
 
-    /// Starts a server that says where it listens as `throng serve` does.
+    /// Starts a server that prints its address as `throng serve` does.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -101,8 +101,7 @@ impl Served {
         self.process.wait().unwrap()
     }
 
-    /// Waits until it has ended: its exit code, and what it said on standard error, if that was
-    /// piped.
+    /// Waits until it has ended. Returns its exit code and its standard error, if that was piped.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let mut errors = String::new();
         if let Some(mut stderr) = self.process.stderr.take() {
@@ -127,7 +126,7 @@ impl Drop for Served {
     }
 }
 
-/// An answer to a request: its head, and a body of as many bytes as it says.
+/// An answer to a request: its head, and a body of the announced length.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) head: String,
@@ -164,7 +163,7 @@ pub(crate) fn exchange(stream: &mut TcpStream, request: impl AsRef<[u8]>) -> Ans
     Answer::read(stream)
 }
 
-/// The other side has closed in good order.
+/// The other side has closed gracefully.
 pub(crate) fn is_at_end(stream: &mut TcpStream) -> bool {
     stream.read(&mut [0]).unwrap() == 0
 }

@@ -11,19 +11,19 @@ use throng_load::{Record, machine_now_ns};
 
 use super::super::wire::Client;
 
-/// The longest wait for a message before the client looks at what it should do.
+/// The longest wait for a message before the client checks for new instructions.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The longest wait for the end of a closing handshake.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// The pause after a connection that could not be opened.
+/// The pause after a failed attempt to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Counts of one server, and where it is.
+/// Counts of one server, and its address.
 #[derive(Default)]
 pub(super) struct NodeCounts {
-    /// `None`: it does not run.
+    /// `None`: it is not running.
     address: Mutex<Option<SocketAddr>>,
     pub(super) clients: AtomicU64,
     pub(super) sent: AtomicU64,
@@ -71,7 +71,7 @@ pub(super) struct Shared {
 pub(super) struct Progress {
     pub(super) has_joined: AtomicBool,
     at: AtomicU64,
-    /// Messages that it has sent and not got yet.
+    /// Messages sent and not received back yet.
     waits_for: AtomicU64,
 }
 
@@ -98,7 +98,7 @@ impl Shared {
         member / self.nodes.len() % self.tops.len()
     }
 
-    /// Returns the last offset that is known of a client's channel.
+    /// Returns the last known offset of a client's channel.
     pub(super) fn top(&self, member: usize) -> u64 {
         self.tops[self.channel(member)].load(Relaxed)
     }
@@ -115,17 +115,17 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) sent: u64,
-    /// Messages that came back to it, and so have a place in their channel.
+    /// Own messages that came back, and so have a place in their channel.
     pub(super) accepted: u64,
-    /// Messages that were on their way when a connection broke, and never came.
+    /// Messages in flight when a connection broke that never came.
     pub(super) broken_off: u64,
     /// Messages of others, and its own.
     pub(super) delivered: u64,
     pub(super) lost: u64,
     pub(super) doubled: u64,
-    /// Times that it had to start over, without knowing what it had missed.
+    /// Times that it had to start over, with an unknown loss.
     pub(super) started_over: u64,
-    /// Connections that broke, or were given up to go back to its own server.
+    /// Connections that broke, or were closed to return to its own server.
     pub(super) moves: u64,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct Member<'a> {
     client: Option<Client>,
     /// Epoch, offset and tag of the last message.
     at: Option<(String, u64, String)>,
-    /// Own messages on their way, and those whose connection broke.
+    /// Own messages in flight, and own messages whose connection broke.
     outstanding: Vec<u64>,
     in_doubt: Vec<u64>,
     account: Account,
@@ -216,7 +216,7 @@ impl<'a> Member<'a> {
     /// Waits for a message.
     fn listen(&mut self, most: Duration) -> io::Result<()> {
         let Some(client) = &mut self.client else { return Ok(()) };
-        // Zero would be no limit.
+        // Zero would mean no limit.
         client.stream.set_read_timeout(Some(most.max(Duration::from_millis(1))))?;
         match client.next_text() {
             Ok(text) => {
@@ -228,8 +228,8 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Takes a message: its offset and tag, and what [`send_next`](Self::send_next) wrote, or
-    /// anything from a client that joined by hand.
+    /// Handles a message: its offset and tag, and the text that [`send_next`](Self::send_next)
+    /// wrote, or any text of a client that joined manually.
     fn on_message(&mut self, text: &str) {
         let Some((place, rest)) = text.split_once(' ') else { return };
         let Some((offset, tag)) = place.split_once(':') else { return };
@@ -292,7 +292,7 @@ impl<'a> Member<'a> {
         true
     }
 
-    /// Goes on behind a message that it did not get: what is between is lost.
+    /// Continues after a message that it did not get: all messages in between are lost.
     fn begin(&mut self, epoch: &str, offset: u64, tag: &str) {
         let top = &self.shared.tops[self.shared.channel(self.number)];
         match self.at.replace((epoch.to_owned(), offset, tag.to_owned())) {

@@ -1,5 +1,5 @@
-//! `throng demo --nodes`: a cluster on this machine, of which one server is killed and started
-//! again, and the account of every message.
+//! `throng demo --nodes`: a cluster on this machine. One server is killed and started again, and
+//! every message is accounted for.
 
 mod member;
 mod processes;
@@ -21,14 +21,15 @@ use crate::terminal;
 
 pub(super) use processes::become_child;
 
-/// Clients unless their number is given, and at most: each has a thread.
+/// Default number of clients, and its maximum: each has a thread.
 const CLIENTS: usize = 120;
 const MOST_CLIENTS: usize = 500;
 
-/// Messages that all clients send in a second, at most: a history holds what a client misses.
+/// Maximum messages of all clients in a second: a history must contain the messages that a client
+/// misses.
 const MOST_MESSAGES: f64 = 5_000.0;
 
-/// When a server is killed, and started again, without an end.
+/// When a server is killed, and started again, in a run without an end.
 const KILL: Duration = Duration::from_secs(10);
 const RESTART: Duration = Duration::from_secs(15);
 
@@ -36,7 +37,7 @@ const RESTART: Duration = Duration::from_secs(15);
 const JOIN: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// The interval at which that is looked at.
+/// The interval at which these conditions are checked.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A cluster for a demonstration.
@@ -46,7 +47,7 @@ pub(super) struct Plan {
     /// Messages a second that each client sends.
     pub(super) rate: f64,
     pub(super) duration: Option<Duration>,
-    /// A Redis server that runs.
+    /// A running Redis server.
     pub(super) url: Option<String>,
 }
 
@@ -89,7 +90,7 @@ struct Cluster {
 
 impl Cluster {
     fn start(url: String, nodes: usize) -> Result<Self, Failure> {
-        // Those of an earlier one are gone with the age of their histories.
+        // The channels of an earlier run disappear with the age of their histories.
         let prefix =
             format!("throng-demo-{}-{}", std::process::id(), throng_load::machine_now_ns());
         let start = |_| Node::start(&url, &prefix).map(Some);
@@ -203,7 +204,7 @@ impl Cluster {
     }
 
     /// # Errors
-    /// A server has ended by itself.
+    /// A server has ended unexpectedly.
     fn check(&mut self) -> Result<(), Failure> {
         for (at, node) in self.nodes.iter_mut().enumerate() {
             if let Some(status) = node.as_mut().and_then(Node::ended) {
@@ -214,7 +215,7 @@ impl Cluster {
     }
 }
 
-/// Waits for a condition, for `most`; returns whether it came.
+/// Waits for a condition, for `most`; returns whether it became true.
 fn wait_until(most: Duration, is_so: impl Fn() -> bool) -> bool {
     let latest = Instant::now() + most;
     while !is_so() {
@@ -226,7 +227,7 @@ fn wait_until(most: Duration, is_so: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Prints what became of all messages.
+/// Prints the outcome of all messages.
 fn verdict(accounts: &[Account], clients: usize) -> ExitCode {
     let sum = |of: fn(&Account) -> u64| accounts.iter().map(of).sum::<u64>();
     let (sent, accepted) = (sum(|one| one.sent), sum(|one| one.accepted));

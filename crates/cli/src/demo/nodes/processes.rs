@@ -1,5 +1,5 @@
-//! Redis and the servers of `throng demo --nodes`: processes that end with the demonstration,
-//! however it ends.
+//! Redis and the servers of `throng demo --nodes`: processes that end with the demonstration, at
+//! any end of it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::super::folder::Folder;
 use crate::failure::Failure;
 
-/// Programs that are a Redis server.
+/// Names of Redis server programs.
 const BROKERS: [&str; 2] = ["redis-server", "valkey-server"];
 
 /// The time that Redis has for its first answer, and each process for its end.
@@ -43,7 +43,7 @@ pub(in super::super) fn become_child(parent: u32, command: &[OsString]) -> Failu
 fn end_with(parent: u32) -> io::Result<()> {
     use rustix::process::{getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before.
+    // The parent may have ended before.
     match getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs()) {
         Some(pid) if pid == parent => Ok(()),
         _ => Err(io::Error::other("it has ended")),
@@ -60,12 +60,14 @@ fn end_with(_: u32) -> io::Result<()> {
 struct Owned(Child);
 
 impl Owned {
-    /// Starts a program. Only the main thread may: the end of a thread is that of a parent.
+    /// Starts a program. Only the main thread may: the kernel takes the end of the starting thread
+    /// for the parent's end.
     fn start(program: &OsStr, set_up: impl FnOnce(&mut Command)) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let parent = std::process::id().to_string();
         command.args(["demo", "--end-with", &parent, "--"]).arg(program);
-        // A terminal's Ctrl-C is for the demonstration alone, which ends them in their order.
+        // A terminal's Ctrl-C must reach only the demonstration, which ends the others in their
+        // order.
         command.stdin(Stdio::null()).process_group(0);
         set_up(&mut command);
         command.spawn().map(Self)
@@ -80,7 +82,7 @@ impl Owned {
         let _ = self.0.wait();
     }
 
-    /// Asks it to end, and kills it when it does not.
+    /// Asks it to end, and kills it if it does not.
     fn end(&mut self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
@@ -107,10 +109,10 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    /// Starts the one that is installed, in a new folder for temporary files.
+    /// Starts the installed server, in a new folder for temporary files.
     ///
     /// # Errors
-    /// There is none, or it does not answer.
+    /// None is installed, or it does not answer.
     pub(super) fn start() -> Result<Self, Failure> {
         let Some(program) = BROKERS.into_iter().find_map(find) else {
             return Err(Failure::usage(
@@ -159,7 +161,7 @@ impl Broker {
         ping().unwrap_or(false)
     }
 
-    /// Returns what servers connect to.
+    /// Returns the URL for the servers.
     pub(super) fn url(&self) -> String {
         format!("redis+unix://{}", self.folder.path().join(SOCKET).display())
     }
@@ -172,7 +174,7 @@ impl Broker {
 const SOCKET: &str = "redis.sock";
 const LOG: &str = "log";
 
-/// Looks for a program in PATH.
+/// Searches for a program in PATH.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
@@ -185,8 +187,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Starts one on a free port, and waits until it listens. What it complains of goes to
-    /// standard error.
+    /// Starts a server on a free port, and waits until it listens. Its complaints go to standard
+    /// error.
     ///
     /// # Errors
     /// It ended instead.
@@ -197,14 +199,14 @@ impl Node {
         let mut process = Owned::start(program.as_os_str(), |command| {
             command.args(["serve", "--listen", "127.0.0.1:0", "--shards", "1"]);
             command.args(["--channel", CHANNELS, "--set", &prefix]).stdout(Stdio::piped());
-            // The demonstration ends at once where there is no Redis.
+            // The demonstration ends at once if there is no Redis.
             command.args(["--set", "cluster.require_at_start=true"]);
             for (name, _) in std::env::vars_os() {
                 if name.to_string_lossy().starts_with("THRONG_") {
                     command.env_remove(name);
                 }
             }
-            // Not a flag: other users see those, and it may have a password.
+            // Not a flag: other users can see flags, and it may contain a password.
             command.env("THRONG_CLUSTER_URL", url).env("THRONG_LOG_LEVEL", "error");
         })
         .map_err(cannot)?;
@@ -219,17 +221,17 @@ impl Node {
         }
     }
 
-    /// Returns how it ended, if it has.
+    /// Returns its exit status, if it has ended.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.ended()
     }
 
-    /// Ends it without a chance to close its connections.
+    /// Kills it, without closing its connections.
     pub(super) fn kill(mut self) {
         self.process.kill();
     }
 
-    /// Ends it in good order.
+    /// Ends it gracefully.
     pub(super) fn end(mut self) {
         self.process.end();
     }

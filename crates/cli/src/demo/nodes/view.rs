@@ -1,4 +1,4 @@
-//! The lines that show what happens at each node, written every second: on a terminal in place.
+//! The lines that show the state of each node, written every second: in place on a terminal.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,7 +23,7 @@ pub(super) struct View {
     in_place: bool,
     at: Instant,
     before: Vec<Before>,
-    /// Lines above the cursor that are to be replaced.
+    /// Lines above the cursor that must be replaced.
     above: Cell<usize>,
 }
 
@@ -54,7 +54,7 @@ impl View {
         self.above.set(if self.in_place { shared.nodes.len() } else { 0 });
     }
 
-    /// Writes a line that stays.
+    /// Writes a permanent line.
     pub(super) fn note(&self, text: impl fmt::Display) {
         self.above.set(0);
         terminal::line(text);

@@ -1,5 +1,5 @@
-//! A disk that is full before an order, during it, and after it: a file system in memory, in a
-//! mount namespace of the server's own.
+//! A disk that is full before an order, during it, and after it: a file system in memory, in the
+//! server's own mount namespace.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -46,7 +46,7 @@ impl Disk {
         }
     }
 
-    /// The names of the files, but for those that fill it.
+    /// The names of the files, except the files that fill it.
     fn files(&self) -> Vec<String> {
         let names = files(&self.0).into_iter().map(|file| file.file_name().unwrap().to_owned());
         let names = names.map(|name| name.into_string().unwrap());
@@ -56,7 +56,7 @@ impl Disk {
     }
 }
 
-/// A way to the authority on which answers can be held back.
+/// A proxy of the authority that can hold answers back.
 struct Gate {
     address: SocketAddr,
     /// The text in the authority's log from which its answers are held back.
@@ -85,7 +85,7 @@ impl Gate {
         Self { address, held }
     }
 
-    /// Holds answers back from when the authority's log has this text.
+    /// Holds answers back once the authority's log has this text.
     fn hold(&self, text: &'static str) {
         *self.held.0.lock().unwrap() = Some(text);
     }
@@ -96,7 +96,7 @@ impl Gate {
     }
 }
 
-/// Passes on what the authority sends, as long as that is not held back.
+/// Forwards the authority's answers, unless they are held back.
 fn answer(
     mut server: TcpStream,
     mut client: TcpStream,
@@ -135,7 +135,7 @@ fn a_full_disk_costs_no_order_and_no_certificate_that_was_issued() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", ON_A_FULL_DISK]).arg(kept);
     command.arg(inner.get_program()).args(inner.get_args());
-    // Full from the start, of files as well: the server runs, and orders nothing.
+    // Full from the start, including files: the server runs, and orders nothing.
     let server = Server::spawn(&pebble, "disk", command);
     let disk = Disk::of(&server, &pebble);
     let failed = server.event("certificate.not_issued", 0);
@@ -146,7 +146,7 @@ fn a_full_disk_costs_no_order_and_no_certificate_that_was_issued() {
     let orders = || pebble.logged("Added order");
     assert_eq!((accounts(), orders()), (0, 0));
 
-    // Full when an account was made, which is not made again.
+    // Full after an account was created, which is not created again.
     gate.hold("accounts in memory");
     disk.free();
     server.signal("HUP");
@@ -157,7 +157,7 @@ fn a_full_disk_costs_no_order_and_no_certificate_that_was_issued() {
     assert!(failed.contains("account.json: cannot be written: No space"), "{failed}");
     assert_eq!(disk.files(), ["lock"], "nothing is left half written");
 
-    // Full when a certificate was issued: it is served, and not ordered again.
+    // Full after a certificate was issued: it is in use, and not ordered again.
     gate.hold("Added order");
     disk.free();
     server.signal("HUP");

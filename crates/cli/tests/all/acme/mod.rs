@@ -16,14 +16,14 @@ use throng_testkit::{dial, eventually, poll, read_head};
 
 use pebble::{HTTP_PORT, Pebble, Secured, TLS_PORT, secured};
 
-/// A server of the test's, which ends with it. Its log is a file.
+/// A server of the test, which ends with it. Its log is a file.
 struct Server {
     process: Child,
     log: PathBuf,
 }
 
 impl Server {
-    /// Starts `throng` with settings that have pebble issue a certificate.
+    /// Starts `throng` with settings by which pebble issues a certificate.
     fn start(pebble: &Pebble, name: &str, words: &[&str], settings: &[&str]) -> Self {
         Self::spawn(pebble, name, Self::command(pebble, words, settings))
     }
@@ -35,7 +35,7 @@ impl Server {
         let ca = format!("tls.acme.ca={}", pebble.folder.join("ca.pem").display());
         let dir = format!("tls.acme.dir={}", pebble.folder.join("kept").display());
         let own = [&directory, &ca, &dir, "tls.acme.agree_tos=true"];
-        // Of two with one key, the last counts.
+        // Of two settings with one key, the last one applies.
         for setting in own.iter().chain(settings) {
             command.args(["--set", setting]);
         }
@@ -50,7 +50,7 @@ impl Server {
         let server = Self { process, log };
         let is_there = lines.any(|line| line.is_ok_and(|line| line.contains("https://")));
         assert!(is_there, "{}", server.log());
-        // A pipe that is closed would end it.
+        // A closed pipe would end it.
         std::thread::spawn(move || lines.for_each(drop));
         server
     }
@@ -77,12 +77,12 @@ impl Server {
         log.lines().filter(|line| line.contains(&text)).map(str::to_owned).collect()
     }
 
-    /// Waits for the first, second ... line with an event.
+    /// Waits for the line with this number and this event.
     fn event(&self, event: &str, number: usize) -> String {
         poll(event, || self.events(event).into_iter().nth(number))
     }
 
-    /// Makes the server check its certificate, until so many were issued. Pebble refuses some
+    /// Makes the server check its certificate, until this many were issued. Pebble refuses some
     /// nonces, and a request may meet three of them: then another attempt is due at once instead of
     /// in a minute.
     fn issued(&self, number: usize) {
@@ -162,7 +162,7 @@ fn a_certificate_is_issued_renewed_under_a_session_and_kept_over_a_restart() {
     let at = SocketAddr::from((pebble.address, TLS_PORT));
     let settings = ["tls.acme.domains=B.example,a.example", "tls.acme.email=me@a.example"];
 
-    // Without the authority there is no certificate; the server is there all the same.
+    // Without the authority there is no certificate; but the server runs.
     let server = Server::serve(&pebble, "first", &settings);
     let failed = server.event("certificate.not_issued", 0);
     assert!(failed.contains(&pebble.directory()) && failed.contains("acme.directory"), "{failed}");
@@ -179,7 +179,7 @@ fn a_certificate_is_issued_renewed_under_a_session_and_kept_over_a_restart() {
     let mut session = websocket(secured(at, &root, "a.example").unwrap());
     echo(&mut session);
 
-    // What is kept is for the server's user alone.
+    // Only the server's user can read the stored files.
     let kept = files(&pebble.folder.join("kept"));
     let names: Vec<_> = kept.iter().map(|file| file.file_name().unwrap()).collect();
     assert!(names.len() == 3, "account, certificate, lock: {names:?}");
@@ -195,7 +195,7 @@ fn a_certificate_is_issued_renewed_under_a_session_and_kept_over_a_restart() {
     server.issued(2);
     let second = shown(at, &root, "a.example");
     assert_ne!(second, first);
-    // More than one where an order failed, of too many nonces that were refused.
+    // More than one if an order failed because too many nonces were refused.
     assert!(pebble.logged("is a replacement of") >= 1, "RFC 9773 section 5");
     echo(&mut session);
     drop(session);
@@ -207,7 +207,7 @@ fn a_certificate_is_issued_renewed_under_a_session_and_kept_over_a_restart() {
     let server = Server::serve(&pebble, "second", &settings);
     assert_eq!(shown(at, &root, "a.example"), second);
     eventually("it asks", || pebble.logged("renewalInfo/ -> calling") > asked);
-    // Its look at the certificate has ended when the next one is made.
+    // Its check of the certificate has ended when the next one begins.
     server.signal("HUP");
     eventually("it asks again", || pebble.logged("renewalInfo/ -> calling") > asked + 1);
     assert_eq!(pebble.logged("Added order"), orders);
@@ -215,7 +215,7 @@ fn a_certificate_is_issued_renewed_under_a_session_and_kept_over_a_restart() {
     server.stop();
 }
 
-/// Pebble refuses so many of a hundred good nonces.
+/// Pebble refuses this many of a hundred good nonces.
 const NONCES: (&str, &str) = ("PEBBLE_WFE_NONCEREJECT", "15");
 
 /// The error of a handshake that is refused.
@@ -227,7 +227,7 @@ fn refused(at: SocketAddr) -> String {
 #[test]
 fn http_01_is_answered_although_all_else_is_redirected() {
     let Some(mut pebble) = Pebble::find("acme-http") else { return };
-    // Slow validations: the client has to ask more than once.
+    // Slow validations: the client must ask more than once.
     pebble.start(&[("PEBBLE_VA_SLEEPTIME", "2")]);
     let settings =
         ["tls.acme.domains=a.example", "tls.acme.challenge=http-01", "tls.plain=redirect"];
@@ -248,7 +248,7 @@ fn http_01_is_answered_although_all_else_is_redirected() {
 fn a_failure_names_its_cause_and_the_server_goes_on() {
     let Some(mut pebble) = Pebble::find("acme-failure") else { return };
     pebble.start(&[("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_WFE_NONCEREJECT", "0")]);
-    // Nothing listens there.
+    // No program listens there.
     pebble.resolve("lost.example", "127.255.255.1");
     let settings = ["tls.acme.domains=lost.example", "tls.plain=serve"];
     let server = Server::serve(&pebble, "validation", &settings);
@@ -262,7 +262,7 @@ fn a_failure_names_its_cause_and_the_server_goes_on() {
     server.issued(1);
     server.stop();
 
-    // An authority of the directory that is not trusted.
+    // An untrusted authority for the directory.
     let other = pebble.folder.join("other.pem");
     let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
     std::fs::write(&other, made.cert.pem()).unwrap();
@@ -270,7 +270,7 @@ fn a_failure_names_its_cause_and_the_server_goes_on() {
     let server = Server::serve(&pebble, "ca", &["tls.acme.domains=other.example", &ca]);
     let failed = server.event("certificate.not_issued", 0);
     assert!(failed.contains("no trusted authority") && failed.contains("acme.ca"), "{failed}");
-    // The certificate of before is served for its name until there is another one.
+    // The earlier certificate is used for its name until there is another one.
     let at = SocketAddr::from((pebble.address, TLS_PORT));
     shown(at, &pebble.root(), "lost.example");
     server.stop();

@@ -1,5 +1,5 @@
-//! Pebble, the authority for tests of Let's Encrypt, with a resolver of its own, on a loopback
-//! address of the test's own.
+//! Pebble, the authority for tests of Let's Encrypt, with its own resolver, on a loopback address
+//! of the test.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ const MANAGEMENT: u16 = 15_000;
 const DNS: u16 = 8053;
 const DNS_MANAGEMENT: u16 = 8055;
 
-/// A folder of the test's, and the processes in it, which end with the test.
+/// A folder of the test, and the processes in it, which end with the test.
 pub(crate) struct Pebble {
     programs: PathBuf,
     pub(crate) address: Ipv4Addr,
@@ -32,8 +32,8 @@ pub(crate) struct Pebble {
 }
 
 impl Pebble {
-    /// Returns an authority that does not run yet, or `None` where there is none: its two programs
-    /// are in the folder that `TEST_PEBBLE` names.
+    /// Returns an authority before its start, or `None` if there is none: its two programs are in
+    /// the folder that `TEST_PEBBLE` names.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let Some(programs) = std::env::var_os("TEST_PEBBLE") else {
             assert!(std::env::var_os("TEST_PEERS").is_none(), "name pebble's folder: TEST_PEBBLE");
@@ -53,7 +53,7 @@ impl Pebble {
         Some(Self { programs: programs.into(), address, folder, processes: Vec::new() })
     }
 
-    /// Starts it, with more of its environment.
+    /// Starts it, with further environment variables.
     pub(crate) fn start(&mut self, environment: &[(&str, &str)]) {
         let at = |port: u16| SocketAddr::from((self.address, port)).to_string();
         let file = |name: &str| self.folder.join(name).display().to_string();
@@ -95,7 +95,7 @@ impl Pebble {
         (self.address, DIRECTORY).into()
     }
 
-    /// Returns the number of times that a text is in its log.
+    /// Returns how often a text occurs in its log.
     pub(crate) fn logged(&self, text: &str) -> usize {
         let log = std::fs::read_to_string(self.folder.join("pebble.log")).unwrap_or_default();
         log.matches(text).count()
@@ -120,7 +120,7 @@ impl Pebble {
         CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
     }
 
-    /// Wants a certificate, in PEM, to be renewed within a window of the past.
+    /// Requests the renewal of a certificate (PEM) within a window of the past.
     pub(crate) fn want_renewal(&self, certificate: &str) {
         let (start, end) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
         let window =

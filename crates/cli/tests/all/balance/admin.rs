@@ -74,7 +74,7 @@ fn web_pages_can_neither_change_nor_read_anything() {
     let (admin, body) = (balancer.admin, r#"{"address": "127.0.0.1:9"}"#);
     let json = "Content-Type: application/json\r\n";
     for (headers, status, part) in [
-        // What a page may send to anybody: forms, and fetch without asking.
+        // Requests that a page may send to any server: forms, and fetch without a preflight.
         ("Content-Type: text/plain\r\n".to_owned(), 415, "application/json"),
         ("Content-Type: application/x-www-form-urlencoded\r\n".to_owned(), 415, "--json"),
         (String::new(), 415, "application/json"),
@@ -83,7 +83,7 @@ fn web_pages_can_neither_change_nor_read_anything() {
         (format!("{json}Origin: http://127.0.0.1:1\r\n"), 403, "another origin"),
         (format!("{json}Sec-Fetch-Site: cross-site\r\n"), 403, "another origin"),
         (format!("{json}Sec-Fetch-Site: same-site\r\n"), 403, "another origin"),
-        // A name that resolves to us: the same origin by the browser's word.
+        // A name that resolves to this server: the same origin, as the browser reports it.
         (
             format!("{json}Host: evil.example:8081\r\nOrigin: http://evil.example:8081\r\n"),
             403,
@@ -101,7 +101,7 @@ fn web_pages_can_neither_change_nor_read_anything() {
         assert_eq!(answer.status(), 403, "{path}");
     }
     assert_eq!(balancer.backends().len(), 1);
-    // Our own page, by whatever address of ours.
+    // The server's own page, at any of its addresses.
     let port = admin.port();
     let own = format!(
         "{json}Host: localhost:{port}\r\nOrigin: http://localhost:{port}\r\n\
@@ -109,7 +109,7 @@ fn web_pages_can_neither_change_nor_read_anything() {
     );
     let answer = balancer.ask_with("POST", "/backends", &own, body);
     assert_eq!(answer.status(), 201, "{}", answer.text());
-    // And no preflight is ever allowed.
+    // A preflight is never allowed.
     let preflight = balancer.ask_with(
         "OPTIONS",
         "/backends",
@@ -186,13 +186,13 @@ fn backends_register_with_the_token_and_go_again() {
     assert!(matches!(client.next(), Got::Close(1001 | 1012, _)));
     client.send(Opcode::Close, &1001u16.to_be_bytes());
     assert_eq!(backend.exit().code(), Some(0));
-    // One that kept its connection would keep its tunnel, half closed, for a minute.
+    // A client that kept its connection would keep its tunnel, half closed, for a minute.
     drop(client);
     eventually("it is gone", || balancer.backends().is_empty());
 }
 
-/// A connection to the admin API that sends nothing makes room for the next: backends would lose
-/// their registrations otherwise, and operators their view.
+/// A silent connection to the admin API makes room for the next: otherwise backends would lose
+/// their registrations, and operators their view.
 #[test]
 fn silent_connections_to_the_admin_api_keep_no_heartbeat_out() {
     let token = File::new("crowded-token", TOKEN);
@@ -223,7 +223,7 @@ fn with_an_admin_token_everything_but_the_empty_page_needs_it() {
             assert_eq!(answer.header("connection"), Some("close"), "{path}");
             assert!(answer.header("www-authenticate").is_some());
         }
-        // Whatever the name: no web page knows the token.
+        // Under any name: no web page knows the token.
         let right = format!("Host: balancer.example\r\nAuthorization: Bearer {TOKEN}\r\n");
         let answer = balancer.ask_with("GET", path, &right, "");
         assert_eq!((answer.status(), answer.header("connection")), (200, None), "{path}");
@@ -243,7 +243,7 @@ fn with_an_admin_token_everything_but_the_empty_page_needs_it() {
     assert_eq!(ctl(&["rebalance", "--dry-run"]), Some(1));
 }
 
-/// Nor by another form of it, nor as a reload or an operator says.
+/// Neither in another form, nor by a reload or an operator.
 #[test]
 fn the_addresses_of_the_balancer_itself_are_no_backends() {
     let token = File::new("own-token", TOKEN);
@@ -263,7 +263,7 @@ fn the_addresses_of_the_balancer_itself_are_no_backends() {
     let everyone = json!({ "address": "255.255.255.255:80" }).to_string();
     assert_eq!(balancer.ask_with("POST", "/register", &headers, &everyone).status(), 400);
     assert!(balancer.backends().is_empty());
-    // Another port of this host is a backend like any.
+    // Another port of this host is an ordinary backend.
     let body = json!({ "address": nowhere() }).to_string();
     assert_eq!(balancer.ask_with("POST", "/register", &headers, &body).status(), 200);
 }
@@ -293,7 +293,7 @@ fn requests_that_a_proxy_passes_on_reach_the_admin_api_with_a_token_only() {
         let right = format!("{field}\r\nAuthorization: Bearer {TOKEN}\r\n");
         assert_eq!(guarded.ask_with("GET", "/status.json", &right, "").status(), 200, "{field}");
     }
-    // A server's own API has the same guard.
+    // A server's own admin API has the same guard.
     let served = Operated::start(&["--admin", "127.0.0.1:0"]);
     assert_eq!(get(served.admin, "/metrics", "Via: 1.1 edge\r\n").status(), 403);
     assert_eq!(get(served.admin, "/metrics", "").status(), 200);
@@ -326,7 +326,7 @@ fn a_backend_is_added_with_names_to_pass_through() {
     };
     let stored = json!(["db.example.com", "*.example.org"]);
     assert_eq!((&balancer.row(new)["passthrough"], &names(&added)), (&stored, &stored));
-    // One text is one name, as in the file.
+    // One string is one name, as in the file.
     let one = json!({ "address": nowhere(), "passthrough": "a.example.com" });
     let added = balancer.ask("POST", "/backends", &one);
     assert_eq!(added.status(), 201, "{}", added.text());

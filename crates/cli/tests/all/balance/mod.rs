@@ -1,5 +1,5 @@
-//! `throng balance` as operators run it: the real binary, its lines, its signals, its admin API,
-//! its exit codes.
+//! `throng balance` as operators run it: the real binary, its output, signals, admin API and exit
+//! codes.
 
 mod admin;
 mod reload;
@@ -60,7 +60,7 @@ impl Balancer {
         Self::with(&[&["--admin", "127.0.0.1:0"], words].concat())
     }
 
-    /// Whose admin API is where `words` say.
+    /// Starts a balancer with an admin API at the address in `words`.
     fn with(words: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
             .args(["balance", "--shards", "1", "--listen", "127.0.0.1:0"])
@@ -88,7 +88,7 @@ impl Balancer {
         Self { process, log: errors, address, admin }
     }
 
-    /// Before `backends` and with quick ends.
+    /// Starts a balancer for `backends` with quick ends.
     fn before(backends: &[SocketAddr], words: &[&str]) -> Self {
         let backends: Vec<String> = backends.iter().map(SocketAddr::to_string).collect();
         let mut all = vec!["--set", "shutdown.window=0"];
@@ -268,7 +268,7 @@ fn every_request_and_tunnel_is_logged_where_it_is_asked_for() {
     );
     assert!(event["duration"].as_f64().unwrap() > 0.0 && !event.to_string().contains("secret"));
 
-    // Its first line is no request.
+    // Its first line is not a request.
     exchange(&mut dial(balancer.address), "GET \x01 HTTP/1.1\r\n\r\n");
     let event = balancer.event("request");
     assert_eq!((&event["status"], &event["path"]), (&json!(400), &Value::Null));
@@ -315,7 +315,7 @@ fn losses_are_logged_by_default_with_the_client() {
     assert!(silent["reason"].as_str().unwrap().contains("timeouts.tunnel"), "{silent}");
 }
 
-/// Labels that no metric has would make a panel empty, and an alert silent.
+/// A label that no metric has would make a panel empty, and an alert silent.
 #[test]
 fn the_dashboard_and_the_alerts_group_by_labels_that_exist() {
     let served = Served::start(&["--listen", "127.0.0.1:0"]);
@@ -342,7 +342,7 @@ fn the_dashboard_and_the_alerts_group_by_labels_that_exist() {
         let samples: Vec<&str> = scrape.lines().filter(is_its).collect();
         let groups = expression.split("by (").skip(1).map(|rest| end(rest, ")"));
         let labels = groups.flat_map(|of| of.split(", ").map(str::to_owned).collect::<Vec<_>>());
-        // Those of a cluster, of TLS and of what has not happened have no samples.
+        // Metrics of a cluster, of TLS and of events that have not occurred have no samples.
         for label in labels.filter(|label| !samples.is_empty() && label != "instance") {
             let has_it = samples.iter().any(|line| line.contains(&format!("{label}=\"")));
             assert!(has_it, "no {label} in {expression}");
@@ -489,7 +489,7 @@ fn tls_of_clients_is_in_the_metrics_and_certificates_that_expire_are_warned_of()
         assert!(metrics.text().lines().any(|found| found == line), "{line}: {}", metrics.text());
     }
 
-    // A reload, by whatever way, warns again.
+    // A reload warns again, from any source.
     balancer.signal("HUP");
     balancer.event("certificate.expires");
     assert_eq!(balancer.ask("POST", "/reload", &json!({})).status(), 200);

@@ -61,7 +61,7 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
     assert_eq!(balancer.message("reloaded"), format!("removed {first} (1 tunnels stay)"));
     let removed = balancer.event("backend.removed");
     assert_eq!((&removed["backend"], &removed["tunnels"]), (&json!(first.to_string()), &json!(1)));
-    // A reload more, and still it stays, until draining is asked for by name.
+    // After another reload it still stays, until draining is requested by name.
     balancer.signal("HUP");
     assert_eq!(balancer.message("reloaded"), "nothing changed");
     echoes(&mut old, "after its backend was removed");
@@ -94,7 +94,7 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
         balancer.event("reloaded");
     }
 
-    // What the process does by itself is a setting, too.
+    // The process's own behavior is also a setting.
     file.write(&text(&[second]).replace("\"0\"", "\"1ms\""));
     balancer.signal("HUP");
     assert_eq!(balancer.message("reloaded"), "changed shutdown.window");
@@ -105,7 +105,7 @@ fn a_reload_does_not_take_the_token_from_an_admin_api_that_others_reach() {
     let backend = nowhere();
     let with_token = format!("backends = [\"{backend}\"]\nadmin.token = \"{TOKEN}\"\n");
     let file = File::new("exposed.toml", &with_token);
-    // By the file alone, as flags would win: it would listen on loopback from the next start on.
+    // Only by the file, since flags would win: it would listen on loopback from the next start on.
     let listen = |admin: &str| format!("{with_token}admin.listen = \"{admin}\"\n");
     file.write(&listen("0.0.0.0:0"));
     let balancer = Balancer::with(&["--config", file.path()]);
@@ -124,7 +124,7 @@ fn a_reload_does_not_take_the_token_from_an_admin_api_that_others_reach() {
     );
 }
 
-/// A session manager that ends sends SIGHUP to all: that is no error.
+/// A session manager that ends sends SIGHUP to all: that must not be an error.
 #[test]
 fn without_a_file_a_hangup_is_one_line() {
     let balancer = Balancer::before(&[nowhere()], &[]);

@@ -38,7 +38,7 @@ fn a_channel_is_a_stream_of_events_too() {
     expect(&mut stream, "data: to\ndata: all\n\n");
     let long = "x".repeat(257);
     assert!(get(served.address, &format!("/sse/{long}")).starts_with("HTTP/1.1 400 "));
-    // Without wildcards a star is a character like any other, also to be published to.
+    // Without wildcards a star is an ordinary character, also for publishing.
     let mut star = Client::connect(served.address, "/ws/news.*?echo=1");
     star.send(Opcode::Text, b"mine");
     assert_eq!(star.next(), Got::Text("mine".to_owned()));
@@ -54,7 +54,7 @@ fn patterns_listen_and_cannot_be_published_to() {
     let mut stream = events(served.address, "/sse/news.%3E");
     let mut all = Client::connect(served.address, "/ws/news.*");
     let mut one = Client::connect(served.address, "/ws/news.eu?echo=1");
-    // All have joined: an answer to itself comes after that.
+    // All have joined: a client's own echo comes after that.
     one.send(Opcode::Text, b"hello");
     assert_eq!(one.next(), Got::Text("hello".to_owned()));
     assert_eq!(all.next(), Got::Text("hello".to_owned()));

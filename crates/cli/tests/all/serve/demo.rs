@@ -24,7 +24,7 @@ fn a_demonstration_with_tls_makes_its_own_certificate() {
     assert!(!Path::new(file).exists(), "it lasts as long as the demonstration");
 }
 
-/// Checks that messages went back and forth, and that nothing failed.
+/// Checks that messages were exchanged, and that nothing failed.
 fn shows_messages(output: &Output) -> String {
     let out = String::from_utf8(output.stdout.clone()).unwrap();
     let errors = String::from_utf8(output.stderr.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Signals, and how it ends.
+//! Signals, and the end of the process.
 
 use std::io::{BufRead, BufReader};
 
@@ -57,7 +57,7 @@ fn a_second_signal_ends_at_once_with_130() {
     let served = Served::start(&["--set", "drain.grace=1h", "--set", "close_timeout=1h"]);
     let mut client = Client::connect(served.address, "/echo");
     served.process.signal("TERM");
-    // The first signal has been seen, and its shutdown waits: the client does not answer the Close.
+    // The first signal was handled, and its shutdown waits: the client does not answer the Close.
     assert_eq!(client.next().close_code(), Some(1001));
     served.process.signal("TERM");
     assert_eq!(served.end().0, Some(130));

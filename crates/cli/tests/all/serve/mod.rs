@@ -1,5 +1,5 @@
 //! `throng serve`, `demo` and `config show` as people and supervisors run them: the real binary,
-//! its lines, signals and exit codes.
+//! its output, signals and exit codes.
 
 mod channels;
 mod demo;
@@ -111,7 +111,7 @@ fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-/// Opens a stream of events; nothing behind its first comment is taken.
+/// Opens a stream of events, and reads it up to the end of its first comment.
 fn events(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = dial(address);
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -125,7 +125,7 @@ fn events(address: SocketAddr, path: &str) -> TcpStream {
     stream
 }
 
-/// Code and the one line on standard error.
+/// Returns the exit code and the single line on standard error.
 fn refused(output: &Output) -> (Option<i32>, String) {
     let errors = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(output.stdout.is_empty() && errors.starts_with("throng: "), "{errors}");
@@ -133,8 +133,7 @@ fn refused(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), errors)
 }
 
-/// A page whose own name points at 127.0.0.1 is of the server's origin by all that its browser
-/// sends.
+/// For the browser, a page whose own name resolves to 127.0.0.1 has the server's origin.
 #[test]
 fn a_server_on_loopback_refuses_pages_that_reach_it_by_a_name_of_their_own() {
     let upgrade = |served: &Served, host: &str| {

@@ -1,4 +1,4 @@
-//! Output of `throng serve`, also to a pipe whose reader has gone.
+//! Output of `throng serve`, also to a pipe without a reader.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -59,7 +59,7 @@ fn logs_requests_and_sessions(io: &str) {
         let event = next("session");
         let code = if closes { 1000 } else { 1006 };
         assert_eq!((&event["path"], &event["code"]), (&"/echo".into(), &code.into()));
-        // Its upgrade is in them.
+        // They include its upgrade.
         let least = text.len() as u64 + 100;
         assert!(bytes(&event).iter().all(|bytes| (least..least + 400).contains(bytes)), "{event}");
     }
@@ -86,7 +86,7 @@ fn a_reader_that_left_changes_nothing() {
 #[test]
 fn a_full_disk_behind_standard_output_changes_nothing() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    // An address of its own, so that no other test takes the port in between.
+    // A unique address, so that no other test takes the port in between.
     let free = TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap();
     let mut served = Running(
         throng(&["serve", "--shards", "1", "--listen", &free.to_string()])
@@ -131,7 +131,7 @@ fn a_report_that_cannot_be_written_is_a_failure() {
         assert_eq!(output.status.code(), Some(1), "{words:?}: {errors}");
         assert!(errors.contains("standard output cannot be written: No space"), "{errors}");
     }
-    // A reader that has left has had what it wanted.
+    // A reader that has left wanted no more.
     let mut shown = throng(&["config", "schema"]).stdout(Stdio::piped()).spawn().unwrap();
     drop(shown.stdout.take());
     assert_eq!(shown.wait().unwrap().code(), Some(0));

@@ -39,7 +39,7 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
     ] {
         let output = throng(words).output().unwrap();
         let (code, errors) = refused(&output);
-        // A file that is missing may be there at the next start.
+        // A missing file may exist at the next start.
         let expected = if words == &no_file[..] { 1 } else { 2 };
         assert_eq!(code, Some(expected), "{words:?}: {errors}");
         for part in parts {

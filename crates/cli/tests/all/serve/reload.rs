@@ -1,4 +1,4 @@
-//! Reloads on SIGHUP, by the admin API, and because files of certificates have changed.
+//! Reloads on SIGHUP, by the admin API, and because of changed certificate files.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ struct Secured {
     dir: PathBuf,
     chain: PathBuf,
     key: PathBuf,
-    /// A copy of the certificate that it has.
+    /// A copy of its present certificate.
     in_use: PathBuf,
 }
 
@@ -60,7 +60,7 @@ impl Secured {
         std::fs::copy(&self.chain, &self.in_use).unwrap();
     }
 
-    /// Checks that it presents the certificate that it should have.
+    /// Checks that it presents the expected certificate.
     fn check(&self) {
         get_securely(self.address, &self.in_use).unwrap();
     }
@@ -77,7 +77,7 @@ fn a_renewed_certificate_is_in_use_once_a_reload_has_ended() {
     let it = Secured::start("renewed");
     let old = std::fs::read(&it.in_use).unwrap();
     it.check();
-    // The look each second may find some renewals before the reload does, but not all of them.
+    // The check each second may find some renewals before the reload does, but not all of them.
     let renewals = 1
         + (0..20)
             .position(|renewal| {
@@ -131,8 +131,8 @@ fn a_bad_certificate_changes_nothing_and_is_reported_with_its_place_and_reason()
             let reason = reason.as_str().unwrap();
             words.iter().for_each(|word| assert!(reason.contains(word), "{reason}: no {word}"));
         };
-        // A look may fall in between: the key comes first, and does not fit the chain of the last
-        // case, either. A file that stays as it is is not written.
+        // A check may fall in between: the key comes first, and does not fit the chain of the last
+        // case either. An unchanged file is not written.
         if std::fs::read_to_string(&it.key).unwrap() != *key {
             std::fs::write(&it.key, key).unwrap();
         }
@@ -143,8 +143,8 @@ fn a_bad_certificate_changes_nothing_and_is_reported_with_its_place_and_reason()
         it.check();
 
         it.started.signal("HUP");
-        // The answer may be lost, and the look at the files does not report what it has: the log
-        // has it as well.
+        // The answer may be lost, and the check of the files does not repeat the error: so the log
+        // also has it.
         for failed in [2 * at, 2 * at + 1].map(|skip| it.started.logged("reload.failed", skip)) {
             assert_eq!(
                 (&failed["level"], &failed["message"]),
@@ -189,7 +189,7 @@ fn a_reload_by_the_admin_server_reads_the_file_and_answers_with_what_it_did() {
     assert!(reason.contains(&format!("{file}:5:")) && reason.contains("\"many\""), "{reason}");
     assert_eq!(events(&started.log, "reloaded").len(), 1);
 
-    // As for the balancer, no web page can ask for it.
+    // As for the balancer, no web page can request it.
     let json = "Content-Type: application/json\r\n";
     for (fields, body, status) in [
         (String::new(), "{}", 415),

@@ -1,4 +1,4 @@
-//! Sandboxes and limits that forbid what a server would like to have.
+//! Sandboxes and limits that forbid something a server would use.
 
 #[cfg(feature = "balance")]
 use std::io::Read;
@@ -22,7 +22,7 @@ const FORBID_PRLIMIT64: &str = r#"
     exec @ARGV or die "exec: $!";
 "#;
 
-/// The limits stay what they are, and may not even be asked for.
+/// The limits do not change, and may not even be read.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
 fn a_sandbox_without_prlimit64_does_not_keep_a_server_from_starting() {
@@ -56,13 +56,13 @@ fn a_sandbox_without_prlimit64_does_not_keep_a_server_from_starting() {
 #[test]
 fn a_limit_on_threads_is_one_line_and_nothing_is_said_before() {
     const UNPRIVILEGED: u32 = 65_534;
-    // Of the user who runs this there may be processes that end meanwhile: one thread is too many.
+    // The user who runs this may have processes that end during the test: one thread is too many.
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let serve: &[&str] = &["serve", "--listen", "127.0.0.1:0", "--shards", "2"];
     let balance: &[&str] = &["balance", "--listen", "127.0.0.1:0", "--backend", "127.0.0.1:9"];
     let programs = if cfg!(feature = "balance") { vec![serve, balance] } else { vec![serve] };
     for words in programs {
-        // One thread writes the log; the next one is that of an event loop.
+        // One thread writes the log; the next one belongs to an event loop.
         for processes in if is_root { 1..=2 } else { 1..=1 } {
             let limit = format!("ulimit -u {processes} 2>&- || ulimit -p {processes}; exec \"$@\"");
             let mut command = Command::new("sh");

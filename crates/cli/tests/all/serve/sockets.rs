@@ -23,7 +23,7 @@ fn it_accepts_on_a_socket_that_the_service_manager_opened() {
         for _ in 0..4 {
             assert!(get(expected, "/livez").starts_with("HTTP/1.1 200"));
         }
-        // It is on loopback alone, and treated so.
+        // It listens only on loopback, and is treated so.
         let mut stream = dial(expected);
         stream.write_all(b"GET /stats.json HTTP/1.0\r\nHost: evil.example\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -54,13 +54,13 @@ fn get_at(path: &Path, target: &str, header: &str) -> String {
 fn it_listens_on_a_unix_socket_of_a_mode_and_removes_its_file() {
     use std::os::unix::fs::PermissionsExt;
     let path = std::env::temp_dir().join(format!("throng-serve-{}.sock", std::process::id()));
-    // Left by a server that was killed.
+    // Left by a killed server.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let listen = format!("127.0.0.1:0,unix:{}", path.display());
     let command = throng(&["serve", "--shards", "2", "--set", "unix_mode=600"]);
     let served = Served::run(command, &["--listen", &listen]);
     assert!(get_at(&path, "/livez", "").starts_with("HTTP/1.1 200"));
-    // A proxy on this machine may pass on what comes from anywhere.
+    // A proxy on this machine may forward requests from anywhere.
     assert!(get_at(&path, "/metrics", "").starts_with("HTTP/1.1 404"));
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

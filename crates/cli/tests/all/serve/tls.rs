@@ -17,7 +17,7 @@ pub(super) fn write_certificate(chain: &Path, key: &Path) {
     std::fs::write(key, made.signing_key.serialize_pem()).unwrap();
 }
 
-/// The whole answer to a request over TLS, if the server has the certificate of that file.
+/// The whole answer to a request over TLS, if the server has the certificate in that file.
 pub(super) fn get_securely(address: SocketAddr, chain: &Path) -> Result<String, String> {
     use rustls::pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
@@ -47,8 +47,8 @@ fn certificates_serve_https_and_are_renewed_without_a_restart() {
     std::fs::copy(&chain, &old).unwrap();
     let [chain_name, key_name] = [&chain, &key].map(|file| file.to_str().unwrap());
     let mut served = Served::start(&["--tls-cert", chain_name, "--tls-key", key_name]);
-    // Each look of a client that does not trust the certificate is a line, and a pipe that is full
-    // loses those that follow.
+    // Each check by a client that does not trust the certificate adds a line, and a full pipe loses
+    // later lines.
     let mut log = served.process.0.stderr.take().unwrap();
     let log = std::thread::spawn(move || {
         let mut text = String::new();

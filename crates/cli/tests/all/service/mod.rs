@@ -1,4 +1,4 @@
-//! The programs as a service: what systemd, containers and Kubernetes see of them.
+//! The programs as a service, as systemd, containers and Kubernetes see them.
 #![cfg(target_os = "linux")]
 
 #[cfg(feature = "acme")]
@@ -48,7 +48,7 @@ impl Manager {
         Running(command.spawn().unwrap())
     }
 
-    /// At a path of its own.
+    /// Creates it at the given path.
     fn at(path: PathBuf) -> Self {
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -60,7 +60,7 @@ impl Manager {
         loop {
             let mut buffer = [0; 4096];
             let length = match self.socket.recv(&mut buffer) {
-                // A receive with a timeout does not outlive a stop of the process (signal(7)).
+                // A receive with a timeout is interrupted when the process is stopped (signal(7)).
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 received => received.unwrap(),
             };

@@ -1,6 +1,6 @@
 //! The units, as systemd starts them: in a mount namespace with their folders, with their user and
-//! privileges, under a stand-in for the manager. What systemd alone shows is listed in
-//! `docs/operations.md`.
+//! privileges, under a stand-in for the manager. `docs/operations.md` lists the checks that need
+//! systemd itself.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -43,7 +43,7 @@ fn systemd_understands_every_line_of_the_units() {
     let paths = units.map(|unit| {
         let text = packaging(&format!("systemd/{unit}"));
         let path = folder.join(unit);
-        // It looks for the programs, too.
+        // The unit also looks for the programs.
         let text = text.replace("/usr/bin/throng", env!("CARGO_BIN_EXE_throng"));
         std::fs::write(&path, text).unwrap();
         path
@@ -51,7 +51,7 @@ fn systemd_understands_every_line_of_the_units() {
     let output = Command::new(analyze).args(["verify", "--man=no"]).args(&paths).output().unwrap();
     std::fs::remove_dir_all(folder).unwrap();
     let complaints = String::from_utf8(output.stderr).unwrap();
-    // Where systemd is older than that type, the line before is in force.
+    // If systemd is older than that type, the line before it applies.
     let known = |line: &&str| !line.ends_with("service type, ignoring: notify-reload");
     let of_ours = |line: &&str| units.iter().any(|unit| line.contains(unit));
     assert_eq!(complaints.lines().filter(of_ours).filter(known).collect::<Vec<_>>(), [""; 0]);
@@ -69,8 +69,8 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    /// Returns the sandbox of a unit, whose settings are in a file of this name; or `None` where
-    /// this process may not make one.
+    /// Returns the sandbox of a unit, whose settings are in a file of this name; or `None` if this
+    /// process may not create one.
     fn new(unit: &'static str, name: &str, settings: &str) -> Option<Self> {
         if !may_unshare(&["--mount"]) {
             return None;
@@ -126,7 +126,7 @@ impl Sandbox {
         let capabilities: Vec<_> = capabilities.iter().filter_map(capability).collect();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c"]);
-        // What is passed on in place of standard input is the socket of the socket unit.
+        // The socket of the socket unit is passed on in place of standard input.
         let script = include_str!("sandbox.sh");
         command.arg(script.replace("\"$@\"\n", "\"$@\" 3<&0 </dev/null\n")).arg("sh").args(words);
         command
@@ -148,11 +148,11 @@ impl Sandbox {
         command
     }
 
-    /// Runs a command of the program in the sandbox: its exit code, and what it prints.
+    /// Runs a command of the program in the sandbox. Returns its exit code and output.
     fn run(&self, words: &[&str]) -> (Option<i32>, String) {
         let words: Vec<_> = words.iter().copied().map(String::from).collect();
         let output = self.command(&words).stdout(Stdio::piped()).output().unwrap();
-        // A second sandbox has a copy of /etc of its own.
+        // A second sandbox has its own copy of /etc.
         std::fs::remove_dir_all(self.folder.join("etc")).unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8(text).unwrap())
@@ -188,7 +188,8 @@ struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Waits until it is ready and feeds its watchdog, reloads it as the unit says, and stops it.
+    /// Waits until it is ready and feeds its watchdog, reloads it as the unit specifies, and stops
+    /// it.
     fn live(mut self, during: impl FnOnce(&Self)) {
         let Sandbox { manager, text, .. } = self.sandbox;
         self.ready();
@@ -202,13 +203,13 @@ impl Started<'_> {
         self.process.signal("TERM");
         manager.message("STOPPING=1");
         assert_eq!(self.process.0.wait().unwrap().code(), Some(0), "{}", self.sandbox.log());
-        // What it said on standard error ends where it began: no path was refused.
+        // Standard error has only its first lines: no path was refused.
         let log = self.sandbox.log();
         assert!(!log.contains("cannot be written") && !log.contains("os error 30"), "{log}");
     }
 
     fn ready(&mut self) {
-        // A process that ends says nothing to the manager.
+        // A process that ends sends nothing to the manager.
         let ended = self.process.0.try_wait().unwrap();
         assert!(ended.is_none(), "{ended:?}: {}", self.sandbox.log());
         self.sandbox.manager.message("READY=1");
@@ -224,7 +225,7 @@ impl Started<'_> {
     }
 }
 
-/// A loopback address of the test's own.
+/// A loopback address of the test.
 fn own_address(number: u8) -> Ipv4Addr {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high | 128, low, number)
@@ -238,13 +239,13 @@ fn block(document: &str, text: &str) -> String {
     block.unwrap_or_else(|| panic!("{text}")).split_once('\n').unwrap().1.to_owned()
 }
 
-/// The settings that `docs/tls.md` recommends for an authority, at an address of the test's own and
-/// with a directory at which nothing answers.
+/// The settings that `docs/tls.md` recommends for an authority, at an address of the test and with
+/// an unreachable directory.
 fn with_acme(address: Ipv4Addr) -> String {
     let text = block("tls.md", "dir = \"/var/lib/throng/acme\"");
     let text = text.replace("0.0.0.0", &address.to_string());
     let text: String = text.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect();
-    // The authorities of this machine need not be there.
+    // This machine may lack the system's authorities.
     format!("{text}ca = \"/etc/throng/ca.pem\"\ndirectory = \"https://{address}:9/dir\"\n")
 }
 
@@ -276,7 +277,7 @@ fn a_unit_has_a_certificate_of_an_authority_in_its_sandbox() {
         assert_eq!(code, Some(0), "{unit}: {printed}");
         sandbox.start(None).live(|started| {
             let log = started.file(&format!("/var/log/throng/{program}.log"));
-            // It has tried the write, so what is left is that nothing answers.
+            // It has tried the write, so only the unreachable authority is left.
             eventually("it asks the authority", || {
                 let log = std::fs::read_to_string(&log).unwrap_or_default();
                 let mut lines = log.lines().filter(|line| line.contains("certificate.not_issued"));
@@ -293,7 +294,7 @@ fn a_unit_has_a_certificate_of_an_authority_in_its_sandbox() {
             }
         });
 
-        // The check and the start know alike that a unit without the folder cannot work.
+        // Both the check and the start find that a unit without the folder cannot work.
         let mut sandbox = Sandbox::new(unit, &format!("acme-none-{program}"), &settings).unwrap();
         sandbox.write("settings/ca.pem", made.cert.pem());
         sandbox.text = sandbox.text.replace("\nStateDirectory=throng\n", "\n");
@@ -333,7 +334,7 @@ fn a_unit_reads_certificates_of_the_hook_and_credentials_of_systemd() {
     let settings = format!("listen = \"{address}\"\n{admin}{certificate}");
     let Some(sandbox) = Sandbox::new("throng.service", "hook-unit", &settings) else { return };
     let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
-    // As certbot has them, for root alone.
+    // As certbot stores them, for root alone.
     sandbox.write("lineage/fullchain.pem", made.cert.pem());
     sandbox.write("lineage/privkey.pem", made.signing_key.serialize_pem());
     sandbox.write("hook", block("tls.md", "\"$RENEWED_LINEAGE/privkey.pem\""));
