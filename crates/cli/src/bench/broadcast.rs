@@ -1,5 +1,5 @@
-//! `throng bench broadcast`: one message to all members of a channel, on a server of our own or a
-//! foreign one.
+//! `throng bench broadcast`: one message to all members of a channel, on a server that it starts or
+//! on an external one.
 
 use std::time::Duration;
 

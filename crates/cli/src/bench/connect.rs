@@ -1,4 +1,4 @@
-//! `throng bench connect`: how many connections a server takes, and how soon.
+//! `throng bench connect`: how many connections a server accepts, and how fast.
 
 use throng_config::units::parse_count;
 use throng_load::{Error, Mode, Plan, Target};
@@ -16,9 +16,9 @@ pub(super) const EXAMPLES: &str = "Examples:
 With --rate, a connection that finds --concurrency others open waits for one of
 them to end, while its time runs; the verdict says how many did.";
 
-/// Connections being made at a time, in a closed loop.
+/// Parallel connection attempts in a closed loop.
 const PLACES: usize = 64;
-/// The most of them in an open loop, which begins no more than the rate asks for.
+/// Maximum parallel attempts in an open loop, which begins no more than the rate requires.
 const MOST_PLACES: usize = 1000;
 /// The first rate of a search.
 const START_PER_S: f64 = 500.0;
@@ -48,7 +48,7 @@ impl Args {
     /// The measurement.
     ///
     /// # Errors
-    /// Flags that make no sense.
+    /// Flags that contradict each other.
     pub(super) fn measurement(self) -> Result<Measurement, Error> {
         let rate_per_s = self.rate.or(self.loops.highest());
         let search = self.loops.find_max.options(rate_per_s.unwrap_or(START_PER_S));
@@ -60,7 +60,7 @@ impl Args {
         }
         let mode = Mode::Connect { rate_per_s, duration, warmup };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
-        // Of a number of connections no more are made at a time.
+        // A fixed number of connections also bounds the parallel attempts.
         plan.common.connections =
             number.map_or(places, |number| places.min(number.max(1) as usize));
         self.loops.apply(number, &mut plan.common);

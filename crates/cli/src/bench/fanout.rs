@@ -1,4 +1,5 @@
-//! `throng bench fanout`: many channels at a fixed rate, on a server of our own or a foreign one.
+//! `throng bench fanout`: many channels at a fixed rate, on a server that it starts or on an
+//! external one.
 
 use std::time::Duration;
 

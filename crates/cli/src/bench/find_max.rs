@@ -1,4 +1,4 @@
-//! `--find-max` of `throng bench echo`, `connect`, `fanout` and `http`: the highest rate that keeps
+//! `--find-max` of `throng bench echo`, `connect`, `fanout` and `http`: the highest rate that meets
 //! the thresholds.
 
 use throng_load::Error;
@@ -21,7 +21,7 @@ pub(super) struct FindMaxArgs {
 }
 
 impl FindMaxArgs {
-    /// Returns how to search from a first rate on, if a search was asked for.
+    /// Returns the options of a search that begins at a first rate, if a search was requested.
     pub(super) fn options(self, start_per_s: f64) -> Option<Options> {
         let options = Options { start_per_s, precision: self.precision / 100.0 };
         self.find_max.then_some(options)

@@ -66,7 +66,7 @@ pub(super) struct LoopArgs {
 }
 
 impl LoopArgs {
-    /// Puts the flags into the plan, of which the [times](Self::times) are known.
+    /// Puts the flags into the plan, whose [times](Self::times) are known.
     pub(super) fn apply(self, number: Option<u64>, plan: &mut PlanCommon) {
         (plan.number, plan.rate_ramp, plan.stages) = (number, self.rate_ramp, self.stages);
     }
@@ -76,8 +76,8 @@ impl LoopArgs {
         (!self.stages.is_empty()).then(|| RateStage::highest(&self.stages))
     }
 
-    /// The number of a closed loop, and duration and warm-up of the run, in which all connections
-    /// together have this rate if it is an open loop without stages.
+    /// Returns the number of a closed loop, and duration and warm-up of the run. In an open loop
+    /// without stages, all connections together have this rate.
     pub(super) fn times(
         &self,
         time: &TimeArgs,
@@ -121,10 +121,10 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// Returns a run of this plan, which has all but these flags, on its target.
+    /// Returns a run of this plan, completed by these flags, on its target.
     ///
     /// # Errors
-    /// The plan makes no sense, or a file that a flag names cannot be read.
+    /// The plan is contradictory, or a file named by a flag cannot be read.
     pub(super) fn measurement(self, mut plan: Plan) -> Result<Measurement, Error> {
         self.handshake.apply(&mut plan)?;
         self.connecting.apply(&mut plan.common);

@@ -1,4 +1,4 @@
-//! `throng bench http`: requests and answers, on a server of our own or a foreign one.
+//! `throng bench http`: requests and answers, on a server that it starts or on an external one.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -117,7 +117,7 @@ impl Args {
     pub(super) fn measurement(self) -> Result<Measurement, Error> {
         let pids = &self.connecting.server_pid;
         let own_shards = own_shards(self.url.is_some(), self.shards, pids)?;
-        // The address of a server of our own comes when it is started.
+        // A started server has its address later.
         let target = Target::parse_http(self.url.as_deref().unwrap_or("http://127.0.0.1:1"))?;
         let (number, duration, warmup) = self.loops.times(&self.time, self.rate);
         let search = self.loops.find_max.options(self.rate.unwrap_or(1000.0));

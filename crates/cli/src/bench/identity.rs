@@ -1,5 +1,5 @@
-//! The flags that say who each client of `throng bench` is: header lines, credentials, cookies and
-//! subprotocols.
+//! The flags for the identity of each client of `throng bench`: header lines, credentials, cookies
+//! and subprotocols.
 
 use std::path::PathBuf;
 
@@ -86,7 +86,7 @@ impl IdentityArgs {
         let bearer =
             self.token.or_else(|| (!tokens.is_empty() && !is_used).then(|| "{token}".to_owned()));
         if let Some(bearer) = bearer {
-            // As from a file, by $(cat FILE).
+            // As read from a file, by $(cat FILE).
             let bearer = bearer.trim_start_matches('\u{feff}').trim().to_owned();
             if fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
                 return Err(Error::Usage(
@@ -103,7 +103,7 @@ impl IdentityArgs {
 
 /// `Name: value`.
 fn parse_header(line: &str) -> Result<(String, String), String> {
-    // As from a file: a mark of an editor before it, and its line end.
+    // As read from a file: with a byte order mark before it, and its line end.
     let line = line.strip_prefix('\u{feff}').unwrap_or(line);
     match line.split_once(':') {
         Some((name, value)) => Ok((name.trim_end().to_owned(), value.trim().to_owned())),
@@ -151,7 +151,7 @@ mod tests {
     fn credentials_become_fields() {
         let all = fields(args(&["X: y"], Some("abc"), &["a=1", "b=2=3"]), &[]).unwrap();
         assert_eq!(all, ["X: y", "Cookie: a=1; b=2=3", "Authorization: Bearer abc"]);
-        // Tokens go where their place is, or else are bearer tokens.
+        // Tokens replace their place, if there is one, and otherwise are bearer tokens.
         assert_eq!(fields(with_tokens(&[]), &["/ws"]).unwrap(), ["Authorization: Bearer {token}"]);
         assert_eq!(fields(with_tokens(&["X: {token}"]), &[]).unwrap(), ["X: {token}"]);
         assert_eq!(fields(with_tokens(&[]), &["/ws?user={token}"]).unwrap(), [""; 0]);

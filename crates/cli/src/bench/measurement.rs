@@ -1,4 +1,4 @@
-//! A measurement: a load, the server that it is for, and how its report is shown.
+//! A measurement: a load, its server, and the form of its report.
 
 use std::process::ExitCode;
 
@@ -12,13 +12,13 @@ use super::progress::StatusLine;
 use crate::failure::Failure;
 use crate::signals::Stop;
 
-/// A load as the flags of its mode describe it; a mistake in them was an error before.
+/// A load as the flags of its mode describe it; mistakes were refused before.
 #[derive(Debug)]
 pub(super) struct Measurement {
     pub(super) load: Load,
     /// Options of the search for the highest rate; `None`: one run is made.
     pub(super) search: Option<Options>,
-    /// Event loops of a server of our own, which takes the place of the load's target.
+    /// Event loops of a server to start, which replaces the load's target.
     pub(super) own_shards: Option<usize>,
     pub(super) output: OutputArgs,
 }
@@ -27,7 +27,7 @@ impl Measurement {
     /// Measures, and shows the report.
     pub(super) fn run(mut self, stop: &Stop) -> Result<ExitCode, Failure> {
         self.output.check()?;
-        // Kept to the end: dropped, it would stop.
+        // Kept until the end: dropping it stops the server.
         let _own = match self.own_shards {
             Some(shards) => Some(OwnServer::start(shards, &mut self.load)?),
             None => None,
@@ -49,7 +49,7 @@ impl Measurement {
     }
 }
 
-/// Makes a run, whose progress a line shows until it ends.
+/// Executes a run and shows its progress on a line until it ends.
 fn watched<R>(title: &str, quiet: bool, run: impl FnOnce(&mut dyn FnMut(&Progress)) -> R) -> R {
     let line = StatusLine::new(title, quiet);
     run(&mut |progress| line.show(progress))

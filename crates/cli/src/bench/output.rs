@@ -39,7 +39,7 @@ impl OutputArgs {
             Some(parent) if !parent.is_dir() => {
                 let (path, shown) = (path.display(), parent.display());
                 Err(Failure::usage(match std::fs::metadata(parent) {
-                    // It may be there, and out of reach.
+                    // It may exist but be inaccessible.
                     Err(error) if error.kind() != ErrorKind::NotFound => {
                         format!("--html {path}: {shown}: {error}")
                     }
@@ -54,7 +54,7 @@ impl OutputArgs {
         }
     }
 
-    /// Writes the page, if one was asked for, and prints the report.
+    /// Writes the page, if requested, and prints the report.
     ///
     /// # Errors
     /// The page or the report cannot be written.

@@ -1,7 +1,7 @@
 //! The server that `broadcast`, `fanout` and `http` start when no URL is given.
 //!
-//! A process of its own, so that its CPU time and memory are its own: this program again, with the
-//! hidden subcommand `own-server`. `/ws/{channel}` sends each message to the channel's other
+//! A separate process, so that its CPU time and memory can be measured: this program again, with
+//! the hidden subcommand `own-server`. `/ws/{channel}` sends each message to the channel's other
 //! members, as `throng serve` does; `/` answers OK, or the request's body. It ends when its
 //! standard input does.
 
@@ -42,23 +42,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             },
         ))
         .shards(Shards::new().count(Some(args.shards).filter(|&shards| shards > 0)))
-        // A publication that waits behind a slow machine is measured, not cut off.
+        // A publication that waits because of a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))
         .bind("127.0.0.1:0")?;
     terminal::line(bound.local_addr());
-    // Kept to the end: dropped, it would stop the server.
+    // Kept until the end: dropping it stops the server.
     let _running = bound.start()?;
     stdin().lock().read_to_end(&mut Vec::new()).map_err(Failure::runtime)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Stands for the URL of a server of our own until that is started.
+/// Stands for the URL of a started server until it runs.
 pub(super) const PLACEHOLDER: &str = "ws://127.0.0.1:1";
 
-/// Returns the event loops of a server of our own, which is started where no URL is given.
+/// Returns the event loops of the server to start, if no URL is given.
 ///
 /// # Errors
-/// A server has not so many event loops; a process is named, although that of our own is known.
+/// Too many event loops for a server; or a process is named, although the started server's is
+/// known.
 pub(super) fn own_shards(
     has_url: bool,
     shards: usize,
@@ -76,17 +77,17 @@ pub(super) fn own_shards(
     }
 }
 
-/// A running server of our own; ended when dropped.
+/// A server started by this program. Dropping it ends the server.
 pub(super) struct OwnServer(Child);
 
 impl OwnServer {
-    /// Starts one with so many event loops, and makes it the server of this load.
+    /// Starts a server with this many event loops, and makes it the target of this load.
     ///
     /// # Errors
     /// It could not be started, or ended before it listened.
     pub(super) fn start(shards: usize, load: &mut Load) -> Result<Self, Error> {
         let cannot = |why: String| Error::Child(format!("cannot start a server to measure: {why}"));
-        // Where this program cannot be found, starting it fails with a message that names it.
+        // If this program cannot be found, starting it fails with a message that names it.
         let program = std::env::current_exe().unwrap_or_else(|_| "throng".into());
         let mut child = Command::new(program)
             .args(["bench", "own-server", "--shards", &shards.to_string()])
@@ -101,7 +102,7 @@ impl OwnServer {
         };
         let (pids, server) = (vec![child.id()], Self(child));
         match read {
-            // It has said why on standard error.
+            // It has printed the reason on standard error.
             Ok(0) => return Err(cannot("it ended before it listened".to_owned())),
             Ok(_) => {}
             Err(error) => return Err(cannot(error.to_string())),
@@ -119,7 +120,7 @@ impl OwnServer {
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        // Its figures have been read; nothing is lost with it.
+        // Its figures have been read; nothing is lost.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! The flags that say what the messages of `throng bench echo` and `connect` are.
+//! The flags for the messages of `throng bench echo` and `connect`.
 
 use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
@@ -47,7 +47,8 @@ impl PayloadArgs {
     /// Puts the flags into the plan, whose compression is known.
     ///
     /// # Errors
-    /// The file cannot be read, or is no text where it has to be; flags that do not go together.
+    /// The file cannot be read, or does not contain text where it must; flags that contradict each
+    /// other.
     pub(super) fn apply(self, plan: &mut Plan) -> Result<(), Error> {
         let usual = if plan.deflate.enabled { "json" } else { "letters" };
         let (content, text) = match (&self.payload_file, self.payload.as_deref().unwrap_or(usual)) {
@@ -75,7 +76,7 @@ impl PayloadArgs {
         Ok(())
     }
 
-    /// Puts the flags into the plan of a fanout, whose messages have the place `{stamp}`.
+    /// Puts the flags into the plan of a fanout, whose messages contain the place `{stamp}`.
     ///
     /// # Errors
     /// As for [`PayloadArgs::apply`].

@@ -1,4 +1,4 @@
-//! The line that shows how far a run is, on standard error and only on a terminal.
+//! The line that shows the progress of a run, on standard error and only on a terminal.
 
 use std::fmt::Display;
 use std::io::{Write, stderr};
@@ -33,13 +33,13 @@ impl StatusLine {
     /// Shows any text.
     pub fn show_text(&self, text: impl Display) {
         if self.is_shown {
-            // A status line that cannot be written is not worth ending a run for.
+            // A status line that cannot be written is not worth ending a run.
             let line = terminal::fitting(&stderr(), &format!("{}: {text}", self.title));
             let _ = write!(stderr(), "\r\x1b[2K{line}");
         }
     }
 
-    /// Shows a text that stays, on a line of its own.
+    /// Shows a permanent text on a separate line.
     pub fn keep(&self, text: impl Display) {
         if self.is_shown {
             let _ = writeln!(stderr(), "\r\x1b[2K{}: {}", self.title, Escaped(text));

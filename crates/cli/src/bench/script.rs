@@ -65,7 +65,7 @@ impl Args {
     /// The measurement.
     ///
     /// # Errors
-    /// The script cannot be read, or has a mistake; flags that make no sense.
+    /// The script cannot be read, or has a mistake; flags that contradict each other.
     pub(super) fn measurement(self) -> Result<Measurement, Error> {
         let script = read(&self.script)?;
         let Self { duration, warmup, timeout, .. } = self;

@@ -89,10 +89,10 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
-/// The form of lines, with nothing left to be found out.
+/// The form of lines, with everything determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// For people; where a status line may be shown, it is cleared first.
+    /// For people; clears the status line first, if there may be one.
     Text {
         replaces_line: bool,
     },

@@ -18,10 +18,10 @@ use crate::terminal;
 /// Lines are written together up to this many bytes.
 const BATCH: usize = 64 << 10;
 
-/// The time between two looks for dropped lines.
+/// The time between two checks for dropped lines.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The least time between two messages on standard error about a file that cannot be written.
+/// The minimum time between two messages on standard error about a file that cannot be written.
 const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// Where lines go.
@@ -29,10 +29,9 @@ pub(super) struct Sink {
     form: Form,
     /// `None`: standard error.
     file: Option<(PathBuf, File)>,
-    /// The last line is incomplete and could not be cut off: the next one begins on a line of its
-    /// own.
+    /// The last line is incomplete and could not be cut off: the next one begins on a new line.
     owes_newline: bool,
-    /// The counts of dropped lines that were reported.
+    /// The counts of dropped lines at the last report.
     over_rate: u64,
     over_queue: u64,
     unwritten: u64,
@@ -71,7 +70,7 @@ impl Sink {
         })
     }
 
-    /// Writes what comes, until the log is gone.
+    /// Writes all jobs, until the log is gone.
     pub(super) fn run(mut self, jobs: &Receiver<Job>, counts: &Weak<Inner>) {
         let mut lines = String::new();
         loop {
@@ -82,7 +81,7 @@ impl Sink {
             };
             self.take(first, jobs, counts, &mut lines);
             if is_reopened(counts) {
-                // The queue had no room for the wake-up: what waits was logged before it.
+                // The queue had no room for the wake-up: waiting lines were logged before it.
                 self.take(jobs.try_recv().ok(), jobs, counts, &mut lines);
                 self.reopen(&mut lines);
             }
@@ -123,15 +122,15 @@ impl Sink {
             if lines.len() >= BATCH {
                 self.write(lines, counts);
             }
-            // Bounded, so that a queue that never runs empty keeps no flag from being seen.
+            // Bounded, so that flags are noticed even if the queue never runs empty.
             most -= 1;
             next = if most > 0 { jobs.try_recv().ok() } else { None };
         }
         self.write(lines, counts);
     }
 
-    /// Writes the lines and forgets them. A full disk or a reader that has left must not end the
-    /// process: what could not be written is counted, and the line that was begun is cut off.
+    /// Writes the lines and clears them. A full disk or a reader that has left must not end the
+    /// process: unwritten lines are counted, and a partial line is cut off.
     fn write(&mut self, lines: &mut String, counts: &Weak<Inner>) {
         if lines.is_empty() {
             return;
@@ -168,8 +167,8 @@ impl Sink {
     }
 
     /// Cuts off the last bytes of the file, which are this log's: no other process appends to it
-    /// while it cannot be written. Returns false where that is not possible: it is a pipe,
-    /// or standard error, whose file may have other writers.
+    /// while it cannot be written. Returns false if that is not possible: it is a pipe, or standard
+    /// error, whose file may have other writers.
     fn cut_off(&self, bytes: usize) -> bool {
         let Some((_, file)) = &self.file else { return false };
         let cut = || {
@@ -179,7 +178,7 @@ impl Sink {
         cut().is_ok()
     }
 
-    /// Writes to standard error, from time to time, that lines of the file are lost.
+    /// Reports on standard error, now and then, that lines of the file are lost.
     fn complain(&mut self, error: &io::Error, counts: &Weak<Inner>) {
         let Some((path, _)) = &self.file else { return };
         if self.complained.is_some_and(|at| at.elapsed() < BETWEEN_COMPLAINTS) {
@@ -192,7 +191,7 @@ impl Sink {
         let _ = stderr().lock().write_all(line.as_bytes());
     }
 
-    /// Opens the file again; if that fails, the old one stays, and gets a line about it.
+    /// Opens the file again; if that fails, keeps the old one, and writes a line about it.
     fn reopen(&mut self, lines: &mut String) {
         let Some((path, file)) = &mut self.file else { return };
         match append_to(path) {
@@ -213,9 +212,9 @@ impl Sink {
         }
     }
 
-    /// Adds lines about those that were dropped since the last look.
+    /// Adds lines about lines dropped since the last check.
     fn report_dropped(&mut self, counts: &Weak<Inner>, lines: &mut String) {
-        // Until a write succeeds, this line would be lost, too.
+        // Until a write succeeds, this line would also be lost.
         let Some(inner) = counts.upgrade().filter(|_| !self.has_failed) else { return };
         let (rate, queue) = (inner.over_rate.load(Relaxed), inner.over_queue.load(Relaxed));
         let unwritten = inner.unwritten.load(Relaxed);
@@ -237,12 +236,12 @@ impl Sink {
     }
 }
 
-/// Returns whether the file is to be opened again, and forgets that.
+/// Returns whether the file must be opened again, and clears the flag.
 fn is_reopened(counts: &Weak<Inner>) -> bool {
     counts.upgrade().is_some_and(|inner| inner.reopens.swap(false, Acquire))
 }
 
-/// Writes all of it, or returns how much was written, and why not more.
+/// Writes all bytes, or returns how many were written, with the error.
 fn write_all(to: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     let mut at = 0;
     while at < bytes.len() {
@@ -256,8 +255,7 @@ fn write_all(to: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Error)
     Ok(())
 }
 
-/// Returns whether a file ends without the end of its line: a disk was full, or a process was
-/// killed.
+/// Returns whether the last line of a file is incomplete: a disk was full, or a process was killed.
 fn ends_within_line(path: &Path) -> bool {
     let last = || {
         if !std::fs::metadata(path)?.is_file() {

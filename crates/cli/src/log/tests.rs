@@ -5,7 +5,7 @@ use throng_config::{LogFormat, LogLevel};
 
 use super::*;
 
-/// A log in a file of its own, which goes with it.
+/// A log in its own file, which is removed with it.
 pub(crate) struct InFile {
     pub(crate) log: Log,
     path: PathBuf,
@@ -100,7 +100,7 @@ fn clients_cause_no_more_lines_than_the_rate_and_the_rest_is_counted() {
     assert_eq!(admitted(&events::SESSION_LOST, 101), 10, "another kind has its own");
     log.log.configure(&LogSettings { max_rate: 0, ..LogSettings::default() });
     assert_eq!(refused(101), 25);
-    // What does not come from clients is always logged.
+    // Lines that clients do not cause are always logged.
     log.log.configure(&LogSettings { max_rate: 1, ..LogSettings::default() });
     for _ in 0..1000 {
         log.log.event(&events::STALL, "", [("shard", 1u64.into())]);
@@ -113,7 +113,7 @@ fn clients_cause_no_more_lines_than_the_rate_and_the_rest_is_counted() {
     assert_eq!((stalls + lost, log.log.dropped()), (1000, lost));
 }
 
-/// A log into a pipe without a reader at work, as of a supervisor that hangs: the log, the pipe's
+/// A log into a pipe without an active reader, as of a hanging supervisor: the log, the pipe's
 /// path, and its other end.
 #[cfg(target_os = "linux")]
 fn into_hanging_pipe(name: &str) -> (Log, PathBuf, fs::File) {
@@ -121,7 +121,7 @@ fn into_hanging_pipe(name: &str) -> (Log, PathBuf, fs::File) {
     let _ = fs::remove_file(&path);
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
-    // Open for reading, too, so that opening it does not wait; a fifo holds 64 KiB.
+    // Also open for reading, so that opening it does not wait; a fifo has room for 64 KiB.
     let hanging = fs::File::options().read(true).write(true).open(&path).unwrap();
     let (file, format) = (Some(path.clone()), LogFormat::Json);
     let settings = LogSettings { max_rate: 0, file, format, ..LogSettings::default() };
@@ -159,7 +159,7 @@ fn a_flood_of_one_kind_displaces_no_other() {
     fs::remove_file(path).unwrap();
 }
 
-/// Once the reader goes on, the file is opened again, although the queue had no room.
+/// When the reader continues, the file is opened again, although the queue had no room.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_queue_does_not_lose_a_reopen() {
