@@ -1,5 +1,4 @@
-//! A balancer and two servers behind it in one program, `ws://127.0.0.1:9001/echo`, with operations
-//! of its own:
+//! A balancer and two servers in one program, `ws://127.0.0.1:9001/echo`, with its own operations:
 //!
 //! ```text
 //! curl http://127.0.0.1:9002/backends
@@ -35,7 +34,7 @@ fn operations(balancer: &Balancer) -> App {
             let address: SocketAddr = address
                 .parse()
                 .map_err(|_| Reject::bad_request("expected an address of /backends"))?;
-            // Its clients are asked to come back, and get the other backend.
+            // Its clients are asked to reconnect, and get the other backend.
             match drain.drain(address, None) {
                 Ok(plan) => Ok(Response::text(format!("{} tunnels are closed\n", plan.tunnels))),
                 Err(error) => Err(Reject::bad_request(error.to_string())),
@@ -53,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let operations = Server::new(operations(&balancer)).bind("127.0.0.1:9002")?;
     operations.run_until_signal(DrainPlan::default())?;
 
-    // The tunnels end first, so that nothing is left to the servers behind them.
+    // The tunnels end first, so that none are left when the servers stop.
     balancer.shut_down(Duration::from_secs(5), Duration::from_secs(10))?;
     for server in servers {
         server.shutdown(DrainPlan::default()).wait()?;

@@ -15,7 +15,7 @@ pub const SHARES_PER_WEIGHT: u32 = 100;
 /// The largest weight: shares of many backends still add up within 32 bits.
 pub const MAX_WEIGHT: u32 = 1000;
 
-/// Whether a backend is picked, and what becomes of the tunnels it has.
+/// Whether a backend is picked, and the fate of its tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -28,7 +28,7 @@ pub enum State {
     /// window.
     Draining,
     /// No longer wanted by the file, an operator or its own registration: it is not picked, and
-    /// exists as long as a tunnel holds it.
+    /// exists until its last tunnel ends.
     Removed,
 }
 
@@ -54,8 +54,8 @@ pub enum Wanted {
     Tunnel,
 }
 
-/// A backend. Tunnels and requests hold it by an `Arc`, never by its index in a configuration, so a
-/// change of the configuration touches none of them, and its counts survive the change.
+/// A backend. Tunnels and requests refer to it by an `Arc`, never by its index in a configuration,
+/// so a change of the configuration affects none of them, and its counts survive the change.
 #[derive(Debug)]
 pub struct Backend {
     address: SocketAddr,
@@ -67,9 +67,9 @@ pub struct Backend {
     tunnels: AtomicU32,
     requests: AtomicU32,
     upgrades: AtomicU32,
-    /// Connections that failed since the last one that was established.
+    /// Failed connections since the last successful one.
     refusals: AtomicU32,
-    /// Requests on connections used before that nothing was answered to in time.
+    /// Requests on reused connections without an answer in time.
     silences: AtomicU32,
     totals: Totals,
     /// Times from the first byte sent to the head of the answer.
@@ -95,7 +95,7 @@ pub struct Totals {
     pub lost: AtomicU64,
     /// Final responses, 101 included, by class: 1xx to 5xx.
     pub statuses: [AtomicU64; 5],
-    /// The times to the heads of these.
+    /// The times to their heads.
     pub first_bytes: FirstBytes,
 }
 
@@ -109,7 +109,7 @@ pub(crate) const FIRST_BYTE_BOUNDS: [u64; 12] = [
 /// its final response. Plain counts without a lock: all shards record here.
 #[derive(Debug, Default)]
 pub struct FirstBytes {
-    /// The numbers that took up to each bound, and more than the one before; the last: longer.
+    /// The number of times up to each bound and above the previous one; the last: longer times.
     buckets: [AtomicU64; FIRST_BYTE_BOUNDS.len() + 1],
     micros: AtomicU64,
 }
@@ -268,7 +268,7 @@ impl Backend {
         }
     }
 
-    /// Records a request on a connection used before that nothing was answered to in time.
+    /// Records a request on a reused connection without an answer in time.
     pub(crate) fn note_silence(&self) {
         self.silences.fetch_add(1, Relaxed);
     }
@@ -279,14 +279,15 @@ impl Backend {
         self.silences.load(Relaxed) / 2
     }
 
-    /// Takes one of at most `cap` handshakes under way (0: no cap). Returns false if there is none.
+    /// Begins one of at most `cap` handshakes in progress (0: no cap). Returns false if the cap is
+    /// reached.
     #[must_use]
     pub fn begin_handshake(&self, cap: u32) -> bool {
         let room = |now: u32| (cap == 0 || now < cap).then_some(now + 1);
         self.handshakes.fetch_update(Relaxed, Relaxed, room).is_ok()
     }
 
-    /// Gives the handshake back.
+    /// Ends a handshake.
     pub fn end_handshake(&self) {
         decrement(&self.handshakes);
     }
@@ -299,7 +300,7 @@ impl Backend {
         }
     }
 
-    /// Counts a request that ended, in whichever way.
+    /// Counts a request that ended in any way.
     pub fn end_request(&self, wanted: Wanted) {
         decrement(&self.requests);
         if wanted == Wanted::Tunnel {

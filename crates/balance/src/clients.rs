@@ -26,8 +26,8 @@ impl Clients {
         Ok(Self { configs, common })
     }
 
-    /// Reads the files again if they have changed, for connections that begin from then on. Returns
-    /// whether they have.
+    /// Reads the files again if they have changed, for later connections. Returns whether they
+    /// have.
     ///
     /// # Errors
     /// A file cannot be used; the configuration stays as it is until a file changes again.
@@ -35,8 +35,8 @@ impl Clients {
         self.configs.reload_if_changed()
     }
 
-    /// Returns the configuration for the backend at `address`, whose certificate has the name
-    /// `own`, if that is set, and which was found by the name `found` with its port, if it was.
+    /// Returns the configuration for the backend at `address`. Its certificate has the name `own`,
+    /// if that is set; the backend was found by the name `found` with its port, if there is one.
     pub(crate) fn of(
         &self,
         address: SocketAddr,
@@ -51,7 +51,8 @@ impl Clients {
             return Arc::clone(common);
         }
         let host = found.and_then(|name| name.rsplit_once(':')).map(|(host, _)| host);
-        // An error is a name that no certificate can have: the address is in none, either.
+        // An error is a name that no certificate can have: then no certificate has the address
+        // either.
         host.and_then(|host| TlsClient::new(&self.configs, host.trim_end_matches('.')).ok())
             .unwrap_or_else(|| TlsClient::of_address(&self.configs, address.ip()))
     }

@@ -24,13 +24,13 @@ pub enum BalanceCommand {
     },
     /// Stop closing tunnels of this backend.
     KeepTunnels(Arc<Backend>),
-    /// Publish the metrics now, and say so.
+    /// Publish the metrics now, and send a notification.
     Publish(Sender<()>),
     /// Stop accepting, close all tunnels within `window`, and end by `deadline`.
     ShutDown {
         /// Tunnels are closed spread over this time.
         window: Duration,
-        /// Connections that are left after this time are reset.
+        /// Connections that remain after this time are reset.
         deadline: Duration,
     },
 }

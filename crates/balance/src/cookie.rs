@@ -9,17 +9,18 @@ use siphasher::sip::SipHasher24;
 use throng_config::Token;
 
 /// The key of sticky cookies: without it a client can neither read a backend's address from a
-/// cookie, nor forge a cookie for a backend. One of a secret is also that of the hashes of other
-/// bindings: without it a client cannot choose its backend by the value that it sends.
+/// cookie, nor forge a cookie for a backend. A key from a secret also hashes other bindings:
+/// without it a client cannot choose its backend by the value that it sends.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CookieKey {
     key: [u8; 16],
-    /// Drawn: another process has another one.
+    /// Drawn at random: another process has another key.
     is_drawn: bool,
 }
 
 impl CookieKey {
-    /// Creates the key of a secret: the same in every process, for balancers that run side by side.
+    /// Creates the key from a secret: the same in every process, for balancers that run in
+    /// parallel.
     #[must_use]
     pub fn of(secret: &Token) -> Self {
         let hasher = siphasher::sip128::SipHasher24::new();
@@ -38,15 +39,14 @@ impl CookieKey {
         hasher.finish()
     }
 
-    /// Returns the number of the client with this value, the same in every process with the
-    /// secret; `None` without one: a drawn key would be another in each balancer and after each
-    /// start.
+    /// Returns the number of the client with this value, the same in every process with the secret;
+    /// `None` without a secret: a drawn key would differ in each balancer and after each start.
     pub(crate) fn hash(&self, value: &[u8]) -> Option<u64> {
         if self.is_drawn {
             return None;
         }
         let mut hasher = SipHasher24::new_with_key(&self.key);
-        // No tag of a backend.
+        // Distinct from the tags of backends.
         hasher.write(b"client");
         hasher.write(value);
         Some(hasher.finish())
@@ -54,7 +54,7 @@ impl CookieKey {
 }
 
 impl Default for CookieKey {
-    /// Returns a key that was drawn when the process began.
+    /// Returns a key that is drawn at random when the process begins.
     fn default() -> Self {
         static DRAWN: OnceLock<[u8; 16]> = OnceLock::new();
         let key = *DRAWN.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Number of client connections that the descriptors allow, and whether each shard has a table of
-//! its own.
+//! Number of client connections that the descriptors allow, and whether each shard has its own
+//! table.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use throng_io::tables::{DescriptorTables, check_support};
 
 use crate::config::MAX_SHARDS;
 
-/// Descriptors of a client connection: its own, and that of its backend.
+/// Descriptors of a client connection: its own, and its backend connection's.
 const EACH: usize = 2;
 
 /// Descriptors for listeners, polls, checks, the API and the reserve of two shards, in a table that
@@ -19,8 +19,8 @@ const RESERVE: usize = 192;
 /// come on top.
 const RESERVE_OF_OWN: usize = 64;
 
-/// Bytes of memory that a client connection takes with that of its backend, nearly all of them in
-/// the kernel.
+/// Bytes of memory of a client connection and its backend connection, nearly all of them in the
+/// kernel.
 const BYTES: u64 = 8192;
 
 /// The descriptors of the shards.
@@ -28,27 +28,27 @@ const BYTES: u64 = 8192;
 pub(crate) struct Division {
     /// Shards.
     pub(crate) shards: usize,
-    /// Client connections of all shards together that there are descriptors for: the most that a
+    /// Maximum client connections of all shards together by their descriptors: the most that a
     /// configuration may allow.
     pub(crate) connections: usize,
     /// The tables, if each shard has its own.
     pub(crate) plan: Option<Plan>,
-    /// Why shards share a table although that was not asked for.
+    /// Why shards share a table although separate tables were requested.
     pub(crate) refused: Option<String>,
 }
 
 /// Divides the descriptors over `shards` shards (0: one for each CPU, or more if their tables must
-/// hold `max_connections`, where 0 is as many as possible).
+/// have room for `max_connections`, where 0 is the maximum).
 ///
 /// # Errors
-/// More connections are asked for than the tables or the machine hold.
+/// More connections are requested than fit in the tables or the machine.
 pub(crate) fn divide(
     tables: DescriptorTables,
     max_connections: usize,
     shards: usize,
     listeners: usize,
 ) -> io::Result<Division> {
-    // Where the system does not allow it, as in some sandboxes, the limit stays what it is.
+    // Where the system does not allow it, as in some sandboxes, the limit does not change.
     let limit = throng_io::limits::raise_descriptors()
         .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
     let most = if shards == 0 { MAX_SHARDS } else { shards };
@@ -79,7 +79,7 @@ pub(crate) fn divide(
             plan.max_connections = plan.max_connections.min(machine_holds(BYTES, EACH as u64));
         }
     }
-    // A reload may ask for more, up to what the tables hold.
+    // A reload may request more, up to the size of the tables.
     let all = Plan::new(size, None, plan.shards, plan.shards).map_or(0, |all| all.max_connections);
     let connections = all.min(machine_holds(BYTES, EACH as u64));
     Ok(Division { shards: plan.shards, connections, plan: Some(plan), refused: None })

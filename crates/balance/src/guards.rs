@@ -1,10 +1,10 @@
-//! Guards of a backend's counts. Dropping one gives its count back, however the connection ends.
+//! Guards of a backend's counts. Dropping one reverts its count, at any end of the connection.
 
 use std::sync::Arc;
 
 use crate::backend::{Backend, Wanted};
 
-/// A permit for one handshake under way.
+/// A permit for one handshake in progress.
 #[derive(Debug)]
 pub(crate) struct HandshakePermit(Arc<Backend>);
 
@@ -21,7 +21,7 @@ impl Drop for HandshakePermit {
     }
 }
 
-/// Counts a request under way.
+/// Counts a request in progress.
 #[derive(Debug)]
 pub(crate) struct RequestGuard(Arc<Backend>, Wanted);
 

@@ -20,8 +20,8 @@ use crate::settings::{Health, Observe};
 /// * Without active checks it is up again, on probation ([`HealthTracker::is_half_open`]), after
 ///   [`Health::down_for`]. Then the first success restores it, and the first failure takes it down
 ///   again.
-/// * With active checks only [`Check::rise`](crate::Check::rise) of their successes in a row bring
-///   it up, whatever took it down.
+/// * With active checks only [`Check::rise`](crate::Check::rise) successful checks in a row bring
+///   it up, for any cause that took it down.
 #[derive(Debug, Default)]
 pub struct HealthTracker {
     stage: Stage,
@@ -29,8 +29,8 @@ pub struct HealthTracker {
     /// older than [`Health::within`], and never more than [`Health::failures`] entries.
     failures: VecDeque<(Instant, u32)>,
     answers: Answers,
-    /// Checks in a row that contradict the stage: failures of a backend that is up, successes of
-    /// one that is down.
+    /// Checks in a row that contradict the stage: failures of a backend that is up, or successes of
+    /// a backend that is down.
     contradictions: u32,
 }
 
@@ -72,7 +72,7 @@ impl HealthTracker {
         Self::default()
     }
 
-    /// Returns whether it is up as far as the tracker knows, on probation or not.
+    /// Returns whether the tracker considers it up, on probation or not.
     #[must_use]
     pub fn is_up(&self) -> bool {
         !matches!(self.stage, Stage::Down { .. })
@@ -95,8 +95,8 @@ impl HealthTracker {
     }
 
     /// Records that `count` connections of clients failed since the last call. With
-    /// [`Health::failures`] of 0 they are never held against it. Those of a backend that is down
-    /// were under way before and carry no information.
+    /// [`Health::failures`] of 0 they never count. Failures of a backend that is down began before
+    /// and carry no information.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_failures(&mut self, now: Instant, count: u32, health: &Health) -> Option<State> {
         if count == 0 || health.failures == 0 || !self.is_up() {
@@ -109,9 +109,9 @@ impl HealthTracker {
         is_dead.then(|| self.go_down(now, Verdict::Connections))
     }
 
-    /// Records that an answer to a client failed. `answered`: the number of all answers ever that
-    /// did not. It is held against the backend only with [`Observe::Answers`], and only while it
-    /// fails at least as many as it answers.
+    /// Records that an answer to a client failed. `answered`: the total of successful answers. The
+    /// failure counts only with [`Observe::Answers`], and only while at least as many answers fail
+    /// as succeed.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_failed_answer(
         &mut self,
@@ -140,16 +140,16 @@ impl HealthTracker {
         (self.verdict() == Some(Verdict::Answers)).then(|| self.come_up(Stage::HalfOpen))
     }
 
-    /// Records that a client's connect and handshake succeeded. It ends a probation, and nothing
-    /// else: a backend that fails every second client must also go down.
+    /// Records that a client's connect and handshake succeeded. Its only effect is to end a
+    /// probation: a backend that fails every second client must also go down.
     pub fn handle_success(&mut self) {
         if self.is_half_open() {
             self.stage = Stage::Up;
         }
     }
 
-    /// Records an active check. Without [`Health::check`] it was still under way when checks were
-    /// switched off, and is ignored.
+    /// Records an active check. Without [`Health::check`] the check was in progress when checks
+    /// were switched off, and is ignored.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_check(&mut self, now: Instant, passed: bool, health: &Health) -> Option<State> {
         let check = health.check.as_ref()?;
@@ -165,8 +165,8 @@ impl HealthTracker {
         Some(if passed { self.come_up(Stage::Up) } else { self.go_down(now, Verdict::Checks) })
     }
 
-    /// Runs what is due at `now`: without active checks, a backend that was down for long enough is
-    /// up on probation.
+    /// Executes actions due at `now`: without active checks, a backend that was down for long
+    /// enough is up on probation.
     #[must_use = "the backend's state changes with it"]
     pub fn expire(&mut self, now: Instant, health: &Health) -> Option<State> {
         let due = self.next_due(health)?;
@@ -201,7 +201,7 @@ impl HealthTracker {
         State::Up
     }
 
-    /// Begins a stage. Nothing that led to the last one counts in it.
+    /// Begins a stage. Events before it do not count in it.
     fn begin(&mut self, stage: Stage) {
         self.stage = stage;
         self.failures.clear();
@@ -243,7 +243,7 @@ mod tests {
             (&[0.0, 0.0, 0.0], true),
             (&[0.0, 5.0, 10.0], true),
             (&[0.0, 5.0, 10.000_000_001], false),
-            // In no fixed window of ten seconds are there three, but in 6..=15 there are.
+            // No fixed window of ten seconds contains three, but 6..=15 does.
             (&[0.0, 6.0, 12.0, 15.0], true),
             (&[0.0, 6.0, 12.0, 18.0, 24.0, 30.0], false),
         ];
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(tracker.handle_failures(at(0.0), 2, &passive()), None);
         assert_eq!(tracker.handle_failures(at(0.0), 0, &passive()), None);
         assert_eq!(tracker.handle_failures(at(1.0), u32::MAX, &passive()), Some(State::Down));
-        // Down is reported once; what was under way fails later.
+        // Down is reported once; attempts in progress fail later.
         assert_eq!(tracker.handle_failures(at(2.0), 5, &passive()), None);
         let never = Health { failures: 0, ..passive() };
         assert_eq!(HealthTracker::new().handle_failures(at(0.0), 100, &never), None);
@@ -308,8 +308,8 @@ mod tests {
 
     #[test]
     fn checks_in_a_row_take_it_down_and_up() {
-        // Default: two successes up, three failures down. + passed, - failed, capital: what it then
-        // is.
+        // Default: two successes up, three failures down. + passed, - failed, capital: the
+        // resulting state.
         for script in
             ["--+--+--+", "---D", "--+---D", "---D+-+-+-", "---D++U", "---D+-++U---D", "++++---D"]
         {
@@ -357,8 +357,8 @@ mod tests {
         assert_eq!(tracker.handle_check(at(6.0), true, &passive()), None);
         assert_eq!(tracker.handle_check(at(7.0), true, &passive()), None);
         assert_eq!(tracker.expire(at(15.0), &passive()), Some(State::Up));
-        // Checks are switched on during a probation: they may end it downwards, a client may
-        // upwards.
+        // Checks are switched on during a probation: they may take it down, and a client may end
+        // it.
         assert_eq!(tracker.handle_check(at(16.0), true, &active()), None);
         assert!(tracker.is_half_open());
         for second in [17.0, 18.0] {
@@ -377,7 +377,7 @@ mod tests {
         let table: [(&[u64], bool); 5] = [
             (&[0, 0, 0], true),
             (&[0, 1, 1], true),
-            // What was answered before the first failure does not count.
+            // Answers before the first failure do not count.
             (&[1000, 1, 2], true),
             (&[0, 2, 2], false),
             (&[0, 0, 4, 0], true),

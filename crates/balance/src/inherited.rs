@@ -9,8 +9,8 @@ use throng_io::{Inherited, Listener, inherited_addresses, inherited_listeners};
 pub(crate) struct InheritedSockets(Vec<(SocketAddr, TcpListener)>);
 
 impl InheritedSockets {
-    /// Takes the sockets that the service manager has passed on, if there are any; each has to be
-    /// at one of the addresses in `listen`.
+    /// Takes the sockets that the service manager has passed on, if there are any; each must be at
+    /// one of the addresses in `listen`.
     pub(crate) fn take(listen: &[(SocketAddr, bool)]) -> io::Result<Self> {
         let announced = match inherited_addresses() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self(Vec::new())),
@@ -31,7 +31,7 @@ impl InheritedSockets {
             }
         }
         let taken = match inherited_listeners() {
-            // Another part of the process has them.
+            // Another part of the process uses them.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             taken => taken?,
         };

@@ -1,5 +1,5 @@
 //! The certificate that an authority issues (ACME), and the client of the authority in builds that
-//! have it.
+//! contain it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use throng_acme::{AcmeSettings, Challenge};
 use throng_tls::{ConfigError, Managed, TlsServer};
 
-/// The outcome of an attempt to have a certificate issued.
+/// The outcome of an attempt to obtain a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateEvent {
-    /// A certificate was issued, and is served.
+    /// A certificate was issued, and is in use.
     Issued {
         /// Its domains.
         names: Vec<String>,
@@ -20,14 +20,14 @@ pub enum CertificateEvent {
         /// When it will be renewed.
         renewal: SystemTime,
     },
-    /// No certificate was issued; that which is served stays.
+    /// No certificate was issued; the present one stays in use.
     Failed {
         /// The cause.
         reason: String,
         /// The time until the next attempt.
         retry_in: Duration,
     },
-    /// A certificate that was issued cannot be written. It is served, and lost with the process.
+    /// An issued certificate cannot be written. It is in use, and lost with the process.
     Unwritten {
         /// The cause.
         reason: String,
@@ -40,7 +40,7 @@ pub enum CertificateEvent {
 #[cfg(feature = "acme")]
 const MAX_EVENTS: usize = 64;
 
-/// The events that nothing has taken yet.
+/// Events that were not taken yet.
 #[derive(Clone, Debug, Default)]
 struct Events(Arc<Mutex<VecDeque<CertificateEvent>>>);
 
@@ -87,8 +87,8 @@ impl Issuer {
         })
     }
 
-    /// Does what [`open`](Self::open) does, and removes what it has made. It has the certificate,
-    /// and no client.
+    /// Does the same as [`open`](Self::open), then removes everything that it has created. The
+    /// result has the certificate, but no client.
     pub(crate) fn check(settings: Option<&AcmeSettings>) -> Result<Self, ConfigError> {
         #[cfg(feature = "acme")]
         settings.cloned().map_or(Ok(()), throng_acme::Acme::check_start)?;
@@ -111,7 +111,7 @@ impl Issuer {
         self.is_http_01
     }
 
-    /// Returns what happened since the last call.
+    /// Returns the events since the last call.
     pub(crate) fn take_events(&self) -> Vec<CertificateEvent> {
         self.events.take()
     }
@@ -144,7 +144,7 @@ impl Issuer {
         Ok(())
     }
 
-    /// Makes the client look at the certificate now.
+    /// Makes the client check the certificate now.
     pub(crate) fn check_now(&self) {
         if let Some(client) = &*self.client() {
             client.check_now();

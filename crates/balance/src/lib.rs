@@ -6,8 +6,8 @@
 //!   of files and pages (the binary).
 //! * Depends on: `throng-engine` (mailbox, side tables, deadlines, spare batches), `throng-http`
 //!   (reason phrases), `throng-io`, `throng-proto`.
-//! * Start reading at: [`Backend`] for what is balanced, [`Settings`] for how, `shard` for the
-//!   turn.
+//! * Start reading at: [`Backend`] for the balanced servers, [`Settings`] for the rules, `shard`
+//!   for the turn.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,5 +1,5 @@
-//! Lookups of the names of backends, each on a thread of its own: the system's resolver blocks, and
-//! a name that takes long must not hold up others.
+//! Lookups of the names of backends, each on a separate thread: the system's resolver blocks, and a
+//! slow name must not delay others.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -95,7 +95,7 @@ impl Shared {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a thread: looks up `name` as long as it is wanted.
+    /// Runs a thread: looks up `name` while it is wanted.
     fn run(&self, name: &Arc<str>) {
         let mut names = self.lock();
         while names.wanted.contains(name) {

@@ -17,7 +17,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Returns the addresses as they are now, or were less than a second ago.
+    /// Returns the addresses, at most a second old.
     pub(crate) fn now() -> Arc<Self> {
         static LAST: Mutex<Option<(Instant, Arc<Machine>)>> = Mutex::new(None);
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,12 +51,12 @@ impl Machine {
             || match &self.own {
                 Some(own) => own.contains(&ip),
                 // Only addresses of the machine can be bound, unless ip_nonlocal_bind is set: then
-                // too much is refused, and nothing leads back.
+                // too many are refused, and none leads back.
                 None => UdpSocket::bind((ip, 0)).is_ok(),
             }
     }
 
-    /// Returns whether `ip` is the address of all machines of a network.
+    /// Returns whether `ip` is the broadcast address of a network.
     pub(crate) fn is_broadcast(&self, ip: IpAddr) -> bool {
         match ip {
             IpAddr::V4(ip) => ip.is_broadcast() || self.broadcasts.contains(&ip),
@@ -67,7 +67,7 @@ impl Machine {
 
 #[cfg(test)]
 impl Machine {
-    /// Creates one with these addresses; without any, the system does not list them.
+    /// Creates a list with these addresses; without any, the system does not list them.
     pub(crate) fn with(own: Option<&[&str]>, broadcasts: &[&str]) -> Self {
         let parse = |ip: &&str| ip.parse().unwrap();
         Self {
@@ -87,7 +87,7 @@ mod tests {
         let own = listed.own.as_deref().expect("no sandbox");
         let loopback = IpAddr::from([127, 0, 0, 1]);
         assert!(own.contains(&loopback), "{own:?}");
-        // TEST-NET-3 is of no machine.
+        // TEST-NET-3 belongs to no machine.
         let strange = IpAddr::from([203, 0, 113, 7]);
         for machine in [&*listed, &Machine::with(None, &[])] {
             assert!(own.iter().all(|&ip| is_link_local(ip) || machine.has(ip)), "{machine:?}");

@@ -10,13 +10,13 @@ pub struct Occupancy {
     pub tunnels: u32,
     /// Its weight in the distribution; 0 is taken as 1.
     pub weight: u32,
-    /// Whether it is picked. Tunnels of a backend that is not are closed for that reason and are
-    /// ignored here.
+    /// Whether it is picked. Tunnels of a backend that is not picked are closed for that reason and
+    /// are ignored here.
     pub is_up: bool,
 }
 
-/// A plan and its effect. It is for the counts it was made of: they keep changing while it is
-/// carried out, so make a new plan rather than carry one out twice.
+/// A plan and its effect. It is for the counts at its creation: they change while it is executed,
+/// so make a new plan rather than execute one twice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plan {
     /// Tunnels to close of each backend, in the order of the input.
@@ -24,7 +24,7 @@ pub struct Plan {
     /// Their sum.
     pub total: u64,
     /// The largest distance of a backend from its part now, as a fraction of that part: 1 for an
-    /// empty one.
+    /// empty backend.
     pub spread_before: f64,
     /// The largest distance once all closed tunnels have reconnected to backends with too few.
     pub spread_after: f64,
@@ -162,7 +162,7 @@ mod tests {
             // Even enough: 10 %, and not a tunnel more.
             (&[up(110, 1), up(90, 1)], &[0, 0]),
             (&[up(111, 1), up(89, 1)], &[11, 0]),
-            // No gain: no one else, no one up, nothing there, not divisible.
+            // No gain: no other backend, none up, no tunnels, not divisible.
             (&[up(5000, 1)], &[0]),
             (&[up(5000, 1), down(0)], &[0, 0]),
             (&[down(10), down(0)], &[0, 0]),
@@ -170,9 +170,9 @@ mod tests {
             (&[up(0, 1), up(0, 1)], &[0, 0]),
             (&[up(1, 1), up(0, 1), up(0, 1)], &[0, 0, 0]),
             (&[up(2, 1), up(0, 1), up(0, 1)], &[1, 0, 0]),
-            // What is down is another's business.
+            // Tunnels of a backend that is down are not counted.
             (&[up(100, 1), down(500), up(0, 1)], &[50, 0, 0]),
-            // The odd tunnel stays with those who have too many: 7 are 3, 2, 2.
+            // The odd tunnel stays with a backend that has too many: 7 are 3, 2, 2.
             (&[up(0, 1), up(1, 1), up(6, 1)], &[0, 0, 3]),
             (&[up(u32::MAX, 1000), up(0, 1000)], &[u32::MAX / 2, 0]),
         ];
@@ -186,7 +186,7 @@ mod tests {
         let mut backends = vec![up(11, 1); 91];
         backends.extend([up(0, 1); 9]);
         let plan = Plan::new(&backends);
-        // 1001 tunnels: ten each, and one over.
+        // 1001 tunnels: ten each, and one left over.
         assert_eq!(plan.total, 90);
         assert!(plan.spread_before == 1.0 && plan.spread_after < 0.1, "{plan:?}");
     }

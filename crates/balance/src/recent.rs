@@ -25,7 +25,7 @@ impl Recent {
     }
 
     /// Records a duration of `micros`. `at`: the time since any origin that is common to all calls;
-    /// a clock that another thread read a little earlier does no harm.
+    /// a time that another thread read a little earlier does no harm.
     pub(crate) fn note(&mut self, at: Duration, micros: u64) {
         self.advance(at);
         self.current.saturating_record(micros.max(1));
@@ -66,14 +66,14 @@ mod tests {
         }
         let is_near = |value: u64, to: u64| value.abs_diff(to) <= to / 50;
         assert!(is_near(recent.p99_micros(at(1)), 50_000));
-        // For half a minute at least it counts, beside what has come since.
+        // It counts for at least half a minute, together with later ones.
         recent.note(at(31), 1000);
         assert!(is_near(recent.p99_micros(at(59)), 50_000));
-        // A minute later it does not, and what came since does.
+        // A minute later it does not, and later ones do.
         assert!(is_near(recent.p99_micros(at(61)), 1000));
         recent.note(at(60), 3000);
         assert!(is_near(recent.p99_micros(at(61)), 3000));
-        // After a silence there is nothing to say.
+        // After a silence there is no value.
         assert_eq!(recent.p99_micros(at(1000)), 0);
     }
 }

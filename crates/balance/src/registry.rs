@@ -1,4 +1,4 @@
-//! One backend as the control thread knows it: its sources, its health and its drain.
+//! The control thread's record of one backend: its sources, its health and its drain.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,9 +17,9 @@ use crate::slow_start::share_at;
 pub(crate) struct Entry {
     pub(crate) backend: Arc<Backend>,
     pub(crate) send_proxy: bool,
-    /// Whether connections are secured, if that was said.
+    /// Whether connections use TLS, if that was set.
     pub(crate) tls: Option<bool>,
-    /// The name in its certificate, if that was said.
+    /// The name in its certificate, if that was set.
     pub(crate) tls_name: Option<Arc<str>>,
     /// The server names whose connections are passed through to it.
     pub(crate) passthrough: Arc<[Box<str>]>,
@@ -51,7 +51,7 @@ pub(crate) struct DesiredState {
     pub(crate) name: Option<Arc<str>>,
     /// Added by an operator.
     pub(crate) api: bool,
-    /// Its registration of its own.
+    /// Its own registration.
     pub(crate) ttl: Option<RegistrationTtl>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct RegistrationTtl {
     pub(crate) expires: Instant,
 }
 
-/// A drain under way.
+/// A drain in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain {
     /// Tunnels a second; less than one where few are closed within a long window.
@@ -108,7 +108,7 @@ impl DesiredState {
         self.file.is_some() || self.api || self.ttl.is_some()
     }
 
-    /// Returns the word of its source, the one that set the weight.
+    /// Returns the word for its source: the source that set the weight.
     pub(crate) fn source(&self) -> &'static str {
         match self {
             Self { file: Some(_), name: Some(_), .. } => "dns",
@@ -141,9 +141,9 @@ impl Entry {
         }
     }
 
-    /// Returns whether its tunnels are of no more use: `fall` active checks in a row failed. Failed
-    /// connections or requests of clients, or missing heartbeats, send new clients elsewhere, and
-    /// say nothing about its tunnels; those whose host is gone end by themselves.
+    /// Returns whether its tunnels are useless: `fall` active checks in a row failed. Failed
+    /// connections or requests of clients, or missing heartbeats, send new clients elsewhere, but
+    /// prove nothing about its tunnels; tunnels whose host is gone end by themselves.
     pub(crate) fn is_dead(&self, fall: u32) -> bool {
         self.tracker.verdict() == Some(Verdict::Checks)
             || self.expired && self.failed_checks >= fall
@@ -165,14 +165,14 @@ impl Entry {
         !self.is_being_removed() || self.expired && self.drain.is_none() && !self.is_removed
     }
 
-    /// Returns whether nothing of it is open.
+    /// Returns whether it has no open tunnels or requests.
     pub(crate) fn is_empty(&self) -> bool {
         let backend = &self.backend;
         backend.tunnels() == 0 && backend.requests() == 0 && backend.handshakes() == 0
     }
 
-    /// Returns the state it should have. An operator's command outranks its health, which says
-    /// nothing about a backend without clients.
+    /// Returns its desired state. An operator's command outranks its health, which carries no
+    /// information about a backend without clients.
     pub(crate) fn state(&self) -> State {
         match self {
             Self { drain: Some(_), .. } => State::Draining,
@@ -207,12 +207,12 @@ impl Entry {
         }
     }
 
-    /// Sets the share for `now`. Returns whether it is to be set again soon.
+    /// Sets the share for `now`. Returns whether it must be set again soon.
     ///
-    /// On probation it gets the share that a slow start begins with: it has nothing open, so picks
-    /// by load would otherwise send it all clients before it is known to answer. The share grows
-    /// with time: where little is open, the others have less per share than one client is for a
-    /// tenth, and it would never be picked.
+    /// On probation it gets the share that a slow start begins with: it has no load, so picks by
+    /// load would otherwise send it all clients before it is known to answer. The share grows with
+    /// time: under low load, the others have less per share than one client is for a tenth, and it
+    /// would never be picked.
     pub(crate) fn grow(&mut self, now: Instant, slow_start: Duration) -> bool {
         let weight = self.backend.weight();
         if self.backend.state() == State::Up && self.tracker.is_half_open() {

@@ -28,29 +28,29 @@ type Sockets = throng_io::Epoll;
 #[cfg(not(target_os = "linux"))]
 type Sockets = throng_io::Portable;
 
-/// The bytes that the kernel keeps for a slow receiver before it reports a full buffer: enough for
-/// a fast one, and less than the megabytes of its default.
+/// The bytes that the kernel buffers for a slow receiver before it reports a full buffer: enough
+/// for a fast receiver, and less than the kernel's default of megabytes.
 const UNSENT: u32 = 128 << 10;
 
-/// The idle time after which the kernel probes the other host: a tunnel to a host that is gone ends
-/// by itself.
+/// The idle time after which the kernel probes the other host, so that a tunnel to a host that is
+/// gone ends.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// The time after which the kernel ends a connection whose host does not acknowledge or take data.
-/// As for `throng serve`.
+/// The time after which the kernel ends a connection whose host does not acknowledge or take data;
+/// the same as in `throng serve`.
 const USER_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// The limit of commands queued for one shard. The control thread sends one per change, so it is
-/// never reached.
+/// The limit of commands queued for one shard. The control thread sends one command per change, so
+/// the limit is never reached.
 const COMMANDS: usize = 1 << 16;
 
 /// The parameters of a start.
 #[derive(Debug)]
 pub struct Launch {
-    /// Addresses to listen at, each with whether it has TLS; every shard listens at each.
+    /// Addresses to listen at, each with whether it uses TLS. Every shard listens at all of them.
     pub listen: Vec<(SocketAddr, bool)>,
-    /// The number of threads, each with its own connections. 0: one for each CPU, or as many as
-    /// the descriptors need.
+    /// The number of threads, each with its own connections. 0 means one for each CPU, or more if
+    /// the descriptors require it.
     pub shards: usize,
     /// Whether each shard has a descriptor table of its own.
     pub descriptors: DescriptorTables,
@@ -88,7 +88,8 @@ impl Shards {
     /// Binds the addresses and starts the shards.
     ///
     /// # Errors
-    /// An address that cannot be bound, or no descriptor or thread for a shard. Nothing runs then.
+    /// Fails if an address cannot be bound, or if there is no descriptor or thread for a shard. No
+    /// shard runs then.
     pub fn start(launch: Launch) -> io::Result<Self> {
         let most = launch.configuration.settings.max_connections;
         let division = divide(launch.descriptors, most, launch.shards, launch.listen.len())?;
@@ -120,7 +121,7 @@ impl Shards {
         }
         let (sockets, tables) = open(listeners, division.plan.is_some())?;
         let place = Place { addresses, division, tables };
-        // Without TLS, the layer for it would cost instructions for nothing.
+        // Without TLS, its layer would only cost instructions.
         if !launch.uses_tls {
             return Self::run(sockets, place, launch);
         }
@@ -186,8 +187,8 @@ impl Shards {
         Ok(begun)
     }
 
-    /// Returns how many client connections there are descriptors for, and how that came about if
-    /// each shard has a descriptor table of its own.
+    /// Returns the number of client connections that the descriptors allow, and how it was computed
+    /// if each shard has its own descriptor table.
     #[must_use]
     pub fn capacity(&self) -> (usize, Option<String>) {
         match self.division.plan {
@@ -196,13 +197,13 @@ impl Shards {
         }
     }
 
-    /// Returns why shards share a descriptor table although that was not asked for.
+    /// Returns why the shards share a descriptor table although they should not.
     #[must_use]
     pub fn tables_refused(&self) -> Option<&str> {
         self.division.refused.as_deref()
     }
 
-    /// Returns whether the address at that place has TLS.
+    /// Returns whether the address at `place` uses TLS.
     pub(crate) fn has_tls(&self, place: usize) -> bool {
         self.has_tls.get(place).copied().unwrap_or(false)
     }
@@ -227,7 +228,7 @@ impl Shards {
     /// Closes tunnels of `backend`: `most` of them, or all existing and new ones. It replaces an
     /// earlier close job for that backend.
     pub fn close_tunnels(&self, backend: &Arc<Backend>, closing: &Closing, most: Option<u32>) {
-        // One budget for all shards: each takes from it as it closes.
+        // All shards share one budget: each takes from it for every tunnel that it closes.
         let most = most.map(|most| Arc::new(AtomicU32::new(most)));
         self.send(|| BalanceCommand::CloseTunnels {
             backend: Arc::clone(backend),
@@ -236,7 +237,7 @@ impl Shards {
         });
     }
 
-    /// Ends a close job for `backend`; tunnels that have been sent a Close frame end all the same.
+    /// Ends a close job for `backend`. Tunnels that have been sent a Close frame end nevertheless.
     pub fn keep_tunnels(&self, backend: &Arc<Backend>) {
         self.send(|| BalanceCommand::KeepTunnels(Arc::clone(backend)));
     }
@@ -247,17 +248,17 @@ impl Shards {
         self.send(|| BalanceCommand::ShutDown { window, deadline });
     }
 
-    /// Returns whether all have ended.
+    /// Returns whether all shards have ended.
     #[must_use]
     pub fn have_ended(&self) -> bool {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for the end of all.
+    /// Waits until all shards have ended.
     ///
     /// # Errors
-    /// One of them failed: its poll, or a panic, which is a bug in this crate.
+    /// Fails if the poll of a shard failed, or if a shard panicked, which is a bug in this crate.
     pub fn join(&self) -> io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let mut outcome = Ok(());
@@ -276,8 +277,8 @@ impl Shards {
         self.all.iter().map(read).collect()
     }
 
-    /// Returns the sums over all shards, as of this call; where a shard does not answer in time, of
-    /// its last second.
+    /// Returns the sums over all shards. If a shard does not answer in time, its values may be a
+    /// second old.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let (published, done) = mpsc::channel();
@@ -373,8 +374,8 @@ fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the thread of a shard. Returns it, and whether the shard is in its own descriptor table,
-/// if it is to have one.
+/// Starts the thread of a shard. Returns it, and, if the shard should have its own descriptor
+/// table, whether it does.
 fn spawn<D: Driver + Send + 'static>(
     driver: D,
     start: BalanceStart,
@@ -384,7 +385,7 @@ fn spawn<D: Driver + Send + 'static>(
     let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
     let (own, (entering, entered)) = (tables.cloned(), mpsc::sync_channel(1));
     let thread = thread.spawn(move || {
-        // First: what the shard opens belongs into its own table.
+        // Do this first, so that all that the shard opens is in its own table.
         let table = own.map(|tables| tables.enter(shard)).transpose();
         let is_in = table.is_ok();
         let _ = entering.send(is_in);
@@ -398,7 +399,8 @@ fn spawn<D: Driver + Send + 'static>(
     Ok((thread, is_in))
 }
 
-/// Returns a seed that differs in each shard and process: two balancers must not pick alike.
+/// Returns a seed that differs for each shard and process, so that no two balancers make the same
+/// picks.
 fn seed(shard: usize) -> u64 {
     use std::hash::BuildHasher;
     std::hash::RandomState::new().hash_one(shard)

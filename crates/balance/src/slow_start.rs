@@ -1,15 +1,15 @@
-//! Slow start: a backend that came up gets a growing share, so that its caches are warm before its
-//! whole part comes.
+//! Slow start: a backend that came up gets a growing share of clients, so that its caches are warm
+//! before it gets its full share.
 
 use std::time::Duration;
 
 use crate::backend::{MAX_WEIGHT, SHARES_PER_WEIGHT};
 
 /// Returns the share of a backend of `weight` that has been up for `up_for`, in the unit of
-/// [`Backend::share`](crate::Backend::share): a tenth of its weight at first, then growing evenly
-/// to the whole after `slow_start`. With a `slow_start` of 0 it is the whole at once.
+/// [`Backend::share`](crate::Backend::share). The share begins at a tenth of the weight and grows
+/// evenly to all of it after `slow_start`. With a `slow_start` of 0 it is all of it at once.
 ///
-/// It begins with a tenth and not with nothing, since a backend without clients warms no caches.
+/// The share begins at a tenth rather than 0, since a backend without clients warms no caches.
 #[must_use]
 pub fn share_at(weight: u32, up_for: Duration, slow_start: Duration) -> u32 {
     let whole = weight.clamp(1, MAX_WEIGHT) * SHARES_PER_WEIGHT;

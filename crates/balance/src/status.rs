@@ -22,14 +22,15 @@ pub struct Status {
     pub backends: Vec<Row>,
     /// All backends that have names.
     pub names: Vec<NameRow>,
-    /// Whether fewer than half of the backends are up: the tunnels of those that are down stay.
+    /// Whether fewer than half of the backends are up. If so, backends that are down keep their
+    /// tunnels.
     pub panic: bool,
-    /// The number of times that it has begun.
+    /// The number of times that panic mode began.
     pub panics: u64,
     /// Sums over all shards, at most a second old.
     pub metrics: Metrics,
-    /// The last connect that failed through the balancer's own fault, which is held against no
-    /// backend, with the remedy.
+    /// The last connect that failed because of the balancer itself, with the remedy. It counts
+    /// against no backend.
     pub own_failure: Option<LastFailure>,
     /// TLS of clients, if there is any.
     pub tls: Option<TlsStatus>,
@@ -48,7 +49,7 @@ pub struct TlsStatus {
     pub sessions_failed: Vec<(&'static str, u64)>,
     /// Certificates that an authority has issued since the start (ACME).
     pub issued: u64,
-    /// Attempts to have one issued that failed.
+    /// Failed attempts to have a certificate issued.
     pub issue_failures: u64,
     /// The certificates, by name, and when each expires, in seconds since 1970.
     pub certificates: Vec<(String, i64)>,
@@ -106,8 +107,8 @@ pub struct Row {
     pub drain: Option<DrainProgress>,
     /// Seconds until its registration ends without a heartbeat, if it registered itself.
     pub expires_in_seconds: Option<f64>,
-    /// Whether it gets no clients but keeps its tunnels: it was removed, or is down, and checks
-    /// have not failed.
+    /// Whether it gets no new clients but keeps its tunnels: it was removed, or it is down and its
+    /// checks have not failed.
     pub keeps_tunnels: bool,
     /// Its last failure.
     pub last_failure: Option<LastFailure>,
@@ -143,18 +144,18 @@ pub struct RowTotals {
     pub lost: u64,
     /// Final responses, 101 included, by class: 1xx to 5xx.
     pub statuses: [u64; 5],
-    /// The times to the heads of these.
+    /// The times from request to response head for the final responses.
     pub first_bytes: FirstByteTimes,
 }
 
-/// Times from the first byte sent to a backend to the head of its final response.
+/// Times from the first byte sent to a backend until the head of its final response.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FirstByteTimes {
-    /// For some times, in microseconds, the number of responses that took no longer.
+    /// For each of 12 bounds in microseconds, the number of responses that took no longer.
     pub up_to_micros: [(u64, u64); 12],
-    /// The number of all.
+    /// The number of responses.
     pub count: u64,
-    /// Their sum, in microseconds.
+    /// The sum of their times, in microseconds.
     pub sum_micros: u64,
 }
 
@@ -235,11 +236,11 @@ pub struct Rebalance {
     pub total: u64,
     /// Tunnels closed a second, over all backends.
     pub rate: u32,
-    /// The duration.
+    /// The duration of the closing.
     pub seconds: u64,
-    /// The largest distance of a backend from its part now, as a fraction of that part.
+    /// The largest deviation of a backend from its part now, as a fraction of that part.
     pub spread_before: f64,
-    /// The largest distance when the closed tunnels have reconnected.
+    /// The largest deviation once the closed tunnels have reconnected.
     pub spread_after: f64,
     /// Whether nothing was done.
     pub dry_run: bool,

@@ -1,8 +1,8 @@
 //! Active health checks of all backends, on a few threads that wait for their sockets.
 //!
-//! A backend that never answers holds a thread for the check's timeout. So there is a thread for
+//! A backend that never answers occupies a thread for the check's timeout. So there is a thread for
 //! each backend, up to [`MOST_THREADS`]; with more unresponsive backends than that, checks come
-//! late, and none is left out. These are threads with blocking sockets instead of another event
+//! late, and none is skipped. These are threads with blocking sockets instead of another event
 //! loop: checks are a few per second and end with their timeout.
 
 mod probe;
@@ -79,8 +79,7 @@ impl Job {
 }
 
 impl Checks {
-    /// Creates the checks without any backend. `on_outcome` is called from the threads of the
-    /// checks.
+    /// Creates the checks without any backend. The threads of the checks call `on_outcome`.
     pub(crate) fn new(
         on_outcome: impl Fn(&Arc<Backend>, Result<(), CheckFailure>) + Send + Sync + 'static,
     ) -> Self {
@@ -136,7 +135,7 @@ impl Jobs {
         self.all.len().min(MOST_THREADS)
     }
 
-    /// The place and time of the job that is due first.
+    /// Returns the index and time of the job that is due first.
     fn first(&self) -> Option<(usize, Instant)> {
         let waiting = self.all.iter().enumerate().filter(|(_, job)| !job.is_running);
         waiting.map(|(at, job)| (at, job.due)).min_by_key(|(_, due)| *due)
@@ -167,11 +166,11 @@ impl Shared {
         }
         jobs.threads -= 1;
         drop(jobs);
-        // It may have been the one that waited for the next job.
+        // This thread may have been waiting for the next job.
         self.changed.notify_one();
     }
 
-    /// Does the job at `at`.
+    /// Runs the job at `at`.
     fn run<'s>(&'s self, mut jobs: MutexGuard<'s, Jobs>, at: usize) -> MutexGuard<'s, Jobs> {
         let began = Instant::now();
         let job = &mut jobs.all[at];

@@ -18,7 +18,7 @@ use crate::settings::{Check, CheckKind, Target};
 /// The LOCAL command of PROXY v2: the connection is the proxy's own, not on behalf of a client.
 const PROXY_LOCAL: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// Checks the backend from `source`; the error is why it does not pass.
+/// Checks the backend from `source`; the error has the reason for a failure.
 pub(super) fn probe(
     target: &Target,
     source: Option<SocketAddr>,
@@ -93,7 +93,7 @@ impl Peer {
         Ok(Self { stream, timeout, deadline, buffer: [0; 4096] })
     }
 
-    /// Does the TLS handshake.
+    /// Executes the TLS handshake.
     fn secured(self, tls: &TlsClient) -> Result<Self, String> {
         let left = self.left()?;
         let Stream::Plain(socket) = self.stream else { return Ok(self) };

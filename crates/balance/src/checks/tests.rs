@@ -33,7 +33,7 @@ fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// A probe from wherever the system likes, and what the backend did wrong.
+/// A probe without a source address; the error is the backend's fault.
 fn probe(address: SocketAddr, check: &Check) -> Result<(), String> {
     probe::probe(&target(address, false), None, check).map_err(|wrong| match wrong {
         CheckFailure::Backend(why) => why,
@@ -41,7 +41,7 @@ fn probe(address: SocketAddr, check: &Check) -> Result<(), String> {
     })
 }
 
-/// Answers a GET with `answer`, and sees what came of it.
+/// Answers a GET with `answer`, and returns the outcome.
 fn get(answer: &'static str) -> Result<(), String> {
     let address = server(move |mut stream| {
         let head = read_head(&mut stream);
@@ -88,7 +88,7 @@ fn a_check_names_the_host_that_is_set() {
     }
 }
 
-/// Opens the WebSocket of a check, and does `serve` with the frames.
+/// Opens the WebSocket of a check, then runs `serve` for the frames.
 fn open(serve: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<(), String> {
     let address = server(move |mut stream| {
         let head = read_head(&mut stream);
@@ -168,7 +168,7 @@ fn a_backend_that_wants_proxy_headers_gets_one_of_the_local_kind() {
 
 #[test]
 fn one_that_never_answers_fails_in_its_time_and_holds_up_no_other() {
-    // It accepts (in the kernel's queue), and says nothing.
+    // It accepts (in the kernel's queue), and never answers.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let alive = TcpListener::bind("127.0.0.1:0").unwrap();
     let alive_address = alive.local_addr().unwrap();
@@ -186,8 +186,7 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_no_other() {
     let backends: Vec<Arc<Backend>> = [mute.local_addr().unwrap(), alive_address]
         .map(|address| Arc::new(Backend::new(address, 1)))
         .into();
-    // The mute one's check takes as long as it may: it is not over when the other's fifth has
-    // passed.
+    // The silent one's check takes as long as it may: it is not over after the other's fifth.
     let check = check(CheckKind::Http("/".to_owned()), LONG);
     checks.set(&[], backends.iter().map(|backend| (listed(backend), check.clone())));
     for _ in 0..5 {
@@ -195,7 +194,7 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_no_other() {
         assert_eq!((address, outcome), (alive_address, Ok(())));
     }
     answering.join().unwrap();
-    // The mute one hangs up, so its thread ends, too.
+    // The silent one closes, so its thread also ends.
     checks.end();
     drop(mute);
     while checks.threads() > 0 {
@@ -230,7 +229,7 @@ fn threads_come_and_go_with_the_list() {
     while checks.threads() > 2 {
         thread::yield_now();
     }
-    // Those two are still checked, whichever threads have gone.
+    // Those two are still checked, for any threads that have ended.
     while outcomes.try_recv().is_ok() {}
     let mut left = std::collections::BTreeSet::new();
     while left.len() < 2 {

@@ -169,7 +169,8 @@ fn named_backends(config: &Config, mistakes: &mut Mistakes) {
     }
 }
 
-/// Checks the backend at place `at` of the list; `first`: that of another one with its address.
+/// Checks the backend at index `at` of the list; `first`: the index of another one with its
+/// address.
 fn check_listed(
     config: &Config,
     backend: &BackendConfig,
@@ -178,7 +179,7 @@ fn check_listed(
     mistakes: &mut Mistakes,
 ) {
     let address = backend.address;
-    // Written as a text or as a table, its location is that of the item.
+    // As a string or as a table, it has the item's location.
     let key = format!("backends[{at}]");
     if let Some(first) = first {
         let remedy = format!(
@@ -208,9 +209,9 @@ fn server_name(mistakes: &mut Mistakes, key: String, name: Option<&str>) {
     mistakes.must(TlsClient::check_name(name).is_ok(), key, format_args!("{name:?}"), remedy);
 }
 
-/// Checks the server names whose connections are passed through to a backend: their form, that TLS
-/// with it is not the balancer's, by its `tls`, and that `clients` orders no certificate for them.
-/// `prefix` comes before the names of settings.
+/// Checks the server names whose connections are passed through to a backend: their form, that the
+/// balancer does not use TLS to it, by its `tls`, and that `clients` orders no certificate for
+/// them. `prefix` comes before the names of settings.
 fn passthrough(
     mistakes: &mut Mistakes,
     prefix: &str,
@@ -238,8 +239,8 @@ fn passthrough(
     }
 }
 
-/// Checks the server names whose connections are to be passed through to a backend that is added
-/// while the balancer runs with `clients`; its `tls` is what the file says of it.
+/// Checks the server names whose connections must be passed through to a backend added while the
+/// balancer runs with `clients`; `tls` is the backend's setting in the file.
 pub(crate) fn check_passthrough(
     patterns: &[Box<str>],
     tls: Option<bool>,
@@ -274,7 +275,7 @@ fn check_backend_on(
             .to_owned());
     }
     let is_own = |own: &&SocketAddr| {
-        // In this order: mostly the port decides, and no interface is asked for.
+        // In this order: usually the port decides, and the interfaces are not queried.
         own.port() == address.port()
             && (own.ip().to_canonical() == ip
                 || own.ip().to_canonical().is_unspecified() && machine.has(ip))
@@ -298,7 +299,7 @@ fn settings(settings: &Settings, mistakes: &mut Mistakes) {
     );
     sticky(&settings.sticky, mistakes);
     for (at, name) in settings.drop_headers.iter().enumerate() {
-        // `*` is a character of names, and nothing sends one with it.
+        // `*` is a valid character of names, but no header contains it.
         let remedy = "write a header's whole name, for example \"X-Client-IP\"";
         mistakes.must(
             is_token(name) && !name.contains('*'),

@@ -9,7 +9,7 @@ use throng_http::Network;
 pub(super) const WANTED: &str =
     "an IP address such as \"127.0.0.2\", or a network of at most 256 such as \"127.0.1.0/28\"";
 
-/// Most addresses of a network.
+/// Maximum addresses of a network.
 const MOST: usize = 256;
 
 /// The addresses of one item.
@@ -32,8 +32,8 @@ impl FromStr for Source {
     }
 }
 
-/// Returns the addresses of all items, each once: one that is in two of them gets no more
-/// connections than others.
+/// Returns the addresses of all items, each once: an address in two items gets no more connections
+/// than others.
 pub(super) fn unite(sources: Vec<Source>) -> Vec<IpAddr> {
     let mut all = Vec::new();
     for address in sources.into_iter().flat_map(|source| source.0) {

@@ -48,12 +48,13 @@ pub(crate) enum ControlCommand {
 #[derive(Debug)]
 pub(crate) struct Core {
     entries: Vec<Entry>,
-    /// Removed backends that connections may still hold. A backend that comes back until then is
-    /// the same one.
+    /// Removed backends that connections may still use. A backend that comes back before they end
+    /// is the same one.
     gone: Vec<Weak<Backend>>,
     settings: Settings,
     register: Option<Register>,
-    /// The backends of the last list in the file, also those that operators have removed since.
+    /// The backends of the last list in the file, including backends that operators have removed
+    /// since.
     listed: Vec<BackendConfig>,
     /// The backends that have names.
     names: Vec<NamedBackend>,
@@ -68,17 +69,17 @@ pub(crate) struct Core {
     secures_backends: bool,
     /// Challenges of the authority that issues a certificate, if one does.
     challenges: Option<Arc<Challenges>>,
-    /// As it was read last.
+    /// As it was last read.
     security: (Option<ClientSide>, Option<BackendSide>),
     /// The configuration at the start: changes of some of its keys need a restart.
     started: Config,
-    /// The bound addresses of clients, and that of operators.
+    /// The bound addresses of clients, and the operators' address.
     addresses: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
     /// The balancer's id where the settings have none.
     drawn_loop_id: Arc<str>,
     commands: Vec<ControlCommand>,
-    /// Fewer than half of the backends are up; and how often that has begun.
+    /// Whether fewer than half of the backends are up; and how often that has begun.
     panic: (bool, u64),
     is_changed: bool,
     /// Whether [`Core::passthrough`] may have changed.
@@ -125,7 +126,7 @@ impl Core {
         core
     }
 
-    /// Sets the challenges that clients without TLS are answered to.
+    /// Sets the challenges that are answered to clients without TLS.
     pub(crate) fn set_challenges(&mut self, challenges: Option<Arc<Challenges>>) {
         self.challenges = challenges;
     }
@@ -169,7 +170,7 @@ impl Core {
     }
 
     /// Returns the backends to check, with whether a PROXY header is due and with their check: as
-    /// configured, and at least a connection for one whose heartbeats have ended.
+    /// configured, and at least a connection for a backend whose heartbeats have ended.
     pub(crate) fn checks(&self) -> impl Iterator<Item = (Target, Check)> {
         let configured = self.settings.health.check.as_ref();
         self.entries.iter().filter(|entry| !entry.is_removed).filter_map(move |entry| {
@@ -188,7 +189,7 @@ impl Core {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
-        // Clients never come to a removed one.
+        // Clients never come to a removed backend.
         let listed = self.entries.iter().filter(|entry| !entry.is_removed);
         let backends = listed.map(|entry| self.target(entry)).collect();
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
@@ -217,8 +218,9 @@ impl Core {
         }
     }
 
-    /// Returns the server names whose connections are passed through, in order: those in the file,
-    /// whether or not operators have removed their backends, and those of backends beside it.
+    /// Returns the server names whose connections are passed through, in order: the names in the
+    /// file, even if operators have removed their backends, and the names of backends outside the
+    /// file.
     pub(crate) fn passthrough(&self) -> Vec<Box<str>> {
         let listed = self.listed.iter().map(|file| &file.passthrough);
         let named = self.names.iter().map(|named| &named.passthrough);
@@ -233,8 +235,7 @@ impl Core {
         std::mem::take(&mut self.names_changed).then(|| self.passthrough())
     }
 
-    /// Sets how connections to backends are secured: those of all, unless one says that it is not.
-    /// Returns what was set before.
+    /// Sets TLS for backend connections; a backend can opt out. Returns the previous setting.
     pub(crate) fn replace_clients(
         &mut self,
         clients: Option<Clients>,
@@ -245,7 +246,7 @@ impl Core {
         (std::mem::replace(&mut self.clients, clients), before)
     }
 
-    /// Returns how connections to backends are secured.
+    /// Returns the TLS of connections to backends.
     pub(crate) fn clients(&self) -> Option<&Clients> {
         self.clients.as_ref()
     }
@@ -257,10 +258,9 @@ impl Core {
 
     // Operations of operators and backends.
 
-    /// Adds a backend, or takes back one that is being removed, with its tunnels. What else the
-    /// file says of its address holds: its TLS, and what is passed through to it, unless server
-    /// names are given here. Nothing else is as it was before the removal, whether or not tunnels
-    /// are left.
+    /// Adds a backend, or restores one that is being removed, with its tunnels. The file's other
+    /// settings of its address apply: its TLS, and the connections passed through to it, unless
+    /// server names are given here. All other state is reset, even while tunnels remain.
     pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
         let BackendConfig { address, weight, send_proxy, ref passthrough, .. } = backend;
         self.must_live()?;
@@ -274,7 +274,8 @@ impl Core {
         let known = self.known(address).unwrap_or(backend);
         let mut added = BackendConfig { weight, send_proxy, ..known };
         if !passthrough.is_empty() {
-            // What needs a restart is as at the start: whether there is TLS, and what is ordered.
+            // Settings that need a restart are as at the start: whether there is TLS, and the
+            // ordered certificates.
             check_passthrough(&passthrough, added.tls, self.started.tls.as_ref()).map_err(
                 |Mistake { key, value, remedy }| Error::Passthrough { setting: key, value, remedy },
             )?;
@@ -285,7 +286,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns what the file says of an address.
+    /// Returns the file's settings of an address.
     fn known(&self, address: SocketAddr) -> Option<BackendConfig> {
         let listed = self.listed(&self.listed, &self.names).into_iter();
         listed.map(|listed| listed.file).find(|file| file.address == address)
@@ -316,7 +317,7 @@ impl Core {
         Ok(self.draining(at))
     }
 
-    /// Ends a drain: the tunnels left stay, and it gets clients again.
+    /// Ends a drain: the remaining tunnels stay, and it gets clients again.
     pub(crate) fn undrain(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
@@ -331,7 +332,7 @@ impl Core {
     }
 
     /// Sends it no more clients; it leaves the list when its last tunnel is gone. `drain`: whether
-    /// its tunnels are closed, if not as the settings say.
+    /// its tunnels are closed, in place of the setting.
     pub(crate) fn remove(
         &mut self,
         address: SocketAddr,
@@ -349,10 +350,10 @@ impl Core {
         Ok(Removal { tunnels, rate: self.closes(at), last })
     }
 
-    /// Removes a backend that no source wants now.
+    /// Removes a backend that no source wants.
     pub(super) fn leave(&mut self, at: usize, drains: bool, now: Instant) {
         self.names_changed = true;
-        // A drain that is under way keeps its rate.
+        // A drain in progress keeps its rate.
         if self.entries[at].drain.is_some() {
             return;
         }
@@ -387,8 +388,8 @@ impl Core {
 
     // Implementation.
 
-    /// Adds a backend to the list, or keeps the one of that address that is being removed or still
-    /// held.
+    /// Adds a backend to the list, or keeps the one with that address that is being removed or
+    /// still in use.
     fn enlist(
         &mut self,
         BackendConfig { address, weight, send_proxy, tls, tls_name, passthrough }: BackendConfig,
@@ -497,7 +498,7 @@ impl Core {
             rate: self.settings.close_rate,
             order: CloseOrder::Shuffled,
             deadline: None,
-            // Where no backend is up, clients come back to it: they are not closed again.
+            // If no backend is up, clients come back to it: they are not closed again.
             later: false,
         };
         self.commands.push(ControlCommand::Close(backend, closing, None));
@@ -521,7 +522,7 @@ impl Core {
         self.entries.iter().position(|entry| entry.backend.address() == address)
     }
 
-    /// Returns the index of this very backend, not of another one of its address.
+    /// Returns the index of this backend itself, not of another one with its address.
     fn place(&self, backend: &Arc<Backend>) -> Option<usize> {
         self.entries.iter().position(|entry| Arc::ptr_eq(&entry.backend, backend))
     }
@@ -542,7 +543,7 @@ impl Core {
     /// Checks that a backend at `address` can be added to the list.
     fn check_room(&self, address: SocketAddr) -> Result<(), Error> {
         self.check_address(address)?;
-        // Those that only have tunnels left must not keep others out.
+        // Backends that only have tunnels left must not keep others out.
         let listed = self.entries.iter().filter(|entry| !entry.is_being_removed()).count();
         if self.position(address).is_none() && listed >= MAX_BACKENDS {
             return Err(Error::TooMany { most: MAX_BACKENDS });

@@ -62,8 +62,8 @@ pub enum Error {
     NoneUp,
     /// A rate of 0.
     Rate,
-    /// A rebalance with a [pick](crate::Settings::pick) that ignores load: nothing would be evened
-    /// out.
+    /// A rebalance with a [pick](crate::Settings::pick) that ignores load: it would even out
+    /// nothing.
     PickIgnoresLoad {
         /// The pick.
         pick: Pick,
@@ -171,14 +171,13 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// Returns the error of files of TLS: of [`Error::Start`] if another start may find them in
-    /// order.
+    /// Returns the error of files of TLS: an [`Error::Start`] if another start may find them valid.
     pub(crate) fn of_files(table: &str, error: &throng_tls::ConfigError) -> Self {
         let what = format!("{table}: {error}");
         if error.may_pass { Self::Start(io::Error::other(what)) } else { Self::Tls(what) }
     }
 
-    /// Writes a mistake of a backend that registers itself, or of one that does so.
+    /// Writes a mistake about a backend that registers itself, or by such a backend.
     fn fmt_registration(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RegistersItself { address } => write!(
@@ -205,7 +204,7 @@ impl Error {
     }
 }
 
-/// Writes that there is no backend `address`, and which there are.
+/// Writes that there is no backend `address`, with the existing ones.
 fn fmt_unknown(
     f: &mut fmt::Formatter<'_>,
     address: &SocketAddr,

@@ -1,7 +1,7 @@
 //! A running balancer and its operations.
 //!
-//! It has three threads that sleep while there is nothing to do: one takes the reports of shards,
-//! one the answers of lookups, one runs what is due. Neither of them nor any operation is on the
+//! It has three threads that sleep while there is no work: one handles the reports of shards, one
+//! the answers of lookups, one executes timed actions. Neither of them nor any operation is on the
 //! path of a message.
 
 mod core;
@@ -34,8 +34,8 @@ use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
 
 pub use error::Error;
 
-/// The longest wait for the first lookups of names, at the start and in a reload. They go on after
-/// it.
+/// The longest wait for the first lookups of names, at the start and in a reload. They continue
+/// after it.
 const FIRST_LOOKUP: Duration = Duration::from_secs(5);
 
 /// A running balancer. Clones refer to the same balancer. It runs until
@@ -70,7 +70,7 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Config`] if [`Config::check`] finds a mistake; [`Error::Start`] if an address
-    /// cannot be bound, or there is no descriptor or thread. Nothing runs then.
+    /// cannot be bound, or there is no descriptor or thread. Then nothing is running.
     pub fn start(config: Config) -> Result<Self, Error> {
         Self::start_with_resolver(config, Arc::new(lookups::system))
     }
@@ -78,7 +78,7 @@ impl Balancer {
     /// Does the same as [`start`](Balancer::start), and records requests and tunnels in `access`.
     ///
     /// # Errors
-    /// Those of [`start`](Balancer::start).
+    /// As for [`start`](Balancer::start).
     pub fn start_with_access_log(
         config: Config,
         access: Arc<dyn AccessLog>,
@@ -90,17 +90,17 @@ impl Balancer {
     /// names of backends. It is called on threads where it may block.
     ///
     /// # Errors
-    /// Those of [`start`](Balancer::start).
+    /// As for [`start`](Balancer::start).
     pub fn start_with_resolver(config: Config, resolver: Arc<Resolver>) -> Result<Self, Error> {
         Self::start_with(config, resolver, None)
     }
 
-    /// Does everything that [`start`](Balancer::start) does but listen, connect and look up names:
-    /// reads the files of the configuration, and asks whether descriptors allow a start of this
-    /// process. What it makes to find out, it removes.
+    /// Does everything that [`start`](Balancer::start) does except listen, connect and look up
+    /// names: it reads the files of the configuration, and checks whether descriptors allow a start
+    /// of this process. It removes everything that it creates for the check.
     ///
     /// # Errors
-    /// Those of [`start`](Balancer::start).
+    /// As for [`start`](Balancer::start).
     pub fn check_start(config: Config) -> Result<(), Error> {
         Parts::read(config, Issuer::check).map(drop)
     }
@@ -163,7 +163,7 @@ impl Balancer {
         }
     }
 
-    /// Puts the parts together. Its threads are started after it.
+    /// Assembles the parts. Its threads are started afterwards.
     fn of(
         core: Core,
         shards: Shards,
@@ -230,8 +230,8 @@ impl Balancer {
         self.inner.lock().set_admin_address(address);
     }
 
-    /// Returns how many client connections there are descriptors for, and how that came about if
-    /// each event loop has a [descriptor table of its own](Config::descriptors).
+    /// Returns for how many client connections there are descriptors, and the reason for the number
+    /// if each event loop has a [separate descriptor table](Config::descriptors).
     #[must_use]
     pub fn capacity(&self) -> (usize, Option<String>) {
         self.inner.shards.capacity()
@@ -245,24 +245,23 @@ impl Balancer {
     }
 
     /// Applies the backends and settings of `config`: a reload. A backend that stays keeps its
-    /// counts and tunnels; one that is no longer in the file is [removed](Self::remove), unless it
+    /// counts and tunnels; a backend that has left the file is [removed](Self::remove), unless it
     /// also registered itself or was added by [`add`](Balancer::add).
     ///
-    /// A weight that an operator set, and a drain that an operator began, stay as long as the file
-    /// has the same for that backend as the last one. A backend that was
-    /// [removed](Balancer::remove) comes back if the file has it.
+    /// A weight that an operator set, and a drain that an operator began, stay as long as the
+    /// file's values for that backend do not change. A backend that was [removed](Balancer::remove)
+    /// comes back if the file has it.
     ///
     /// The certificate of an authority is ordered or renewed if that is due.
     ///
     /// New names of backends are looked up first, which takes up to five seconds.
     ///
     /// # Errors
-    /// [`Error::Config`], or an error that names the backend that cannot be used. Nothing is
-    /// changed then.
+    /// [`Error::Config`], or an error that names the unusable backend. Then nothing changes.
     pub fn apply(&self, config: Config) -> Result<Changes, Error> {
         config.check()?;
         let inner = &self.inner;
-        // Without a list of its own, those that are there stay, and what is passed through to them.
+        // Without a list, the present backends stay, with the connections passed through to them.
         let (backends, names) = inner.lock().backends_of(&config);
         let config = config.with_passthrough(&backends, &names);
         inner.issuer.check_now();
@@ -304,16 +303,16 @@ impl Balancer {
         applied
     }
 
-    /// Reads the files of `[tls]`, or if they are as they were, those of `[backend_tls]` again if
-    /// they have changed, for connections that begin from then on. Returns whether they have. To be
-    /// called every second or so: where the files of both have changed, the second call reads the
-    /// others.
+    /// Reads the files of `[tls]` again if they have changed, otherwise the files of
+    /// `[backend_tls]` if they have changed, for later connections. Returns whether any have. Call
+    /// it about every second: if the files of both have changed, the second call reads the others.
     ///
     /// # Errors
-    /// [`Error::Tls`]; those of the table stay as they are until a file changes again, or until a
-    /// certificate that is not valid yet is valid.
+    /// [`Error::Tls`]; the table's files stay in use as they are until a file changes again, or
+    /// until a certificate that is not valid yet is valid.
     pub fn reload_certificates_if_changed(&self) -> Result<bool, Error> {
-        // In one call, a mistake in one table would hide that the other's are in use.
+        // One call for both would hide, after a mistake in one table, that the other's files are in
+        // use.
         if let Some(server) = &self.inner.server
             && server.reload_if_changed().map_err(|error| Error::Tls(format!("tls: {error}")))?
         {
@@ -324,30 +323,29 @@ impl Balancer {
         changed.map_err(|error| Error::Tls(format!("backend_tls: {error}")))
     }
 
-    /// Returns the attempts to have a certificate issued (`[tls.acme]`) since the last call, at
-    /// most the last 64.
+    /// Returns the attempts to obtain a certificate (`[tls.acme]`) since the last call, at most the
+    /// last 64.
     #[must_use]
     pub fn take_certificate_events(&self) -> Vec<CertificateEvent> {
         self.inner.issuer.take_events()
     }
 
-    /// Returns the certificates of `[tls]`: the name of each, and when it expires, in seconds since
-    /// 1970.
+    /// Returns the certificates of `[tls]`: the name of each, and its expiry in seconds since 1970.
     #[must_use]
     pub fn certificates(&self) -> Vec<(String, i64)> {
         let served = self.inner.server.iter().flat_map(|server| server.certificates());
         served.map(|it| (it.name, it.expires)).collect()
     }
 
-    /// Returns whether clients of the address at that place of [`Balancer::addresses`] use TLS.
+    /// Returns whether clients of the address at that index of [`Balancer::addresses`] use TLS.
     #[must_use]
     pub fn has_tls(&self, place: usize) -> bool {
         self.inner.shards.has_tls(place)
     }
 
-    /// Adds a backend, which stays over reloads. One that was removed and has tunnels left keeps
-    /// them; all else is as given now. If the file has its address, the file's TLS and server names
-    /// hold for it.
+    /// Adds a backend, which stays over reloads. A removed backend with tunnels left keeps them;
+    /// everything else is as given here. If the file has its address, the file's TLS and server
+    /// names apply to it.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::Weight`], [`Error::Address`] or [`Error::TooMany`].
@@ -355,16 +353,16 @@ impl Balancer {
         self.add_passthrough(address, weight, send_proxy, Vec::new())
     }
 
-    /// Does the same as [`add`](Balancer::add), and has connections of clients that ask for one of
-    /// `names` passed through to the backend, as
-    /// [`BackendConfig::passthrough`](crate::BackendConfig::passthrough) says. They hold instead of
-    /// those in the file, until it is removed, a reload has its address, or the lookup of a name in
-    /// the file finds it. When it is removed, those of the names that no other backend has are
-    /// passed through no more. Without names it is `add`.
+    /// Does the same as [`add`](Balancer::add), and passes connections of clients that ask for one
+    /// of `names` through to the backend, as
+    /// [`BackendConfig::passthrough`](crate::BackendConfig::passthrough) describes. The names
+    /// replace the file's, until the backend is removed, a reload has its address, or the lookup of
+    /// a name in the file finds it. When it is removed, connections for names that no other backend
+    /// has are no longer passed through. Without names it is the same as `add`.
     ///
     /// # Errors
-    /// Those of `add`, and [`Error::Passthrough`]: the configuration would refuse the names, too,
-    /// or the balancer was started without TLS of clients.
+    /// As for `add`, and [`Error::Passthrough`]: the configuration would also refuse the names, or
+    /// the balancer was started without TLS of clients.
     pub fn add_passthrough(
         &self,
         address: SocketAddr,
@@ -397,19 +395,19 @@ impl Balancer {
         self.inner.change(|core, _| core.drain(address, window))
     }
 
-    /// Ends a drain: the tunnels that are left stay, and the backend is picked again.
+    /// Ends a drain: the remaining tunnels stay, and the backend is picked again.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::BeingRemoved`] for one that was
-    /// removed.
+    /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::BeingRemoved`] for a removed
+    /// backend.
     pub fn undrain(&self, address: SocketAddr) -> Result<(), Error> {
         self.inner.change(|core, now| core.undrain(address, now))
     }
 
     /// Sends a backend no more clients, and removes it from the list when its last tunnel is gone.
     /// Its tunnels stay, or are closed as in a [drain](Self::drain), by `drain`, or if that is
-    /// `None` by [`Settings::removed`](crate::Settings::removed); a drain that is under way goes
-    /// on. It may be the last backend: [`Removal::last`] reports that.
+    /// `None` by [`Settings::removed`](crate::Settings::removed); a drain in progress continues. It
+    /// may be the last backend: [`Removal::last`] reports that.
     ///
     /// # Errors
     /// [`Error::Unknown`], or [`Error::RegistersItself`].
@@ -417,9 +415,9 @@ impl Balancer {
         self.inner.change(|core, now| core.remove(address, drain, now))
     }
 
-    /// Closes the surplus tunnels of backends that have more than their part, with 1012, at `rate`
-    /// tunnels a second in total (default: [`close_rate`](crate::Settings::close_rate)), those
-    /// silent longest first. With `dry_run` it only reports the plan.
+    /// Closes the surplus tunnels of backends that have more than their share, with 1012, at `rate`
+    /// tunnels a second in total (default: [`close_rate`](crate::Settings::close_rate)), beginning
+    /// with the longest silent ones. With `dry_run` it only reports the plan.
     ///
     /// # Errors
     /// [`Error::PickIgnoresLoad`] or [`Error::StickyIgnoresLoad`] if clients would not reconnect to
@@ -428,8 +426,8 @@ impl Balancer {
         self.inner.change(|core, _| core.rebalance(dry_run, rate))
     }
 
-    /// Checks that `token` is the one of `[register]`, compared in a time that does not reveal how
-    /// much of it was right.
+    /// Checks that `token` is the token of `[register]`, in a time that does not reveal how much of
+    /// it was right.
     ///
     /// # Errors
     /// [`Error::Token`] or [`Error::RegistrationIsOff`].
@@ -440,8 +438,8 @@ impl Balancer {
     }
 
     /// Registers a backend, or renews its registration. It stays while its heartbeats come; check
-    /// its token first. One that is also in the file keeps the file's weight. `time_to_live`: 1 s
-    /// to 1 h, `None` for that of `[register]`; the one in force is returned.
+    /// its token first. A backend that is also in the file keeps the file's weight. `time_to_live`:
+    /// 1 s to 1 h, `None` for the value of `[register]`; the value in force is returned.
     ///
     /// # Errors
     /// [`Error::RegistrationIsOff`], [`Error::Weight`], [`Error::Address`], [`Error::TimeToLive`]
@@ -509,7 +507,7 @@ impl Balancer {
         self.inner.issuer.end();
         self.inner.shards.shut_down(window, deadline);
         let ended = self.inner.shards.join();
-        // Reports end with the shards that send them.
+        // Reports end when the shards that send them end.
         let threads = std::mem::take(&mut *self.inner.threads());
         let joined = threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         debug_assert_eq!(joined, 0, "a control thread panicked");
@@ -543,7 +541,7 @@ impl Parts {
     }
 }
 
-/// Checks that there are descriptors for the connections that are asked for.
+/// Checks that there are descriptors for the requested connections.
 fn check_descriptors(config: &Config) -> Result<(), Error> {
     let (most, listeners) = (config.settings.max_connections, config.all_addresses().len());
     let divided = divide(config.descriptors, most, config.shards, listeners);
@@ -628,9 +626,9 @@ impl Inner {
                 ControlCommand::Keep(backend) => self.shards.keep_tunnels(&backend),
             }
         }
-        // After the backends, so that a new name has one: a shard takes its commands before it
-        // looks for the backend of a name. A removed backend gets no clients from the moment when
-        // its state is set, so those that ask for its last name until this call are closed.
+        // After the backends, so that a new name has one: a shard handles its commands before it
+        // looks for the backend of a name. A removed backend gets no clients from the moment its
+        // state is set, so clients that ask for its last name before this call are closed.
         if let Some(names) = core.take_passthrough()
             && let Some(server) = &self.server
         {
@@ -642,7 +640,7 @@ impl Inner {
         self.checks.set(&core.settings().sources, core.checks());
     }
 
-    /// Runs a thread: takes the reports of shards until they have ended.
+    /// Runs a thread: handles the reports of shards until they have ended.
     fn take_reports(&self, reports: &Receiver<Report>) {
         while let Ok(first) = reports.recv() {
             // A burst of failures is one change.
@@ -667,7 +665,7 @@ impl Inner {
         drop(self.changed.wait_timeout_while(core, FIRST_LOOKUP, is_waiting));
     }
 
-    /// Runs a thread: takes the answers of lookups until they end.
+    /// Runs a thread: handles the answers of lookups until they end.
     fn take_answers(&self, answers: &Receiver<Option<Answer>>) {
         while let Ok(Some(Answer { name, outcome })) = answers.recv() {
             self.change(|core, now| {
@@ -677,7 +675,7 @@ impl Inner {
         }
     }
 
-    /// Runs a thread: runs what is due, when it is.
+    /// Runs a thread: executes timed actions.
     fn keep_time(&self) {
         let mut core = self.lock();
         while !core.has_ended() {
@@ -695,7 +693,7 @@ impl Inner {
     }
 }
 
-/// Takes the first answers for all names, so that clients find backends from the beginning.
+/// Handles the first answers for all names, so that clients find backends from the beginning.
 fn first_lookups(core: &mut Core, answers: &Receiver<Option<Answer>>) {
     let until = std::time::Instant::now() + FIRST_LOOKUP;
     while !core.names().iter().all(|named| core.has_looked_up(&named.name)) {

@@ -44,7 +44,7 @@ fn it_starts_listens_and_ends() {
 fn a_failed_start_is_reported_and_leaves_nothing() {
     assert!(matches!(Balancer::start(Config::default()), Err(Error::Config(_))));
     let mut wrong = config("backends = [\"127.0.0.1:1\"]");
-    // An address for documentation, which no machine has.
+    // A documentation address, which no machine has.
     wrong.listen.push("192.0.2.1:80".parse().unwrap());
     assert!(matches!(Balancer::start(wrong), Err(Error::Start(_))));
 }
@@ -63,7 +63,7 @@ fn a_failure_of_ours_is_reported_with_its_remedy_and_held_against_no_backend() {
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     }
     let status = until(&balancer, |status| {
-        // What shards count and what they report come by two ways.
+        // The counts and the reports of shards arrive separately.
         status.metrics.own_failures == 4 && status.own_failure.is_some()
     });
     let (row, own) = (&status.backends[0], status.own_failure.expect("it is reported"));
@@ -73,7 +73,7 @@ fn a_failure_of_ours_is_reported_with_its_remedy_and_held_against_no_backend() {
     end(&balancer);
 }
 
-/// Elsewhere than on Linux only 127.0.0.1 is there without more ado.
+/// On systems other than Linux only 127.0.0.1 exists by default.
 #[cfg(target_os = "linux")]
 #[test]
 fn checks_come_from_the_sources_in_turn() {
@@ -87,7 +87,8 @@ fn checks_come_from_the_sources_in_turn() {
     let mut seen = [(); 4].map(|()| backend.accept().unwrap().1.ip().to_string());
     seen.sort();
     assert_eq!(seen, ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"]);
-    // An address that no machine has: what cannot be checked is not held against the backend.
+    // An address that no machine has: a check that cannot be made does not count against the
+    // backend.
     balancer.apply(with_sources("\"192.0.2.1\"")).unwrap();
     let status = until(&balancer, |status| status.own_failure.is_some());
     assert_eq!(status.backends[0].state, "up", "{status:?}");
@@ -104,7 +105,7 @@ fn a_registration_ends_without_anybody_asking() {
     balancer.register(address, 1, Some(Duration::from_secs(3600))).unwrap();
     balancer.heartbeat(address).unwrap();
     assert_eq!(balancer.status().backends[0].source, "registered");
-    // Another second, and no word after it.
+    // Another second without a heartbeat.
     balancer.register(address, 1, Some(Duration::from_secs(1))).unwrap();
     until(&balancer, |status| status.backends.is_empty());
     balancer.apply(config("backends = [\"127.0.0.1:2\"]")).unwrap();
@@ -122,7 +123,7 @@ fn active_checks_follow_the_configuration() {
     let status = until(&balancer, |status| status.backends[1].state == "down");
     assert_eq!(status.backends[0].state, "up");
     assert!(status.backends[1].last_failure.as_ref().unwrap().text.contains("cannot connect"));
-    // Without checks it is let through again when its time is over.
+    // Without checks it gets clients again after its time.
     balancer.apply(config(&format!("{backends}[health]\ndown_for = \"1ms\""))).unwrap();
     until(&balancer, |status| status.backends[1].state == "up");
     end(&balancer);
@@ -163,7 +164,7 @@ fn a_status_is_plain_json() {
     end(&balancer);
 }
 
-/// A resolver that answers with the addresses that a test sets; with none it fails.
+/// A resolver that answers with the addresses that a test sets; without any it fails.
 fn resolver(addresses: &Arc<Mutex<Vec<SocketAddr>>>) -> Arc<Resolver> {
     let addresses = Arc::clone(addresses);
     Arc::new(move |name: &str| {
@@ -212,7 +213,7 @@ fn a_lookup_that_hangs_holds_up_nothing() {
     let balancer = Balancer::start_with_resolver(config(text), Arc::new(resolver)).unwrap();
     let status = balancer.status();
     assert_eq!((status.backends.len(), status.names[0].addresses.len()), (1, 0));
-    // Its end does not wait for the resolver, either.
+    // Its end does not wait for the resolver either.
     end(&balancer);
     drop(release);
 }

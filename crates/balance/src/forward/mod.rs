@@ -1,10 +1,11 @@
 //! Forwarding of heads, as functions of bytes.
 //!
-//! A request passes through [`validate`], which decides whether it may pass and of which kind it
-//! is; [`has_looped`], whether it went in a circle; [`client_address`], its origin; [`sticky_key`],
-//! its binding; and [`write_request`], the text for the backend. An answer passes through
-//! [`check_upgrade`] for a 101, [`write_response`], then [`write_chunk`] and [`write_last_chunk`]
-//! if its body is sent in chunks. [`write_error`] is the answer when a backend gives none.
+//! A request passes through [`validate`], which decides whether it may pass and returns its kind;
+//! [`has_looped`], which detects loops; [`client_address`], which returns its origin;
+//! [`sticky_key`], which returns its binding; and [`write_request`], which writes the text for the
+//! backend. An answer passes through [`check_upgrade`] for a 101, [`write_response`], then
+//! [`write_chunk`] and [`write_last_chunk`] if its body is sent in chunks. [`write_error`] writes
+//! the answer when a backend gives none.
 //!
 //! All text is written from the strict decoder's result: one request line, one Host, one framing.
 //! The backend reads exactly what the balancer read, so smuggling is impossible.

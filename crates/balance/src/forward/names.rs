@@ -1,4 +1,4 @@
-//! Header names that mean something to a balancer.
+//! Header names with a meaning for a balancer.
 
 use throng_proto::http1::HeaderLines;
 
@@ -78,12 +78,12 @@ const C: &[Known] = &[
 ];
 const P: &[Known] = &[
     ("proxy-connection", Kind::Hop),
-    // RFC 9110 section 11.7: between a client and the next proxy; the balancer asks for
-    // no credentials.
+    // RFC 9110 section 11.7: between a client and the next proxy; the balancer requests no
+    // credentials.
     ("proxy-authenticate", Kind::Hop),
     ("proxy-authorization", Kind::Hop),
     ("proxy-authentication-info", Kind::Hop),
-    // No standard has it, and a CGI program takes its HTTP_PROXY for the proxy to use
+    // It is in no standard, and a CGI program takes its HTTP_PROXY for the proxy to use
     // (CVE-2016-5385).
     ("proxy", Kind::Hop),
 ];
@@ -143,9 +143,9 @@ pub(super) fn field_options(lines: HeaderLines<'_>) -> impl Iterator<Item = &[u8
 /// Returns whether Connection names this field, which is then not forwarded. RFC 9110 section
 /// 7.6.1.
 ///
-/// Called only for [`Kind::Other`]. The RFC also says that an option must not name a field that is
-/// meant for all recipients; a client that does wants the balancer to strip fields that the backend
-/// relies on ("hop-by-hop header abuse": Nathan Davison, 2019; also in Go's reverse proxy,
+/// Called only for [`Kind::Other`]. The RFC also forbids an option that names a field meant for all
+/// recipients. A client that sends one wants the balancer to strip fields that the backend relies
+/// on ("hop-by-hop header abuse": Nathan Davison, 2019; also in Go's reverse proxy,
 /// CVE-2021-33197), so the other kinds are exempt, and the balancer's own fields are added after.
 pub(super) fn is_named(lines: HeaderLines<'_>, name: &str) -> bool {
     field_options(lines).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))

@@ -21,7 +21,7 @@ pub struct Hop<'a> {
     pub trusted: bool,
     /// The scheme of the client's connection.
     pub scheme: Scheme,
-    /// The certificate that the client has shown, in DER.
+    /// The certificate that the client has presented, in DER.
     pub certificate: Option<&'a [u8]>,
     /// Whether the connection to the backend is closed after the request.
     pub close: bool,
@@ -55,25 +55,24 @@ impl Scheme {
 /// Appends the head of a request that [`validate`](super::validate) accepted, for the backend; a
 /// chunked body must be chunked again.
 ///
-/// * The request line is HTTP/1.1 with the target in origin-form. Host is the one the decoder
-///   decided on (that of an absolute target wins, RFC 9112 section 3.2.2). An HTTP/1.0 request
-///   without any gets the backend's, which is not known yet: the place of its line is returned.
+/// * The request line is HTTP/1.1 with the target in origin-form. Host is the decoder's choice (an
+///   absolute target's host wins, RFC 9112 section 3.2.2). An HTTP/1.0 request without a host gets
+///   the backend's, which is not known yet: the position of its line is returned.
 /// * Fields of one hop are dropped: Connection and the fields it names (but nothing the backend
 ///   relies on: Host, Content-*, Cookie, Authorization, Sec-*, X-Forwarded-*, ...), Keep-Alive,
-///   Proxy-*, TE (but for `trailers`), Transfer-Encoding, Upgrade. Only fields of the next hop are
+///   Proxy-*, TE (except `trailers`), Transfer-Encoding, Upgrade. Only fields of the next hop are
 ///   added: the framing by [`Request::body_length`], and the upgrade of a WebSocket.
-/// * A name that with `-` for `_` would be one with a meaning here is dropped: `X_Forwarded_For`
-///   and `Content_Length` are aliases in the environment of a CGI program. Other names with `_`
-///   pass, as in HAProxy; nginx drops them all.
+/// * A name that would have a meaning here with `-` for `_` is dropped: `X_Forwarded_For` and
+///   `Content_Length` are aliases in the environment of a CGI program. Other names with `_` pass,
+///   as in HAProxy; nginx drops them all.
 /// * Expect: 100-continue passes (RFC 9110 section 10.1.1); the backend's 100 is an interim answer
-///   like any other. It is dropped from an HTTP/1.0 client, and without a body: there it means
-///   nothing.
+///   like any other. It is dropped from an HTTP/1.0 client, and without a body, since it has no
+///   meaning there.
 /// * X-Forwarded-For, -Proto, -Host and Forwarded are added, see [`Hop::trusted`].
 ///   X-Forwarded-Proto and -Host of the first trusted proxy stay.
-/// * Client-Cert is added if the client has shown a certificate (RFC 9440); one in the request,
-///   which could be anybody's, is dropped unless a trusted proxy has written it.
-/// * CDN-Loop passes, with the balancer's own id in a line of its own (RFC 8586): see
-///   [`has_looped`].
+/// * Client-Cert is added if the client has presented a certificate (RFC 9440); a field in the
+///   request, which any client could send, is dropped unless a trusted proxy has written it.
+/// * CDN-Loop passes, with the balancer's own id on a separate line (RFC 8586): see [`has_looped`].
 /// * Via is not written: nginx, for one, stops compressing for requests with it.
 pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) -> Option<usize> {
     let lines = request.lines();
@@ -184,7 +183,7 @@ fn push_start(out: &mut Vec<u8>, request: &Request<'_>) -> Option<usize> {
     None
 }
 
-/// Appends Connection and its fields: those of the hop to the backend.
+/// Appends Connection and its fields, for the hop to the backend.
 fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: SeenHeaders) {
     let upgrade = request.wants_websocket();
     // RFC 9110 section 10.1.4: `trailers` is an option about the path of the answer, which is

@@ -13,9 +13,9 @@ pub struct Client<'a> {
     pub http11: bool,
     /// Whether the connection continues after the answer.
     pub keep_alive: bool,
-    /// Whether its request was HEAD: the answer has no body, whatever its header says.
+    /// Whether its request was HEAD: the answer has no body, for any header.
     pub is_head: bool,
-    /// The value of Strict-Transport-Security, unless the answer has one of its own.
+    /// The value of Strict-Transport-Security, unless the answer already has one.
     pub hsts: Option<&'a str>,
     /// The date, as [`DateCache`](throng_http::DateCache) writes it, for an answer without one (RFC
     /// 9110 section 6.6.1).
@@ -40,23 +40,24 @@ pub enum Framing {
     /// A body in chunks: [`write_chunk`](super::write_chunk) and
     /// [`write_last_chunk`](super::write_last_chunk).
     Chunked,
-    /// A body as it is, ended by closing the connection, even if it was to be kept.
+    /// A body sent unchanged, ended by closing the connection, even if the connection was to
+    /// continue.
     UntilClose,
 }
 
 /// Appends the head of an answer for the client and returns the framing of its body.
 ///
-/// * Fields of one hop are dropped, as from requests; those of the client's hop are added.
+/// * Fields of one hop are dropped, as from requests; fields of the client's hop are added.
 /// * The framing is the balancer's. A length stays; a body in chunks or until close becomes chunks
 ///   for HTTP/1.1 and ends with the connection for HTTP/1.0. In an answer to HEAD and in a 304 a
 ///   length stays, though no body follows; in a 204 and an interim one it is dropped (RFC 9110
 ///   section 8.6).
 /// * `Connection: close` if the connection does not continue, and `keep-alive` if it does and the
 ///   client speaks HTTP/1.0.
-/// * An interim answer (1xx but 101) passes to HTTP/1.1 only: for HTTP/1.0 nothing is appended (RFC
-///   9110 section 15.2).
-/// * A 101 that [`check_upgrade`](super::check_upgrade) accepted upgrades the client, too; its
-///   other fields, such as extensions, are between the two ends. A 426 that asks for a WebSocket
+/// * An interim answer (1xx except 101) passes to HTTP/1.1 only: for HTTP/1.0 nothing is appended
+///   (RFC 9110 section 15.2).
+/// * A 101 that [`check_upgrade`](super::check_upgrade) accepted also upgrades the client; its
+///   other fields, such as extensions, concern only the two ends. A 426 that asks for a WebSocket
 ///   keeps its Upgrade (RFC 9110 section 15.5.22).
 ///
 /// `set_cookie` is the value of a Set-Cookie to add, see [`set_cookie`](super::set_cookie). It is
@@ -81,7 +82,7 @@ pub fn write_response(
         let passes = match names::kind(header.name) {
             Kind::Other => !(names_fields && names::is_named(lines, header.name)),
             Kind::ContentLength => keeps_length && !is_interim && !has_no_length(response.status()),
-            // A client that gets no chunks gets no trailers.
+            // A client without chunks gets no trailers.
             Kind::Trailer => framing == Framing::Chunked,
             Kind::Hop | Kind::Te | Kind::Upgrade => false,
             Kind::EndToEnd

@@ -20,11 +20,12 @@ pub enum Bound {
 }
 
 /// Returns the binding of a request, if it has one. `client` is its origin:
-/// [`client_address`](super::client_address). `key`: hashes depend on it, if it is of a secret.
+/// [`client_address`](super::client_address). `key`: hashes depend on it, if it comes from a
+/// secret.
 ///
-/// Values are taken as they stand, without decoding: a client sends the same text each time. Of
-/// several cookies, headers or parameters of the name the first valid one counts; an empty value is
-/// none.
+/// Values are used unchanged, without decoding: a client sends the same text each time. Of several
+/// cookies, headers or parameters with the name, the first valid one counts; an empty value is not
+/// valid.
 #[must_use]
 pub fn sticky_key(
     sticky: &Sticky,
@@ -53,8 +54,8 @@ pub fn sticky_key(
 }
 
 /// Returns the value of the Set-Cookie that binds a client to the backend with this
-/// [`tag`](crate::CookieKey::tag), for as long as the browser's session lasts. `name` must be a
-/// token. `is_secure`: the browser sends it by https only, as it does with [`SameSite::None`].
+/// [`tag`](crate::CookieKey::tag), until the browser's session ends. `name` must be a token.
+/// `is_secure`: the browser sends it by https only, as it does with [`SameSite::None`].
 #[must_use]
 pub fn set_cookie(name: &str, tag: u64, is_secure: bool, same_site: SameSite) -> String {
     let (same_site, needs_secure) = same_site.attribute();
@@ -63,7 +64,7 @@ pub fn set_cookie(name: &str, tag: u64, is_secure: bool, same_site: SameSite) ->
 }
 
 /// Returns whether a trusted proxy reports that its client uses https. Of several values the first
-/// counts, which is about the client itself.
+/// counts, which concerns the client itself.
 #[must_use]
 pub fn came_by_https(request: &Request<'_>) -> bool {
     let protocols = request.lines().list_members("X-Forwarded-Proto");
@@ -95,8 +96,8 @@ fn parse_key(value: &[u8]) -> Option<u64> {
     u64::from_str_radix(str::from_utf8(digits).ok().filter(|_| is_ours)?, 16).ok()
 }
 
-/// Hashes by FNV-1a followed by a mix (of MurmurHash3, public domain), because FNV leaves the upper
-/// bits of short values poor. Without a secret: with one, clients cannot choose values of one
+/// Hashes by FNV-1a followed by a mixer (of MurmurHash3, public domain), because FNV leaves the
+/// upper bits of short values poor. Without a secret: with one, clients cannot choose values of one
 /// backend.
 fn hash(value: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -6,11 +6,11 @@ use throng_proto::http1::Response;
 use throng_proto::ws::handshake::Key;
 
 /// The reason why a backend's 101 opens no tunnel. The client is answered 502, and the backend's
-/// connection is closed: the protocol of the bytes that follow is unknown.
+/// connection is closed: the protocol of the following bytes is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadUpgrade {
-    /// The request asked for no upgrade.
+    /// The request did not ask for an upgrade.
     Unasked,
     /// It is in HTTP/1.0, which has no upgrades.
     Version,

@@ -8,14 +8,14 @@ use throng_proto::ws::handshake::Key;
 use super::names;
 
 /// The limit of options of a Connection header that may name fields; real ones name none or one,
-/// and each costs a look at every line.
+/// and each costs a scan of every line.
 pub const MAX_CONNECTION_OPTIONS: usize = 16;
 
 /// The kind of a request that may pass.
 #[derive(Clone, Debug)]
 pub enum RequestKind {
-    /// A plain request. An upgrade to something else than a WebSocket is not forwarded, so it is
-    /// one, too.
+    /// A plain request. An upgrade to something other than a WebSocket is not forwarded, so it also
+    /// counts as plain.
     Http,
     /// A WebSocket handshake: a 101 must answer this key, see
     /// [`check_upgrade`](super::check_upgrade).
@@ -39,10 +39,10 @@ impl RequestKind {
 pub enum Refusal {
     /// CONNECT, or a target of its form: a tunnel to any host is the task of a forward proxy.
     Connect,
-    /// TRACE: its answer shows the client the headers that proxies add and those that browsers hide
-    /// from scripts (cookies). nginx refuses it, too.
+    /// TRACE: its answer shows the client the headers that proxies add, and the headers that
+    /// browsers hide from scripts (cookies). nginx also refuses it.
     Trace,
-    /// `OPTIONS *`: it asks about one server, and there are several here.
+    /// `OPTIONS *`: it concerns one server, and there are several here.
     Asterisk,
     /// A WebSocket handshake that is not a GET. RFC 6455 section 4.1.
     UpgradeMethod,
@@ -98,8 +98,8 @@ impl std::error::Error for Refusal {}
 
 /// Decides whether a request that the decoder accepted may be forwarded, and returns its kind.
 ///
-/// The version of the WebSocket protocol is for the backend to check: its 426 is forwarded.
-/// Max-Forwards means something only to methods that are refused.
+/// The backend must check the version of the WebSocket protocol: its 426 is forwarded. Max-Forwards
+/// matters only to methods that are refused.
 ///
 /// # Errors
 ///

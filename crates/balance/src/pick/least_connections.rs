@@ -1,10 +1,10 @@
-//! The backend that has the least open for its share.
+//! The backend with the lowest load for its share.
 
 use super::turns::Turns;
 use super::{Wanted, Whole};
 use crate::backend::Backend;
 
-/// Picks the one that is furthest below its part of what is open, in whole ones; of equals the one
+/// Picks the backend that is furthest below its part of the load, in whole units; of equals the one
 /// whose turn it is.
 pub(super) fn pick<'a, I: Iterator<Item = (usize, &'a Backend)>>(
     turns: &mut Turns,

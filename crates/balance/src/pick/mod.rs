@@ -16,9 +16,9 @@ use crate::settings::{Configuration, Pick};
 
 use turns::Turns;
 
-/// Picks backends by [`Settings::pick`](crate::Settings::pick). Each shard has its own: only the
-/// counts of the backends are shared. A pick looks at every backend, allocates nothing, and takes
-/// no lock. (The first pick in turn after the list changed allocates.)
+/// Picks backends by [`Settings::pick`](crate::Settings::pick). Each shard has its own picker: only
+/// the counts of the backends are shared. A pick reads every backend, allocates nothing, and takes
+/// no lock. (The first pick in turn after a change of the list allocates.)
 #[derive(Debug)]
 pub struct Picker {
     random: Random,
@@ -28,8 +28,8 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Creates a picker. `seed`: of everything random in it. Shards with equal seeds make equal
-    /// picks at a time.
+    /// Creates a picker. `seed`: the seed of its random numbers. Shards with equal seeds make equal
+    /// picks.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { random: Random::new(seed), turns: Default::default() }
@@ -43,11 +43,11 @@ impl Picker {
     /// Returns the index in `configuration.backends` of the backend for `client`, or `None` if none
     /// is both [`Up`](State::Up) and `usable`.
     ///
-    /// * `wanted`: what is open counts apart for requests and for tunnels.
-    /// * `key`: identifies the client, for [`Pick::Rendezvous`] only; without one it is
-    ///   [`client_key`]. Any number will do, it is mixed.
-    /// * `usable`: whether the caller would take the backend at this index, for instance because it
-    ///   has a free permit and was not tried yet. It may be called twice a pick.
+    /// * `wanted`: requests and tunnels are counted separately.
+    /// * `key`: identifies the client, for [`Pick::Rendezvous`] only; without it the key is
+    ///   [`client_key`]. Any number is suitable, since it is mixed.
+    /// * `usable`: whether the caller would accept the backend at this index, for instance because
+    ///   it has a free permit and was not tried yet. It may be called twice per pick.
     pub fn pick(
         &mut self,
         configuration: &Configuration,
@@ -128,8 +128,8 @@ pub fn pick_by_key(
 }
 
 /// Returns the default identity of a client: its IPv4 address, or the /64 network of its IPv6
-/// address, because a machine changes its address freely within it.
-/// With the key of a secret it is hashed, so that no client can find addresses of one backend.
+/// address, because a machine changes its address freely within it. With the key of a secret it is
+/// hashed, so that clients cannot find addresses of one backend.
 #[must_use]
 pub fn client_key(key: &CookieKey, client: IpAddr) -> u64 {
     let network = match client.to_canonical() {
@@ -153,7 +153,7 @@ pub(crate) fn has_candidate(configuration: &Configuration, usable: impl Fn(usize
     candidates(configuration, &usable).next().is_some()
 }
 
-/// The load open at all candidates, and their shares.
+/// The load of all candidates, and their shares.
 #[derive(Clone, Copy)]
 struct Whole {
     wanted: Wanted,
@@ -170,18 +170,18 @@ impl Whole {
         })
     }
 
-    /// Returns how many a backend has open less than its part, one more included, in whole ones.
+    /// Returns by how many whole units a backend is below its part, counting one more.
     ///
-    /// Not its load per share: while little is open, a backend with a small share has none of it
-    /// open in most moments, and one that is chosen by load per share would get either nothing or
-    /// all. Below a whole one the turn decides, by share.
+    /// It does not compare the load per share: under low load, a backend with a small share is
+    /// usually idle, so that a pick by load per share would give it either nothing or everything.
+    /// Below a whole unit the turn decides, by share.
     fn short_of_part(self, backend: &Backend) -> i64 {
         let part = (self.load + 1) * u64::from(backend.share()) / self.share.max(1);
         part as i64 - i64::from(backend.load(self.wanted))
     }
 
-    /// Returns whether a backend is more than a sixteenth, and more than its part of one, above its
-    /// part.
+    /// Returns whether a backend is above its part by more than a sixteenth, and by more than its
+    /// part of one.
     fn is_crowded(self, backend: &Backend) -> bool {
         let (load, share) = (u128::from(backend.load(self.wanted)), u128::from(backend.share()));
         let (all, whole) = (u128::from(self.load), u128::from(self.share));

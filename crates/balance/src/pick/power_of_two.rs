@@ -1,5 +1,4 @@
-//! One backend in turn and one at random, and the better of them, without those that are clearly
-//! crowded.
+//! One backend in turn and one at random, and the better of them, excluding clearly crowded ones.
 
 use throng_engine::random::Random;
 
@@ -8,13 +7,11 @@ use super::{Wanted, Whole, random};
 use crate::backend::Backend;
 
 /// The first is the one whose turn it is, the second is drawn by share. The first wins a tie, so
-/// while little is open all is by share; two draws would leave a small share without its part,
-/// since it loses each comparison that it comes to while it has one open. One that loses keeps its
-/// turn.
+/// under low load everything is by share; two draws would leave a small share without its part,
+/// since with one open it loses each comparison. A backend that loses keeps its turn.
 ///
-/// Two alone even out new clients, not existing ones: of four backends of which two are new, one
-/// pair in six is the two old ones, which would get back a sixth of the clients that a rebalance
-/// sends away.
+/// Two alone even out new clients, not existing ones. Of four backends with two new ones, one pair
+/// in six is the two old ones, which would get back a sixth of the clients that a rebalance closes.
 pub(super) fn pick<'a, I: Iterator<Item = (usize, &'a Backend)>>(
     random: &mut Random,
     turns: &mut Turns,

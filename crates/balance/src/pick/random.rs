@@ -4,9 +4,9 @@ use throng_engine::random::Random;
 
 use crate::backend::Backend;
 
-/// Picks in one pass, without knowing the sum before (a reservoir of one): each backend replaces
-/// the choice with the probability of its part of the shares seen so far. Summing first would not
-/// work, as shares change between the two.
+/// Picks in one pass, without knowing the sum in advance (a reservoir of one): each backend
+/// replaces the choice with the probability of its part of the shares seen so far. Summing first
+/// would not work, as shares change between the two passes.
 pub(super) fn pick<'a>(
     random: &mut Random,
     candidates: impl Iterator<Item = (usize, &'a Backend)>,

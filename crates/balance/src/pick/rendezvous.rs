@@ -6,8 +6,8 @@ use throng_engine::random::mix;
 use crate::backend::Backend;
 
 /// Draws for every backend a number that depends only on the key and the backend; the highest wins.
-/// With `-share / ln(die)` each wins in proportion to its share, and a share that grows draws
-/// clients to it but moves none between others.
+/// With `-share / ln(die)` each wins in proportion to its share, and a growing share draws clients
+/// to its backend but moves none between others.
 pub(super) fn pick<'a>(
     key: u64,
     candidates: impl Iterator<Item = (usize, &'a Backend)>,

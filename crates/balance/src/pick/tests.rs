@@ -40,13 +40,12 @@ fn configuration(pick: Pick, weights: &[u32]) -> Configuration {
     }
 }
 
-/// Clients as they come: neighbours in a network.
+/// Typical clients: neighbours in a network.
 fn client(number: u32) -> IpAddr {
     Ipv4Addr::from_bits((10 << 24) + number).into()
 }
 
-/// Returns how many of `picks` clients each backend gets, each holding a tunnel from then on if
-/// `stay`.
+/// Returns how many of `picks` clients each backend gets. With `stay` each keeps a tunnel open.
 fn counts(configuration: &Configuration, seed: u64, picks: u32, stay: bool) -> Vec<u32> {
     let mut picker = Picker::new(seed);
     let mut counts = vec![0; configuration.backends.len()];
@@ -104,7 +103,7 @@ proptest! {
         }
     }
 
-    /// No backend has more than a whole one above its part, and so none has much less.
+    /// No backend is above its part by more than a whole unit, and so none is far below.
     #[test]
     fn least_connections_is_as_even_as_can_be(
         weights in weights(),
@@ -119,7 +118,7 @@ proptest! {
         }
     }
 
-    /// Whatever the pick: never one that is not up, or that the caller does not want, but one if
+    /// No pick chooses a backend that is not up, or that the caller excludes; but it chooses one if
     /// there is one.
     #[test]
     fn only_backends_that_are_up_and_usable_are_picked(
@@ -176,7 +175,7 @@ proptest! {
         prop_assert!(tenth == whole || whole == Some(0) && tenth != Some(0));
     }
 
-    /// Whatever came and went before, a newcomer does not wait for more than two cycles.
+    /// After any changes, a new backend does not wait for more than two cycles.
     #[test]
     fn turns_survive_changes(changes in prop::collection::vec((0usize..6, 1u32..5), 1..60)) {
         let mut picker = Picker::new(0);
@@ -208,8 +207,8 @@ fn two_choices_are_far_more_even_than_one() {
             let counts = counts(&configuration(pick, &[1; 100]), seed, 10_000, true);
             counts.into_iter().max().unwrap()
         };
-        // Theory for 100 on average: one choice is off by some 25, two by ln ln 100 and a bit,
-        // however many come.
+        // Theory for 100 on average: one choice is off by some 25, two by ln ln 100 and a bit, for
+        // any number of clients.
         let (two, one) = (most(Pick::PowerOfTwo), most(Pick::Random));
         assert!(two <= 105 && one >= 115, "seed {seed}: {two} and {one}");
     }
@@ -280,8 +279,8 @@ fn an_empty_backend_in_its_slow_start_gets_no_more_than_its_share() {
     }
 }
 
-/// The requests that each backend gets, of clients that keep `open` under way, picked by so many
-/// shards in turn. Requests end in the order in which they began, or at random.
+/// The requests that each backend gets, of clients that keep `open` in progress, picked by this
+/// many shards in turn. Requests end in the order in which they began, or at random.
 fn requests(
     configuration: &Configuration,
     shards: u64,
@@ -308,13 +307,13 @@ fn requests(
     counts
 }
 
-/// A canary gets its part, whatever else is open, and however many event loops there are.
+/// A canary gets its part, for any other load and any number of event loops.
 #[test]
 fn requests_follow_weights_while_little_is_open() {
     for pick in PICKS {
         for (shards, open) in [(1, 1), (1, 2), (2, 1), (4, 1), (2, 8), (1, 16)] {
             let configuration = configuration(pick, &[19, 1]);
-            // Idle tunnels are no load for a request.
+            // Idle tunnels do not count as load for a request.
             (0..500).for_each(|_| configuration.backends[1].backend.open_tunnel());
             let counts = requests(&configuration, shards, open, true, 800);
             let case = format!("{pick:?}, {shards} shards, {open} open: {counts:?}");
@@ -474,8 +473,7 @@ fn a_new_backend_gets_its_part_of_each_others_clients() {
 
 #[test]
 fn rendezvous_is_the_same_everywhere() {
-    // Two balancers in front of the same backends agree, whatever the order, the seed and what is
-    // open.
+    // Two balancers in front of the same backends agree, for any order, seed and load.
     let one = configuration(Pick::Rendezvous, &[3, 1, 2]);
     let mut other = one.clone();
     other.backends.reverse();
@@ -553,7 +551,7 @@ fn with_a_secret_addresses_of_one_backend_cannot_be_found_without_it() {
         assert_eq!(of(None, pick), open, "in every process");
         let keyed = of(Some("0123456789abcdef"), pick);
         assert_eq!(of(Some("0123456789abcdef"), pick), keyed, "in every process with the secret");
-        // Those that an attacker has chosen for backend 0.
+        // Clients that an attacker has chosen for backend 0.
         let chosen = || open.iter().enumerate().filter(|(_, place)| **place == 0);
         let hit = chosen().filter(|(at, _)| keyed[*at] == 0).count();
         assert!(hit * 2 < chosen().count(), "{hit} of {}", chosen().count());

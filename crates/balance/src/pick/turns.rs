@@ -5,7 +5,7 @@ use throng_engine::random::Random;
 use crate::backend::Backend;
 use crate::settings::Target;
 
-/// The number of looks at backends that find the beginning in a cycle, at most.
+/// Maximum steps that find the beginning in a cycle.
 const FIRST_LOOKS: u64 = 1 << 16;
 
 fn greatest_common_divisor(one: u64, other: u64) -> u64 {
@@ -13,7 +13,7 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
 }
 
 /// The credit of each backend (nginx's smooth weighted round robin): at each pick every backend
-/// gains its share, and the one with the most credit gives back the sum of all gains.
+/// gains its share, and the one with the most credit pays the sum of all gains.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     turns: Vec<Turn>,
@@ -30,8 +30,8 @@ struct Turn {
 }
 
 impl Turns {
-    /// Adopts the list of the configuration. Backends that were in the last one keep their credit;
-    /// the first list begins anywhere in its cycle: if all shards and balancers began with the
+    /// Adopts the list of the configuration. Backends that were in the last one keep their credit.
+    /// The first list begins anywhere in its cycle: if all shards and balancers began with the
     /// largest share, the smallest would get less than its part of few clients.
     pub(super) fn follow(&mut self, backends: &[Target], random: &mut Random) {
         self.whole = backends.iter().map(|target| i64::from(target.backend.share())).sum();
@@ -58,9 +58,9 @@ impl Turns {
         }
     }
 
-    /// Returns the backend whose turn it is among those that `rank` highest; of equals the first.
-    /// `candidates` are of the list last adopted. Those of a lower rank gain credit, too, and have
-    /// their turn later.
+    /// Returns the backend whose turn it is among the backends that `rank` highest; of equals the
+    /// first. `candidates` come from the list last adopted. Backends of a lower rank also gain
+    /// credit, and have their turn later.
     pub(super) fn pick<'a>(
         &mut self,
         candidates: impl Iterator<Item = (usize, &'a Backend)>,
@@ -86,7 +86,7 @@ impl Turns {
         Some(place)
     }
 
-    /// Lets another one pay for the last turn: the one whose turn it was has it later.
+    /// Charges the last turn to another backend: the one whose turn it was has it later.
     pub(super) fn pass_on(&mut self, from: usize, to: usize) {
         self.turns[from].credit += self.paid;
         self.turns[to].credit -= self.paid;

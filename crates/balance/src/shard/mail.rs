@@ -12,7 +12,7 @@ use crate::backend::Backend;
 use crate::command::BalanceCommand;
 use crate::report::{Failure, Report};
 
-/// Commands that have come, and reports that leave.
+/// Incoming commands, and outgoing reports.
 pub(super) struct BalanceMail {
     commands: Inbox<BalanceCommand>,
     reports: Sender<Report>,

@@ -5,7 +5,7 @@ use throng_io::Instant;
 
 use super::records::{BalanceRecords, EighthTick};
 
-/// The time of a turn, read once when it begins, and when the last sweep was.
+/// The time of a turn, read once at its beginning, and the time of the last sweep.
 pub(super) struct Time {
     now: Instant,
     tick: EighthTick,
@@ -14,7 +14,7 @@ pub(super) struct Time {
     date: LiveDate,
     /// The slots whose deadlines have come, during a sweep.
     due: Vec<u32>,
-    /// Deadlines looked at by sweeps, ever.
+    /// Total deadlines examined by sweeps.
     looked_at: u64,
 }
 
@@ -41,7 +41,7 @@ impl Time {
         self.tick
     }
 
-    /// Returns the first tick at which `timeout` from now has passed for certain.
+    /// Returns the first tick at which `timeout` from now has certainly passed.
     pub(super) fn after(&self, timeout: std::time::Duration) -> EighthTick {
         self.tick.after(timeout)
     }
@@ -74,7 +74,7 @@ impl Time {
         self.due = due;
     }
 
-    /// Returns the number of deadlines that sweeps looked at, ever.
+    /// Returns the total of deadlines that sweeps examined.
     pub(super) fn looked_at(&self) -> u64 {
         self.looked_at
     }

@@ -1,4 +1,4 @@
-//! A pick allocates nothing, however many backends there are.
+//! A pick allocates nothing, for any number of backends.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn a_pick_allocates_nothing() {
                 configuration.backends[place.unwrap()].backend.open_tunnel();
             }
         };
-        // The first in turn takes on the list.
+        // The first pick in turn reads the list.
         picks(1);
         assert_eq!(allocation_counter::measure(|| picks(50)).count_total, 0, "{pick:?}");
     }

@@ -1,4 +1,5 @@
-//! Admission of many clients: one address does not take all connections, and idle ones make room.
+//! Admission of many clients: one address cannot take all connections, and idle connections make
+//! room.
 
 use throng_balance::Settings;
 
@@ -7,7 +8,7 @@ use crate::support::{Balancer, Peer, Scripted, upgrade};
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A client that is served: its request has come.
+/// A client whose request has reached the backend.
 fn served(balancer: &Balancer, backend: &Scripted) -> (Peer, Peer) {
     let mut client = balancer.connect();
     client.send(&upgrade("/"));
@@ -16,7 +17,7 @@ fn served(balancer: &Balancer, backend: &Scripted) -> (Peer, Peer) {
     (client, server)
 }
 
-/// The status line of the answer to a new client, which is beyond a limit.
+/// The status line that a new client beyond a limit gets.
 fn refused(balancer: &Balancer) -> String {
     let mut client = balancer.connect();
     client.send(GET);
@@ -33,13 +34,13 @@ fn an_address_has_no_more_connections_than_its_part() {
     let first = served(&balancer, &backend);
     let _second = served(&balancer, &backend);
     assert_eq!(refused(&balancer), "HTTP/1.1 429 Too Many Requests");
-    // When one has gone, as a tunnel here, there is room for another.
+    // When one client has gone (here with a tunnel), there is room for another.
     drop(first);
     balancer.until("it has gone", |it| it.backends[0].tunnels() == 1);
     let _third = served(&balancer, &backend);
     assert_eq!(refused(&balancer), "HTTP/1.1 429 Too Many Requests");
     balancer.until("both are counted", |it| it.shards.metrics().answered_full_address == 2);
-    // A trusted proxy speaks for many.
+    // A trusted proxy forwards requests of many clients.
     let trusted = Settings { trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()], ..settings };
     let balancer = Balancer::start(&[backend.address], trusted);
     let _all: Vec<_> = (0..5).map(|_| served(&balancer, &backend)).collect();
@@ -59,12 +60,13 @@ fn a_newcomer_takes_the_place_of_the_oldest_that_has_asked_nothing() {
     let mut server = backend.accept();
     server.head();
     assert!(silent.is_at_end());
-    // It has asked, and stays; the next one that goes is the one with half a head.
+    // The new client has sent a request and stays. The next one to be closed is the client with
+    // half a head.
     let mut next = balancer.connect();
     next.send(&upgrade("/"));
     let _tunnel = backend.open();
     assert!(next.head().starts_with("HTTP/1.1 101 ") && half.is_at_end());
-    // Now all have asked.
+    // Now all clients have sent a request.
     assert_eq!(refused(&balancer), "HTTP/1.1 503 Service Unavailable");
     server.send(OK);
     assert_eq!(client.answer().1, "ok");

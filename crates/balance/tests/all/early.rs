@@ -1,5 +1,5 @@
-//! A backend that answers before it has the whole request and closes: its reset follows what we go
-//! on sending, and must not overtake its answer (C9 of the driver contract).
+//! A backend answers before it has the whole request, and closes. Its reset reacts to bytes that
+//! the balancer still sends, and must not overtake the answer (C9 of the driver contract).
 
 use std::net::Shutdown;
 
@@ -7,11 +7,11 @@ use throng_balance::Settings;
 
 use crate::support::{Balancer, Scripted};
 
-/// More than any socket's buffers hold, so that a body is always still on its way.
+/// More than any socket buffers, so that part of the body is always still in flight.
 const BODY: usize = 8 << 20;
 
-/// Sends a whole body before it reads, `tries` times; the backend answers with `answer` behind the
-/// head and closes.
+/// Sends a whole body before it reads, `tries` times. The backend sends `answer` after it has read
+/// the head, and closes.
 fn refuse(tries: usize, answer: &'static [u8], finishes: bool) {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], Settings::default());
@@ -25,7 +25,7 @@ fn refuse(tries: usize, answer: &'static [u8], finishes: bool) {
                 if finishes {
                     server.stream.shutdown(Shutdown::Write).unwrap();
                 }
-                // Input is left unread, so this is a reset.
+                // The socket has unread input, so this close is a reset.
             });
             let mut client = balancer.connect();
             client.send(

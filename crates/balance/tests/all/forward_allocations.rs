@@ -1,4 +1,4 @@
-//! The work of every request allocates nothing, once the buffer has grown.
+//! Work done for every request allocates nothing once the buffer has grown.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! The influence of clients on the health of backends: a request that a backend fails at is
-//! one failed request.
+//! The effect of clients on the health of backends: a request that fails at a backend counts as one
+//! failure.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,9 +14,9 @@ use crate::support::{Peer, accepted, unused_address, upgrade};
 const PICKS: [&str; 6] =
     ["power_of_two", "least_connections", "round_robin", "rendezvous", "random", "ip_hash"];
 
-/// A backend that ends the connection without an answer where the path begins with `/bad`, as
-/// Node's servers do to refuse an upgrade; `/head/N` is answered by a head of N bytes; everything
-/// else is answered well.
+/// A backend that ends the connection without an answer if the path begins with `/bad`, as Node's
+/// servers do to refuse an upgrade. It answers `/head/N` with a head of N bytes, and everything
+/// else normally.
 fn serve() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -71,12 +71,12 @@ fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
 }
 
-/// Waits until `holds`: what shards report has arrived where it is decided.
+/// Waits until `holds`, that is until the reports of the shards have reached the control thread.
 fn until(balancer: &Balancer, what: &str, holds: impl Fn(&Status) -> bool) {
     eventually(what, || holds(&balancer.status()));
 }
 
-/// Failures that were counted, and of which the last one was taken note of.
+/// Counts the failures once the last failure of each backend is recorded.
 fn failures(status: &Status) -> u64 {
     let is_noted =
         status.backends.iter().all(|row| row.totals.failures == 0 || row.last_failure.is_some());
@@ -91,8 +91,8 @@ fn end(balancer: &Balancer) {
     balancer.shut_down(Duration::ZERO, Duration::ZERO).unwrap();
 }
 
-/// Twelve bad handshakes, each of them alone enough of a failure for two or three backends, and
-/// after each a good one.
+/// Sends twelve bad handshakes, each enough of a failure to take down two or three backends if it
+/// counted for each, and a good one after each.
 #[test]
 fn handshakes_that_backends_destroy_leave_everybody_else_served() {
     for pick in PICKS {
@@ -101,7 +101,7 @@ fn handshakes_that_backends_destroy_leave_everybody_else_served() {
         for bad in 1..=12 {
             let line = ask(&balancer, &upgrade("/bad"));
             assert!(line.starts_with("HTTP/1.1 502 "), "{pick}: {line}");
-            // A handshake is a GET, and tried on all three.
+            // A handshake is a GET, so all three backends are tried.
             until(&balancer, "they are counted", |status| failures(status) >= 3 * bad);
             let line = ask(&balancer, &upgrade("/good"));
             assert!(line.starts_with("HTTP/1.1 101 "), "{pick}, after {bad} bad ones: {line}");
@@ -113,7 +113,7 @@ fn handshakes_that_backends_destroy_leave_everybody_else_served() {
     }
 }
 
-/// A redirect repeats the request's path, which was just below the limit of a request.
+/// A redirect repeats the path of the request, which was just below the limit for requests.
 #[test]
 fn a_backend_may_answer_with_a_larger_head_than_a_client_may_send() {
     let balancer = start(&[serve(), serve()], "max_response_header_bytes = \"64KiB\"");
@@ -131,7 +131,7 @@ fn a_backend_may_answer_with_a_larger_head_than_a_client_may_send() {
     end(&balancer);
 }
 
-/// With answers observed, too, the last ones stay: half of the backends at least.
+/// Even if answers are observed, at least half of the backends stay up.
 #[test]
 fn where_answers_are_observed_clients_still_cannot_take_all_backends_down() {
     for pick in PICKS {
@@ -153,8 +153,8 @@ fn where_answers_are_observed_clients_still_cannot_take_all_backends_down() {
     }
 }
 
-/// Two backends are down because they refused connections. When one of them is back, no client has
-/// to wait for its time.
+/// Two backends are down because they refused connections. When one of them works again, clients
+/// use it before its retry time.
 #[test]
 fn backends_that_are_down_are_tried_before_a_client_is_refused() {
     let (gone, other) = (unused_address(), unused_address());
@@ -163,7 +163,7 @@ fn backends_that_are_down_are_tried_before_a_client_is_refused() {
     until(&balancer, "both are down", |status| {
         status.backends.iter().all(|row| row.state == "down")
     });
-    // They are tried all the same, and their answers are returned.
+    // They are tried nevertheless, and their answers are returned.
     assert!(ask(&balancer, &get("/")).starts_with("HTTP/1.1 502 "));
     let back = serve();
     balancer.add(back, 1, false).unwrap();
@@ -184,7 +184,7 @@ fn no_failures_at_all_means_no_passive_checks() {
     end(&balancer);
 }
 
-/// Nothing that a client does, and no connection that fails, ends a tunnel that works.
+/// Neither a client nor a failed connection ends a tunnel that works.
 #[test]
 fn a_backend_that_goes_down_keeps_its_tunnels_unless_checks_failed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -196,7 +196,7 @@ fn a_backend_that_goes_down_keeps_its_tunnels_unless_checks_failed() {
     server.head();
     server.send(&accepted());
     assert!(client.head().starts_with("HTTP/1.1 101 "));
-    // It takes no new connections, and serves those that it has.
+    // The backend accepts no new connections, and serves the existing ones.
     drop(listener);
     assert!(ask(&balancer, &get("/")).starts_with("HTTP/1.1 502 "));
     until(&balancer, "it is down", |status| status.backends[0].state == "down");

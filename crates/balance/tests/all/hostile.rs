@@ -1,4 +1,4 @@
-//! Hostile or slow clients and backends: others are not affected.
+//! Hostile or slow clients and backends do not affect others.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::support::{Balancer, Scripted, TIMEOUT, accepted, upgrade};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-/// Longer than any test waits: what only a timeout would end fails.
+/// Longer than any test waits, so a test fails if only a timeout would end the connection.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 fn with(timeouts: Timeouts) -> Settings {
@@ -31,14 +31,14 @@ fn a_slow_upload_is_answered_as_any_other() {
     assert_eq!(client.answer().1, "ok");
 }
 
-/// A client bound to a full backend waits for it, and does not delay clients of another.
+/// A client bound to a full backend waits for it, and does not delay the clients of other backends.
 #[test]
 fn a_full_backend_holds_up_only_its_own_clients() {
     let (one, other) = (Scripted::bind(), Scripted::bind());
     let settings =
         Settings { max_handshakes: 1, sticky: Sticky::Query("to".into()), ..Settings::default() };
     let balancer = Balancer::start(&[one.address, other.address], settings);
-    // Which value belongs where: plain requests tell.
+    // Plain requests show which value leads to which backend.
     let names: Vec<_> = (0..16).map(|n| format!("/?to={n}")).collect();
     let mut of = [None, None];
     let backends = [&one, &other];
@@ -72,7 +72,7 @@ fn a_full_backend_holds_up_only_its_own_clients() {
     ask(&quick);
     let mut waited_for = other.accept();
     waited_for.head();
-    // Both are full: each has one that waits, the slow one's first.
+    // Both are full, and one client waits for each; the client of the slow one waits longer.
     ask(&slow);
     until_waiting(1);
     ask(&quick);
@@ -105,7 +105,7 @@ fn clients_that_vanish_from_the_queue_are_not_counted() {
     assert!(server.is_at_end());
 }
 
-/// A permit is for the handshake. A slow reader of another answer must not keep it.
+/// A permit is for the handshake. A client that reads a refusal slowly must not keep it.
 #[test]
 fn a_handshake_that_is_declined_gives_its_place_back_at_once() {
     let backend = Scripted::bind();
@@ -125,8 +125,8 @@ fn a_handshake_that_is_declined_gives_its_place_back_at_once() {
     assert_eq!(next.answer().1, "ok");
 }
 
-/// A backend that wants no more of an upload resets the connection, and its answer may get lost:
-/// others must not pay.
+/// A backend that refuses the rest of an upload resets the connection, and its answer may get lost.
+/// This must not affect other clients.
 #[test]
 fn an_upload_that_is_reset_is_not_held_against_the_backend() {
     let backend = Scripted::bind();
@@ -136,12 +136,12 @@ fn an_upload_that_is_reset_is_not_held_against_the_backend() {
     let mut server = backend.accept();
     server.head();
     client.send(&[b'x'; 50_000]);
-    // What is there and not read makes its end a reset.
+    // Unread input turns the close into a reset.
     server.stream.peek(&mut [0]).unwrap();
     drop(server);
     assert!(client.answer().0.starts_with("HTTP/1.1 502 "));
     assert!(balancer.reports.try_recv().is_err());
-    // A request that it had whole, and did not answer, is another matter.
+    // A request that the backend received whole and did not answer is reported.
     let mut client = balancer.connect();
     client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
     let mut server = backend.accept();
@@ -152,7 +152,7 @@ fn an_upload_that_is_reset_is_not_held_against_the_backend() {
     assert!(balancer.reports.recv_timeout(TIMEOUT).is_ok());
 }
 
-/// An interim answer is not an answer: a failure after it is reported.
+/// An interim answer is not the answer: a failure after it is reported.
 #[test]
 fn a_failure_behind_an_interim_answer_is_reported() {
     let backend = Scripted::bind();
@@ -170,7 +170,7 @@ fn a_failure_behind_an_interim_answer_is_reported() {
     balancer.assert_nothing_is_held();
 }
 
-/// A client of HTTP/1.0 sees none of them, however many a backend sends.
+/// A client of HTTP/1.0 gets no interim answers. Their number is limited for every client.
 #[test]
 fn interim_answers_are_limited_in_number() {
     let backend = Scripted::bind();
@@ -194,12 +194,12 @@ fn interim_answers_are_limited_in_number() {
     balancer.assert_nothing_is_held();
 }
 
-/// No side of a tunnel is given up for its silence.
+/// Timeouts so long that no silent side of a tunnel is ended.
 fn patient() -> Timeouts {
     Timeouts { close: FOR_EVER, half_closed: FOR_EVER, ..Timeouts::default() }
 }
 
-/// Our Close frame answers its own, so nothing is left to wait for.
+/// The balancer's Close frame answers the client's, so there is nothing left to wait for.
 #[test]
 fn a_client_that_is_closing_already_is_not_waited_for() {
     let backend = Scripted::bind();
@@ -225,8 +225,8 @@ fn a_client_that_is_closing_already_is_not_waited_for() {
     balancer.assert_nothing_is_held();
 }
 
-/// Many servers end the stream in answer to a Close frame. That is an end, not a loss, and the
-/// client's tunnel ends at once.
+/// Many servers end the stream in answer to a Close frame. The balancer does not count that as a
+/// loss, and ends the client's tunnel at once.
 #[test]
 fn a_backend_that_answers_a_close_frame_with_the_end_is_not_lost() {
     let backend = Scripted::bind();
@@ -245,8 +245,8 @@ fn a_backend_that_answers_a_close_frame_with_the_end_is_not_lost() {
     assert_eq!(balancer.backends[0].totals().lost.load(Relaxed), 0);
 }
 
-/// Two answers to one request, cut so that the first ends with the first read: the second must
-/// reach no client.
+/// Two answers to one request, split so that the first read ends with the first answer: the second
+/// must reach no client.
 #[test]
 fn a_second_answer_reaches_no_client() {
     const READ_AT_ONCE: usize = 64 << 10;
@@ -269,8 +269,8 @@ fn a_second_answer_reaches_no_client() {
     }
 }
 
-/// Servers exist that leave the body of a GET unread, and take it for the next request: its answer
-/// would be the next client's.
+/// Some servers do not read the body of a GET and take it for the next request: its answer would go
+/// to the next client.
 #[test]
 fn a_backend_connection_that_carried_the_body_of_a_get_is_not_used_again() {
     for method in ["GET", "HEAD", "DELETE", "OPTIONS", "get", "FOO"] {
@@ -288,7 +288,7 @@ fn a_backend_connection_that_carried_the_body_of_a_get_is_not_used_again() {
         server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         assert!(attacker.answer().0.starts_with("HTTP/1.1 200 "));
         assert!(server.is_at_end(), "{method}");
-        // Its client's own connection goes on, on another one to the backend.
+        // The client's own connection continues, over a new connection to the backend.
         attacker.send(GET);
         let mut server = backend.accept();
         server.head();
@@ -297,8 +297,8 @@ fn a_backend_connection_that_carried_the_body_of_a_get_is_not_used_again() {
     }
 }
 
-/// A body that a backend did not read is its next request, and the response to that must not reach
-/// another client, whatever the method. The client's own next request finds the connection again.
+/// A body that a backend did not read becomes its next request, for any method, and the response to
+/// it must not reach another client. The client's own next request uses the connection again.
 #[test]
 fn a_backend_connection_that_carried_a_body_serves_no_other_client() {
     for method in ["POST", "PUT", "PATCH"] {
@@ -312,7 +312,7 @@ fn a_backend_connection_that_carried_a_body_serves_no_other_client() {
         attacker.send(request.as_bytes());
         let mut poisoned = backend.accept();
         poisoned.head();
-        // It answers, and has not read the body.
+        // The backend answers without having read the body.
         poisoned.send(OK);
         assert_eq!(attacker.answer().1, "ok");
         let mut victim = balancer.connect();
@@ -326,7 +326,7 @@ fn a_backend_connection_that_carried_a_body_serves_no_other_client() {
         poisoned.head();
         poisoned.send(OK);
         assert_eq!(attacker.answer().1, "ok");
-        // Without its client it serves none.
+        // Once its client has gone, the connection serves no client.
         attacker.send(b"GET / HTTP/1.0\r\n\r\n");
         poisoned.exactly(length);
         poisoned.head();
@@ -336,7 +336,7 @@ fn a_backend_connection_that_carried_a_body_serves_no_other_client() {
     }
 }
 
-/// Other clients may not use it, and its own will not come back.
+/// Other clients must not use the connection, and its own client will not return.
 #[test]
 fn a_backend_connection_that_carried_a_body_ends_with_its_client() {
     let backend = Scripted::bind();
@@ -356,7 +356,7 @@ fn a_backend_connection_that_carried_a_body_ends_with_its_client() {
     let [one, mut other] = clients;
     drop(one);
     assert!(servers[0].is_at_end());
-    // That of the other client is still its own.
+    // The connection of the other client remains reserved for that client.
     other.send(request);
     servers[1].head();
     servers[1].exactly(2);
@@ -367,7 +367,7 @@ fn a_backend_connection_that_carried_a_body_ends_with_its_client() {
     balancer.assert_nothing_is_held();
 }
 
-/// Its own will send no more requests, however long the tunnel lasts.
+/// Its own client sends no more requests, even if its tunnel lasts long.
 #[test]
 fn a_backend_connection_that_carried_a_body_ends_when_its_client_becomes_a_tunnel() {
     let backend = Scripted::bind();
@@ -395,8 +395,8 @@ fn a_backend_connection_that_carried_a_body_ends_when_its_client_becomes_a_tunne
     balancer.assert_nothing_is_held();
 }
 
-/// Where the end of an answer is a matter of what the backend takes the request for, the next
-/// client gets another one.
+/// If the end of an answer depends on how the backend understood the request, the next client gets
+/// another connection.
 #[test]
 fn a_backend_connection_whose_answer_may_go_on_is_not_used_again() {
     let table: &[(&[u8], &str)] = &[
@@ -417,7 +417,7 @@ fn a_backend_connection_whose_answer_may_go_on_is_not_used_again() {
     }
 }
 
-/// An answer that begins before the backend has the whole request: it may not have read the rest.
+/// The answer begins before the backend has the whole request, so it may not have read the rest.
 #[test]
 fn a_backend_connection_that_answered_early_is_not_used_again() {
     let backend = Scripted::bind();

@@ -1,4 +1,4 @@
-//! The balancer over real sockets, and parts of it that are measured.
+//! Tests of the balancer over real sockets, and tests that measure parts of it.
 
 mod allocations;
 mod connections;

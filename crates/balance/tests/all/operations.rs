@@ -24,7 +24,8 @@ fn echo() -> SocketAddr {
                 while !peer.is_at_end() {
                     match peer.frame() {
                         (1, text) => peer.send_text_unmasked(&String::from_utf8(text).unwrap()),
-                        // The balancer may have gone already: it hears its client, not us.
+                        // The balancer may have gone already: it reacts to its client, not to this
+                        // backend.
                         _ => return drop(peer.stream.write_all(&[0x88, 2, 3, 0xe8])),
                     }
                 }
@@ -49,7 +50,7 @@ fn open(balancer: &Balancer) -> Peer {
     peer
 }
 
-/// Waits for our Close frame, answers it, and sees the end.
+/// Waits for the balancer's Close frame, answers it, and checks that the stream ends.
 fn expect_restart(mut peer: Peer) {
     assert_eq!(peer.close_code(), 1012);
     peer.send_close(1012);
@@ -75,12 +76,13 @@ fn a_hundred_changes_touch_no_tunnel_and_no_message() {
     let mut clients: Vec<Peer> = (0..24).map(|_| open(&balancer)).collect();
     let picks = ["power_of_two", "least_connections", "round_robin", "rendezvous", "random"];
     for change in 0..100usize {
-        // Under way while the configuration changes.
+        // These requests are under way while the configuration changes.
         for (number, client) in clients.iter_mut().enumerate() {
             client.send_text(&format!("{change} of {number}"));
         }
         match change % 4 {
-            // The third comes, with other settings; it goes again; weights; an operator's word.
+            // Add the third backend with other settings; remove it again; change weights; run an
+            // operation.
             0 => {
                 drop(balancer.apply(config(&backends, "retries = 1\nslow_start = \"1s\"")).unwrap())
             }
@@ -163,7 +165,7 @@ fn a_drained_backends_clients_are_closed_and_it_goes_when_the_last_has_gone() {
     let drained = row(&status, backends[0]);
     assert_eq!((drained.state, drained.drain.unwrap().closed), ("draining", 10));
     assert_eq!(row(&status, backends[1]).tunnels, 1);
-    // It comes back for new clients, and leaves for good while one of them is there.
+    // The backend gets new clients again, and is then removed while one of them is connected.
     balancer.undrain(backends[0]).unwrap();
     balancer.drain(backends[1], None).unwrap();
     expect_restart(stayed);
@@ -171,7 +173,7 @@ fn a_drained_backends_clients_are_closed_and_it_goes_when_the_last_has_gone() {
     stayed.send_text("here");
     assert_eq!(stayed.text(), "here");
     balancer.undrain(backends[1]).unwrap();
-    // It stays through its removal, until that is asked for.
+    // Its tunnels outlive its removal until a rate is given.
     let removal = balancer.remove(backends[0], None).unwrap();
     assert_eq!((removal.tunnels, removal.rate), (1, None));
     stayed.send_text("still here");
@@ -196,7 +198,7 @@ fn the_cap_of_connections_changes_while_they_live() {
         peer.send(&upgrade("/"));
         assert!(peer.head().starts_with("HTTP/1.1 503 "));
     };
-    // A shard may accept once more before it reads of the change.
+    // A shard may accept one more connection before it reads the change.
     let open_soon = || {
         let begun = Instant::now();
         loop {
@@ -214,7 +216,7 @@ fn the_cap_of_connections_changes_while_they_live() {
     assert!(changes.settings && changes.needs_restart.is_empty(), "{changes:?}");
     clients.push(open_soon());
     is_refused();
-    // Those that are there stay, and 0 is no cap.
+    // Existing connections stay, and 0 means no limit.
     balancer.apply(capped(1)).unwrap();
     is_refused();
     balancer.apply(capped(0)).unwrap();
@@ -236,7 +238,8 @@ fn the_cap_of_connections_is_that_of_all_shards_together() {
     beyond.send(&upgrade("/"));
     assert!(beyond.head().starts_with("HTTP/1.1 503 "));
     drop(beyond);
-    // Figures are up to a second old: those of before they came say none, too.
+    // Metrics may be a second old, and before these connections they were 0: first wait for 9, then
+    // for 0.
     until(&balancer, "all are seen", |status| status.metrics.connections == 9);
     drop(clients);
     until(&balancer, "all are gone", |status| status.metrics.connections == 0);
@@ -289,7 +292,7 @@ fn rebalance(shards: usize) {
     until(&balancer, "they are gone", |status| {
         status.backends.iter().map(|row| row.tunnels).sum::<u32>() == 20
     });
-    // All who are come back.
+    // The closed clients reconnect.
     stay.extend((0..20).map(|_| open(&balancer)));
     let status = balancer.status();
     assert!(status.backends.iter().all(|row| row.tunnels == 10), "{status:?}");
@@ -297,8 +300,8 @@ fn rebalance(shards: usize) {
     end(&balancer);
 }
 
-/// Heartbeats come by another port than clients, which others can fill: that they end is no fault
-/// of its tunnels.
+/// Heartbeats come over another port than clients do, and others can fill that port. So missing
+/// heartbeats are not held against the backend's tunnels.
 #[test]
 fn the_tunnels_of_a_backend_that_stays_silent_live_on() {
     let backends = [echo(), echo()];
@@ -309,19 +312,19 @@ fn the_tunnels_of_a_backend_that_stays_silent_live_on() {
     balancer.register(backends[1], 1, long).unwrap();
     let mut client = open(&balancer);
     balancer.undrain(backends[0]).unwrap();
-    // Its time without a heartbeat is over as soon as it begins.
+    // The time to live is so short that the registration expires at once.
     balancer.register(backends[1], 1, None).unwrap();
     until(&balancer, "it gets no new clients", |status| row(status, backends[1]).state == "down");
     assert!(row(&balancer.status(), backends[1]).keeps_tunnels);
     client.send_text("still here");
     assert_eq!(client.text(), "still here");
-    // Where no other backend is up it is better than none.
+    // If no other backend is up, clients get this one.
     balancer.drain(backends[0], None).unwrap();
     let mut other = open(&balancer);
     other.send_text("here, too");
     assert_eq!(other.text(), "here, too");
     balancer.undrain(backends[0]).unwrap();
-    // Its heartbeats are back.
+    // Its heartbeats continue.
     balancer.register(backends[1], 1, long).unwrap();
     assert_eq!(row(&balancer.status(), backends[1]).state, "up");
     assert_eq!(balancer.status().metrics.closed, 0);

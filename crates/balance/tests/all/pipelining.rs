@@ -1,6 +1,6 @@
-//! A client that sends request after request without waiting for answers: it is held to a pace, and
-//! costs what one costs that waits. The production shard over real sockets, turned by hand, so that
-//! every turn can be looked into.
+//! A client that sends requests without waiting for answers: it is slowed down, and costs no more
+//! than a client that waits. Runs the production shard over real sockets; the test turns it by hand
+//! so that it can inspect every turn.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::support::ByHand;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// The mark above which a client is read no more, and one read of the driver.
+/// The limit above which the balancer stops reading a client, and one read of the driver.
 const HIGH_WATER: usize = 64 << 10;
 const READ: usize = 64 << 10;
 
@@ -20,13 +20,13 @@ fn get(padding: usize) -> Vec<u8> {
     format!("GET / HTTP/1.1\r\nHost: a\r\nX-Padding: {padding}\r\n\r\n").into_bytes()
 }
 
-/// A backend's end of the balancer's connection that never blocks: it answers one request at a
+/// A backend's end of the balancer's connection. It never blocks, and answers one request at a
 /// time.
 struct Server {
     listener: TcpListener,
     stream: Option<TcpStream>,
     asked: usize,
-    /// The last bytes that came, for an end of a head that was cut.
+    /// The last bytes received, for the case that the end of a head is split.
     tail: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -39,7 +39,7 @@ impl Server {
         Self { listener, stream: None, asked: 0, tail, buffer }
     }
 
-    /// Answers what has come. How many requests that makes, of all.
+    /// Answers all received requests and returns their number.
     fn serve(&mut self) -> usize {
         if self.stream.is_none() {
             let Ok((stream, _)) = self.listener.accept() else { return 0 };
@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-/// Writes more of `bytes`, again and again from its start, for as long as the socket takes any.
+/// Writes `bytes` over and over until the socket takes no more.
 fn write_on(client: &mut TcpStream, bytes: &[u8], at: &mut usize) {
     loop {
         match client.write(&bytes[*at..]) {
@@ -78,7 +78,7 @@ fn write_on(client: &mut TcpStream, bytes: &[u8], at: &mut usize) {
     }
 }
 
-/// Reads what there is. How many bytes.
+/// Reads all available bytes and returns their number.
 fn read_all(client: &mut TcpStream, buffer: &mut [u8]) -> usize {
     let mut sum = 0;
     loop {
@@ -107,13 +107,14 @@ fn a_client_that_pipelines_without_end_is_held_to_the_pace_of_its_answers() {
             most = most.max(balancer.shard.audit().most.client_input);
             server.serve() >= 300
         });
-        // The used part of the buffer included, which is never more than what was left when it last
-        // grew.
+        // This includes the used part of the buffer, which never exceeds the rest at the time it
+        // last grew.
         assert!(most <= 2 * HIGH_WATER + READ, "padding {padding}: {most} bytes were held");
     }
 }
 
-/// Paused and resumed at every step of the way: every request is answered, the last one, too.
+/// The client is paused and resumed at every step, and every request is answered, including the
+/// last.
 #[test]
 fn every_pipelined_request_is_answered_however_far_ahead_the_client_is() {
     let mut server = Server::bind();
@@ -150,7 +151,7 @@ fn a_request_costs_no_more_with_a_thousand_behind_it() {
     let mut balancer = ByHand::new(&[address], Settings::default());
     let mut client = TcpStream::connect(balancer.address).unwrap();
     client.set_nonblocking(true).unwrap();
-    // All of them fit into what may be held.
+    // All of them fit into the allowed memory.
     let requests = get(10).repeat(COUNT);
     assert!(requests.len() < HIGH_WATER);
     client.write_all(&requests).unwrap();

@@ -1,5 +1,5 @@
-//! Requests: passed on and answered, tried again, refused; and what broken backends and clients
-//! come to.
+//! Requests: forwarded and answered, retried, refused; and the handling of broken backends and
+//! clients.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -80,7 +80,7 @@ fn bodies_pass_as_they_come_in_chunks_and_by_length() {
     assert_eq!(client.exactly(9), b"4\r\nwxyz\r\n");
     server.send(b"0\r\n\r\n");
     assert_eq!(client.exactly(5), b"0\r\n\r\n");
-    // The connection goes on, with a length this time.
+    // The connection continues, with a Content-Length this time.
     client.send(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
     server.head();
     assert_eq!(server.exactly(3), b"abc");
@@ -90,7 +90,7 @@ fn bodies_pass_as_they_come_in_chunks_and_by_length() {
     assert_eq!(client.answer().1, "ok");
 }
 
-/// The size of a backend's answer is its operator's choice, and costs no memory.
+/// The size of a backend's answer is up to its operator, and costs no memory.
 #[test]
 fn max_body_limits_requests_and_no_answers() {
     let backend = Scripted::bind();
@@ -148,7 +148,7 @@ fn a_refused_connection_is_tried_on_another_backend() {
     let balancer = Balancer::start(&[unused_address(), backend.address], settings);
     for _ in 0..2 {
         let mut client = balancer.connect();
-        // A body does no harm: no one has seen any of it.
+        // A body is no obstacle: no backend has read any of it.
         client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
         let mut server = backend.accept();
         server.head();
@@ -164,7 +164,7 @@ fn a_backend_that_ends_before_its_answer_is_asked_again_elsewhere_only_if_that_d
     let (one, other) = (Scripted::bind(), Scripted::bind());
     let settings = Settings { pick: throng_balance::Pick::RoundRobin, ..Settings::default() };
     let balancer = Balancer::start(&[one.address, other.address], settings);
-    // The turns begin anywhere, and here with the first.
+    // The turns may begin at any backend; here they begin at the first.
     balancer.backends[1].set_state(State::Down);
     let mut client = balancer.connect();
     client.send(GET);
@@ -176,7 +176,7 @@ fn a_backend_that_ends_before_its_answer_is_asked_again_elsewhere_only_if_that_d
     server.head();
     server.send(OK);
     assert_eq!(client.answer().1, "ok");
-    // A POST may have been carried out.
+    // A backend may have carried out a POST.
     balancer.backends[1].set_state(State::Down);
     client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
     drop_after_head(&one);
@@ -189,7 +189,7 @@ fn drop_after_head(backend: &Scripted) {
     backend.accept().head();
 }
 
-/// An idle connection may end just when a request is sent on it: that is not the backend's fault.
+/// An idle connection may end just as a request is sent on it; that is not the backend's fault.
 #[test]
 fn a_kept_connection_that_ends_is_replaced_without_a_failure() {
     let backend = Scripted::bind();
@@ -223,8 +223,8 @@ fn without_a_backend_to_ask_the_answer_is_503() {
     assert!(client.is_at_end());
 }
 
-/// Being down is a verdict of the past: a client is sent there rather than away, first to one that
-/// took connections last.
+/// A backend that is down may be up by now: a client is sent to it rather than refused, first to
+/// the backend that accepted connections most recently.
 #[test]
 fn where_no_backend_is_up_one_that_is_down_is_asked() {
     let backend = Scripted::bind();
@@ -248,8 +248,8 @@ fn where_no_backend_is_up_one_that_is_down_is_asked() {
             head.join().unwrap().starts_with("HTTP/1.1 200 ")
         })
     };
-    // By chance among those that refused none yet: each of the three others is asked in vain at
-    // most once.
+    // The pick is random among backends that have not refused a connection yet, so each of the
+    // three others is tried in vain at most once.
     let refused = (0..20).filter(|_| !is_served(GET)).count();
     assert!(refused <= 3, "{refused} of 20");
     let refusals: Vec<u32> = balancer.backends.iter().map(|backend| backend.refusals()).collect();
@@ -266,7 +266,7 @@ fn an_unused_address_is_502() {
     assert_eq!(body, "the backend refused the connection\n");
 }
 
-/// Answers of backends, each with a word of the reason for its 502.
+/// Answers of backends, each with a word from the reason for the 502.
 #[test]
 fn a_connect_that_fails_at_once_is_the_backends_failure() {
     let unreachable = "127.255.255.255:9".parse().unwrap();
@@ -279,7 +279,8 @@ fn a_connect_that_fails_at_once_is_the_backends_failure() {
     assert_eq!(balancer.backends[0].totals().failures.load(Relaxed), 1);
 }
 
-/// An address of the network for documentation: no machine has it, and so no port is left on it.
+/// The source address is from a network reserved for documentation: no host has it, so no local
+/// port can be bound there.
 #[test]
 fn a_connect_that_fails_for_want_of_a_port_is_ours() {
     let backend = Scripted::bind();
@@ -334,7 +335,7 @@ fn answers_that_break_a_rule_are_502_and_their_connections_are_not_used_again() 
     }
 }
 
-/// Bytes before the 101 are the head of an answer, or garbage; never frames.
+/// Bytes before the 101 are the head of an answer, or garbage, but never frames.
 #[test]
 fn a_body_before_the_101_is_garbage() {
     let backend = Scripted::bind();
@@ -343,7 +344,8 @@ fn a_body_before_the_101_is_garbage() {
     client.send(&upgrade("/"));
     let mut server = backend.accept();
     server.head();
-    // At once: the first bytes alone get the connection a reset, which a second send would meet.
+    // Sent in one piece: the first bytes alone get the connection reset, and a second send would
+    // fail.
     server.send(&[&b"\x81\x02hi"[..], &accepted()].concat());
     let (head, _) = client.answer();
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
@@ -442,7 +444,7 @@ fn requests_that_break_a_rule_reach_no_backend() {
     balancer.assert_nothing_is_held();
 }
 
-/// One handshake at a time, and so long a wait for a place.
+/// Allows one handshake at a time, and this long a wait for a place.
 fn one_at_a_time(queue: Duration) -> Settings {
     let timeouts = Timeouts { queue, ..Timeouts::default() };
     Settings { max_handshakes: 1, timeouts, ..Settings::default() }
@@ -544,7 +546,7 @@ fn proxy_headers_name_the_client_in_and_out() {
     assert!(head.contains("192.0.2.7"), "{head}");
     server.send(OK);
     client.answer();
-    // It names one client, so no one else may use it.
+    // The PROXY header names this client, so no other client may use the connection.
     assert!(server.is_at_end());
 
     let mut untrusted = balancer.connect();
@@ -608,7 +610,7 @@ fn configuration(backend: SocketAddr, name: Option<&str>, loop_id: Option<&str>)
     Configuration { loop_id, ..configuration }
 }
 
-/// Each of two balancers is the other's backend.
+/// Two balancers are each other's backend.
 #[test]
 fn rfc8586_a_circle_of_balancers_ends_after_one_round() {
     let one = Balancer::start(&[unused_address()], Settings::default());
@@ -628,11 +630,11 @@ fn rfc8586_a_circle_of_balancers_ends_after_one_round() {
     let before = connects();
     assert!(answer(&upgrade("/chat")).starts_with("HTTP/1.1 508 "));
     assert!(answer(GET).starts_with("HTTP/1.1 508 "));
-    // One round of each, at most.
+    // At most one round of each.
     assert!(connects() <= before + 2, "{} after {before}", connects());
 }
 
-/// By its setting, balancers side by side are one.
+/// With the same id, balancers side by side count as one.
 #[test]
 fn a_circle_through_balancers_with_one_id_ends_at_the_second() {
     let second = Balancer::of(1, configuration(unused_address(), None, Some("edge")));
@@ -643,8 +645,8 @@ fn a_circle_through_balancers_with_one_id_ends_at_the_second() {
     first.until("the second has refused it", |_| second.shards.metrics().backend_errors == 1);
 }
 
-/// Node leaves the socket of an upgrade to a handler; one that answers by hand and keeps it reads
-/// no further request.
+/// Node leaves the socket of an upgrade to a handler. A handler that answers by hand and keeps the
+/// socket reads no further request.
 #[test]
 fn the_connection_of_a_refused_upgrade_carries_no_other_request() {
     let backend = Scripted::bind();
@@ -656,7 +658,7 @@ fn the_connection_of_a_refused_upgrade_carries_no_other_request() {
     unresponsive.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
     assert!(client.answer().0.starts_with("HTTP/1.1 403 "));
     assert!(unresponsive.is_at_end());
-    // The client's own connection goes on.
+    // The client's own connection continues.
     client.send(GET);
     let mut server = backend.accept();
     server.head();
@@ -664,7 +666,7 @@ fn the_connection_of_a_refused_upgrade_carries_no_other_request() {
     assert_eq!(client.answer().1, "ok");
 }
 
-/// The backend keeps its connections and reads no more of them.
+/// The backend keeps its connections but stops reading them.
 #[test]
 fn a_backend_whose_reused_connections_time_out_twice_loses_its_idle_ones() {
     const IDLE: usize = 4;
@@ -757,7 +759,7 @@ fn rfc9110_6_6_1_every_final_answer_has_a_date() {
     assert!(head.starts_with("HTTP/1.1 400 ") && dates(&head) == 1, "{head}");
 }
 
-/// Nothing of such an answer has left.
+/// No byte of such an answer has been sent.
 #[test]
 fn a_fault_in_the_bytes_that_come_with_a_head_is_answered_with_502() {
     let interim = "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n";

@@ -21,7 +21,7 @@ use throng_testkit::{eventually, poll};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A certificate that signs itself, with its key.
+/// A self-signed certificate with its key.
 struct Identity {
     certificate: rcgen::Certificate,
     key: rcgen::KeyPair,
@@ -59,7 +59,7 @@ impl Identity {
     }
 }
 
-/// A folder of this test, removed at its end.
+/// A folder of one test, removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -143,7 +143,7 @@ fn get(stream: &mut (impl Read + Write)) -> String {
     answer
 }
 
-/// A backend that serves each connection with `serve`, and what that says.
+/// A backend that serves each connection with `serve`, and a receiver of what `serve` reports.
 fn backend(
     mut serve: impl FnMut(TcpStream) -> String + Send + 'static,
 ) -> (SocketAddr, Receiver<String>) {
@@ -200,7 +200,7 @@ fn clients_with_tls_are_https_and_a_plain_port_stays_plain() {
 fn a_client_with_tls_beyond_the_limit_learns_why() {
     let (folder, own) = (Folder::new("full"), Identity::new(&["balancer.example"]));
     own.write(&folder.0, "own");
-    // It accepts, and answers nothing.
+    // It accepts connections but does not answer.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let text = format!(
         "listen = \"127.0.0.1:0\"\nbackends = [\"{}\"]\nmax_connections = 1\nshards = 1\n\
@@ -242,7 +242,7 @@ fn http_at_an_address_with_tls_is_refused_redirected_or_served() {
     };
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    // It may change while the balancer runs.
+    // The setting may change while the balancer runs.
     for (plain, status, upgraded) in [
         ("", "400", "400"),
         ("plain = \"redirect\"", "308", "426"),
@@ -250,7 +250,7 @@ fn http_at_an_address_with_tls_is_refused_redirected_or_served() {
         ("plain = \"serve\"", "200", ""),
     ] {
         running.0.apply(parse(&address.to_string(), plain)).unwrap();
-        // The event loop may take the setting after the client.
+        // The event loop may take the new setting only after it has taken the client.
         let mut answers = (0..1000).map(|_| ask("Connection: close\r\n"));
         let answer = answers.find(|it| it.starts_with(&format!("HTTP/1.1 {status} "))).unwrap();
         let is_redirected = answer.contains("Location: https://localhost:7/hello?a=1\r\n");
@@ -268,8 +268,8 @@ fn http_at_an_address_with_tls_is_refused_redirected_or_served() {
     }
 }
 
-/// Starts a backend with this certificate; its reports are the heads it got, or why a handshake
-/// failed.
+/// Starts a backend with this certificate. It reports the heads that it received, or why a
+/// handshake failed.
 fn backend_with(identity: Identity) -> (SocketAddr, Receiver<String>) {
     backend(move |socket| {
         let connection = ServerConnection::new(identity.server_config()).unwrap();
@@ -301,7 +301,7 @@ fn backends_with_tls_are_verified_and_the_client_learns_why_one_is_not_trusted()
     let answer = answer_with(&plain, "ca = \"backend.pem\"\nname = \"backend.internal\"");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(heads.recv().unwrap().contains("X-Forwarded-Proto: http\r\n"));
-    // The name of one backend is more specific than that of all.
+    // The name set for one backend takes precedence over the name set for all.
     for table in ["ca = \"backend.pem\"", "ca = \"backend.pem\"\nname = \"other.internal\""] {
         let answer = answer_with(&named, table);
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -399,7 +399,7 @@ fn checks_use_tls_and_report_why_a_backend_is_not_trusted() {
     }
 }
 
-/// The certificate that clients of the name are shown.
+/// The certificate that the server presents for this name.
 fn shown(address: SocketAddr, trusted: &Identity, name: &'static str) -> CertificateDer<'static> {
     let mut client = secured(address, trusted, name);
     while client.conn.is_handshaking() {
@@ -431,13 +431,13 @@ fn renewed_certificates_serve_new_clients_and_wrong_ones_change_nothing() {
         old.conn.complete_io(&mut old.sock).unwrap();
     }
 
-    // A second certificate, chosen by its name.
+    // Add a second certificate, chosen by name.
     let changes = running.0.apply(Config::parse(&text(", \"b.pem\""), &file).unwrap()).unwrap();
     assert!(changes.settings && changes.needs_restart.is_empty(), "{changes:?}");
     assert_eq!(&shown(address, &other, "b.example"), other.certificate.der());
     assert_eq!(&shown(address, &first, "a.example"), first.certificate.der());
 
-    // A file that is no certificate.
+    // This file contains no certificate.
     std::fs::write(&first_chain, "nothing").unwrap();
     assert!(!running.0.reload_certificates_if_changed().unwrap(), "it may be half of a renewal");
     let error = running.0.reload_certificates_if_changed().unwrap_err();
@@ -518,7 +518,7 @@ fn client_certificate(
     (certificate.der().clone(), key)
 }
 
-/// An authority of clients.
+/// A certificate authority for clients.
 fn authority() -> Identity {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["authority.example".to_owned()]).unwrap();
@@ -600,7 +600,7 @@ fn handshakes_that_take_too_much_memory_are_ended() {
     };
     eventually("most of them are closed", || {
         unfinished.retain_mut(is_open);
-        // 256 KiB, and what may come between two measurements.
+        // 256 KiB, and the bytes that may arrive between two measurements.
         unfinished.len() <= 40
     });
     assert!(!unfinished.is_empty(), "no more than necessary");
@@ -641,7 +641,7 @@ fn certificates_of_clients_are_verified_and_named_to_backends() {
         let text = base64::engine::general_purpose::STANDARD.encode(&certificate);
         assert_eq!(lines, [format!("Client-Cert: :{text}:")], "{mode}");
 
-        // Of an authority that is not trusted.
+        // Issued by an authority that is not trusted.
         let stranger = Identity::new(&["authority.example"]);
         let mut client = connect(address, Some(client_certificate(&stranger, 0)));
         let outcome = client.write_all(forged.as_bytes());
@@ -694,7 +694,7 @@ fn a_proxy_header_comes_before_tls() {
     client.write_all(&header).unwrap();
     assert!(get(&mut client).starts_with("HTTP/1.1 200 "));
     assert!(heads.recv().unwrap().contains("X-Forwarded-Proto: http\r\n"));
-    // TLS without the header is the end.
+    // TLS without the header ends the connection.
     let mut client = secured(tls, &own, "balancer.example");
     let outcome = client.conn.complete_io(&mut client.sock);
     assert!(outcome.is_err(), "{outcome:?}");

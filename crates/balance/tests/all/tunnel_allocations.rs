@@ -1,5 +1,5 @@
-//! A tunnel's messages allocate nothing, either way: the production shard over its driver and real
-//! sockets, turned by hand on the test's own thread, whose allocations are counted.
+//! Messages of a tunnel allocate nothing in either direction. Runs the production shard over its
+//! driver and real sockets, turned by hand on the test's own thread, whose allocations are counted.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,8 +10,8 @@ use throng_proto::ws::{Opcode, encode, encode_masked};
 
 use crate::support::{ByHand, Peer, Scripted, Sockets, upgrade};
 
-/// Passes `frame` on from one end to the other. Neither end blocks, so the shard is turned as long
-/// as it takes.
+/// Passes `frame` from one end to the other. Neither end blocks, so the shard is turned until it
+/// arrives.
 fn pass(
     shard: &mut Shard<Sockets>,
     from: &mut TcpStream,

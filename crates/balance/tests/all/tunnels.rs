@@ -1,4 +1,5 @@
-//! Tunnels: bytes both ways, whole and in order; ends of all kinds; nothing held afterwards.
+//! Tunnels: bytes arrive in both directions, complete and in order; tunnels end in every way;
+//! nothing is held afterwards.
 
 use std::net::Shutdown;
 use std::sync::atomic::Ordering::Relaxed;
@@ -100,7 +101,8 @@ fn a_backend_that_ends_without_a_close_leaves_its_client_a_close_frame() {
     assert_eq!(balancer.backends[0].totals().lost.load(Relaxed), 1);
 }
 
-/// In the middle of a frame there is no place for another: the client's connection is reset.
+/// A Close frame cannot be sent in the middle of another frame, so the client's connection is
+/// reset.
 #[test]
 fn a_backend_that_goes_in_the_middle_of_a_frame_cuts_its_client() {
     let backend = Scripted::bind();
@@ -125,21 +127,21 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_forwards_later_messages(
         let server = scope.spawn(|| backend.open());
         let mut client = balancer.open();
         let mut server = server.join().unwrap();
-        // Half a frame: the order must wait for its rest.
+        // Half a frame: the close must wait for the rest.
         server.send(&[0x81, 4, b'h', b'a']);
         assert_eq!(client.exactly(2), [0x81, 4]);
         let witness = scope.spawn(|| backend.open());
         let (mut closed, heard) = (balancer.open(), witness.join().unwrap());
         balancer.backends[0].set_state(State::Draining);
-        // Both at once: when the other client has been closed, the close job is known for this one,
-        // too.
+        // Both at once: when the other client has been closed, the close job includes this client
+        // as well.
         let deadline = Some(Duration::ZERO);
         let closing =
             Closing { code: 1012, rate: 1000, order: CloseOrder::Shuffled, deadline, later: true };
         balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
         assert_eq!(closed.close_code(), 1012);
         drop((closed, heard));
-        // Its rest, and a frame that comes too late.
+        // The rest of the frame, and a frame that comes too late.
         server.send(&[b'l', b'f', 0x81, 1, b'x']);
         assert_eq!(client.exactly(4), b"half");
         assert_eq!(client.close_code(), 1012);

@@ -1,5 +1,5 @@
-//! Clients that wait for a place at a backend: what a turn costs does not depend on how many they
-//! are. The production shard over real sockets, turned by hand.
+//! Clients that wait for a place at a backend: the cost of a turn does not depend on their number.
+//! Runs the production shard over real sockets, turned by hand.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,8 +17,7 @@ fn come(balancer: &ByHand, path: &str) -> TcpStream {
     client
 }
 
-/// Turns in which a plain request is asked and answered on a tunnel's way: something is always
-/// happening.
+/// Runs `count` turns; returns how many waiting clients they looked at.
 fn busy_turns(balancer: &mut ByHand, count: usize) -> u64 {
     let before = balancer.shard.audit().looked_at;
     for _ in 0..count {
@@ -27,7 +26,7 @@ fn busy_turns(balancer: &mut ByHand, count: usize) -> u64 {
     balancer.shard.audit().looked_at - before
 }
 
-/// One backend is full, and the other is not up: there is nothing that anybody could get.
+/// One backend is full and the other is down, so no client can get a place.
 #[test]
 fn a_turn_looks_at_no_client_while_all_that_are_up_are_full() {
     let backend = Scripted::bind();
@@ -37,7 +36,7 @@ fn a_turn_looks_at_no_client_while_all_that_are_up_are_full() {
     let clients: Vec<_> = (0..CLIENTS).map(|_| come(&balancer, "/")).collect();
     balancer.turn_until("they wait", |it| it.shard.audit().waiting == CLIENTS - 1);
     assert_eq!(busy_turns(&mut balancer, 20), 0);
-    // Each place that becomes free is one client's.
+    // Each free place goes to one client.
     let mut server = backend.accept();
     server.head();
     let before = balancer.shard.audit().looked_at;
@@ -47,7 +46,7 @@ fn a_turn_looks_at_no_client_while_all_that_are_up_are_full() {
     drop(clients);
 }
 
-/// The other backend has places, and serves connections that are passed through alone.
+/// The other backend has places, but serves only connections that are passed through.
 #[test]
 fn a_turn_looks_at_no_client_while_all_that_serve_its_kind_are_full() {
     let (backend, other) = (Scripted::bind(), Scripted::bind());
@@ -64,8 +63,8 @@ fn a_turn_looks_at_no_client_while_all_that_serve_its_kind_are_full() {
     drop(clients);
 }
 
-/// Clients that belong to a full backend, while another has places: no one looks at them, and they
-/// hold up no other.
+/// Clients bound to a full backend while another has places: a turn does not look at them, and they
+/// delay no other client.
 #[test]
 fn a_turn_looks_at_no_client_that_belongs_to_a_full_backend() {
     let backends = [Scripted::bind(), Scripted::bind()];
@@ -80,7 +79,7 @@ fn a_turn_looks_at_no_client_that_belongs_to_a_full_backend() {
     balancer.turn_until("they wait", |it| it.shard.audit().waiting == CLIENTS - 1);
     assert_eq!(busy_turns(&mut balancer, 20), 0);
     let full = balancer.backends.iter().position(|backend| backend.handshakes() == 1).unwrap();
-    // Who belongs nowhere goes where there is room.
+    // A client that is not bound goes where there is room.
     let mut other = Peer::new(TcpStream::connect(balancer.address).unwrap());
     other.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     balancer.turn_until("it is connected", |it| it.backends[1 - full].requests() == 1);
@@ -91,7 +90,7 @@ fn a_turn_looks_at_no_client_that_belongs_to_a_full_backend() {
     balancer.turn_until("it is answered", |it| it.backends[1 - full].requests() == 0);
     assert_eq!(other.answer().1, "ok");
     assert_eq!(balancer.shard.audit().looked_at, 0);
-    // When the backend is not up any more, all go to the other, some in each turn.
+    // Once the backend is down, all clients move to the other one, some in each turn.
     balancer.backends[full].set_state(State::Down);
     let before = balancer.shard.audit().looked_at;
     balancer.shard.turn().unwrap();

@@ -1,4 +1,4 @@
-//! A balancer with backends of our own making, and clients that see every byte.
+//! A balancer with scripted backends, and clients that see every byte.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{Read, Write};
@@ -17,8 +17,8 @@ use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
 use throng_testkit::{eventually, poll};
 
-/// Most tests run twice: with one descriptor table, and in `own_tables.rs` with one for each event
-/// loop.
+/// Many tests run twice: with one descriptor table, and in `own_tables.rs` with a table for each
+/// event loop.
 fn tables() -> DescriptorTables {
     match module_path!().starts_with("own_tables") {
         true => DescriptorTables::PerShard,
@@ -26,7 +26,7 @@ fn tables() -> DescriptorTables {
     }
 }
 
-/// Nothing in these tests takes longer.
+/// More than any step of these tests takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -41,7 +41,7 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    /// Over `backends`, with one shard.
+    /// Starts a balancer for `backends`, with one shard.
     pub(crate) fn start(backends: &[SocketAddr], settings: Settings) -> Self {
         Self::start_with(1, backends, settings, false)
     }
@@ -67,7 +67,7 @@ impl Balancer {
         Self::of(shards, Configuration { settings, backends: targets, ..Configuration::default() })
     }
 
-    /// With this configuration from the first client on.
+    /// Starts a balancer that has this configuration from its first client.
     pub(crate) fn of(shards: usize, configuration: Configuration) -> Self {
         let backends = configuration.backends.iter().map(|target| Arc::clone(&target.backend));
         let backends = backends.collect();
@@ -92,7 +92,7 @@ impl Balancer {
         Peer::new(TcpStream::connect(self.address).unwrap())
     }
 
-    /// A client whose WebSocket is open.
+    /// Opens a client with an open WebSocket.
     pub(crate) fn open(&self) -> Peer {
         let mut peer = self.connect();
         peer.send(&upgrade("/chat"));
@@ -106,7 +106,7 @@ impl Balancer {
         eventually(what, || condition(self));
     }
 
-    /// Every count is back at zero.
+    /// Checks that every count is back at zero.
     pub(crate) fn assert_nothing_is_held(&self) {
         self.until("all counts return to zero", |balancer| {
             let metrics = balancer.shards.metrics();
@@ -152,7 +152,7 @@ pub(crate) fn accepted() -> Vec<u8> {
 /// One end of a connection, on either side of the balancer.
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
-    /// Read, and not asked for yet.
+    /// Bytes received but not requested yet.
     ahead: Vec<u8>,
 }
 
@@ -180,14 +180,14 @@ impl Peer {
         self.send(&frame);
     }
 
-    /// As a server does.
+    /// Sends a frame as a server does.
     pub(crate) fn send_text_unmasked(&mut self, text: &str) {
         let mut frame = Vec::new();
         encode(Opcode::Text, text.as_bytes(), &mut frame);
         self.send(&frame);
     }
 
-    /// More bytes; false at the end of the stream.
+    /// Reads more bytes; returns false at the end of the stream.
     fn read_more(&mut self) -> bool {
         let mut buffer = [0; 16 << 10];
         match self.stream.read(&mut buffer) {
@@ -212,7 +212,7 @@ impl Peer {
         self.ahead.drain(..n).collect()
     }
 
-    /// To the empty line.
+    /// Reads up to the empty line.
     pub(crate) fn head(&mut self) -> String {
         loop {
             if let Some(at) = self.ahead.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -223,7 +223,7 @@ impl Peer {
         }
     }
 
-    /// A head and the body of its Content-Length.
+    /// Reads a head and the body of its Content-Length.
     pub(crate) fn answer(&mut self) -> (String, String) {
         let head = self.head();
         let length = head
@@ -234,13 +234,13 @@ impl Peer {
         (head, String::from_utf8(body).unwrap())
     }
 
-    /// All there is until the stream ends.
+    /// Reads until the stream ends.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         while self.read_more() {}
         std::mem::take(&mut self.ahead)
     }
 
-    /// The next frame, masked or not: opcode and payload.
+    /// Reads the next frame, masked or not, and returns its opcode and payload.
     pub(crate) fn frame(&mut self) -> (u8, Vec<u8>) {
         let head = self.exactly(2);
         let len = match head[1] & 0x7f {
@@ -262,14 +262,14 @@ impl Peer {
         String::from_utf8(payload).unwrap()
     }
 
-    /// A Close frame, and its code.
+    /// Reads a Close frame and returns its code.
     pub(crate) fn close_code(&mut self) -> u16 {
         let (opcode, payload) = self.frame();
         assert_eq!(opcode, 8, "{payload:?}");
         u16::from_be_bytes([payload[0], payload[1]])
     }
 
-    /// Whether the stream has ended, in whichever way.
+    /// Returns whether the stream has ended, with or without an error.
     pub(crate) fn is_at_end(&mut self) -> bool {
         self.ahead.is_empty() && !self.read_more()
     }
@@ -293,7 +293,7 @@ impl Scripted {
         poll("a connection to the backend", || self.try_accept())
     }
 
-    /// A connection, if one has come.
+    /// Accepts a connection if one has arrived.
     pub(crate) fn try_accept(&self) -> Option<Peer> {
         let (stream, _) = self.listener.accept().ok()?;
         stream.set_nonblocking(false).unwrap();
@@ -310,7 +310,8 @@ impl Scripted {
     }
 }
 
-/// An address that no process listens at or can bind: it is bound until the process ends.
+/// An address at which no process listens and that none can bind: this process keeps it bound until
+/// it ends.
 pub(crate) fn unused_address() -> SocketAddr {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -334,13 +335,14 @@ pub(crate) struct ByHand {
 }
 
 impl ByHand {
-    /// As the balancer itself starts its shards.
+    /// Starts the shard as the balancer does.
     pub(crate) fn new(backends: &[SocketAddr], settings: Settings) -> Self {
         let all: Vec<_> = backends.iter().map(|&address| (address, None)).collect();
         Self::with(&all, settings)
     }
 
-    /// Some with the server name whose connections are passed through to them.
+    /// Starts a shard for these backends; connections with the given server name are passed through
+    /// to theirs.
     pub(crate) fn with(backends: &[(SocketAddr, Option<&str>)], settings: Settings) -> Self {
         let (listener, address) =
             listen("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
@@ -384,13 +386,13 @@ impl ByHand {
         Self { shard, address, backends, reports, mailbox }
     }
 
-    /// Turns the shard until `is_done`, which each turn is asked.
+    /// Turns the shard until `is_done`, which is called after each turn.
     pub(crate) fn turn_until(&mut self, what: &str, mut is_done: impl FnMut(&mut Self) -> bool) {
         let begun = Instant::now();
         while !is_done(self) {
             assert!(begun.elapsed() < TIMEOUT, "waited too long: {what}; {:?}", self.shard.audit());
-            // A sweep is due within a quarter of a second while there is a client: no turn waits
-            // for long.
+            // A sweep is due within a quarter of a second while there is a client, so no turn waits
+            // long.
             self.shard.turn().unwrap();
         }
     }

@@ -14,11 +14,11 @@ use crate::settings::Removed;
 use crate::status::{Changes, RemovedBackend};
 
 impl Core {
-    /// Applies the list and the settings of `config`. Values that the file has as before stay as
+    /// Applies the list and the settings of `config`. Values that are unchanged in the file stay as
     /// operators changed them.
     ///
     /// `tell` is called when the new backends are in the list and before the old ones are removed:
-    /// shards see at once that a backend must not be picked, but learn of new ones only by their
+    /// shards see at once that a backend must not be picked, but get new ones only in their
     /// configuration.
     pub(crate) fn apply(
         &mut self,
@@ -60,8 +60,8 @@ impl Core {
         Ok(changes)
     }
 
-    /// Returns the backends that a reload with `config` leads to: its own, or, if it does not name
-    /// any, those of the last one.
+    /// Returns the backends that a reload with `config` results in: its own, or, if it does not
+    /// name any, the backends of the last one.
     pub(crate) fn backends_of(&self, config: &Config) -> (Vec<BackendConfig>, Vec<NamedBackend>) {
         if config.names_backends() {
             return (config.backends.clone(), config.names.clone());
@@ -71,8 +71,8 @@ impl Core {
         (files.collect(), self.names.clone())
     }
 
-    /// Checks that the backends of `files`, with those that stay beside them, are not too many, and
-    /// that one of them is up if one is now.
+    /// Checks that the backends of `files`, with the remaining others, are not too many, and that
+    /// one of them is up if one is up now.
     fn check_result(&self, files: &[Listed]) -> Result<(), Error> {
         let is_listed =
             |entry: &Entry| files.iter().any(|of| of.file.address == entry.backend.address());
@@ -98,7 +98,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the settings of `config`. Returns whether they differ from those in force.
+    /// Applies the settings of `config`. Returns whether they differ from the ones in force.
     fn take_settings(&mut self, config: Config) -> Changes {
         let changes = Changes {
             needs_restart: self.needs_restart(&config),

@@ -22,8 +22,9 @@ const LAST_TUNNEL: Duration = Duration::from_millis(250);
 
 impl Core {
     /// Records that a connection to `backend`, its answer or a tunnel failed. Failures of the
-    /// balancer itself are kept and not held against it; nor is what `spares_health`, unless it is
-    /// a failure to connect: an answer to a request that failed elsewhere before, and a tunnel.
+    /// balancer itself are recorded but do not count for the backend's health; nor do failures with
+    /// `spares_health`, except failures to connect: an answer to a request that failed elsewhere
+    /// before, and a tunnel.
     pub(crate) fn handle_failure(
         &mut self,
         backend: &Arc<Backend>,
@@ -62,7 +63,7 @@ impl Core {
     }
 
     /// Returns whether at least half of the backends are up and `well`, not counting the one at
-    /// `place` as that.
+    /// `place`.
     fn half_are(&self, place: Option<usize>, well: impl Fn(&Entry) -> bool) -> bool {
         let (mut all, mut up) = (0, 0);
         let staying = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_offered());
@@ -77,14 +78,14 @@ impl Core {
     }
 
     /// Returns whether the tunnels of a dead backend may be closed: at least half of the backends
-    /// are up, and pass their checks. Where all fail for one reason, such as a broker that is away,
-    /// their clients have nowhere to go; the first of them to fall is distinguished from one that
-    /// is dead alone by the checks that the others have failed since.
+    /// are up, and pass their checks. If all fail for one reason, such as a broker that is away,
+    /// their clients have nowhere to go; the first of them to fall differs from a single dead
+    /// backend by the failed checks of the others since.
     pub(super) fn may_close(&self, place: usize) -> bool {
         self.half_are(Some(place), |entry| entry.failed_checks == 0)
     }
 
-    /// Stops closing the tunnels of dead backends where too few others are up.
+    /// Stops closing the tunnels of dead backends if too few others are up.
     fn hold_tunnels_in_panic(&mut self) {
         let panics = !self.half_are_up_without(None);
         let (panicked, times) = self.panic;
@@ -100,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Ignores verdicts of answers, which clients may have caused, where too few other backends are
+    /// Ignores verdicts of answers, which clients may have caused, if too few other backends are
     /// up.
     fn ignore_answers_in_panic(&mut self, now: Instant) {
         let is_faulty = |entry: &Entry| entry.tracker.verdict() == Some(Verdict::Answers);
@@ -143,7 +144,7 @@ impl Core {
         let may_close = self.may_close(place);
         let entry = &mut self.entries[place];
         if !(may_close || entry.expired && entry.is_empty()) {
-            // When the others are up again, it has the time to come up, too.
+            // When the others are up again, this one also gets time to come up.
             entry.failed_checks = 0;
         } else if may_close && entry.failed_checks >= fall {
             entry.keeps_tunnels = false;
@@ -156,12 +157,12 @@ impl Core {
         match &self.settings.health.check {
             Some(check) => check.fall,
             None if self.entries[at].expired => Check::new(CheckKind::Tcp).fall,
-            // A check that was under way when checks were switched off.
+            // A check that was in progress when checks were switched off.
             None => u32::MAX,
         }
     }
 
-    /// Runs what is due. Returns when the next is.
+    /// Executes everything that is due. Returns the time of the next action.
     pub(crate) fn expire(&mut self, now: Instant, wall: SystemTime) -> Option<Instant> {
         self.ignore_answers_in_panic(now);
         self.hold_tunnels_in_panic();
@@ -172,8 +173,8 @@ impl Core {
                 entry.desired.ttl = None;
                 entry.last_failure = Some((Cause::Silent(ttl.time_to_live), wall));
                 if entry.is_being_removed() {
-                    // Missing heartbeats are no fault of its tunnels: it gets no new clients, and
-                    // is checked itself.
+                    // Missing heartbeats do not count as a fault of its tunnels: it gets no new
+                    // clients, and is checked itself.
                     (entry.expired, entry.failed_checks) = (true, 0);
                     (self.is_changed, self.names_changed) = (true, true);
                 }
@@ -210,7 +211,7 @@ impl Core {
                 !entry.is_being_removed() || !entry.is_empty() || entry.is_only_silent(fall);
             if !stays {
                 entry.backend.set_state(State::Removed);
-                // Shards forget their close jobs for it.
+                // Shards drop their close jobs for it.
                 commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
                 gone.push(Arc::downgrade(&entry.backend));
                 (*is_changed, *names_changed) = (true, true);

@@ -34,7 +34,7 @@ impl Core {
         &self.names
     }
 
-    /// Forgets the lookups of names that no backend has.
+    /// Drops the lookups of names that no backend has.
     pub(crate) fn forget_lookups(&mut self) {
         self.found.retain(|name, _| self.names.iter().any(|known| known.name == *name));
     }
@@ -44,8 +44,8 @@ impl Core {
         self.found.contains_key(name)
     }
 
-    /// Returns the list of backends: `backends`, and all addresses of `names`. Each address is
-    /// there once, as the first of the two that has it says.
+    /// Returns the list of backends: `backends`, and all addresses of `names`. Each address is in
+    /// it once, with the settings of the first of the two that has it.
     pub(super) fn listed(&self, backends: &[BackendConfig], names: &[NamedBackend]) -> Vec<Listed> {
         let mut seen = HashSet::new();
         let mut all = Vec::new();
@@ -68,7 +68,7 @@ impl Core {
         all
     }
 
-    /// Takes the outcome of a lookup of `name`. New addresses become backends; backends whose
+    /// Applies the outcome of a lookup of `name`. New addresses become backends; backends whose
     /// address is gone get no new clients, and leave with their last tunnel. After a failure, the
     /// last addresses stay. `tell` is called as by [`Core::apply`].
     pub(crate) fn handle_lookup(
@@ -107,8 +107,8 @@ impl Core {
         self.remove_vanished(name, &files, now);
     }
 
-    /// Makes backends of the addresses of `name` that were not there `before`, and applies what the
-    /// list says of those that are known.
+    /// Creates backends for the addresses of `name` that were not there `before`, and applies the
+    /// list's settings to the known ones.
     fn add_found(
         &mut self,
         name: &Arc<str>,
@@ -146,7 +146,7 @@ impl Core {
         }
     }
 
-    /// Sorts addresses, without those that lead to no backend.
+    /// Sorts addresses, and omits those that cannot lead to a backend.
     fn usable(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
         addresses.retain(|&address| self.check_address(address).is_ok());
         addresses.sort_unstable();

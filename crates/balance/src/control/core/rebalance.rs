@@ -26,8 +26,8 @@ impl Core {
         let occupancy = |entry: &Entry| Occupancy {
             tunnels: entry.backend.tunnels(),
             weight: entry.backend.weight(),
-            // Clients of WebSocket tunnels find no place at a backend whose TLS is its own, and
-            // nothing asks those of its tunnels to connect again.
+            // A backend with its own TLS cannot serve clients of WebSocket tunnels, and nothing
+            // asks clients of its tunnels to reconnect.
             is_up: entry.backend.state() == State::Up && entry.passthrough.is_empty(),
         };
         let occupied: Vec<_> = self.entries.iter().map(occupancy).collect();

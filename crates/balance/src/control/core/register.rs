@@ -23,7 +23,7 @@ impl Core {
         self.must_live()?;
         let register = self.register.as_ref().ok_or(Error::RegistrationIsOff)?;
         let time = time_to_live.unwrap_or(register.time_to_live);
-        // The file's value was checked there, and may be anything.
+        // The file's value was checked there, and may be any.
         let sensible = Duration::from_secs(1)..=Duration::from_secs(3600);
         if time_to_live.is_some_and(|time| !sensible.contains(&time)) {
             return Err(Error::TimeToLive { time });
@@ -34,15 +34,15 @@ impl Core {
                 "no backend may register itself there: name its network in register.networks";
             return Err(Error::Address { address, remedy: remedy.to_owned() });
         }
-        // Also of one that is known: the machine may have got its address since.
+        // Also for a known backend: the machine may have got its address since.
         self.check_address(address)?;
         let ttl = RegistrationTtl { time_to_live: time, expires: now.after(time) };
         let position = self.position(address).filter(|&at| !self.entries[at].is_being_removed());
         let Some(at) = position else {
             self.check_room(address)?;
             let desired = DesiredState { ttl: Some(ttl), ..DesiredState::default() };
-            // Removed by an operator it comes back as the file says, its TLS and what is passed
-            // through to it included; one that only fell silent, as it was.
+            // After a removal by an operator it comes back with the file's settings, including its
+            // TLS and the connections passed through to it; after mere silence, unchanged.
             let known = self.known(address).or_else(|| self.silent(address));
             let known = known.unwrap_or_else(|| BackendConfig::new(address));
             self.enlist(BackendConfig { weight, ..known }, desired, now);
@@ -84,8 +84,8 @@ impl Core {
         Ok(())
     }
 
-    /// Returns how the backend of that address is used which is still offered, although nothing
-    /// wants it in the list.
+    /// Returns the settings of the backend with that address if it is still offered, although
+    /// nothing wants it in the list.
     fn silent(&self, address: SocketAddr) -> Option<BackendConfig> {
         let entry = self.position(address).map(|at| &self.entries[at])?;
         entry.is_offered().then(|| BackendConfig {

@@ -13,7 +13,7 @@ fn rfc9110_7_6_1_the_framing_and_the_connection_are_the_clients_hops() {
     let chunked = "Transfer-Encoding: chunked\r\n";
     let close = "Connection: close\r\n";
     let keep = "Connection: keep-alive\r\n";
-    // Status and lines from the backend; to whom; what is left; how the body goes.
+    // Status and lines of the backend; the client; the forwarded lines; the framing of the body.
     let table: [(&str, &str, Client, String, Framing); 26] = [
         (
             "200 OK",
@@ -199,7 +199,7 @@ fn rfc6455_4_1_a_101_must_answer_the_clients_key() {
     assert_eq!(change("Sec-WebSocket-Accept", "X"), Err(BadUpgrade::Accept));
     let twice = format!("{good}Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n");
     assert_eq!(check("HTTP/1.1", &twice, Some(&key)), Err(BadUpgrade::Accept));
-    // What the two ends agree on is theirs.
+    // The terms of the two ends are forwarded unchanged.
     let more = format!("{good}Sec-WebSocket-Extensions: x\r\nSec-WebSocket-Protocol: y\r\n");
     assert_eq!(check("HTTP/1.1", &more, Some(&key)), Ok(()));
 }

@@ -1,4 +1,4 @@
-//! Written heads are read again by the strict decoder, and compared with those of the client.
+//! Written heads are read again by the strict decoder, and compared with the client's.
 
 mod answers;
 mod origin;
@@ -55,8 +55,7 @@ fn hop(peer: &str, trusted: bool) -> Hop<'static> {
     }
 }
 
-/// The request line and the lines after it, without those that every request is given at its
-/// end.
+/// The request line and the lines after it, without the lines added to every request at its end.
 fn forwarded(head: &str) -> String {
     let text = forwarded_by(head, &hop("192.0.2.1", false));
     let (kept, added) = text.split_once("X-Forwarded-For: 192.0.2.1\r\n").expect("it is added");
@@ -102,7 +101,7 @@ fn answer_written(head: &str, to: &Client, cookie: Option<&str>) -> (String, Fra
     .unwrap_or_else(|error| panic!("{error}: {head:?}"))
 }
 
-/// The lines called so.
+/// The lines with this name.
 fn lines_of<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
     let is_called = |line: &&str| {
         line.split_once(':').is_some_and(|(other, _)| other.eq_ignore_ascii_case(name))
@@ -129,7 +128,7 @@ fn meaning(request: &Request<'_>) -> Meaning {
         method: request.method().to_owned(),
         path: request.path().to_owned(),
         query: request.query().map(str::to_owned),
-        // One without any is for the backend.
+        // A request without a host is for the backend.
         host: request.host().unwrap_or("backend").to_owned(),
         body: request.body_length(),
     }

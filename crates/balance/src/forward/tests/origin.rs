@@ -31,7 +31,8 @@ fn claims_of_a_trusted_proxy_are_added_to() {
          Forwarded: for=203.0.113.9;proto=https, for=10.0.0.2, \
          for=10.0.0.1;proto=http;host=\"a.example:80\"\r\n\r\n"
     );
-    // What it did not say is ours to say; and a quote left open does not swallow our word.
+    // The balancer adds the elements that the proxy omitted; and an unclosed quote does not swallow
+    // the balancer's element.
     let open = "GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=\"x\\\"\r\n\r\n";
     let text = forwarded_by(open, &hop("10.0.0.1", true));
     assert_eq!(lines_of(&text, "Forwarded"), ["Forwarded: for=10.0.0.1;proto=http;host=a"]);
@@ -72,7 +73,7 @@ fn the_client_is_the_rightmost_that_is_no_proxy_of_ours() {
         ("X-Forwarded-For: 1.1.1.1:4711\r\n", "1.1.1.1"),
         ("X-Forwarded-For: [2001:db9::1]:4711, 2001:db8::2, [2001:db8::3]\r\n", "2001:db9::1"),
         ("X-Forwarded-For: ::ffff:1.1.1.1\r\n", "1.1.1.1"),
-        // Beyond what is no address nothing is known.
+        // Before an element that is not an address, the list proves nothing.
         ("X-Forwarded-For: 6.6.6.6, unknown\r\n", "10.0.0.1"),
         ("X-Forwarded-For: 6.6.6.6, unknown, 10.0.0.3, 10.0.0.2\r\n", "10.0.0.3"),
         ("X-Forwarded-For: 6.6.6.6, , 1.1.1.1\r\n", "1.1.1.1"),

@@ -1,4 +1,4 @@
-//! For any request that passes: what the backend reads is what the client sent.
+//! For any request that passes: the backend reads exactly the client's request.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -65,7 +65,7 @@ fn line() -> impl Strategy<Value = String> {
         .prop_map(|(name, colon, value, end)| format!("{name}{colon}{value}{end}"))
 }
 
-/// Mostly what makes sense, for the decoder refuses most of the rest.
+/// Mostly meaningful lines, since the decoder refuses most of the rest.
 fn lines() -> impl Strategy<Value = String> {
     let sane = select(vec![
         "Content-Length: 7\r\n",
@@ -142,7 +142,7 @@ proptest! {
         }
         let client = *lines_of(&text, "X-Forwarded-For").first().unwrap();
         prop_assert!(client.ends_with(if trusted { "10.0.0.1" } else { ": 10.0.0.1" }), "{}", text);
-        // Passing it on twice changes nothing more than the list of those it passed.
+        // Forwarding it again only extends the list of proxies.
         let again = forwarded_by(&text, &hop);
         let without = |text: &str| {
             let is_ours = |line: &&str| !line.contains("orwarded");

@@ -3,7 +3,7 @@ use crate::forward::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, has_looped, v
 
 #[test]
 fn rfc9110_7_6_1_what_concerns_one_hop_goes_no_further() {
-    // What the client sends beside its request line and Host, and what is left of it.
+    // The client's fields besides request line and Host, and the forwarded ones.
     let table = [
         ("", ""),
         ("Accept: */*\r\nx-Y:  z \r\n", "Accept: */*\r\nx-Y: z\r\n"),
@@ -71,7 +71,7 @@ fn connection_cannot_strip_what_the_backend_relies_on() {
         assert_eq!(lines_of(&got, name), [format!("{name}: {value}")], "{got}");
         assert_eq!(lines_of(&got, "Connection"), [""; 0]);
     }
-    // Nor what the proxies before us said.
+    // Claims of earlier proxies are dropped as well.
     for name in ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "X-Real-IP"] {
         let head = format!(
             "GET / HTTP/1.1\r\nHost: a\r\nConnection: {name}\r\n{name}: for=10.0.0.9\r\n\r\n"
@@ -109,7 +109,7 @@ fn names_that_cgi_takes_for_ours_are_dropped_and_other_underscores_pass() {
         X_Real_IP: 1\r\nContent_Length: 4\r\nTransfer_Encoding: chunked\r\nSec_WebSocket_Key: x\r\n\
         Proxy_Authorization: x\r\napi_key: 7\r\nX_User: 8\r\n\r\n";
     assert_eq!(forwarded(head), "GET / HTTP/1.1\r\nHost: a\r\napi_key: 7\r\nX_User: 8\r\n");
-    // Not even from a trusted proxy: it would not write so.
+    // Not even from a trusted proxy, which would not write it.
     let got = forwarded_by(head, &hop("10.0.0.1", true));
     assert!(!got.contains("https") && !got.contains("Forwarded_"), "{got}");
 }
@@ -128,7 +128,7 @@ fn the_target_is_in_origin_form_and_the_version_is_ours() {
         assert_eq!(forwarded(&head), written, "{line}");
         with_request(&head, |request| assert!(validate(request).is_ok())).unwrap();
     }
-    // RFC 9112 section 3.2: HTTP/1.1 has one.
+    // RFC 9112 section 3.2: HTTP/1.1 must have one.
     assert_eq!(forwarded("GET / HTTP/1.0\r\n\r\n"), "GET / HTTP/1.1\r\nHost: backend\r\n");
     // HTTP/1.0 had no expectations, upgrades or trailers.
     let old = "GET / HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\
@@ -155,7 +155,7 @@ fn a_websocket_handshake_passes_with_everything_that_is_between_the_ends() {
     assert_eq!(lines_of(&text, "Connection"), ["Connection: Upgrade"]);
     let text = forwarded_by("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &close);
     assert_eq!(lines_of(&text, "Connection"), ["Connection: close"]);
-    // And our own server takes it.
+    // This project's server accepts it.
     let text = forwarded_by(HANDSHAKE, &hop("192.0.2.1", false));
     let key = with_request(&text, |request| match validate(request) {
         Ok(RequestKind::WebSocket(key)) => key.as_str().to_owned(),
@@ -191,7 +191,7 @@ fn refused_requests_are_answered() {
         get.to_owned(),
         "OPTIONS http://a/ HTTP/1.1\r\nHost: a\r\n".to_owned(),
         format!("{get}Connection: {}\r\n", &many[many.find(',').unwrap() + 1..]),
-        // No handshake, so no rule of one: it is passed on as the plain request it is.
+        // Not a handshake, so its rules do not apply: it is forwarded as a plain request.
         "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\
                  Content-Length: 1\r\n"
             .to_owned(),
@@ -222,6 +222,6 @@ fn fields_that_backends_trust_come_from_trusted_proxies_only() {
     let trusted = Hop { dropped: &dropped, ..hop("192.0.2.1", true) };
     let text = forwarded_by(&head, &trusted);
     assert!(text.contains("True-Client-IP: 10.0.0.1") && text.contains("X-Host: evil"), "{text}");
-    // Without a list they pass, as any other field.
+    // Without a list they pass like any other field.
     assert!(forwarded_by(&head, &hop("192.0.2.1", false)).contains("X-Host: evil"));
 }

@@ -65,7 +65,7 @@ fn our_cookie_comes_back_as_the_backends_tag() {
     for (same_site, is_secure, end) in [
         (SameSite::Strict, false, "SameSite=Strict"),
         (SameSite::Strict, true, "SameSite=Strict; Secure"),
-        // Browsers take it with Secure only.
+        // Browsers accept it with Secure only.
         (SameSite::None, false, "SameSite=None; Secure"),
         (SameSite::None, true, "SameSite=None; Secure"),
     ] {

@@ -1,4 +1,4 @@
-//! The gate for clients: how many there may be, who makes room for another, and who is refused.
+//! The gate for clients: their limits, and which clients make room or are refused.
 
 mod admission;
 mod places;
@@ -18,13 +18,13 @@ use super::records::{BalanceRecords, ClientRecord, EighthTick};
 use super::rules::BalanceRules;
 use super::time::Time;
 
-/// The count of clients, the places that they have, and what each listener asks of them.
+/// The count of clients, their places, and each listener's requirements.
 pub(super) struct ClientGate {
     admission: Arc<Admission>,
     counted: KeyBySlot,
     /// The clients that make room for others.
     places: Places,
-    /// The number of client connections of all shards that descriptors allow.
+    /// Maximum client connections of all shards by their descriptors.
     descriptors_for: usize,
     accept_stopped: bool,
     /// TLS of clients, by listener.
@@ -112,13 +112,13 @@ impl ClientGate {
         self.admission.leave(counted);
     }
 
-    /// Enters a client that was counted.
+    /// Enters a counted client.
     pub(super) fn admit(&mut self, id: ConnId, counted: Option<AddressKey>, now: Instant) {
         self.counted.insert(id.slot(), counted);
         self.places.enter(id, counted, now);
     }
 
-    /// Enters a client under the address by which it is counted now.
+    /// Enters a client under its new address.
     pub(super) fn admit_address(&mut self, id: ConnId, counted: Option<AddressKey>, now: Instant) {
         self.counted.insert(id.slot(), counted);
         self.places.enter_address(id, counted, now);
@@ -129,8 +129,8 @@ impl ClientGate {
         self.counted.take(id.slot())
     }
 
-    /// Gives a client beyond a limit a place of the reserve. Returns the client that has to leave
-    /// it for that.
+    /// Gives a client beyond a limit a place of the reserve. Returns the client that must leave
+    /// that place.
     pub(super) fn enter_reserve(&mut self, id: ConnId, full: Full) -> Option<ConnId> {
         self.places.enter_reserve(id, full)
     }

@@ -14,11 +14,11 @@ pub(in crate::shard) struct Waiting {
     /// Clients that any backend with a free permit can serve, if it serves their route,
     /// [`RequestFacts::route`](super::records::RequestFacts::route).
     any: BTreeMap<Option<Box<str>>, VecDeque<ConnId>>,
-    /// Clients that are bound to one backend, by its key. They are not looked at while it is full.
+    /// Clients that are bound to one backend, by its key. They are not examined while it is full.
     bound: BTreeMap<u64, Bound>,
-    /// Clients looked at, ever.
+    /// Total clients examined.
     looked_at: u64,
-    /// The budget of the last turn was spent, and with progress.
+    /// The budget of the last turn was used up, with progress.
     has_more: bool,
 }
 
@@ -29,7 +29,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// Returns whether it has a free permit, or its clients have to go elsewhere.
+    /// Returns whether it has a free permit, or its clients must go elsewhere.
     fn is_due(&self, cap: u32) -> bool {
         self.backend.state() != State::Up || cap == 0 || self.backend.handshakes() < cap
     }
@@ -60,7 +60,7 @@ impl Waiting {
         self.any.values().map(VecDeque::len).sum()
     }
 
-    /// Returns the clients looked at, ever: for tests, which count the cost of a turn.
+    /// Returns the total of clients examined: for tests, which count the cost of a turn.
     pub(in crate::shard) fn looked_at(&self) -> u64 {
         self.looked_at
     }
@@ -101,7 +101,7 @@ impl Waiting {
         routes.map(|(route, clients)| (route.clone(), clients.len())).collect()
     }
 
-    /// Counts a client that is looked at.
+    /// Counts a client that is examined.
     pub(in crate::shard) fn count_look(&mut self) {
         self.looked_at += 1;
     }

@@ -1,4 +1,4 @@
-//! Entries: the data that is kept of a request or tunnel for its record in the log.
+//! Entries: the data of a request or tunnel for its record in the log.
 
 use std::net::SocketAddr;
 
@@ -9,17 +9,17 @@ use throng_proto::http1::Request;
 use crate::access::{Access, Subject};
 use crate::report::Failure;
 
-/// A request, or a connection that is passed through, that is of interest.
+/// A request, or a connection that is passed through, that the log wants.
 #[derive(Debug)]
 pub(in crate::shard) struct LogEntry {
     /// None of a connection that is passed through.
     request: Option<RequestSummary>,
     server_name: Option<Box<str>>,
-    /// The id that the balancer gave it.
+    /// The id that the balancer assigned.
     request_id: Option<Box<str>>,
     subject: Subject,
     began: Instant,
-    /// Also if it succeeds.
+    /// Recorded even if it succeeds.
     always: bool,
     status: Option<u16>,
     backend: Option<SocketAddr>,
@@ -51,18 +51,18 @@ impl LogEntry {
         }
     }
 
-    /// Adds a request, and the id that the balancer gave it.
+    /// Adds a request, and the id that the balancer assigned.
     pub(in crate::shard) fn set_request(&mut self, request: &Request<'_>, id: Option<String>) {
         self.request = Some(RequestSummary::new(request));
         self.request_id = id.map(Into::into);
     }
 
-    /// Adds the host that a connection asks for that is passed through.
+    /// Adds the host that a passed-through connection asks for.
     pub(in crate::shard) fn set_server_name(&mut self, name: Option<Box<str>>) {
         self.server_name = name;
     }
 
-    /// Returns whose request or tunnel it is.
+    /// Returns the subject of the request or tunnel.
     pub(in crate::shard) fn subject(&self) -> Subject {
         self.subject
     }
@@ -72,7 +72,7 @@ impl LogEntry {
         self.backend = backend;
     }
 
-    /// Returns whether it is recorded also if it succeeds.
+    /// Returns whether it is recorded even if it succeeds.
     pub(in crate::shard) fn is_always_recorded(&self) -> bool {
         self.always
     }
@@ -108,7 +108,7 @@ impl LogEntry {
         self.status = Some(status);
     }
 
-    /// Forgets a response of which nothing was sent.
+    /// Discards a response of which no byte was sent.
     pub(in crate::shard) fn unanswered(&mut self) {
         (self.status, self.bytes_out) = (None, 0);
     }
@@ -119,7 +119,7 @@ impl LogEntry {
         (self.is_lost, self.tls_failure) = (true, failure);
     }
 
-    /// Returns why a tunnel ended that was not closed.
+    /// Returns why a tunnel ended without being closed.
     pub(in crate::shard) fn loss(&self) -> String {
         match (self.is_lost, self.tls_failure) {
             (false, _) => String::new(),

@@ -1,7 +1,7 @@
-//! Tunnels: what is queued for their sides, and when they are closed.
+//! Tunnels: the data queued for their sides, and the times at which they are closed.
 //!
 //! A tunnel holds data only while a side is behind: then its other side is not read, and the driver
-//! has the one batch that is in flight.
+//! has the one batch in flight.
 //!
 //! A client gets a Close frame after the last whole frame of its backend. Later data of the backend
 //! is dropped; data of the client is forwarded to the backend until its own Close frame has come,
@@ -24,7 +24,7 @@ use crate::backend::Backend;
 
 /// Data queued for the sides of tunnels, and the tunnels that must be closed.
 pub(super) struct Tunnels {
-    /// Data queued behind the send in flight of a side.
+    /// Data queued after the send in flight of a side.
     queued: ConnMap<Box<Batch>>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
@@ -156,7 +156,7 @@ impl Tunnels {
         self.queued.keys()
     }
 
-    /// Drops what is queued for a side that is gone.
+    /// Drops the bytes queued for a side that has ended.
     pub(super) fn forget(&mut self, id: ConnId) {
         self.queued.remove(&id);
     }

@@ -1,13 +1,13 @@
-//! Memory of TLS handshakes in progress and of incomplete records, which is bounded for each shard.
-//! All else that is held of a connection has a bound of its own.
+//! Memory of TLS handshakes in progress and of incomplete records, limited for each shard. All
+//! other memory of a connection has its own limit.
 
 use throng_io::ConnId;
 
 /// Least bytes between two measurements.
 const LEAST_STEP: usize = 64 << 10;
 
-/// A connection that the driver holds memory for. The greatest is ended first: a handshake before
-/// any other, since no request was served on it yet.
+/// A connection that the driver holds memory for. The largest is ended first, and handshakes before
+/// all others, since no request has been served on them yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::shard) struct Holder {
     is_handshaking: bool,
@@ -21,18 +21,18 @@ impl Holder {
     }
 }
 
-/// When memory is measured, and its limit.
+/// The time of the next measurement of memory, and the limit.
 #[derive(Debug, Default)]
 pub(super) struct Measurements {
-    /// Bytes that the driver has taken for TLS since the last one.
+    /// Bytes that the driver has taken for TLS since the last measurement.
     growth: usize,
     /// This shard's part of the limit, once it is known.
     limit: Option<usize>,
 }
 
 impl Measurements {
-    /// Counts `growth` more bytes; returns the limit if a measurement is due. Files are read to
-    /// find the limit of the process, so it is asked for once.
+    /// Counts `growth` more bytes; returns the limit if a measurement is due. `limit` reads files
+    /// to find the limit of the process, so it is called only once.
     pub(super) fn due(&mut self, growth: usize, limit: impl FnOnce() -> usize) -> Option<usize> {
         self.growth = self.growth.saturating_add(growth);
         if self.growth < LEAST_STEP {
@@ -46,14 +46,14 @@ impl Measurements {
         Some(limit)
     }
 
-    /// Asks for the limit again: the configuration has changed.
+    /// Forgets the limit after a change of the configuration.
     pub(super) fn forget_limit(&mut self) {
         self.limit = None;
     }
 }
 
-/// Returns the part of the limit that each of `shards` has; `configured` is 0 for a quarter of what
-/// the process may use.
+/// Returns each shard's part of the limit, for `shards` shards. A `configured` of 0 means a quarter
+/// of the memory that the process may use.
 pub(super) fn part_of_limit(configured: usize, shards: u32) -> usize {
     let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
     let limit = match configured {
@@ -63,7 +63,7 @@ pub(super) fn part_of_limit(configured: usize, shards: u32) -> usize {
     limit / shards as usize
 }
 
-/// Returns the connections to be ended, so that seven eighths of the limit remain.
+/// Returns the connections to end so that at most seven eighths of the limit stay in use.
 pub(in crate::shard) fn to_be_ended(mut holders: Vec<Holder>, limit: usize) -> Vec<ConnId> {
     let mut held: usize = holders.iter().map(|holder| holder.bytes).sum();
     if held <= limit {
@@ -93,7 +93,7 @@ mod tests {
             (limit, asked)
         };
         assert_eq!(due(&mut memory, LEAST_STEP - 1), (None, 0));
-        // Enough to be looked at in every turn, and not enough for a measurement.
+        // Enough bytes to be checked in every turn, too few for a measurement.
         for _ in 0..100 {
             assert_eq!(due(&mut memory, 1), (None, 1));
         }

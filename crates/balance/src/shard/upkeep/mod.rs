@@ -11,11 +11,11 @@ use self::memory::Measurements;
 pub(super) use self::memory::{Holder, to_be_ended};
 use crate::report::Metrics;
 
-/// Counts of a shard, published about once a second, and its measures of memory.
+/// A shard's counters, published about once a second, and its measurements of memory.
 pub(super) struct Meters {
     metrics: Metrics,
     published: Arc<Mutex<Metrics>>,
-    /// The number of this shard among `shards`: rates for all shards are divided by them.
+    /// The number of this shard among `shards`, by which limits for the whole process are divided.
     shard: u32,
     shards: u32,
     burst: BurstDetector,
@@ -44,7 +44,7 @@ impl Meters {
         count(&mut self.metrics);
     }
 
-    /// Counts bytes of a tunnel's side.
+    /// Counts bytes that one side of a tunnel sent.
     #[inline]
     pub(super) fn count_tunnelled(&mut self, is_backend: bool, bytes: usize) {
         if is_backend {
@@ -58,13 +58,13 @@ impl Meters {
         &self.metrics
     }
 
-    /// Returns the token bucket for this shard's part of a rate for all.
+    /// Returns the token bucket for this shard's part of a rate of the whole process.
     pub(super) fn bucket(&self, rate: u32) -> TokenBucket {
         TokenBucket::share(rate, self.shard, self.shards)
     }
 
-    /// Returns the token bucket for a number of closings within a time, or for this shard's part of
-    /// `rate` if that is faster.
+    /// Returns the token bucket that closes a number of connections within a time, or at this
+    /// shard's part of `rate` if that is faster.
     pub(super) fn bucket_over(
         &self,
         count: u64,
@@ -87,21 +87,21 @@ impl Meters {
         }
     }
 
-    /// Returns the limit of the memory of TLS if it is to be compared with what is held: the driver
-    /// has taken `growth` more bytes.
+    /// Counts `growth` more bytes that the driver took for TLS. Returns the memory limit if a
+    /// measurement is due.
     pub(super) fn memory_due(&mut self, growth: usize, configured: usize) -> Option<usize> {
         let shards = self.shards;
         self.memory.due(growth, || memory::part_of_limit(configured, shards))
     }
 
-    /// Asks for the limit of memory again: the configuration has changed.
+    /// Forgets the memory limit after a change of the configuration.
     pub(super) fn forget_limit(&mut self) {
         self.memory.forget_limit();
     }
 
     /// Returns whether free memory may have to be returned to the system.
     pub(super) fn awaits_memory(&self) -> bool {
-        // Also when the last connection has gone, whose memory was held.
+        // The trim is also due when the last connection has gone, since its memory was held.
         let peak = self.peak.is_awaited() || self.peak.is_up();
         self.burst.is_awaited() || peak || self.trim.is_requested()
     }
@@ -113,7 +113,7 @@ impl Meters {
 
     /// Requests a trim if a burst of connections, or the memory `held` of them, is over.
     pub(super) fn follow_memory(&mut self, held: usize) {
-        // Both are asked: each follows what happens.
+        // Call both: each of them keeps track of what happens.
         let is_over = self.peak.is_over(held, held);
         if self.burst.is_over(self.metrics.accepted, self.metrics.connections) || is_over {
             self.trim.request();

@@ -21,7 +21,7 @@ fn changed_authorities_of_backends_are_read_again() {
     let (trusted, _) = Identity::new(&["127.0.0.1"]).write(&folder.0, "trusted");
     let text = identity.certificate.pem();
     let (backend, heads) = backend_with(identity);
-    // The answers are what counts.
+    // Only the answers are checked.
     thread::spawn(move || heads.into_iter().for_each(drop));
     let running = Running::start(
         &format!(
@@ -63,7 +63,7 @@ fn a_renewed_certificate_is_reported_although_the_files_of_backends_have_a_mista
     assert!(matches!(&error, Error::Tls(why) if why.starts_with("backend_tls: ")), "{error}");
 }
 
-/// In TLS 1.3 a backend says so after the balancer's handshake is complete.
+/// In TLS 1.3 a backend reports this only after the balancer's handshake is complete.
 #[test]
 fn a_backend_that_wants_a_certificate_of_the_balancer_is_a_failure_with_this_reason() {
     let folder = Folder::new("backends-certificate");
@@ -106,10 +106,10 @@ fn a_backend_that_wants_a_certificate_of_the_balancer_is_a_failure_with_this_rea
     });
 }
 
-/// The end of a backend's TLS session.
+/// A fault that ends the TLS session of a backend.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// A fatal alert, in answer to the next record, which was damaged on its way.
+    /// A fatal alert in answer to the next record, which was damaged in transit.
     Alert,
     /// A record that cannot be opened.
     BadRecord,
@@ -123,7 +123,7 @@ impl Fault {
         }
     }
 
-    /// Ends a session, and waits until the balancer has left.
+    /// Ends a session, and waits until the balancer has closed the connection.
     fn end(self, mut stream: StreamOwned<ServerConnection, Damaging<TcpStream>>) {
         match self {
             Self::Alert => {
@@ -140,7 +140,7 @@ impl Fault {
     }
 }
 
-/// A backend that answers each request with `answer`, and then ends its session so.
+/// A backend that answers each request with `answer` and then ends its session with `fault`.
 fn failing(identity: &Identity, answer: &'static str, fault: Fault) -> SocketAddr {
     let config = identity.server_config();
     let (address, said) = backend(move |socket| {
@@ -155,7 +155,7 @@ fn failing(identity: &Identity, answer: &'static str, fault: Fault) -> SocketAdd
     address
 }
 
-/// The reasons in the records.
+/// Collects the reasons in the records.
 #[derive(Debug, Default)]
 struct Reasons(Mutex<Vec<String>>);
 
@@ -180,7 +180,7 @@ fn before(backend: SocketAddr, folder: &Folder) -> (Running, Arc<Reasons>) {
     (Running(Balancer::start_with_access_log(config, access).unwrap()), log)
 }
 
-/// Waits until the status and the log have the reason.
+/// Waits until the status and the log contain the reason.
 fn assert_reported(fault: Fault, running: &Running, log: &Reasons) {
     let reason = format!("the backend's TLS session failed: {}", fault.why());
     eventually("the status has the reason", || {
@@ -205,7 +205,7 @@ fn a_backend_whose_tls_session_fails_instead_of_a_response_is_a_502_with_the_rea
                        Connection: close\r\n\r\n";
         client.write_all(request.as_bytes()).unwrap();
         assert!(head(&mut client).starts_with("HTTP/1.1 100 "));
-        // The record that is damaged.
+        // This record is damaged.
         client.write_all(b"hello").unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
@@ -226,7 +226,7 @@ fn a_backend_whose_tls_session_fails_in_a_response_is_a_failure_with_the_reason(
     client.write_all(b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n").unwrap();
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
     let mut body = Vec::new();
-    // What has come is forwarded, and then a reset says that it is not all.
+    // The received part is forwarded, and a reset shows the client that it is incomplete.
     let _ = client.read_to_end(&mut body);
     assert!(b"half".starts_with(&body), "{body:?}");
     assert_reported(Fault::BadRecord, &running, &log);
@@ -245,7 +245,7 @@ fn a_tunnel_that_is_lost_to_the_tls_session_of_its_backend_has_the_reason() {
         let mut client = dial(running.0.addresses()[0]);
         client.write_all(UPGRADE).unwrap();
         assert!(head(&mut client).starts_with("HTTP/1.1 101 "));
-        // "echo", masked with zeros: the record that is damaged.
+        // "echo", masked with zeros, in the record that is damaged.
         client.write_all(b"\x82\x84\0\0\0\0echo").unwrap();
         let mut frame = [0; 4];
         client.read_exact(&mut frame).unwrap();

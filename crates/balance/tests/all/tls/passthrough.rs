@@ -1,4 +1,4 @@
-//! Connections that are passed through by their server name to backends that end TLS themselves.
+//! Connections passed through, by server name, to backends that end TLS themselves.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -35,8 +35,8 @@ impl AccessLog for Log {
     }
 }
 
-/// A backend with TLS of its own, which reads its client's stream to the end and then returns it
-/// turned around.
+/// A backend with its own TLS that reads its client's stream to the end and then sends it back
+/// reversed.
 fn turning(identity: &Identity, has_proxy: bool) -> SocketAddr {
     let config = identity.server_config();
     let (address, said) = backend(move |mut socket| {
@@ -64,7 +64,7 @@ fn passing(backend: SocketAddr, folder: &Folder, setting: &str) -> Running {
     passing_with(backend, folder, setting, None)
 }
 
-/// Starts one that passes every name through, with a log.
+/// Starts a balancer that passes every name through, with a log.
 fn passing_with(
     backend: SocketAddr,
     folder: &Folder,
@@ -121,7 +121,7 @@ fn streams_pass_through_whole_beside_those_that_are_ended_here() {
             let mut client = secured(address, &theirs, "db.example.com");
             assert!(turned(&mut client, &bytes) == expected);
         }
-        // A name in a certificate goes before a wildcard.
+        // The name of a certificate takes precedence over a wildcard.
         for name in ["balancer.example", "www.example.com"] {
             let answer = get(&mut secured(address, &own, name));
             assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -177,7 +177,7 @@ fn a_backend_that_does_not_accept_is_passed_over_and_without_any_the_client_is_c
         )
     };
     let running = Running::start(&config(&format!("\"{behind},passthrough=*\",")), &folder);
-    // They are of two names: only one of them is tried.
+    // The backends have two names, so only one of them is tried.
     let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
     assert_eq!(
         client.read(&mut [0]).map_err(|error| error.kind()),
@@ -205,7 +205,7 @@ fn a_client_whose_hello_does_not_come_is_closed() {
     assert_eq!(running.0.status().backends[0].totals.connects, 0);
 }
 
-/// All that comes until the stream ends, in whichever way.
+/// Reads until the stream ends, with or without an error.
 fn end(socket: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match socket.read_to_end(&mut bytes) {
@@ -271,7 +271,7 @@ fn a_drain_ends_half_closed_tunnels_of_both_directions() {
             }
             assert_eq!(socket.read(&mut [0]).unwrap(), 0);
             socket.write_all(b"y").unwrap();
-            // Written until the connection is gone.
+            // Write until the connection is gone.
             let error = loop {
                 if let Err(error) = socket.write_all(b"z") {
                     break error;
@@ -332,7 +332,7 @@ fn a_backend_that_has_answered_may_be_silent_for_longer() {
     let mut client = dial(running.0.addresses()[0]);
     client.write_all(&hello).unwrap();
     client.read_exact(&mut [0]).unwrap();
-    // A tunnel's sweeps are a second apart, so its first deadline has passed by the third one.
+    // Sweeps of a tunnel are a second apart, so its first deadline has passed by the third sweep.
     let swept = running.0.status().metrics.sweeps;
     eventually("it was looked at", || running.0.status().metrics.sweeps > swept + 2);
     client.write_all(b"x").unwrap();
@@ -388,7 +388,7 @@ fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
         let theirs = Identity::new(&["db.example.com"]);
         let (behind, other) = (turning(&theirs, false), turning(&theirs, false));
         let parse = |listen: &str| {
-            // Without a certificate there is TLS by a name of the file.
+            // Without a certificate, a name in the configuration file makes the address use TLS.
             let more = match has_certificate {
                 true => format!("\"{other}\"]\n[tls]\ncert = \"own.pem\"\nkey = \"own.key\""),
                 false => format!("\"{other},passthrough=x.example.com\"]"),
@@ -398,7 +398,7 @@ fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
         };
         let running = Running(Balancer::start(parse("127.0.0.1:0")).unwrap());
         let address = running.0.addresses()[0];
-        // Its client trusts the backend's certificate alone.
+        // The client trusts only the backend's certificate.
         let is_theirs = || {
             let mut client = secured(address, &theirs, "db.example.com");
             client.conn.complete_io(&mut client.sock).map(|_| ()).map_err(|error| error.to_string())
@@ -410,7 +410,7 @@ fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
         let rows = running.0.status().backends;
         let row = rows.iter().find(|row| row.address == behind).unwrap();
         assert_eq!((row.passthrough.join(" "), row.source), ("db.example.com".to_owned(), "api"));
-        // A reload and files that are read again leave it as it is.
+        // Reloading the configuration or the certificate files does not change it.
         let changes = running.0.apply(parse(&address.to_string())).unwrap();
         assert!(!changes.settings && changes.removed.is_empty(), "{changes:?}");
         if has_certificate {
@@ -427,7 +427,7 @@ fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
         });
         running.0.remove(behind, Some(true)).unwrap();
         eventually("its name is as before", || is_theirs() == Err(before.clone()));
-        // Once more, from nothing.
+        // Again, starting from nothing.
         eventually("it is gone", || running.0.status().backends.len() == 1);
         running.0.add_passthrough(behind, 1, false, names()).unwrap();
         eventually("the name is served again", || is_theirs().is_ok());
@@ -450,7 +450,7 @@ fn names_stay_with_their_backends_in_a_reload_without_a_list() {
     let changes = running.0.apply(parse(&address.to_string(), token)).unwrap();
     assert!(!changes.settings, "{changes:?}");
     assert_eq!(turned(&mut secured(address, &theirs, "db.example.com"), b"abc"), b"cba");
-    // And they go with them.
+    // The names are removed with the backends.
     let plain = unused_address();
     let without = parse(&address.to_string(), &format!("backends = [\"{plain}\"]"));
     running.0.apply(without).unwrap();
@@ -483,8 +483,7 @@ fn mistakes_in_names_are_named() {
     assert!(wrong.contains("TLS is passed through to it: drop tls, or passthrough"), "{wrong}");
 }
 
-/// A server of OpenSSL's, which returns each line turned around; `None` where there is no
-/// OpenSSL.
+/// An OpenSSL server that sends each line back reversed, or `None` if OpenSSL is not installed.
 fn openssl_server(
     identity: &Identity,
     folder: &Folder,
@@ -500,7 +499,7 @@ fn openssl_server(
     };
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let address = lines.find_map(|line| line.strip_prefix("ACCEPT ")?.parse().ok());
-    // It writes more later.
+    // The server writes more lines later.
     std::thread::spawn(move || lines.for_each(drop));
     Some((child, address.expect("it says where it listens")))
 }

@@ -1,4 +1,4 @@
-//! The rules of an address with TLS: hosts, Strict-Transport-Security, keys of tickets.
+//! Rules of an address with TLS: hosts, Strict-Transport-Security, ticket keys.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{
     Folder, Identity, Running, authority, backend, dial, get, head, secured, serve_head, trusting,
 };
 
-/// A head with a host, and the last request of its connection.
+/// A head with a host; the connection ends after this request.
 fn request(host: &str) -> Vec<u8> {
     format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").into_bytes()
 }
@@ -32,10 +32,10 @@ fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connecti
     for (settings, table, host, status) in [
         ("", format!("{bound} = \"optional\""), "balancer.example:443", "200"),
         ("", format!("{bound} = \"optional\""), "other.example", "421"),
-        // Not asked for certificates: then all hosts are alike.
+        // Clients are not asked for certificates here, so all hosts are treated alike.
         ("", format!("{bound} = \"none\""), "other.example", "200"),
         ("", String::new(), "other.example", "200"),
-        // A proxy repeats the host that its client has named.
+        // A proxy repeats the host that its client requested.
         (
             "trusted_proxies = [\"127.0.0.1\"]",
             format!("{bound} = \"optional\""),
@@ -123,7 +123,7 @@ fn balancers_with_the_same_keys_resume_each_others_sessions() {
     };
     let shared = "ticket_keys = \"keys\"";
     let nodes = [start(shared), start(shared), start("")];
-    // One client, with one store of sessions.
+    // One client with one session store.
     let config = trusting(&own);
     let is_resumed = |node: &Running| {
         let name = ServerName::try_from("balancer.example").unwrap();

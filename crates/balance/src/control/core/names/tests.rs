@@ -21,7 +21,7 @@ fn core(text: &str) -> Core {
     core
 }
 
-/// Takes an answer with the addresses that end with these numbers; none is a failure.
+/// Handles an answer with the addresses that end with these numbers; an empty answer is a failure.
 fn answer(core: &mut Core, name: &str, last: &[u8], seconds: u64) {
     let outcome = match last {
         [] => Err("the server did not answer".to_owned()),
@@ -56,7 +56,7 @@ fn every_address_of_a_name_is_a_backend_with_its_settings() {
     let mut core = core(text);
     assert_eq!(rows(&core), [(1, "up", "file")]);
     answer(&mut core, NAME, &[3, 2, 1], 1);
-    // An address that the list has itself is as it is written there.
+    // An address in the list itself has the list's settings.
     assert_eq!(rows(&core), [(1, "up", "file"), (2, "up", "dns"), (3, "up", "dns")]);
     assert!(core.take_configuration().is_some());
     let row = &core.rows(at(1))[1];
@@ -101,7 +101,7 @@ fn a_failed_lookup_keeps_the_last_addresses_and_is_counted() {
     assert_eq!(rows(&core), [(1, "up", "dns")]);
     let row = &core.name_rows()[0];
     assert_eq!((row.failures, row.addresses.as_slice()), (2, &[address(1)][..]));
-    // No address, or none that leads to a backend, is a failure, too.
+    // No address, or none that leads to a backend, also counts as a failure.
     let wall = SystemTime::UNIX_EPOCH;
     let none = "0.0.0.0:80".parse().unwrap();
     for outcome in [Vec::new(), vec![none]] {
@@ -163,7 +163,7 @@ fn a_reload_has_the_known_addresses_of_names() {
         apply(&mut core, "retries = 1\n[register]\ntoken = \"0123456789abcdef\"").unwrap();
     assert!(changes.added.is_empty() && changes.removed.is_empty() && changes.settings);
     assert_eq!((rows(&core).len(), core.names().len()), (3, 1));
-    // A name that was not found yet is no reason to close the door to the others.
+    // A name that was not found yet must not stop service by the others.
     let none_up = apply(&mut core, "backends = [\"new.internal:80\"]");
     assert!(matches!(none_up, Err(crate::control::Error::NoneUp)), "{none_up:?}");
     let changes = apply(&mut core, "backends = [\"127.0.0.3:80\"]").unwrap();

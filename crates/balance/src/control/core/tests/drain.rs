@@ -14,16 +14,16 @@ fn a_drain_closes_at_its_rate_and_can_be_ended() {
     close(&one, 400);
     let drain = core.rows(at(8.0))[0].drain.unwrap();
     assert_eq!((drain.left, drain.closed, drain.seconds_left), (600, 400, 12));
-    // Its health does not bring it back, nor does time.
+    // Neither its health nor time brings it back.
     fail(&mut core, 1, 5, at(8.0));
     assert_eq!((one.state(), commands(&mut core)), (State::Draining, vec![]));
     expire(&mut core, at(100.0));
     assert_eq!(one.state(), State::Draining);
-    // A window wins over a rate, which would end it sooner.
+    // A window overrides a rate, which would end it sooner.
     let draining = core.drain(address(1), Some(Duration::from_secs(1200))).unwrap();
     assert_eq!((draining.rate, commands(&mut core).len()), (1, 1));
     assert_eq!(core.rows(at(8.0))[0].drain.unwrap().seconds_left, 1200);
-    // A second drain takes the place of the first, and counts on.
+    // A second drain replaces the first, and continues its count.
     core.drain(address(1), None).unwrap();
     assert_eq!(commands(&mut core), ["1 close all at 10/s with 1012 Shuffled by None"]);
     assert_eq!(core.rows(at(8.0))[0].drain.unwrap().closed, 400);
@@ -67,11 +67,11 @@ fn a_removed_backend_goes_with_its_last_tunnel() {
     assert_eq!(expire(&mut core, at(2.0)), None);
     assert_eq!((ports(&core), one.state()), (vec![2], State::Removed));
     assert_eq!(commands(&mut core), ["1 keep"], "shards forget the order");
-    // A connection still holds it: it is the same backend when it comes back.
+    // A connection still uses it: it is the same backend when it comes back.
     core.add(BackendConfig { weight: 5, ..BackendConfig::new(address(1)) }, at(3.0)).unwrap();
     assert!(Arc::ptr_eq(&backend(&core, 1), &one));
     assert_eq!((one.state(), one.weight(), core.rows(at(3.0))[1].source), (State::Up, 5, "api"));
-    // The last one may go, too.
+    // The last one may also be removed.
     assert!(!core.remove(address(1), None, at(0.0)).unwrap().last);
     assert!(core.remove(address(2), None, at(0.0)).unwrap().last);
     expire(&mut core, at(4.0));
@@ -111,7 +111,7 @@ fn a_removal_keeps_or_closes_tunnels_as_it_says() {
         assert_eq!(commands(&mut core), closes, "{setting}, {drain:?}");
         let state = if expected.is_some() { State::Draining } else { State::Removed };
         assert_eq!(backend(&core, 1).state(), state);
-        // A second one may drain what the first one kept.
+        // A second removal may drain the tunnels that the first one kept.
         let removal = core.remove(address(1), Some(true), at(1.0)).unwrap();
         assert_eq!((removal.tunnels, removal.rate), (4, Some(200)));
         expire(&mut core, at(1.0));

@@ -9,16 +9,16 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
     assert_eq!((backend(&core, 1).state(), commands(&mut core)), (State::Up, vec![]));
     fail(&mut core, 1, 1, at(1.0));
     assert_eq!(backend(&core, 1).state(), State::Down);
-    // That it takes no new connections says nothing of those that it has.
+    // Refusing new connections proves nothing about the existing ones.
     assert_eq!(commands(&mut core), [""; 0]);
     assert!(core.rows(at(1.0))[0].keeps_tunnels);
     assert!(core.take_configuration().is_some(), "who waits for it must look elsewhere");
     let row = &core.rows(at(1.0))[0];
     assert_eq!((row.state, row.source), ("down", "file"));
     assert_eq!(row.last_failure.as_ref().unwrap().text, "the backend refused the connection");
-    // Nothing is due before, and nothing wakes the control thread before.
+    // Nothing is due before that time, and nothing wakes the control thread.
     assert_eq!(expire(&mut core, at(2.0)), Some(at(11.0)));
-    // On probation it gets little, and one failure is enough.
+    // On probation it gets few clients, and one failure is enough.
     let one = backend(&core, 1);
     assert_eq!(expire(&mut core, at(11.0)), Some(at(11.1)));
     assert_eq!(
@@ -28,7 +28,7 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
     assert_eq!((expire(&mut core, at(12.0)), one.share()), (Some(at(12.1)), 19));
     fail(&mut core, 1, 1, at(12.0));
     assert_eq!((one.state(), expire(&mut core, at(13.0))), (State::Down, Some(at(22.0))));
-    // When it has answered, all is as before.
+    // After an answer, everything is as before.
     expire(&mut core, at(22.0));
     open(&one, 1);
     assert_eq!((expire(&mut core, at(22.2)), one.share()), (None, 100));
@@ -36,7 +36,7 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
     assert_eq!((one.state(), expire(&mut core, at(23.0)), one.share()), (State::Up, None, 100));
 }
 
-/// Three requests for what a backend cannot answer must not end the tunnels of everybody else.
+/// Three requests that a backend cannot answer must not end other clients' tunnels.
 #[test]
 fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
     let wall = SystemTime::UNIX_EPOCH;
@@ -48,7 +48,7 @@ fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
         core.handle_failure(&one, failure, false, at(0.0), wall);
     }
     assert_eq!((one.state(), commands(&mut core)), (State::Down, vec![]));
-    // Checks, if there are any, tell whether it is dead.
+    // Checks, if there are any, decide whether it is dead.
     core.handle_check(&one, Err("no answer".to_owned().into()), at(1.0), wall);
     core.handle_check(&one, Ok(()), at(2.0), wall);
     core.handle_check(&one, Err("no answer".to_owned().into()), at(3.0), wall);
@@ -82,7 +82,7 @@ fn a_request_that_failed_elsewhere_before_is_held_against_no_other_backend() {
     let (one, wall) = (backend(&core, 1), SystemTime::UNIX_EPOCH);
     core.handle_failure(&one, Failure::Reset, true, at(0.0), wall);
     assert_eq!(one.state(), State::Up);
-    // A connection is another matter: no request has seen it.
+    // A failure to connect counts: no request has been sent.
     core.handle_failure(&one, Failure::ConnectTimeout, true, at(0.0), wall);
     assert_eq!(one.state(), State::Down);
 }
@@ -107,11 +107,12 @@ fn verdicts_of_answers_are_lifted_when_others_fall() {
     fail(&mut core, 2, 3, at(0.0));
     expire(&mut core, at(0.0));
     assert_eq!(states(&core), ["down", "down", "up", "up"]);
-    // Two of the three that are left after a drain.
+    // Two of the three that remain after a drain.
     core.drain(address(4), None).unwrap();
     expire(&mut core, at(1.0));
     assert_eq!(states(&core), ["up", "down", "up", "draining"]);
-    // It stays, however often it fails; what takes no connections is down in any case.
+    // It stays up after any number of failures; a backend that accepts no connections is down in
+    // any case.
     fail_answers(&mut core, 1, 3, at(1.0));
     fail(&mut core, 3, 3, at(1.0));
     expire(&mut core, at(1.0));
@@ -128,7 +129,7 @@ fn a_backend_on_probation_that_all_pass_by_gets_its_whole_share_in_time() {
         one.share()
     });
     assert_eq!(shares, [10, 55, 100, 100]);
-    // It is no less on probation.
+    // A first failure on probation also counts.
     fail(&mut core, 1, 1, at(99.0));
     assert_eq!(one.state(), State::Down);
 }
@@ -201,7 +202,7 @@ fn a_slow_start_grows_every_tenth_of_a_second() {
     core.drain(address(2), None).unwrap();
     core.undrain(address(2), at(51.0)).unwrap();
     assert_eq!(two.share(), 40);
-    // Switched off on the way.
+    // Switched off in between.
     apply(&mut core, config(&[1], ""), at(52.0)).unwrap();
     expire(&mut core, at(52.0));
     assert_eq!(two.share(), 4 * SHARES_PER_WEIGHT);
@@ -221,7 +222,7 @@ fn closes(core: &mut Core) -> Vec<String> {
     commands(core).into_iter().filter(|command| command.contains("close")).collect()
 }
 
-/// A broker that all of them need is away: no client has anywhere to go.
+/// A broker that all of them need is away: clients have nowhere to go.
 #[test]
 fn backends_that_fail_together_keep_their_tunnels() {
     for count in 1..6 {
@@ -234,7 +235,7 @@ fn backends_that_fail_together_keep_their_tunnels() {
         assert_eq!(closes(&mut core), [""; 0], "{count} backends");
         assert_eq!((core.panic(), states(&core)), ((true, 1), vec!["down"; count.into()]));
         assert!(core.rows(at(30.0)).iter().all(|row| row.keeps_tunnels));
-        // They come back one after the other: the last has the time to, as well.
+        // They come back one after the other: the last one also gets time.
         for port in &ports {
             check(&mut core, &[*port], true, 31.0);
             check(&mut core, &[*port], true, 32.0);
@@ -263,7 +264,7 @@ fn one_that_stays_away_when_the_others_are_back_is_closed_once() {
     assert_eq!(closes(&mut core), ["1 close open at 200/s with 1012 Shuffled by None"]);
 }
 
-/// The first to fall is closed, and that ends when too few others are left.
+/// The first to fall is closed; that ends when too few others are left.
 #[test]
 fn closing_ends_where_the_others_fall_too() {
     let mut core = core(&[1, 2, 3], "[health.check]\nkind = \"tcp\"");

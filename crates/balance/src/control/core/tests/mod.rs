@@ -1,4 +1,4 @@
-//! Tests of the decisions of a balancer, with a clock of their own.
+//! Tests of a balancer's decisions, with a simulated clock.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,7 +26,7 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// With backends at these ports and `more` settings, of which tables come last.
+/// With backends at these ports and `more` settings, with tables last.
 fn config(ports: &[u16], more: &str) -> Config {
     let backends: Vec<_> = ports.iter().map(|&port| format!("\"{}\"", address(port))).collect();
     let text = format!("backends = [{}]\n{more}", backends.join(", "));
@@ -78,7 +78,7 @@ fn expire(core: &mut Core, now: Instant) -> Option<Instant> {
     core.expire(now, SystemTime::UNIX_EPOCH)
 }
 
-/// Orders in short: port, and what: `+` keep, or rate, code, order, deadline and count.
+/// Commands in short form: the port, and `+` for keep, or rate, code, order, deadline and count.
 fn commands(core: &mut Core) -> Vec<String> {
     let short = |command| match command {
         ControlCommand::Keep(backend) => format!("{} keep", backend.address().port()),

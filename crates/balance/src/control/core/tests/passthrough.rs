@@ -34,7 +34,7 @@ fn names_are_refused_with_the_words_of_the_configuration() {
         (3, &["a.example.com", "a.*.com"], "passthrough is \"a.*.com\": write a name such as"),
         (3, &[""], "passthrough is \"\": write a name such as"),
         (3, &["www.Example.com"], "\"www.example.com\": a certificate is ordered for it"),
-        // As the file says.
+        // By the file.
         (2, &["db.example.com"], "tls is true: its clients' TLS is passed through to it: drop tls"),
     ] {
         let refused = core.add(passing(port, given), at(0.0)).unwrap_err().to_string();
@@ -79,7 +79,7 @@ fn names_come_with_a_backend_and_go_with_the_last_that_has_them() {
     let changes = apply(&mut core, parse(file), at(1.0)).unwrap();
     assert!(!changes.settings && changes.removed.is_empty(), "{changes:?}");
     assert_eq!(names(&core), ["*", "a.example.com", "b.example.com"]);
-    // They are gone before the last tunnel is.
+    // They are removed before the last tunnel ends.
     open(&backend(&core, 3), 1);
     core.remove(address(3), None, at(0.0)).unwrap();
     assert_eq!(
@@ -88,7 +88,7 @@ fn names_come_with_a_backend_and_go_with_the_last_that_has_them() {
     );
     core.remove(address(2), None, at(0.0)).unwrap();
     assert_eq!(names(&core), ["a.example.com"]);
-    // A removed backend of the file leaves the file's names in force.
+    // Removing a backend of the file leaves the file's names in force.
     core.remove(address(1), None, at(0.0)).unwrap();
     expire(&mut core, at(2.0));
     assert_eq!((names(&core), ports(&core)), (vec!["a.example.com".to_owned()], vec![3]));
@@ -106,7 +106,7 @@ fn given_names_hold_instead_of_the_files_until_it_is_read_again() {
     apply(&mut core, parse(file), at(1.0)).unwrap();
     assert_eq!(core.rows(at(1.0))[1].passthrough, ["a.example.com"]);
     assert_eq!(names(&core), ["a.example.com"]);
-    // Out of the file it stays as it was there, with its names.
+    // After it leaves the file it keeps its settings, with its names.
     apply(&mut core, parse("backends = [\"127.0.0.1:1\"]"), at(2.0)).unwrap();
     assert_eq!(
         (core.rows(at(2.0))[1].source, names(&core)),
@@ -126,7 +126,7 @@ fn a_silent_backend_keeps_its_names_while_it_is_offered() {
         (states(&core), names(&core)),
         (vec!["up", "down"], vec!["a.example.com".to_owned()])
     );
-    // It comes back as it was.
+    // It comes back unchanged.
     core.register(address(2), 1, None, at(3.0)).unwrap();
     assert_eq!((states(&core), names(&core)), (vec!["up", "up"], vec!["a.example.com".to_owned()]));
     core.deregister(address(2)).unwrap();
@@ -145,7 +145,7 @@ fn names_are_reported_only_when_they_may_have_changed() {
     assert!(core.take_passthrough().is_none());
     core.add(passing(3, &["a.example.com"]), at(2.0)).unwrap();
     assert_eq!(core.take_passthrough().unwrap().len(), 2);
-    // It drains already: shards learn nothing new by its removal.
+    // It is draining already: its removal changes nothing for shards.
     open(&backend(&core, 3), 1);
     core.drain(address(3), None).unwrap();
     core.take_configuration();

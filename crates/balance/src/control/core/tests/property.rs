@@ -58,7 +58,7 @@ impl Model {
     }
 }
 
-/// Does one step to both, and compares the outcomes.
+/// Applies one step to both, and compares the outcomes.
 fn perform(
     step: Step,
     core: &mut Core,
@@ -187,7 +187,7 @@ fn ask_silent(core: &mut Core, now: Instant) {
     }
 }
 
-/// Compares the list, and what each backend is counted for.
+/// Compares the list, and the counts of each backend.
 fn compare(core: &mut Core, model: &Model) -> Result<(), TestCaseError> {
     let listed = ports(core);
     let unique: BTreeSet<_> = listed.iter().copied().collect();
@@ -217,8 +217,8 @@ fn compare(core: &mut Core, model: &Model) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Checks that the last command to shards about a backend fits its state. `closing` are those of
-/// which they close all tunnels.
+/// Checks that the last command to shards about a backend fits its state. `closing` are the
+/// backends whose tunnels they all close.
 fn follow_commands(
     core: &mut Core,
     closing: &mut BTreeSet<u16>,

@@ -35,7 +35,7 @@ fn a_rebalance_leaves_connections_that_are_passed_through_alone() {
     assert_eq!(plan.moves, [Surplus { address: address(1), tunnels: 100, close: 50 }]);
 }
 
-/// Their clients would come back to where they were, or anywhere, and be closed for nothing.
+/// Their clients would come back to the same backend, or to any, and be closed in vain.
 #[test]
 fn a_rebalance_is_refused_where_clients_do_not_come_back_by_load() {
     for (setting, parts) in [

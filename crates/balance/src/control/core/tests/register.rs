@@ -20,7 +20,7 @@ fn a_registration_lasts_as_long_as_its_heartbeats() {
     assert!(matches!(core.remove(address(2), None, at(0.0)), Err(Error::RegistersItself { .. })));
     commands(&mut core);
     expire(&mut core, at(19.0));
-    // No new clients, but its tunnel stays: a silent backend may be well.
+    // No new clients, but its tunnel stays: a silent backend may be healthy.
     assert_eq!(two.state(), State::Down);
     assert_eq!(commands(&mut core), [""; 0]);
     assert!(
@@ -34,7 +34,7 @@ fn a_registration_lasts_as_long_as_its_heartbeats() {
         (two.state(), two.weight(), commands(&mut core)),
         (State::Up, 1, vec!["2 keep".to_owned()])
     );
-    // It goes, and says so.
+    // It deregisters.
     core.deregister(address(2)).unwrap();
     assert_eq!(two.state(), State::Draining);
     assert!(matches!(core.deregister(address(2)), Err(Error::NotRegistered { .. })));
@@ -52,7 +52,7 @@ fn a_registration_of_a_configured_backend_changes_neither_weight_nor_drain() {
     assert_eq!((one.weight(), one.state()), (1, State::Draining));
     expire(&mut core, at(60.0));
     assert_eq!((ports(&core), core.rows(at(60.0))[0].source), (vec![1], "file"));
-    // A new process is not to pay for the failures of the last one.
+    // The failures of the last process must not count for a new one.
     core.undrain(address(1), at(60.0)).unwrap();
     fail(&mut core, 1, 3, at(60.0));
     assert_eq!(one.state(), State::Down);

@@ -11,7 +11,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     core.drain(address(2), None).unwrap();
     commands(&mut core);
     core.take_configuration();
-    // The same file: what operators did stays.
+    // The same file: changes by operators stay.
     let changes = apply(&mut core, config(&[1, 2, 3], ""), at(1.0)).unwrap();
     assert_eq!(changes, Changes::default());
     assert_eq!((before[0].weight(), before[1].state()), (9, State::Draining));
@@ -36,7 +36,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     assert_eq!(ports(&core), [1, 2, 3, 4], "3 has a tunnel");
     let row = &core.rows(at(2.0))[2];
     assert_eq!((row.state, row.source, row.tunnels), ("removed", "none", 1));
-    // What needs a restart is said until there was one; the rest was done.
+    // A setting that needs a restart is reported until the restart; the rest was applied.
     let again = apply(&mut core, changed, at(3.0)).unwrap();
     let only_restart = Changes { needs_restart: expected.needs_restart, ..Changes::default() };
     assert_eq!(again, only_restart);
@@ -89,7 +89,7 @@ fn a_backend_of_the_file_that_registers_after_it_was_removed_is_as_the_file_says
     assert_eq!((two.passthrough.len(), two.tls), (0, Some(true)));
 }
 
-/// A file that is empty, or was read while it was written, must not drain everything.
+/// An empty or incomplete file must not drain everything.
 #[test]
 fn only_a_list_of_backends_changes_the_list() {
     let mut core = core(&[1, 2], TOKEN);
@@ -98,7 +98,7 @@ fn only_a_list_of_backends_changes_the_list() {
     let changes = apply(&mut core, parse("retries = 0"), at(1.0)).unwrap();
     assert_eq!((changes.settings, changes.removed), (true, vec![]));
     assert_eq!(states(&core), ["up", "up", "up"]);
-    // Said in so many words it is another matter.
+    // An explicit empty list does.
     let changes = apply(&mut core, parse("backends = []"), at(2.0)).unwrap();
     assert_eq!(
         changes.removed.iter().map(|it| it.address).collect::<Vec<_>>(),
@@ -117,7 +117,7 @@ fn a_reload_that_leaves_no_backend_up_is_refused() {
         assert_eq!(states(&core), ["up", "down"]);
     }
     apply(&mut core, config(&[2, 3], TOKEN), at(1.0)).unwrap();
-    // Where none is up there is none to lose.
+    // If none is up there is none to lose.
     core.drain(address(3), None).unwrap();
     apply(&mut core, config(&[2], TOKEN), at(2.0)).unwrap();
 }
@@ -145,7 +145,7 @@ fn a_reload_that_fails_changes_nothing() {
     let mut twice = config(&[1, 3], "retries = 0");
     twice.backends.push(twice.backends[0].clone());
     assert!(matches!(apply(&mut core, twice, at(0.0)), Err(Error::Config(_))));
-    // The port 0 that it listens at became one that the file does not know.
+    // The balancer listens at port 0, which became a port that the file does not contain.
     let error = apply(&mut core, config(&[7, 3], "retries = 0"), at(0.0)).unwrap_err();
     assert!(error.to_string().contains("the balancer itself listens on 127.0.0.1:7"), "{error}");
     let rows = core.rows(at(0.0));
@@ -160,19 +160,19 @@ fn added_backends_stay_over_reloads_and_the_file_has_priority() {
     core.add(BackendConfig::new(address(2)), at(0.0)).unwrap();
     apply(&mut core, config(&[1], ""), at(1.0)).unwrap();
     assert_eq!(ports(&core), [1, 2]);
-    // In the file, too, and out of it again.
+    // Now it is also in the file, and then removed from it.
     apply(&mut core, config(&[1, 2], ""), at(2.0)).unwrap();
     assert_eq!(core.rows(at(2.0))[1].source, "file");
     let changes = apply(&mut core, config(&[1], ""), at(3.0)).unwrap();
     assert_eq!((changes.removed, core.rows(at(3.0))[1].source), (vec![], "api"));
-    // One that was removed is back only when the file has it.
+    // A removed backend is back only when the file has it.
     core.remove(address(1), None, at(0.0)).unwrap();
     expire(&mut core, at(4.0));
     assert_eq!(ports(&core), [2]);
     assert_eq!(apply(&mut core, config(&[1], ""), at(5.0)).unwrap().added, [address(1)]);
 }
 
-/// Tunnels stay through one reload and the next, until draining is asked for by name.
+/// Tunnels stay through several reloads, until draining is requested by name.
 #[test]
 fn a_backend_that_leaves_the_file_keeps_its_tunnels() {
     let mut core = core(&[1, 2], "");
@@ -188,7 +188,7 @@ fn a_backend_that_leaves_the_file_keeps_its_tunnels() {
     let configuration = core.take_configuration().unwrap();
     assert_eq!(configuration.backends.len(), 1, "no client looks at it");
     assert_eq!(core.checks().count(), 0);
-    // An operator drains it by name, or the file does for those that leave from then on.
+    // An operator drains it by name, or the file does for backends that leave later.
     assert_eq!(core.drain(address(1), None).unwrap().tunnels, 50);
     assert_eq!(commands(&mut core), ["1 close all at 7/s with 1012 Shuffled by None"]);
     open(&backend(&core, 2), 3);
@@ -219,7 +219,7 @@ fn a_backend_comes_back_with_tls_while_its_tunnels_live() {
     assert!(!commands(&mut core).iter().any(|command| command.contains("close")));
 }
 
-/// A backend that is dead has its tunnels closed; one that was removed then keeps the rest.
+/// A dead backend's tunnels are closed; a removal then keeps the rest.
 #[test]
 fn a_removal_ends_the_closing_of_a_dead_backends_tunnels() {
     let check = "[health.check]\nkind = \"tcp\"";
@@ -246,7 +246,7 @@ fn backends_with_nothing_but_tunnels_keep_no_others_out() {
     core.add(BackendConfig::new(address(5001)), at(1.0)).unwrap();
 }
 
-/// Requests that are under way in a circle have it.
+/// Requests that are looping contain it.
 #[test]
 fn the_drawn_id_of_a_balancer_stays_over_reloads_unless_one_is_set() {
     let mut core = Core::new(config(&[1], ""));
