@@ -140,8 +140,8 @@ impl HealthTracker {
         (self.verdict() == Some(Verdict::Answers)).then(|| self.come_up(Stage::HalfOpen))
     }
 
-    /// Records that a client's connect and handshake succeeded. Its only effect is to end a
-    /// probation: a backend that fails every second client must also go down.
+    /// Records that a client's connect and handshake succeeded. This only ends a probation: a
+    /// backend that fails every second client must also go down.
     pub fn handle_success(&mut self) {
         if self.is_half_open() {
             self.stage = Stage::Up;

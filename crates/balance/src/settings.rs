@@ -1,4 +1,4 @@
-//! Settings of a balancer, all of which can change while it runs.
+//! Settings of a balancer. All of them can change while it runs.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -15,7 +15,7 @@ use throng_http::{HttpsPolicy, IntoResponse, Network, Response};
 use throng_proto::http1::Request;
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
-/// with only for as long as a call lasts; tunnels need none.
+/// with only during a call; tunnels need none.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     /// The settings.
@@ -26,7 +26,7 @@ pub struct Configuration {
     pub https: HttpsPolicy,
     /// The challenges of the authority that issues the certificate, if one does.
     pub challenges: Option<Arc<Challenges>>,
-    /// The balancer's own id: [`Settings::loop_id`], or the one that was drawn.
+    /// The balancer's own id: [`Settings::loop_id`], or a drawn one.
     pub loop_id: Arc<str>,
 }
 
@@ -38,7 +38,7 @@ pub struct Target {
     /// Whether each connection to it begins with a PROXY v2 header that names the client; such
     /// connections are not reused.
     pub send_proxy: bool,
-    /// The TLS of connections to it; `None`: they have none.
+    /// The TLS of connections to it; `None`: they use none.
     pub tls: Option<Arc<TlsClient>>,
     /// The patterns of server names whose connections are passed through to it; if there is one, it
     /// serves nothing else.
@@ -48,8 +48,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Appends the Host of a request that has none of its own: the backend's name, or else its
-    /// address.
+    /// Appends the Host of a request without one: the backend's name, otherwise its address.
     pub(crate) fn write_host(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"Host: ");
         // Writing to a vector does not fail.
@@ -77,9 +76,9 @@ pub struct Settings {
     pub pick: Pick,
     /// The binding of clients to backends.
     pub sticky: Sticky,
-    /// The key of sticky cookies, and if it is of a secret, of the hashes by which headers,
-    /// parameters and addresses bind clients. Default: drawn when the process began. With balancers
-    /// side by side, or for cookies that outlive a restart, use the key of a secret.
+    /// The key of sticky cookies, and if it comes from a secret, of the hashes by which headers,
+    /// parameters and addresses bind clients. Default: drawn when the process begins. For balancers
+    /// in parallel, or for cookies that outlive a restart, use a key from a secret.
     pub cookie_key: CookieKey,
     /// `SameSite` of sticky cookies. Default: [`SameSite::Lax`].
     pub cookie_same_site: SameSite,
@@ -87,23 +86,23 @@ pub struct Settings {
     pub trusted_proxies: Vec<Network>,
     /// Header fields of requests that are dropped, unless a trusted proxy sent them, in any case
     /// and with `_` for `-`: backends trust them as written by a proxy. Default:
-    /// [`DROPPED_HEADERS`]. Those that the balancer writes itself (X-Forwarded-For and the like)
-    /// need not be named.
+    /// [`DROPPED_HEADERS`]. Fields that the balancer writes itself (X-Forwarded-For and similar
+    /// ones) need not be listed.
     pub drop_headers: Vec<String>,
-    /// Whether a request without X-Request-ID is given one, of 128 random bits, for its backend and
-    /// the log.
+    /// Whether a request without X-Request-ID gets one, of 128 random bits, for its backend and the
+    /// log.
     pub request_ids: bool,
     /// The id that the balancer adds to CDN-Loop of each request (RFC 8586): a token. A request
-    /// that has it already has come in a circle and is answered 508. Balancers that pass requests
-    /// to each other need different ones; those side by side may share one, so that a circle
-    /// through several of them ends at the second. Default: drawn by each balancer at its start.
+    /// that already has it has looped and is answered 508. Balancers that pass requests to each
+    /// other need different ids; parallel ones may share one, so that a loop through several of
+    /// them ends at the second. Default: drawn by each balancer at its start.
     pub loop_id: Option<String>,
-    /// Whether connections begin with a PROXY v2 header; one without it is closed. Only
+    /// Whether connections begin with a PROXY v2 header; a connection without it is closed. Only
     /// [`Settings::trusted_proxies`] may then connect. Default false.
     pub accept_proxy: bool,
     /// The timeouts.
     pub timeouts: Timeouts,
-    /// The limit of connects and handshakes under way to one backend, over all shards; more wait,
+    /// The limit of connects and handshakes in progress to one backend, over all shards; more wait,
     /// see [`Timeouts::queue`]. 0: no limit. Default 128.
     pub max_handshakes: u32,
     /// The number of other backends that a request is tried on, if no byte of it has been answered.
@@ -111,26 +110,26 @@ pub struct Settings {
     pub retries: u8,
     /// The number of idle connections that each shard keeps to each backend. Default 32.
     pub keep_alive: usize,
-    /// The limit of client connections at a time, over all shards. 0 (default): what the descriptor
-    /// limit allows. At the limit, a client of the same shard makes room that is between two
-    /// requests, that has not sent a whole one, or that ended its stream 5 s ago, in this order. If
-    /// there is none, the request of the new one is answered with 503.
+    /// The limit of client connections at a time, over all shards. 0 (default): as many as the
+    /// descriptor limit allows. At the limit, a client of the same shard makes room that is between
+    /// two requests, that has not sent a whole one, or that ended its stream 5 s ago, in this
+    /// order. If there is none, the request of the new client is answered with 503.
     pub max_connections: usize,
     /// The limit of client connections from one IPv4 address or IPv6 /64 network, except trusted
-    /// proxies; with [`accept_proxy`](Self::accept_proxy), of the address that the PROXY header
-    /// names. `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses
-    /// of this machine. At the limit, one of its address makes room in the same order, without a
-    /// whole request after a second; if there is none, the answer is 429.
+    /// proxies; with [`accept_proxy`](Self::accept_proxy), of the address in the PROXY header.
+    /// `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses of this
+    /// machine. At the limit, a client of the address makes room in the same order, without a whole
+    /// request after a second; if there is none, the answer is 429.
     pub max_connections_per_address: Option<usize>,
     /// Memory of TLS handshakes in progress and of incomplete records, all shards together. Above
-    /// it handshakes are ended first. 0: a quarter of what the process may use.
+    /// it handshakes are ended first. 0: a quarter of the process's memory limit.
     pub max_tls_memory: usize,
     /// The limit of a request's head, in bytes. Default 16 KiB.
     pub max_header_bytes: usize,
     /// The limit of field lines of a request's head. Default 100.
     pub max_headers: usize,
-    /// The limit of a response's head, in bytes; 502 above it. It is larger than that of a request
-    /// by default, since redirects and cookies repeat text of the request. Default 64 KiB.
+    /// The limit of a response's head, in bytes; 502 above it. Its default is larger than a
+    /// request's, since redirects and cookies repeat text of the request. Default 64 KiB.
     pub max_response_header_bytes: usize,
     /// The limit of field lines of a response's head. Default 500.
     pub max_response_headers: usize,
@@ -141,10 +140,10 @@ pub struct Settings {
     /// [`Timeouts::body`] in which the client is read; 408 below it. 0: one byte in that time is
     /// enough. Default 1 KiB.
     pub min_body_rate: u64,
-    /// The slowest rate at which a backend sends the body of an answer that has a Content-Length,
-    /// in bytes a second, measured over each [`Timeouts::body`] in which its client takes it; it
-    /// is cut below it. Answers without a length, such as streams of events, only have
-    /// [`Timeouts::body`] between two bytes. 0: all have. Default 256.
+    /// The slowest rate at which a backend sends the body of an answer with a Content-Length, in
+    /// bytes a second, measured over each [`Timeouts::body`] in which its client reads; below it
+    /// the answer is cut. Answers without a length, such as streams of events, only have
+    /// [`Timeouts::body`] between two bytes. 0: so do all. Default 256.
     pub min_response_rate: u64,
     /// The local addresses of connections to backends, including active checks, in turn: one serves
     /// about 28,000 connections to one backend. Default: none, the system's choice.
@@ -152,12 +151,12 @@ pub struct Settings {
     /// The time in which the share of a backend that came up grows to its whole weight. Default 0:
     /// at once.
     pub slow_start: Duration,
-    /// The number of tunnels of a dead, drained or crowded backend that are closed in a second, at
-    /// most, over all shards. Each shard closes its own at an equal part of it: where one shard has
-    /// them all, closing is that much slower. Default 200.
+    /// Maximum tunnels of a dead, drained or crowded backend that are closed in a second, over all
+    /// shards. Each shard closes its own at an equal part of the rate: if one shard has them all,
+    /// closing is slower by that factor. Default 200.
     pub close_rate: u32,
-    /// The fate of the tunnels of a backend that the file, an operator or a name's addresses no
-    /// longer have. Default: they stay.
+    /// The fate of the tunnels of a backend that has left the file, was removed by an operator, or
+    /// whose address a name no longer has. Default: they stay.
     pub removed: Removed,
     /// The conditions under which a backend counts as dead.
     pub health: Health,
@@ -166,7 +165,7 @@ pub struct Settings {
 /// The fate of the tunnels of a removed backend, which gets no new clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removed {
-    /// They stay for as long as their clients and the backend want.
+    /// They stay until their clients or the backend end them.
     #[default]
     Keep,
     /// They are closed at [`Settings::close_rate`].
@@ -205,7 +204,7 @@ pub const DROPPED_HEADERS: [&str; 26] = [
 ];
 
 /// Returns the local address of the next connection to `backend`: the next of `sources` of its
-/// family, if there is one. `turn` is the index used last.
+/// family, if there is one. `turn` is the last used index.
 pub(crate) fn next_source(
     sources: &[IpAddr],
     turn: &mut usize,
@@ -221,17 +220,17 @@ pub(crate) fn next_source(
 /// The algorithm of [`Settings::pick`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
-    /// Two at random, and the one of them with less open per weight; backends with more than a
+    /// Two at random, and the one of them with the lower load per weight; backends more than a
     /// sixteenth above their part are not drawn. The default: nearly as even as
     /// [`Pick::LeastConnections`], and many balancers that pick at once do not all choose the same
     /// backend.
     #[default]
     PowerOfTwo,
-    /// The one with the least open per weight.
+    /// The one with the lowest load per weight.
     LeastConnections,
     /// In turn, by weight, interleaved smoothly.
     RoundRobin,
-    /// By the sticky key (or else the client's address): rendezvous hashing, so that a backend that
+    /// By the sticky key (or the client's address): rendezvous hashing, so that a backend that
     /// leaves moves only its own clients.
     Rendezvous,
     /// At random, by weight.
@@ -259,19 +258,19 @@ pub enum Sticky {
 /// The requests of other sites with which browsers send a sticky cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SameSite {
-    /// Requests by which the user comes to this site: not those of frames and scripts of other
-    /// sites.
+    /// Requests by which the user comes to this site, but not requests of frames and scripts of
+    /// other sites.
     #[default]
     Lax,
     /// None.
     Strict,
-    /// All. The cookie then has `Secure`, without which browsers do not take it.
+    /// All. The cookie then has `Secure`, without which browsers reject it.
     None,
 }
 
 impl Pick {
     /// Returns whether clients go to the backends with the fewest connections: only then does a
-    /// rebalance even anything out.
+    /// rebalance have an effect.
     #[must_use]
     pub const fn looks_at_load(self) -> bool {
         matches!(self, Self::PowerOfTwo | Self::LeastConnections)
@@ -304,13 +303,13 @@ pub struct Timeouts {
     /// Between two bytes of a body, either way. Default 60 s.
     pub body: Duration,
     /// To a request's whole head: from the accept for the first, from its first byte for later
-    /// ones. 408 after it, or a close if nothing has come. Default 10 s.
+    /// ones. 408 after it, or a close if nothing has arrived. Default 10 s.
     pub head: Duration,
     /// Silence between two requests of a client. Default 75 s.
     pub keep_alive: Duration,
     /// Silence of a tunnel, over both directions. Default 1 h.
     pub tunnel: Duration,
-    /// For a tunnel of which one side has ended its stream. Default 60 s.
+    /// For a tunnel with one ended direction. Default 60 s.
     pub half_closed: Duration,
     /// From our Close frame to the client's. Default 5 s.
     pub close: Duration,
@@ -321,14 +320,14 @@ pub struct Timeouts {
 /// The health checks of [`Settings::health`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// The events that passive checks count. Default: connections alone.
+    /// The events that passive checks count. Default: only connections.
     pub observe: Observe,
     /// The number of failures over all shards... 0: no passive checks. Default 3.
     pub failures: u32,
     /// ...that take a backend [`Down`](crate::State::Down) within this time. Default 10 s.
     pub within: Duration,
-    /// The time that a backend stays down without active checks before a first client is let
-    /// through again. Default 10 s.
+    /// The time that a backend stays down without active checks before a first client may try it
+    /// again. Default 10 s.
     pub down_for: Duration,
     /// The active checks. Default: none.
     pub check: Option<Check>,
@@ -340,8 +339,8 @@ pub enum Observe {
     /// Connections to the backend that are refused or time out. No client can cause one.
     #[default]
     Connections,
-    /// Answers, too: a backend is also down if [`Health::failures`] requests failed and at most as
-    /// many succeeded. Clients decide which requests fail, so such verdicts are ignored where fewer
+    /// Also answers: a backend is also down if [`Health::failures`] requests failed and at most as
+    /// many succeeded. Clients influence which requests fail, so such verdicts are ignored if fewer
     /// than half of the backends would be up.
     Answers,
 }
@@ -379,13 +378,13 @@ pub enum CheckKind {
 pub struct Closing {
     /// The Close frame's code: 1001 or 1012.
     pub code: u16,
-    /// Tunnels a second, over all shards. Ignored where there is a deadline.
+    /// Tunnels a second, over all shards. Ignored if there is a deadline.
     pub rate: u32,
     /// The order.
     pub order: CloseOrder,
     /// Tunnels are closed spread over this time; tunnels left after it are closed at once.
     pub deadline: Option<Duration>,
-    /// Whether tunnels that open later are closed, too: of handshakes that were under way.
+    /// Whether tunnels that open later are also closed: tunnels of handshakes in progress.
     pub later: bool,
 }
 
@@ -394,7 +393,7 @@ pub struct Closing {
 pub enum CloseOrder {
     /// A random order.
     Shuffled,
-    /// First the one that has been silent for the longest, then the oldest.
+    /// First the longest silent tunnel, then the oldest.
     IdleAndOldest,
 }
 
@@ -459,7 +458,7 @@ impl Default for Health {
 }
 
 impl Check {
-    /// Creates a check of that kind with the default times.
+    /// Creates a check of this kind with the default times.
     #[must_use]
     pub fn new(kind: CheckKind) -> Self {
         let (interval, timeout) = (Duration::from_secs(2), Duration::from_secs(1));
@@ -468,7 +467,7 @@ impl Check {
 }
 
 impl Default for Configuration {
-    /// Returns that of a balancer without backends, with an id of its own.
+    /// Returns the configuration of a balancer without backends, with a drawn id.
     fn default() -> Self {
         Self {
             settings: Settings::default(),

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let token = token.transpose()?;
     let clients = args.nodes.iter().map(|node| Ok(Client::parse(node)?.with_token(token.clone())));
     let clients: Vec<Client> = clients.collect::<Result<_, String>>().map_err(Failure::usage)?;
-    // One that does not answer must not hold the others up.
+    // A server that does not answer must not delay the others.
     let nodes: Vec<Value> = thread::scope(|scope| {
         let asked: Vec<_> =
             clients.iter().map(|client| scope.spawn(|| status(client, args.timeout))).collect();
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 const PANICKED: &str = "asking it failed; please report this";
 
 fn is_up(node: &Value) -> bool {
-    // A release before states has none.
+    // A release without states has none.
     node["up"] == true && node["state"].as_str().is_none_or(|state| state == "up")
 }
 
@@ -110,7 +110,7 @@ fn status(client: &Client, timeout: Duration) -> Result<Map<String, Value>, Stri
     match answer.status {
         200 => {}
         401 => return Err("it wants the token of its admin server: --token-file".to_owned()),
-        // Our own texts begin with it.
+        // This program's own texts begin with it.
         status if reason.starts_with(&status.to_string()) => {
             return Err(format!("it answers {reason}"));
         }
@@ -126,7 +126,7 @@ fn status(client: &Client, timeout: Duration) -> Result<Map<String, Value>, Stri
     }
 }
 
-/// Returns the figures with the server's address, or what is in their place.
+/// Returns the figures with the server's address, or the error in their place.
 fn named(figures: Result<Map<String, Value>, String>, client: &Client) -> Value {
     let mut node = figures.unwrap_or_else(|why| {
         [("up".to_owned(), false.into()), ("why".to_owned(), why.into())].into_iter().collect()
@@ -184,8 +184,8 @@ fn table(nodes: &[Value]) -> String {
     text
 }
 
-/// Returns a line for each rule that not all servers have, and for each server that is not among
-/// these and has other rules.
+/// Returns a line for each rule that not all servers have, and for each server outside the list
+/// that has other rules.
 fn differences(nodes: &[Value]) -> String {
     let texts = |value: &Value| -> Vec<String> {
         let all = value.as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -220,7 +220,7 @@ fn differences(nodes: &[Value]) -> String {
     lines
 }
 
-/// Returns `up`, or for how long the server is not, and why, in one line.
+/// Returns `up`, or how long the server is not up, and why, on one line.
 fn state(node: &Value) -> String {
     if is_up(node) {
         return "up".to_owned();

@@ -1,8 +1,8 @@
 //! A blocking HTTP client, for admin APIs, registrations and health checks, and for the answers
 //! that `dev/lab` checks in full.
 //!
-//! Each request has a connection of its own: they come a few times a minute, and a connection that
-//! is kept can have died between two of them.
+//! One connection for each request: they come a few times a minute, and a kept connection can have
+//! died between two of them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -103,18 +103,18 @@ impl Client {
         self.target.resolve().map_err(|error| error.to_string())
     }
 
-    /// The address of this machine on the way there: what a process that listens on all addresses
-    /// can be reached by.
+    /// Returns the address of this machine on the route to the server: the address at which the
+    /// server can reach a process that listens on all addresses.
     ///
     /// # Errors
-    /// There is no way there.
+    /// There is no route to it.
     pub(crate) fn own_address(&self) -> Result<IpAddr, String> {
         let to = self.address()?;
         let any: SocketAddr = match to {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        // A datagram socket is connected without a packet: the system only looks the route up.
+        // Connecting a datagram socket sends no packet: the system only looks up the route.
         let socket = UdpSocket::bind(any).and_then(|socket| {
             socket.connect(to)?;
             socket.local_addr()
@@ -160,10 +160,10 @@ fn example() -> &'static str {
     "for example http://127.0.0.1:8081"
 }
 
-/// Sends `request`, which is encoded already, on a connection of its own.
+/// Sends `request`, which is already encoded, on a new connection.
 ///
 /// # Errors
-/// The error says why there is no complete response within `timeout`.
+/// The error has the reason why there is no complete response within `timeout`.
 pub fn exchange(
     address: SocketAddr,
     request: &[u8],
@@ -196,7 +196,7 @@ impl Stream for throng_load::TlsStream {
 /// The reason why there is no complete response on a connection.
 pub(crate) struct Unanswered {
     pub(crate) why: String,
-    /// The server has ended the connection: it is there, and would not answer.
+    /// The server has ended the connection: it is reachable, and would not answer.
     pub(crate) is_ended: bool,
 }
 
@@ -213,10 +213,10 @@ impl From<String> for Unanswered {
     }
 }
 
-/// Sends `request`, which is encoded already, and reads the response.
+/// Sends `request`, which is already encoded, and reads the response.
 ///
 /// # Errors
-/// The error says why there is no complete response before `until`.
+/// The error has the reason why there is no complete response before `until`.
 pub(crate) fn converse(
     mut stream: impl Stream,
     request: &[u8],
@@ -274,7 +274,7 @@ impl Receiving {
         Ok(false)
     }
 
-    /// Returns true: the end of the stream completes the response, or else it is an error.
+    /// Returns true if the end of the stream completes the response; otherwise it is an error.
     fn end_of_stream(&mut self) -> Result<bool, String> {
         match self.decoder.handle_end_of_stream().map_err(not_http)? {
             Some(_) => Ok(true),
@@ -287,7 +287,7 @@ fn not_http(error: http1::Error) -> String {
     format!("its answer is no HTTP: {error}")
 }
 
-/// An error in words, without the number of the operating system.
+/// Returns an error as text, without the number of the operating system.
 pub(crate) fn plain(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => "connection refused".to_owned(),

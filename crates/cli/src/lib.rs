@@ -2,7 +2,7 @@
 //!
 //! * Duty: flags, settings, signals, output. Every command is a thin layer over a library.
 //! * Not its duty: serving (`throng`), balancing (`throng-balance`), load (`throng-load`).
-//! * Depends on: those three, and `throng-proto` for the few requests that it makes itself.
+//! * Depends on: those three, and `throng-proto` for its own few requests.
 //! * Start reading at: `Command`.
 #![forbid(unsafe_code)]
 
@@ -80,12 +80,12 @@ Exit codes: 0 success, 1 failed, for a reason that another start may not meet,
 2 a flag or setting is invalid, 3 a shutdown had to be forced, 130 ended at
 once by a second Ctrl-C or SIGTERM.";
 
-/// The error where TLS is asked of a build without it.
+/// The error if TLS is requested in a build without it.
 #[cfg(not(feature = "tls"))]
 pub(crate) const NO_TLS: &str =
     "this program was built without TLS: build it with its default features";
 
-/// The error where a certificate of an authority is asked of a build without its client.
+/// The error if a certificate of an authority is requested in a build without its client.
 #[cfg(all(feature = "tls", not(feature = "acme")))]
 pub(crate) const NO_ACME: &str =
     "this program was built without ACME: build it with its default features";
@@ -111,7 +111,7 @@ enum Command {
     Config(config::Args),
 }
 
-/// Runs the command line `arguments`, of which the first is the program's name.
+/// Runs the command line `arguments`, whose first word is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut matches = with_negative_numbers(Cli::command()).get_matches_from(arguments);
     let cli = Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
@@ -149,7 +149,7 @@ pub(crate) fn program_of(arguments: impl IntoIterator<Item = OsString>) -> Optio
     }
 }
 
-/// Takes `-1` for a value, which has an error of its own, and not for a flag.
+/// Takes `-1` for a value, which has its own error, and not for a flag.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let allow = |arg: clap::Arg| {
         let takes_values = arg.get_action().takes_values();

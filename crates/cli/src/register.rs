@@ -1,4 +1,5 @@
-//! `throng serve --register`: a backend that says to balancers that it is there, and when it goes.
+//! `throng serve --register`: a backend that registers with balancers, and unregisters when it
+//! ends.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -13,11 +14,11 @@ use crate::failure::Failure;
 use crate::http_client::{Client, Response};
 use crate::log::{Log, events};
 
-/// One request may take this long.
+/// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A balancer that is away must not hold up the end of this process.
+/// A balancer that is away must not delay the end of this process.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between the first two tries while a balancer is away; doubled until [`LONGEST_PAUSE`].
+/// Pause between the first two tries while a balancer is away; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -42,13 +43,13 @@ pub(crate) struct Flags {
     register_address: Option<SocketAddr>,
 }
 
-/// The registrations of a server, each on a thread of its own.
+/// The registrations of a server, each on a separate thread.
 pub(crate) struct Registrations {
     threads: Vec<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Flags {
-    /// The balancers, before anything is listened on.
+    /// Returns the balancers, before the server listens.
     pub(crate) fn checked(&self) -> Result<Vec<Client>, Failure> {
         if self.register.is_empty() {
             return Ok(Vec::new());
@@ -105,7 +106,7 @@ impl Flags {
 impl Registrations {
     /// Ends the registrations, so that the balancers send no more clients here.
     pub(crate) fn end(self) {
-        // Signals all before it waits for the first.
+        // Signals all of them before it waits for the first.
         let threads: Vec<_> = self.threads.into_iter().map(|(_stop, thread)| thread).collect();
         for thread in threads {
             let _ = thread.join();
@@ -113,7 +114,7 @@ impl Registrations {
     }
 }
 
-/// The token in `file`: what is in it but for white space around it.
+/// Returns the token in `file`: its content without surrounding white space.
 pub(crate) fn read_token(file: &Path, flag: &str) -> Result<String, Failure> {
     let name = file.display();
     let text = throng_io::file::read_text(file)
@@ -142,15 +143,15 @@ enum Attempt {
     Holds(Duration),
     /// Nothing has changed.
     Renewed,
-    /// The balancer does not know this backend, or no longer.
+    /// The balancer does not know this backend, or has forgotten it.
     Forgotten,
-    /// The balancer is there and does not want it.
+    /// The balancer is reachable and refuses it.
     Refused(String),
     Away(String),
 }
 
 impl Backend {
-    /// Until the other end of `stopped` is gone.
+    /// Runs until the other end of `stopped` is gone.
     fn run(mut self, stopped: &mpsc::Receiver<()>) {
         let (mut registered, mut logged_failure) = (false, None::<String>);
         let (mut pause, mut interval) = (FIRST_PAUSE, FIRST_PAUSE);
@@ -212,7 +213,7 @@ impl Backend {
                 let fields = [("balancer", self.balancer.to_string().into())];
                 self.log.event(&events::DEREGISTERED, "", fields);
             }
-            // It does not know this backend, which is as well.
+            // The balancer does not know this backend, so there is nothing to do.
             Ok(answer) if answer.status == 404 => {}
             Ok(Response { status, .. }) => {
                 self.failed("the balancer did not end the registration", &status.to_string());
@@ -232,8 +233,8 @@ impl Backend {
         self.log.event(&events::REGISTER_FAILED, what, fields);
     }
 
-    /// Its own at the admin API; an IPv6 address has brackets, which a path has not (RFC 3986
-    /// section 3.3).
+    /// Returns its path at the admin API; an IPv6 address has brackets, which a path must not have
+    /// (RFC 3986 section 3.3).
     fn path(&self) -> String {
         let address = self.address.to_string().replace('[', "%5B").replace(']', "%5D");
         format!("/register/{address}")
@@ -273,8 +274,8 @@ impl Backend {
     }
 }
 
-/// Between half of `pause` and the whole: backends that lost their balancer together do not come
-/// back together.
+/// Returns a time between half of `pause` and the whole: backends that lost their balancer together
+/// must not come back together.
 fn jittered(pause: Duration) -> Duration {
     let chance = RandomState::new().hash_one(std::process::id()) as u32;
     pause / 2 + pause.mul_f64(f64::from(chance) / f64::from(u32::MAX) / 2.0)

@@ -54,11 +54,11 @@ pub struct Config {
     /// a restart.
     pub shards: usize,
     /// The descriptor table of an event loop: `descriptors`. A configuration that is read has
-    /// `auto` by default, which gives each its own if
-    /// [`max_connections`](crate::Settings::max_connections) asks for more than one table
-    /// holds; one that is built has [`Shared`](DescriptorTables::Shared). With tables of their
-    /// own, an [`AccessLog`](crate::AccessLog) must neither use nor drop descriptors that other
-    /// threads have opened. A change needs a restart.
+    /// `auto` by default, which gives each loop its own table if
+    /// [`max_connections`](crate::Settings::max_connections) needs more than one; a configuration
+    /// built in code has [`Shared`](DescriptorTables::Shared). With separate tables, an
+    /// [`AccessLog`](crate::AccessLog) must neither use nor drop descriptors that other threads
+    /// have opened. A change needs a restart.
     pub descriptors: DescriptorTables,
     /// The backends: `backends`, a list of addresses or of tables `{ address, weight, send_proxy
     /// }`. None are needed if they register themselves. When a configuration without the key is
@@ -67,10 +67,10 @@ pub struct Config {
     pub backends: Vec<BackendConfig>,
     /// TLS of clients: `[tls]`. Default: none.
     pub tls: Option<ClientSide>,
-    /// TLS to backends: `[backend_tls]`. Default: to those only that ask for it.
+    /// TLS to backends: `[backend_tls]`. Default: only to backends that request it.
     pub backend_tls: Option<BackendSide>,
     /// The backends that have names instead of addresses, in the same list: each address of a name
-    /// is a backend. Names are looked up at the start and then again and again.
+    /// is a backend. Names are looked up at the start and then periodically.
     pub names: Vec<NamedBackend>,
     /// The time between two lookups of a name: `lookup_interval`. Default 10 s, at least 1 s.
     pub lookup_interval: Duration,
@@ -89,11 +89,11 @@ pub struct Config {
     pub shutdown: Shutdown,
     /// The log of the program: `[log]`. The balancer itself writes none.
     pub log: LogSettings,
-    /// Warnings: valid values that are hardly intended.
+    /// Warnings: valid values that are probably unintended.
     warnings: Vec<String>,
-    /// The place of each of `backends` in the list of the file; names have the others.
+    /// The index of each of `backends` in the list of the file; names have the others.
     places: Vec<usize>,
-    /// The values that it was made of.
+    /// The values that it was read from.
     values: Option<Arc<Values>>,
 }
 
@@ -111,9 +111,9 @@ pub struct BackendConfig {
     /// The name that its certificate has, and that it is asked for (SNI). Default:
     /// [`BackendSide::name`].
     pub tls_name: Option<Arc<str>>,
-    /// Server names whose connections are passed through to it as they come, without their TLS
-    /// being ended: names, `*.` and a domain for its subdomains of one label more, or `*` for all
-    /// other names and clients without one. Default: none, and it serves requests.
+    /// Server names whose connections are passed through to it without ending their TLS: names,
+    /// `*.` and a domain for its subdomains of one more label, or `*` for all other names and
+    /// clients without one. Default: none, and it serves requests.
     pub passthrough: Arc<[Box<str>]>,
 }
 
@@ -155,11 +155,11 @@ pub struct Register {
     /// The token of backends: `token`, or the first line of `token_file`, a path relative to the
     /// configuration's file.
     pub token: Token,
-    /// The time that a backend gets new clients without a heartbeat, if it does not give one
-    /// itself. Default 10 s.
+    /// The time that a backend gets new clients without a heartbeat, if it does not specify one.
+    /// Default 10 s.
     pub time_to_live: Duration,
-    /// The networks that backends may be in: `networks`. Default: all but link-local addresses,
-    /// where clouds have services that hand out credentials.
+    /// The networks that backends may be in: `networks`. Default: all except link-local addresses,
+    /// where clouds have services that provide credentials.
     pub networks: Vec<Network>,
 }
 
@@ -185,7 +185,7 @@ pub struct Shutdown {
     pub delay: Duration,
     /// The time over which tunnels are closed. Default 10 s.
     pub window: Duration,
-    /// The time after which connections that are left are reset. Default 30 s.
+    /// The time after which remaining connections are reset. Default 30 s.
     pub deadline: Duration,
 }
 
@@ -239,7 +239,7 @@ impl Config {
     /// Converts and checks values of [`Config::table`].
     ///
     /// # Errors
-    /// Those of [`Config::parse`].
+    /// As for [`Config::parse`].
     pub fn from_draft(draft: Draft) -> Result<Self, ConfigErrors> {
         let config = read::read(&draft);
         let (backends, names) = (config.backends.clone(), config.names.clone());
@@ -252,20 +252,20 @@ impl Config {
         Ok(config)
     }
 
-    /// Returns warnings about valid values that are hardly intended, one line each: for example a
-    /// token that others may read.
+    /// Returns warnings about valid values that are probably unintended, one line each: for example
+    /// a token that others may read.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Returns the values that it was made of, with their origins; `None` if it was made by code.
+    /// Returns the values that it was read from, with their origins; `None` if code built it.
     #[must_use]
     pub fn values(&self) -> Option<&Values> {
         self.values.as_deref()
     }
 
-    /// Returns how connections to backends are secured, if any is.
+    /// Returns the TLS of connections to backends, if any use it.
     pub(crate) fn backend_side(&self) -> Option<BackendSide> {
         let asks = || {
             self.backends.iter().any(|backend| backend.tls == Some(true))
@@ -274,8 +274,8 @@ impl Config {
         self.backend_tls.clone().or_else(|| asks().then(BackendSide::default))
     }
 
-    /// Returns it with TLS of clients as these backends need it: with the server names that they
-    /// have connections of passed through.
+    /// Returns it with the TLS of clients that these backends need, for the server names whose
+    /// connections are passed through to them.
     pub(crate) fn with_passthrough(
         mut self,
         backends: &[BackendConfig],

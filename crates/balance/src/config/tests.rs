@@ -4,13 +4,13 @@ use super::*;
 use crate::cookie::CookieKey;
 use crate::settings::{Check, CheckKind, Pick, SameSite, Sticky};
 
-/// The message for `text` behind a backend, which stands in the first line.
+/// The message for `text` after a backend, which is on the first line.
 fn message(text: &str) -> String {
     let text = format!("backends = [\"127.0.0.1:9001\"]\n{text}");
     Config::parse(&text, "b.toml").unwrap_err().to_string()
 }
 
-/// The configuration of several files, of which later ones override earlier ones.
+/// The configuration of several files; later ones override earlier ones.
 fn layered(texts: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
     let mut sources = Sources::new(Config::table());
     for (name, text) in texts {
@@ -426,7 +426,7 @@ fn every_key_sets_its_setting() {
         rise: 4,
         fall: 6,
     };
-    // No field by default: a new one has to be read and tried here.
+    // No field by default: a new one must be read and tested here.
     let expected = Settings {
         pick: Pick::RoundRobin,
         sticky: Sticky::Cookie("route".to_owned()),
@@ -570,7 +570,7 @@ fn an_admin_api_beyond_this_machine_needs_a_token() {
     let error = Config::parse(text, "b.toml").unwrap_err();
     assert!(error.to_string().contains("admin.token_file"), "{error}");
     let text = format!("{text}token = \"0123456789abcdef\"\n");
-    // What comes later and does not mention it leaves it as it is.
+    // A later file that does not mention it leaves it unchanged.
     let config = layered(&[("b.toml", &text), ("c.toml", "[admin]\nlisten = \"0.0.0.0:82\"")]);
     assert!(config.unwrap().admin_token.unwrap().matches(b"0123456789abcdef"));
 }

@@ -14,9 +14,9 @@ use throng_tls::{
 /// TLS of clients: `[tls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSide {
-    /// Addresses of clients with TLS: `listen`, beside those without. Default: all addresses of
-    /// [`Config::listen`](super::Config::listen), none of which is then without. A change needs a
-    /// restart.
+    /// Addresses of clients with TLS: `listen`, besides the addresses without. Default: all
+    /// addresses of [`Config::listen`](super::Config::listen), so that none is without TLS. A
+    /// change needs a restart.
     pub listen: Vec<SocketAddr>,
     /// The certificates and versions: `cert` and `key`, each a file or a list of them, and
     /// `min_version`. Certificates of clients: `client_ca`, the authorities,
@@ -30,7 +30,7 @@ pub struct ClientSide {
     /// The answer to HTTP without TLS at these addresses: `plain`, `"refuse"` (the default),
     /// `"redirect"` or `"serve"`.
     pub plain: PlainHttp,
-    /// The time for which browsers use TLS only: `hsts`, and whether it is for subdomains, too:
+    /// The time for which browsers use TLS only: `hsts`, and whether it also applies to subdomains:
     /// `hsts_subdomains`. Default: Strict-Transport-Security is not sent.
     pub hsts: Option<(Duration, bool)>,
     /// Handshakes that may begin in a second, in all shards together; 0, the default: no limit. A
@@ -39,8 +39,8 @@ pub struct ClientSide {
 }
 
 impl ClientSide {
-    /// Returns that of a balancer without a table `[tls]` whose backends have connections passed
-    /// through to them: all else is served as without TLS.
+    /// Returns the configuration of a balancer without a table `[tls]` whose backends have
+    /// connections passed through to them: everything else is served as without TLS.
     pub(super) fn without_certificate() -> Self {
         Self {
             listen: Vec::new(),
@@ -66,15 +66,15 @@ impl ClientSide {
 /// secured, except to those with `tls = false`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendSide {
-    /// The authorities: `ca`, a file, or those of the system; none with `verify = false`. The
+    /// The authorities: `ca`, a file, or the system's authorities; none with `verify = false`. The
     /// balancer's own certificate: `cert` and `key`.
     pub settings: ClientSettings,
-    /// The name that the certificates of backends have: `name`. Default: each one's own name, or
-    /// else its address.
+    /// The name that the certificates of backends have: `name`. Default: each backend's own name,
+    /// otherwise its address.
     pub name: Option<String>,
 }
 
-/// Reads `[tls]`; `None` if there is no such table. Where connections are passed through, no
+/// Reads `[tls]`; `None` if there is no such table. If connections are passed through, no
 /// certificate is needed.
 pub(super) fn client_side(draft: &Draft, passes_through: bool) -> Option<ClientSide> {
     if !draft.values().has_section("tls") {

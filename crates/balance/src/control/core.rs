@@ -258,9 +258,9 @@ impl Core {
 
     // Operations of operators and backends.
 
-    /// Adds a backend, or restores one that is being removed, with its tunnels. The file's other
-    /// settings of its address apply: its TLS, and the connections passed through to it, unless
-    /// server names are given here. All other state is reset, even while tunnels remain.
+    /// Adds a backend, or restores a backend that is being removed, with its tunnels. The file's
+    /// other settings of its address apply: its TLS, and, unless server names are given here, the
+    /// connections passed through to it. All other state is reset, even while tunnels remain.
     pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
         let BackendConfig { address, weight, send_proxy, ref passthrough, .. } = backend;
         self.must_live()?;

@@ -85,10 +85,10 @@ impl Flags {
         self.config_and_values().map(|(config, _)| config)
     }
 
-    /// Reads the configuration, and returns the values that it was made of, too.
+    /// Reads the configuration. Returns it with the values that it was made from.
     ///
     /// # Errors
-    /// Those of [`Flags::config`].
+    /// Fails as [`Flags::config`] does.
     pub(super) fn config_and_values(&self) -> Result<(Config, Values), ConfigErrors> {
         self.config_by(read_file)
     }
@@ -101,7 +101,7 @@ impl Flags {
     /// Reads the configuration again while the balancer runs, when the file may be being written.
     ///
     /// # Errors
-    /// Those of [`Flags::config`], or the file looks incomplete.
+    /// Fails as [`Flags::config`] does, or if the file looks incomplete.
     pub(super) fn config_again(&self) -> Result<(Config, Values), ConfigErrors> {
         self.config_by(read_file_in_use)
     }

@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the admin API of the flag, else that of the balancer's own variable.
+/// Returns the admin API at the address of the flag, or else of the balancer's own variable.
 fn admin(flag: Option<&str>) -> Result<Client, Failure> {
     let variable = std::env::var(ADMIN).ok().filter(|address| !address.is_empty());
     let (from, address) = match (flag, variable.as_deref()) {

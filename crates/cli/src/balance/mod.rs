@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Returns the flags of the balancer, if it is not a command for one that runs.
+    /// Returns the flags of the balancer, unless this is a command for a running balancer.
     pub(crate) fn into_flags(self) -> Option<Flags> {
         self.command.is_none().then_some(self.flags)
     }
@@ -88,7 +88,7 @@ shutdown.deadline. A second one ends at once: exit code 130.";
 /// The interval at which signals are polled.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The interval at which the files of certificates are looked at.
+/// The interval at which the files of certificates are checked.
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 /// The time that the admin API has for its last answers.
@@ -182,7 +182,7 @@ fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: 
     }
 }
 
-/// Follows signals, and looks after certificates and backends, until a signal ends the program.
+/// Handles signals, certificates and backends, until a signal ends the program.
 fn attend(
     balancer: &Balancer,
     mut files: Files,
@@ -208,7 +208,7 @@ fn attend(
             looked = Instant::now();
             tick.looks = true;
         }
-        // What is not taken is asked for again with the next.
+        // Refused work is offered again at the next tick.
         if files.offer(tick, log).is_ok() {
             tick = Tick::default();
         }
@@ -220,12 +220,12 @@ fn attend(
     Ok(())
 }
 
-/// The work that is due with files.
+/// Pending work with files.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tick {
     /// SIGHUP came.
     has_hangup: bool,
-    /// Certificates are looked at.
+    /// Certificates must be checked.
     looks: bool,
 }
 
@@ -253,7 +253,7 @@ impl Files {
     }
 }
 
-/// Reads certificates again whose files were modified, and warns of those that expire.
+/// Reads modified certificates again, and warns of those that expire.
 fn look_at_certificates(balancer: &Balancer, expiry: &mut ExpiryWatch, log: &Log) {
     for event in balancer.take_certificate_events() {
         match event {
@@ -361,8 +361,8 @@ fn not_started(error: Error) -> Failure {
     }
 }
 
-/// Checks a configuration as a start does, but for listening and connecting. Returns the line that
-/// says that it is valid, after its warnings.
+/// Checks a configuration as a start does, except for listening and connecting. Returns the line
+/// for a valid configuration, after printing its warnings.
 pub(crate) fn checked(config: Config) -> Result<String, Failure> {
     config.warnings().iter().for_each(terminal::error_line);
     let valid = format!("the configuration is valid: {}", summary(&config));

@@ -19,19 +19,19 @@ use crate::log::{Log, events};
 pub(super) struct Reloader {
     flags: Flags,
     balancer: Balancer,
-    /// One reload at a time: two would be one of them half.
+    /// One reload at a time: two would mix their settings.
     turn: Mutex<()>,
     started: Values,
     values: Mutex<Values>,
     own: Mutex<Own>,
-    /// The admin API is reached from other machines, until the next start.
+    /// Other machines can reach the admin API, until the next start.
     is_exposed: bool,
-    /// Not noticed yet by the thread that looks after certificates.
+    /// The thread that handles certificates has not noticed it yet.
     has_reloaded: AtomicBool,
     log: Log,
 }
 
-/// Settings that the balancer itself does not have.
+/// Settings that do not belong to the balancer itself.
 #[derive(Clone, PartialEq, Eq)]
 struct Own {
     shutdown: Shutdown,
@@ -47,7 +47,7 @@ impl Own {
 }
 
 impl Reloader {
-    /// For a balancer that runs with `config`, made of `flags`.
+    /// Creates the reloader of a balancer that runs with `config`, read from `flags`.
     pub(super) fn new(
         flags: Flags,
         balancer: Balancer,
@@ -61,12 +61,12 @@ impl Reloader {
         Self { flags, balancer, turn, started, values, own, is_exposed, has_reloaded, log }
     }
 
-    /// Reads all again, and makes it so. The outcome is logged, an error too: the watch of
+    /// Reads everything again, and applies it. Logs the outcome, including an error: the watch of
     /// certificates does not report it again.
     ///
     /// # Errors
-    /// The mistake and its place. No setting is changed then; renewed certificates may be in use,
-    /// which has an event of its own.
+    /// The mistake and its place. Then no setting changes; but renewed certificates may be in use,
+    /// which has its own event.
     pub(super) fn reload(&self) -> Result<Reloaded, String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = match self.has_files() {
@@ -78,7 +78,8 @@ impl Reloader {
         outcome
     }
 
-    /// Does the same for SIGHUP, which is no mistake where there is nothing to read again.
+    /// Does the same for SIGHUP, which does not count as a mistake if there is nothing to read
+    /// again.
     pub(super) fn reload_on_hangup(&self) {
         match self.has_files() {
             // The error is logged.
@@ -95,7 +96,8 @@ impl Reloader {
     fn read_again(&self) -> Result<Reloaded, String> {
         let (config, values) = self.flags.config_again().map_err(|errors| errors.to_string())?;
         let own = Own::of(&config);
-        // The file may be right for where the API will listen; it still listens where it did.
+        // The file may be right for the next address of the API; but it still listens at the old
+        // one.
         if self.is_exposed && own.admin_token.is_none() {
             return Err(
                 "admin.token is missing, but the admin API listens on an address that is no \
@@ -103,8 +105,8 @@ impl Reloader {
                     .to_owned(),
             );
         }
-        // What follows finds a mistake in them again, and may fail for another reason: renewed
-        // certificates are in use then, as they would be within a second without a reload.
+        // The next step finds mistakes in the certificates again, and may fail for another reason:
+        // then renewed certificates are in use, as they would be within a second without a reload.
         let certificates = self.balancer.reload_certificates_if_changed().is_ok_and(|it| it);
         if certificates {
             self.log.event(&events::CERTIFICATE_RELOADED, "", []);
@@ -120,7 +122,7 @@ impl Reloader {
     }
 
     fn has_files(&self) -> bool {
-        // A reload looks at the certificate of an authority, too.
+        // A reload also checks the certificate of an authority.
         let has_issuer = self.started.is_set("tls.acme.domains");
         self.flags.file().is_some() || self.flags.has_tls() || has_issuer
     }
@@ -206,7 +208,7 @@ pub(super) fn json_in_words(changes: &Value) -> String {
         parts.push(CERTIFICATES.to_owned());
     }
     let changed = list("changed");
-    // A file that a setting names has another content.
+    // A file named by a setting has changed.
     if changes["settings"] == true && changed.is_empty() {
         parts.push("settings changed".to_owned());
     }

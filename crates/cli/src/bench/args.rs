@@ -397,7 +397,7 @@ pub(super) mod tests {
             (Some(10_000), 64)
         );
         assert_eq!((of("-n 5").common.number, of("-n 5").common.connections), (Some(5), 5));
-        // By a schedule they take as long as it says.
+        // A schedule determines their duration.
         let (rate_per_s, duration, warmup) = (Some(100.0), Duration::from_secs(2), Duration::ZERO);
         let open = of("-n 200 --rate 100");
         assert_eq!((open.common.number, open.common.connections), (None, 1000));

@@ -28,7 +28,7 @@ use crate::signals::Stop;
 
 pub use args::Args;
 
-/// The largest file that is read for a run, in bytes: that of the largest payload.
+/// Maximum bytes of a file that is read for a run: the same as of the largest payload.
 const MAX_FILE: u64 = MAX_SIZE as u64;
 
 impl From<Error> for Failure {
@@ -37,14 +37,12 @@ impl From<Error> for Failure {
     }
 }
 
-/// Runs the load that was asked for, prints its report on standard output, and returns the exit
-/// code.
+/// Runs the requested load, prints its report on standard output, and returns the exit code.
 ///
-/// Ctrl-C ends the run early with a report of what was measured until then; a second one ends the
-/// process.
+/// Ctrl-C ends the run early with a report of the figures so far; a second one ends the process.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    // For the server of our own, too, which gets a terminal's Ctrl-C as well: it ends when this
-    // process lets it go.
+    // Also for the started server, which gets a terminal's Ctrl-C as well: it ends when this
+    // process stops it.
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     match args.task()? {
         Task::Measure(measurement) => measurement.run(&stop),

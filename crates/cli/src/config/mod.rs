@@ -138,7 +138,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the values of a program. That something is missing is no error here.
+/// Returns the values of a program. A missing value does not count as an error here.
 fn values(program: &Program) -> Result<Values, Failure> {
     let (values, errors) = match program {
         Program::Serve(_) => {
@@ -174,7 +174,7 @@ fn listing(values: &Values, origin: bool) -> String {
     let mut text = String::new();
     for (key, entry) in values.iter() {
         let note = if origin { entry.origin().to_string() } else { key.help.to_owned() };
-        // What is not set has no value that a file could give it.
+        // A file could not give an unset key its value.
         let is_set = entry.origin().is_set() || !key.default.is_empty() || is_list(entry);
         let comment = if is_set { "" } else { "# " };
         let pair = format!("{comment}{} = {}", key.name, entry.to_toml());

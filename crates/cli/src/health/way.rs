@@ -1,4 +1,4 @@
-//! The way to a server, by its settings, and what it answers there.
+//! The route to a server, from its settings, and the server's answer.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -14,17 +14,17 @@ use crate::config::Program;
 use crate::failure::Failure;
 use crate::http_client::{Client, Response, Unanswered, converse, plain};
 
-/// The way to a server.
+/// The route to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
-    /// Where it listens: the first that a connection can be made to is asked.
+    /// Its addresses: the first that accepts a connection is asked.
     places: Vec<Place>,
     has_tls: bool,
     /// Connections begin with a PROXY header.
     has_proxy_header: bool,
-    /// The reason for which a server that is alive may end the connection unanswered.
+    /// The reason why a live server may end the connection unanswered.
     refusal: Option<&'static str>,
-    /// No path leads to its health: a request that it refuses itself shows that it answers.
+    /// It has no path for health: its own refusal of a request shows that it answers.
     is_refused: bool,
 }
 
@@ -44,8 +44,8 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Returns the places of a value of `listen`: those by which a process of this machine reaches
-    /// it. None for port 0 and for sockets of the service manager.
+    /// Returns the addresses of a value of `listen` by which a process of this machine reaches it.
+    /// None for port 0 and for sockets of the service manager.
     fn of(listen: &str) -> Vec<Self> {
         match Listen::parse(listen) {
             Listen::Unix(path) => vec![Self::Unix(path.into())],
@@ -62,12 +62,12 @@ impl Place {
         match address.ip() {
             ip if !ip.to_canonical().is_unspecified() => vec![Self::Address(address)],
             ip if ip.is_ipv4() => vec![at(Ipv4Addr::LOCALHOST.into())],
-            // Where IPv6 is off, it may be for IPv4.
+            // If IPv6 is off, it may listen on IPv4.
             _ => vec![at(Ipv6Addr::LOCALHOST.into()), at(Ipv4Addr::LOCALHOST.into())],
         }
     }
 
-    /// Connects. A Unix socket is used by the same calls as one of TCP.
+    /// Connects. A Unix socket is used by the same calls as a TCP socket.
     fn connect(&self, timeout: Duration) -> Result<TcpStream, String> {
         let connected = match self {
             Self::Address(address) => TcpStream::connect_timeout(address, timeout),
@@ -82,7 +82,7 @@ impl Place {
 }
 
 impl Way {
-    /// Returns the way to an address: `HOST:PORT`, `http://`, `https://` or `unix:PATH`.
+    /// Returns the route to an address: `HOST:PORT`, `http://`, `https://` or `unix:PATH`.
     ///
     /// # Errors
     /// The message names the remedy.
@@ -99,10 +99,10 @@ impl Way {
         Ok(Self { places, has_tls, ..Self::default() })
     }
 
-    /// Returns the way that settings name; `ready` if more than an answer is wanted.
+    /// Returns the route that settings define; `ready` if any answer is not enough.
     ///
     /// # Errors
-    /// The settings are wrong, or lead to no server that can be asked.
+    /// The settings are wrong, or define no server that can be asked.
     pub(super) fn by_settings(program: &Program, ready: bool) -> Result<Self, Failure> {
         let draft = program.draft()?;
         let way = match program {
@@ -125,7 +125,7 @@ impl Way {
         Ok(way)
     }
 
-    /// Returns the way to the server for operators, if there is one: it has neither TLS nor PROXY
+    /// Returns the route to the server for operators, if there is one: it has neither TLS nor PROXY
     /// headers, and answers without a token.
     fn of_admin(draft: &Draft) -> Option<Self> {
         let address = draft.get::<Option<SocketAddr>>("admin.listen")?;
@@ -161,7 +161,7 @@ impl Way {
         admin.unwrap_or(Self { places, has_tls, has_proxy_header, refusal, is_refused: false })
     }
 
-    /// Returns the way to a balancer, of which only the admin API has paths of its own.
+    /// Returns the route to a balancer. Only its admin API has its own paths.
     #[cfg(feature = "balance")]
     fn of_balance(draft: &Draft) -> Self {
         let admin = Self::of_admin(draft);
@@ -174,10 +174,10 @@ impl Way {
         admin.unwrap_or(way)
     }
 
-    /// Asks the server. Returns what it says of its health.
+    /// Asks the server, and returns its answer about its health.
     ///
     /// # Errors
-    /// It is not healthy, and why.
+    /// It is not healthy, with the reason.
     pub(super) fn ask(&self, ready: bool, timeout: Duration) -> Result<String, String> {
         let until = Instant::now() + timeout;
         let mut failed = String::new();
@@ -246,8 +246,8 @@ fn why(answer: &Response) -> String {
     if reason.starts_with(&status) { reason } else { format!("{status} {reason}") }
 }
 
-/// Secures a connection, before which `start` is sent. Any certificate will do: it is the server's
-/// own machine that answers, and the request has no secret.
+/// Secures a connection, after sending `start`. Any certificate is accepted: the server is on the
+/// same machine, and the request has no secret.
 #[cfg(feature = "tls")]
 fn secured(
     mut stream: TcpStream,

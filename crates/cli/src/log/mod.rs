@@ -1,10 +1,10 @@
-//! The log of `throng serve` and `throng balance`: events with fields, written by a thread of its
-//! own.
+//! The log of `throng serve` and `throng balance`: events with fields, written by a separate
+//! thread.
 //!
-//! A caller only copies values into a bounded queue. If the reader of the log is slow, or
-//! clients cause more lines of a kind than `log.max_rate`, lines are dropped and counted: no event
-//! loop waits for a log. What clients cause has at most as much of the queue, by kind, as it leaves
-//! free: a flood of one kind of line displaces no other.
+//! A caller only copies values into a bounded queue. If the reader of the log is slow, or clients
+//! cause more lines of a kind than `log.max_rate`, lines are dropped and counted: no event loop
+//! waits for a log. Each kind of lines that clients cause may use at most as much of the queue as
+//! it leaves free: a flood of one kind of line displaces no other.
 
 mod access;
 pub(crate) mod events;
@@ -31,10 +31,10 @@ pub(crate) use library::log_event;
 #[cfg(feature = "balance")]
 pub(crate) use library::{log_issued, log_retried};
 
-/// Records that wait to be written, at most. With values of usual length, two megabytes.
+/// Maximum records that wait to be written. With values of usual length, two megabytes.
 const QUEUE: usize = 8192;
 
-/// The time that the last lines have when the process ends.
+/// The time for the last lines when the process ends.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The flags for the log.
@@ -55,7 +55,7 @@ pub(crate) struct LogFlags {
 }
 
 impl LogFlags {
-    /// Adds the values that were given.
+    /// Adds the given values.
     pub(crate) fn add_to(&self, sources: &mut Sources) {
         for (key, flag, text) in [
             ("log.level", "--log-level", &self.log_level),
@@ -87,12 +87,12 @@ struct Inner {
     kinds: [KindCounters; KINDS],
     /// Lines in the queue that clients caused.
     waiting: AtomicUsize,
-    /// Lines dropped for their rate, for want of room in the queue, and because they could not be
-    /// written, ever.
+    /// Total lines dropped for their rate, for lack of room in the queue, and because they could
+    /// not be written.
     over_rate: AtomicU64,
     over_queue: AtomicU64,
     unwritten: AtomicU64,
-    /// The file is to be opened again. A flag, since the queue may have no room for another entry.
+    /// The file must be opened again. A flag, since the queue may have no room for another entry.
     reopens: AtomicBool,
 }
 
@@ -108,7 +108,7 @@ struct KindCounters {
 
 enum Job {
     Write(Box<Record>),
-    /// Open the file again here, if that is still to be done.
+    /// Open the file again at this point, unless that is done.
     Wake,
     /// Write everything, then answer.
     Flush(SyncSender<()>),
@@ -118,7 +118,7 @@ impl Log {
     /// Opens the log and starts the thread that writes it.
     ///
     /// # Errors
-    /// The file cannot be opened, or there is no thread.
+    /// The file cannot be opened, or no thread can be started.
     pub(crate) fn open(settings: &LogSettings) -> io::Result<Self> {
         let sink = Sink::open(settings)?;
         let (queue, jobs) = mpsc::sync_channel(QUEUE);
@@ -139,7 +139,7 @@ impl Log {
         });
         let log = Self(Arc::clone(&inner));
         log.configure(settings);
-        // It ends with the last clone of the log: it must not own one.
+        // The thread ends with the last clone of the log, so it must not own one.
         let counts = Arc::downgrade(&inner);
         let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(256 << 10);
         let started = thread.spawn(move || sink.run(&jobs, &counts));
@@ -147,7 +147,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Takes the settings that can change.
+    /// Applies the settings that can change.
     pub(crate) fn configure(&self, settings: &LogSettings) {
         let inner = &self.0;
         inner.level.store(settings.level as u8, Relaxed);
@@ -168,7 +168,7 @@ impl Log {
         }
     }
 
-    /// Logs that the process has started, unless standard output says so on the same terminal.
+    /// Logs that the process has started, unless standard output shows it on the same terminal.
     pub(crate) fn started(
         &self,
         event: &'static Event,
@@ -206,8 +206,8 @@ impl Log {
         }
     }
 
-    /// Counts a line that a client caused; returns false if there were enough of its kind in this
-    /// second.
+    /// Counts a line that a client caused; returns false if this second already had enough of its
+    /// kind.
     fn admit(&self, event: &Event, at: SystemTime) -> bool {
         let most = self.0.max_rate.load(Relaxed);
         if most == 0 {
@@ -221,7 +221,7 @@ impl Log {
         kind.lines.fetch_add(1, Relaxed) < most
     }
 
-    /// Returns the lines that were dropped, ever, by the reason in the metric.
+    /// Returns the total of dropped lines, by the reason in the metric.
     pub(crate) fn dropped_by_reason(&self) -> [(&'static str, u64); 3] {
         let inner = &self.0;
         [("rate", &inner.over_rate), ("queue", &inner.over_queue), ("write", &inner.unwritten)]
@@ -233,19 +233,19 @@ impl Log {
         write_dropped(self.dropped_by_reason(), writer);
     }
 
-    /// Returns the lines that were dropped, ever.
+    /// Returns the total of dropped lines.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped_by_reason().iter().map(|(_, count)| count).sum()
     }
 
-    /// Opens the file of the log again, after what was logged before: a tool has renamed it.
+    /// Opens the file of the log again, after all earlier lines: a tool has renamed it.
     pub(crate) fn reopen(&self) {
         self.0.reopens.store(true, Release);
         // With a full queue, the thread is awake.
         let _ = self.0.queue.try_send(Job::Wake);
     }
 
-    /// Waits until what was logged is written, for a second at most.
+    /// Waits until all logged lines are written, for at most a second.
     pub(crate) fn flush(&self) {
         let (done, written) = mpsc::sync_channel(1);
         let until = std::time::Instant::now() + LAST_LINES;
@@ -294,7 +294,7 @@ pub(crate) fn write_dropped(counts: [(&'static str, u64); 3], writer: &mut Write
 
 impl Inner {
     /// Queues a record. Returns false if there is no room: in the queue, or in the part of its
-    /// kind, which for lines that clients cause is half of what the other kinds leave.
+    /// kind, which for lines that clients cause is half of the space that other kinds leave.
     fn enqueue(&self, record: Box<Record>) -> bool {
         let event = record.event;
         if !event.is_limited {
@@ -304,7 +304,7 @@ impl Inner {
         if of_kind.load(Relaxed) + all.load(Relaxed) >= QUEUE {
             return false;
         }
-        // Counted first: the thread may have taken it before this one goes on.
+        // Counted first: the thread may already take it before this one continues.
         of_kind.fetch_add(1, Relaxed);
         all.fetch_add(1, Relaxed);
         let is_queued = self.queue.try_send(Job::Write(record)).is_ok();

@@ -1,10 +1,10 @@
-//! The settings `tls.acme.*` as the library takes them.
+//! Converts the settings `tls.acme.*` for the library.
 
 use throng::tls::Tls;
 use throng_config::tls::ClientCertificates;
 use throng_config::{AcmeValues, Draft};
 
-/// Returns TLS with the certificate of an authority, if one is to issue it.
+/// Returns TLS with the certificate of an authority, if the settings request one.
 #[cfg(feature = "acme")]
 pub(super) fn tls(draft: &Draft, clients: Option<&ClientCertificates>) -> Option<Tls> {
     use throng::Error;
@@ -27,7 +27,7 @@ pub(super) fn tls(draft: &Draft, clients: Option<&ClientCertificates>) -> Option
     Some(Tls::acme(acme))
 }
 
-/// Refuses it: there is no client of an authority in this build.
+/// Refuses it: this build has no client of an authority.
 #[cfg(not(feature = "acme"))]
 pub(super) fn tls(draft: &Draft, _: Option<&ClientCertificates>) -> Option<Tls> {
     AcmeValues::from_draft(draft)?;

@@ -92,7 +92,7 @@ impl SettingFlags {
         self.draft_by(read_file, reason, defaults)
     }
 
-    /// Does the same while the server runs, when the file may be being written.
+    /// Does the same while the server runs, when the file may be incomplete.
     ///
     /// # Errors
     /// The file cannot be read, or looks incomplete.

@@ -267,7 +267,7 @@ static KEYS: &[Key] = &[
     log::LEVEL,
     log::FORMAT,
     log::FILE,
-    // Keeping what a record needs would be an allocation for each request.
+    // The data of a record would cost an allocation for each request.
     Key { default: "off", ..log::ACCESS },
     log::SAMPLE,
     log::MAX_RATE,

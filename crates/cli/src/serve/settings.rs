@@ -1,4 +1,4 @@
-//! The settings of `throng serve` as the library takes them.
+//! Converts the settings of `throng serve` for the library.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -60,10 +60,10 @@ pub struct Settings {
     pub(crate) tls: Option<Tls>,
     pub(crate) max_upload_size: usize,
     pub(crate) admin: Option<Admin>,
-    /// Metrics and statistics are at `listen`.
+    /// Metrics and statistics are served at `listen`.
     pub(crate) public_metrics: bool,
     pub(crate) log: LogSettings,
-    /// Warnings of settings that are valid and hardly intended.
+    /// Warnings about settings that are valid but probably unintended.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -97,16 +97,16 @@ pub(crate) struct Rule {
 pub(crate) struct Members {
     /// Members get each other's joins and leaves.
     pub(crate) join_leave: bool,
-    /// Maximum members that do; `None`: the default.
+    /// Maximum members up to which they do; `None`: the default.
     pub(crate) max_announced: Option<usize>,
 }
 
-/// Where a channel's messages go with a cluster.
+/// The receivers of a channel's messages in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// To members of this process.
     Local,
-    /// To all, with what happens to messages while the broker is away: its name.
+    /// All members, with the name of the rule for messages while the broker is away.
     Cluster(&'static str),
 }
 
@@ -117,21 +117,21 @@ fn hands_over(draft: &Draft, listen: &[String]) -> bool {
 }
 
 impl Settings {
-    /// Returns which channels have a scope of their own.
+    /// Returns the channels with their own scope.
     pub(super) fn scopes(&self) -> Vec<(String, Option<Scope>)> {
         let rules = self.channels.iter().filter(|rule| rule.scope.is_some());
         rules.map(|rule| (rule.pattern.clone(), rule.scope)).collect()
     }
 
-    /// Returns which channels have a history: the rules up to the last one with a history, since
-    /// the first that matches applies.
+    /// Returns the channels with a history: the rules up to the last one with a history, since the
+    /// first that matches applies.
     pub(super) fn histories(&self) -> Vec<(String, Option<History>)> {
         let last = self.channels.iter().rposition(|rule| rule.history.is_some());
         let rules = &self.channels[..last.map_or(0, |last| last + 1)];
         rules.iter().map(|rule| (rule.pattern.clone(), rule.history)).collect()
     }
 
-    /// Returns which channels have presence, as [`Settings::histories`] does.
+    /// Returns the channels with presence, as [`Settings::histories`] does.
     pub(super) fn presences(&self) -> Vec<(String, Option<Members>)> {
         let last = self.channels.iter().rposition(|rule| rule.presence.is_some());
         let rules = &self.channels[..last.map_or(0, |last| last + 1)];
@@ -158,7 +158,7 @@ impl Settings {
             trusted_proxies,
             proxy_protocol,
             hosts: LiveHosts::new(
-                // Its clients ask for the names in its certificate.
+                // Clients request the names in its certificate.
                 AllowedHosts::new(hosts.as_deref(), &listen).and(draft.get("tls.acme.domains")),
             ),
             public_metrics: draft
@@ -325,7 +325,7 @@ fn refuse_tls(draft: &Draft) {
     }
 }
 
-/// Reads which proxies are trusted, and whether their connections begin with a PROXY header.
+/// Reads the trusted proxies, and whether their connections begin with a PROXY header.
 fn proxies(draft: &Draft) -> (Vec<ProxyNetwork>, bool) {
     let trusted_proxies: Vec<ProxyNetwork> = draft.parse_list("trusted_proxies");
     let proxy_protocol = draft.get("proxy_protocol");
@@ -338,7 +338,7 @@ fn proxies(draft: &Draft) -> (Vec<ProxyNetwork>, bool) {
 }
 
 fn origins(draft: &Draft) -> Origins {
-    // Each mistake at its member.
+    // Reports each mistake at its list member.
     let _: Vec<ListedOrigin> = draft.parse_list("allowed_origins");
     match draft.get::<Vec<String>>("allowed_origins") {
         list if list.is_empty() => Origins::SameHost,
@@ -412,7 +412,7 @@ fn limits(draft: &Draft) -> Limits {
         .heartbeat_always(draft.get("heartbeat.always"))
 }
 
-/// Warns of limits that another one makes useless.
+/// Warns of limits that another limit makes useless.
 fn warn_of_limits(draft: &Draft) {
     let size = |key| match draft.get::<u64>(key) {
         // The engine's default of max_memory.
@@ -440,7 +440,7 @@ fn unless_zero(time: Duration) -> Option<Duration> {
     Some(time).filter(|time| !time.is_zero())
 }
 
-/// Returns a cap whose default, `auto`, depends on others; 0 is no cap.
+/// Returns a cap whose default, `auto`, depends on others; 0 means unlimited.
 fn cap(draft: &Draft, key: &str) -> Limit {
     match draft.get::<Option<usize>>(key) {
         None => Limit::Auto,
@@ -449,7 +449,7 @@ fn cap(draft: &Draft, key: &str) -> Limit {
     }
 }
 
-/// Reads the rules for channels. A value that a rule leaves out is that of `general`.
+/// Reads the rules for channels. Values that a rule omits come from `general`.
 fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for record in draft.records("channels") {
@@ -583,7 +583,7 @@ fn presence(record: &Record<'_>) -> Option<Members> {
     is_on.then_some(Members { join_leave, max_announced })
 }
 
-/// A history as it is written: `100/5m`.
+/// The text of a history: `100/5m`.
 struct HistoryText(History);
 
 impl FromStr for HistoryText {

@@ -25,14 +25,13 @@ const NO_METRICS: &str = "metrics are not for every client: start the server wit
 
 const PAGE: &str = include_str!("../page.html");
 
-/// A member of `/ws/{channel}`. Sixteen bytes: the channel's name is kept with the subscription
-/// alone.
+/// A member of `/ws/{channel}`. Sixteen bytes: only the subscription has the channel's name.
 enum Member {
     /// Between the upgrade and the session.
     Joining(Box<Joining>),
     /// Its messages go to the others.
     Talks,
-    /// With `?echo=1` they come back, too.
+    /// With `?echo=1` they also come back.
     Echoes,
     /// With `?since=` they come back with their positions.
     Continues,
@@ -44,8 +43,8 @@ enum Member {
 struct Joining {
     channel: String,
     echo: bool,
-    /// With `?since=`: the client wants the positions of messages, and what it has missed since
-    /// this one.
+    /// With `?since=`: the client wants the positions of messages, and the messages after this
+    /// position.
     since: Option<Option<Position>>,
     /// Information about the client for other members, where the channel has presence.
     info: String,
@@ -55,7 +54,7 @@ struct Joining {
 /// in memory.
 const MAX_CHANNEL_NAME: usize = 256;
 
-/// The most bytes that a client says about itself.
+/// Maximum bytes of a client's information about itself.
 const MAX_INFO: usize = 256;
 
 /// Returns the server that `settings` describe, with the metrics of its log.
@@ -73,7 +72,7 @@ pub(crate) fn check(settings: &Settings) -> throng::Result<()> {
     server(settings, None).check()
 }
 
-/// Does everything that [`bind`] does but listen and connect.
+/// Does everything that [`bind`] does except listen and connect.
 pub(crate) fn check_start(settings: &Settings) -> throng::Result<()> {
     let all = settings.listen.iter().map(|text| Listen::parse(text));
     let others = all.filter(|listen| listen.is_address()).skip(1);
@@ -119,7 +118,7 @@ pub fn configured(app: App, settings: &Settings) -> Server {
     server.channels(rules(settings))
 }
 
-/// Returns what is reported of a server besides events and requests.
+/// Returns the reports of a server besides events and requests.
 pub(super) fn observe(settings: &Settings) -> Observe {
     let stall_warning = Some(settings.stall_warning).filter(|warning| !warning.is_zero());
     Observe::new().stall_warning(stall_warning).build_info(BUILD_LABELS)
@@ -192,7 +191,7 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
     let wildcards = settings.wildcards;
     let channels = channels(wildcards);
     let channels = match settings.cluster {
-        // Without a cluster, what becomes of a message is the receivers' affair.
+        // Without a cluster, the fate of a message concerns only its receivers.
         None => channels.on_message(|ws, member, message| drop(publish(ws, member, message))),
         Some(_) => channels.on_message(|ws, member, message| {
             if publish(ws, member, message).is_some_and(|receipt| receipt.is_refused()) {
@@ -251,12 +250,12 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
 fn files(dir: &Path, settings: &Settings) -> Files {
     let types = settings.media_types.iter();
     types.fold(Files::new(dir), |files, MediaType { extension, media_type }| {
-        // They were checked when they were read.
+        // They were checked when the settings were read.
         files.clone().media_type(extension, media_type).unwrap_or(files)
     })
 }
 
-/// Sessions of members of channels, without what becomes of their messages.
+/// Sessions of members of channels, without a callback for messages.
 fn channels(wildcards: bool) -> Ws<Member> {
     Ws::from_request(move |request| {
         let (echo, since) = (request.query("echo") == Some("1"), since(request)?);
@@ -288,7 +287,7 @@ fn channels(wildcards: bool) -> Ws<Member> {
             false => ws.subscribe_as(&channel, &info, None).joined,
         };
         if !joined {
-            // Here and not as a status, which a page would not get to see.
+            // Here and not as a status, which a page could not read.
             let reason = "no pattern: a token between dots is empty, > is not at the end, or more \
                           than 16 tokens";
             ws.close(CloseCode::POLICY_VIOLATION, reason);
@@ -325,7 +324,7 @@ fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
     }
 }
 
-/// Reads `?info=`, which the client says about itself.
+/// Reads `?info=`, the client's information about itself.
 fn info<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
     match request.query("info").unwrap_or_default() {
         info if info.len() <= MAX_INFO => Ok(info),
@@ -352,7 +351,7 @@ fn since(request: &Request<'_>) -> Result<Option<Option<Position>>, Reject> {
 fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position>, info: &str) {
     ws.send_offsets(true);
     let recovery = ws.subscribe_as(channel, info, since);
-    // Else it begins when the cluster has answered.
+    // Otherwise it begins when the cluster has answered.
     if !recovery.pending {
         begin(ws, &recovery);
     }
@@ -361,7 +360,7 @@ fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position
 /// Sends a client its position, and the messages that it has missed.
 fn begin(ws: &mut Socket<'_, Member>, recovery: &Recovery) {
     let Some(Position { epoch, offset, tag }) = recovery.position else {
-        // Here and not as a status, which a page would not get to see.
+        // Here and not as a status, which a page could not read.
         return ws.close(
             CloseCode::POLICY_VIOLATION,
             "this channel has no history, so ?since= has no meaning",

@@ -512,7 +512,7 @@ fn a_path_in_a_file_is_relative_to_the_file() {
     assert_eq!(with(&["dir=public"]).unwrap().dir.unwrap(), Path::new("public"));
 }
 
-/// Warnings that come with the conversion are not lost, as those of a secret's file were.
+/// Warnings of a conversion are not lost, as the warnings of a secret's file were.
 #[test]
 fn settings_that_are_hardly_intended_are_warnings() {
     let warnings = |pairs: &[&str]| with(pairs).unwrap().warnings;

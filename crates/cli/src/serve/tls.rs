@@ -5,7 +5,7 @@ use throng_config::{Draft, tls};
 
 use super::acme;
 
-/// Reads them; `None`: no TLS.
+/// Reads the settings; `None`: no TLS.
 pub(super) fn read(draft: &Draft) -> Option<Tls> {
     let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));
     if chains.len() != keys.len() {
@@ -28,7 +28,7 @@ pub(super) fn read(draft: &Draft) -> Option<Tls> {
     let of_files = |(chain, key)| Tls::from_files(chain, key);
     let Some(tls) = acme::tls(draft, clients.as_ref()).or_else(|| pairs.next().map(of_files))
     else {
-        // A server without TLS must not look as if it authenticated its clients.
+        // A server without TLS must not seem to authenticate its clients.
         for (key, is_set) in [
             (&tls::CLIENT_CA, clients.is_some()),
             (&tls::TICKET_KEYS, ticket_keys.is_some()),

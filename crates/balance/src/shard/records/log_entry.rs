@@ -108,7 +108,7 @@ impl LogEntry {
         self.status = Some(status);
     }
 
-    /// Discards a response of which no byte was sent.
+    /// Discards a response if none of its bytes were sent.
     pub(in crate::shard) fn unanswered(&mut self) {
         (self.status, self.bytes_out) = (None, 0);
     }
