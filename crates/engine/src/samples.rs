@@ -141,7 +141,7 @@ impl Samples {
     }
 
     /// Records that a publication of the sample is being delivered.
-    pub(crate) fn publish(&mut self, began: Instant) {
+    pub(crate) fn record_publication(&mut self, began: Instant) {
         self.publication.get_or_insert(began);
     }
 
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn publications_last_until_the_end_of_their_turn() {
         let mut samples = Samples::new(Arc::default());
-        samples.publish(Instant(5));
-        samples.publish(Instant(9));
+        samples.record_publication(Instant(5));
+        samples.record_publication(Instant(9));
         samples.end_turn(Instant(25));
         samples.end_turn(Instant(50));
         let publications = samples.measured.publications.read();

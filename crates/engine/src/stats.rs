@@ -63,7 +63,7 @@ macro_rules! counters {
                 false
             }
 
-            fn publish(&self, counters: &$counters) {
+            fn export(&self, counters: &$counters) {
                 $(self.$name.store(counters.$name, Ordering::Relaxed);)+
             }
         }
@@ -241,7 +241,7 @@ impl Snapshot {
         classes.extend(rules.names().skip(known).map(class));
     }
 
-    fn published(&self) -> impl Deref<Target = Vec<(Arc<str>, SlowPolicy, PublishedClass)>> {
+    fn exported(&self) -> impl Deref<Target = Vec<(Arc<str>, SlowPolicy, PublishedClass)>> {
         self.classes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -291,7 +291,7 @@ impl Snapshot {
         self.progress.read()
     }
 
-    /// Returns the counters as last published.
+    /// Returns the counters as last exported.
     #[must_use]
     pub fn read(&self) -> Stats {
         self.stats.read()
@@ -305,32 +305,32 @@ impl Snapshot {
         let class = |(name, policy, counters): &(Arc<str>, _, PublishedClass)| {
             (Arc::clone(name), *policy, counters.read())
         };
-        self.published().iter().map(class).collect()
+        self.exported().iter().map(class).collect()
     }
 
     /// Adds the difference to `added`, for a shard that shares its counters with others.
     pub(crate) fn add(&self, stats: &Stats, classes: &[ClassCounters], added: &mut Added) {
         self.stats.add(stats, &added.stats);
         added.classes.resize(classes.len(), ClassCounters::default());
-        let all = self.published();
-        for (((.., published), now), before) in all.iter().zip(classes).zip(&added.classes) {
-            published.add(now, before);
+        let all = self.exported();
+        for (((.., exported), now), before) in all.iter().zip(classes).zip(&added.classes) {
+            exported.add(now, before);
         }
         added.stats = *stats;
         added.classes.copy_from_slice(classes);
     }
 
     pub(crate) fn is_congested(&self, stats: &Stats, classes: &[ClassCounters]) -> bool {
-        let all = self.published();
+        let all = self.exported();
         let mut pairs = all.iter().zip(classes);
         self.stats.is_congested(stats)
-            || pairs.any(|((.., published), now)| published.is_congested(now))
+            || pairs.any(|((.., exported), now)| exported.is_congested(now))
     }
 
-    pub(crate) fn publish(&self, stats: &Stats, classes: &[ClassCounters]) {
-        self.stats.publish(stats);
-        for ((.., published), now) in self.published().iter().zip(classes) {
-            published.publish(now);
+    pub(crate) fn export(&self, stats: &Stats, classes: &[ClassCounters]) {
+        self.stats.export(stats);
+        for ((.., exported), now) in self.exported().iter().zip(classes) {
+            exported.export(now);
         }
     }
 }

@@ -23,7 +23,7 @@ impl Connections {
     fn close_session(&mut self, id: ConnId, code: u16, reason: &str) {
         // Read on, past any input, to the peer's Close.
         self.resume_reading(id);
-        self.release_publisher(id);
+        self.end_delay(id);
         self.queue_all_waiting(id);
         let Some(conn) = self.table.conn_mut(id) else { return };
         self.outbox.put_close(conn, code, reason);

@@ -1,7 +1,7 @@
 //! Publishers that are faster than another shard: their connections are not read until its queue
 //! has room.
 //!
-//! A connection whose publication finds queues crowded is *held*: the rest of its input is not
+//! A connection whose publication finds queues crowded is *delayed*: the rest of its input is not
 //! pulled, and the driver does not read it. Each finds that out by itself and at most once a
 //! message, so the queue's remaining room (see `RESERVE` in `remote/mod.rs`) is one message's worth
 //! for each of very many connections; other connections of the shard go on. The shard that takes
@@ -25,8 +25,9 @@ use crate::connections::send::Published;
 pub(crate) struct Publishers {
     /// Connections that found crowded queues in this turn; their reading is still to be paused.
     pub(crate) new: Vec<Publisher>,
-    /// Held publishers, indexed by the shard whose queue is crowded, or [`crate::remote::BROKER`].
-    /// Connections that have gone since, or no longer need to wait, may still be listed.
+    /// Delayed publishers, indexed by the shard whose queue is crowded, or by a part of the
+    /// [`crate::remote::BROKER`]. Connections that have gone since, or no longer need to wait, may
+    /// still be listed.
     pub(crate) held: BTreeMap<usize, Vec<Publisher>>,
 }
 
@@ -40,8 +41,9 @@ pub(crate) struct Publisher {
 }
 
 impl Connections {
+    /// Delays a publisher that has found these queues crowded.
     #[cold]
-    pub(crate) fn hold_publisher(&mut self, id: ConnId, crowded: Vec<usize>) {
+    pub(crate) fn delay(&mut self, id: ConnId, crowded: Vec<usize>) {
         // The rest of this event's input is held; the next flush restores the budget for other
         // connections.
         self.outbox.use_up_budget();
@@ -56,13 +58,13 @@ impl Connections {
         }
     }
 
-    /// Returns whether the connection is a publisher that is held.
+    /// Returns whether the connection is a publisher that is delayed.
     pub(crate) fn awaits_capacity(&self, id: ConnId) -> bool {
         self.table.cold(id).is_some_and(|cold| cold.awaits_capacity)
     }
 
     /// Releases a publisher that no longer has to wait.
-    pub(crate) fn release_publisher(&mut self, id: ConnId) {
+    pub(crate) fn end_delay(&mut self, id: ConnId) {
         if !self.awaits_capacity(id) {
             return;
         }

@@ -113,7 +113,7 @@ impl Connections {
     }
 
     /// Queues a frame, counted among the publications of its class.
-    pub(crate) fn publish_to(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
+    pub(crate) fn deliver_to(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
         let sent = self.send_frame(id, frame, of);
         let class = of.class.unwrap_or_else(|| self.class_of(id));
         let counters = &mut self.outbox.counters_mut()[usize::from(class)];

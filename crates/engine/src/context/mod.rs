@@ -576,7 +576,7 @@ impl<'a> Cx<'a> {
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Receipt {
         self.core.publisher = Some(self.id);
         let receipt = self.core.publish(channel, frame, None);
-        self.core.hold_publisher(self.id);
+        self.core.delay_if_crowded(self.id);
         receipt
     }
 
@@ -584,7 +584,7 @@ impl<'a> Cx<'a> {
     pub fn publish_to_others(&mut self, channel: &str, frame: &Frame) -> Receipt {
         self.core.publisher = Some(self.id);
         let receipt = self.core.publish(channel, frame, Some(self.id));
-        self.core.hold_publisher(self.id);
+        self.core.delay_if_crowded(self.id);
         receipt
     }
 
@@ -593,7 +593,7 @@ impl<'a> Cx<'a> {
     pub fn publish_unordered(&mut self, channel: &str, frame: &Frame) -> Delivery {
         self.core.publisher = Some(self.id);
         let delivery = self.core.publish_unordered(channel, frame, Some(self.id));
-        self.core.hold_publisher(self.id);
+        self.core.delay_if_crowded(self.id);
         delivery
     }
 
@@ -602,7 +602,7 @@ impl<'a> Cx<'a> {
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Receipt {
         self.core.publisher = Some(self.id);
         let receipt = self.core.broadcast(filter, frame);
-        self.core.hold_publisher(self.id);
+        self.core.delay_if_crowded(self.id);
         receipt
     }
 

@@ -7,6 +7,7 @@ use throng_io::ConnId;
 use crate::context::Core;
 use crate::pubsub::channels::check_pattern;
 use crate::pubsub::presence::{Announced, PresenceChange, PresenceEvent};
+use crate::pubsub::publishing::Publishing;
 use crate::pubsub::relay::CarriedPresence;
 use crate::remote::presence::Panicked;
 
@@ -121,8 +122,11 @@ impl Core {
                 };
                 // It was made without the lock of the order, under which functions of the program
                 // cannot be called. It is not sent if another shard has switched first.
-                self.publish_in_order(channel, frame, except, None, Some(&announced));
-                self.hold_publisher(id);
+                let announced = Some(&announced);
+                let publishing =
+                    Publishing { announced, ..Publishing::new(channel, frame, except) };
+                self.post_to_members(&publishing);
+                self.delay_if_crowded(id);
             }
             Ok(None) => {}
             Err(Panicked) => self.connections.stats.handler_panics += 1,

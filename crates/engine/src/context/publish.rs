@@ -1,14 +1,12 @@
 //! Publications and broadcasts: receivers on this shard, and one command to each other shard with
 //! receivers.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
-use throng_io::{ConnId, Instant};
+use throng_io::ConnId;
 
 use crate::conn::record::Conn;
 use crate::conn::stage::Stage;
-
 use crate::connections::Connections;
 use crate::connections::send::Published;
 use crate::context::Core;
@@ -17,9 +15,9 @@ use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
-use crate::pubsub::presence::Announced;
+use crate::pubsub::publishing::{PublishRoute, Publishing};
 use crate::remote::losses::{Lost, Receivers};
-use crate::remote::{Command, Posting, PublishPath, shards_of};
+use crate::remote::{Command, Posting, shards_of};
 use crate::samples::is_sampled;
 
 impl Core {
@@ -32,15 +30,16 @@ impl Core {
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Receipt {
         self.connections.stats.publishes += 1;
         let began = is_sampled(self.connections.stats.publishes).then(|| self.clock.read());
-        match self.remote.publish_path() {
-            PublishPath::Alone if !self.has_commands() => {
-                Receipt::known(self.publish_here(channel, frame, except, began))
+        let publishing = Publishing { began, ..Publishing::new(channel, frame, except) };
+        match self.remote.route(&publishing, self.publisher) {
+            PublishRoute::Here if !self.has_commands() => {
+                Receipt::known(self.deliver_here(&publishing, &[]))
             }
-            PublishPath::Histories | PublishPath::Relayed => {
-                self.publish_by_rule(channel, frame, except, began)
-            }
-            PublishPath::Alone | PublishPath::Shards => {
-                self.publish_in_order(channel, frame, except, began, None)
+            PublishRoute::Here | PublishRoute::Shards => self.post_to_members(&publishing),
+            PublishRoute::History(rule) => self.record(&publishing, rule).0,
+            PublishRoute::Broker { receipt, crowded } => {
+                self.note_crowded(crowded);
+                receipt
             }
         }
     }
@@ -52,22 +51,13 @@ impl Core {
         receipt
     }
 
-    /// Publishes where some channels have a history, or a broker carries some.
-    #[inline(never)]
-    fn publish_by_rule(
-        &mut self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-        began: Option<Instant>,
-    ) -> Receipt {
-        let publisher = self.publisher.map(|id| (id, &mut self.crowded));
-        if let Some(receipt) = self.remote.relay(channel, frame, except, publisher) {
-            return receipt;
-        }
-        match self.remote.history_rule(channel) {
-            Some(rule) => self.publish_recorded((channel, rule), frame, except, began).0,
-            None => self.publish_in_order(channel, frame, except, began, None),
+    /// Records that the queue to the broker is crowded, for the connection that publishes.
+    fn note_crowded(&mut self, part: Option<usize>) {
+        if let Some(part) = part
+            && self.publisher.is_some()
+            && !self.crowded.contains(&part)
+        {
+            self.crowded.push(part);
         }
     }
 
@@ -78,21 +68,15 @@ impl Core {
         !self.commands.is_empty() || self.queue.has_commands()
     }
 
-    /// Publishes in the order of the channel; an `announced` message only if it is still current
+    /// Publishes in the order of the channel; a message about presence only if it is still current
     /// when its turn has come. Where all members are on this shard, and no commands wait for it,
     /// nothing of other shards can come before it.
     #[inline(never)]
-    pub(super) fn publish_in_order(
-        &mut self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-        began: Option<Instant>,
-        announced: Option<&Announced>,
-    ) -> Receipt {
+    pub(super) fn post_to_members(&mut self, publishing: &Publishing<'_>) -> Receipt {
+        let Publishing { channel, frame, except, .. } = *publishing;
         let name = self.find_homes(channel);
         if !self.has_commands() && self.has_receivers_here_only() {
-            return Receipt::known(self.publish_here(channel, frame, except, began));
+            return Receipt::known(self.deliver_here(publishing, &[]));
         }
         let name = name.unwrap_or_else(|| channel.into());
         let receivers = Receivers::Channel(Arc::clone(&name), except);
@@ -100,10 +84,9 @@ impl Core {
             let (channel, frame) = (Arc::clone(&name), frame.clone());
             Command::Publish { channel, frame, except, ack }
         };
-        let order = Some((channel, announced));
-        let (receipt, here) = self.post_in_order(order, &receivers, began, command);
+        let (receipt, here) = self.post_in_order(Some(publishing), &receivers, command);
         if let Some(ack) = here {
-            ack.count(self.publish_here(channel, frame, except, began));
+            ack.count(self.deliver_here(publishing, &[]));
         }
         receipt
     }
@@ -123,41 +106,38 @@ impl Core {
         self.homes.iter().all(|home| usize::from(*home) == self.shard)
     }
 
-    /// Posts a command to each shard that `homes` lists, in the order of a channel, if its
-    /// announced message is still current, or in the order of all channels. If nothing waits for
-    /// this shard, it gets no command, and its slot is returned: the receivers here are next.
+    /// Posts a command to each shard that `homes` lists: for a publication in the order of its
+    /// channel, else in the order of all channels. If nothing waits for this shard, it gets no
+    /// command, and its slot is returned: the receivers here are next.
     fn post_in_order(
         &mut self,
-        channel: Option<(&str, Option<&Announced>)>,
+        publishing: Option<&Publishing<'_>>,
         receivers: &Receivers,
-        began: Option<Instant>,
         command: impl Fn(AckSlot) -> Command,
     ) -> (Receipt, Option<AckSlot>) {
         let Self { homes, shard, crowded, remote, commands, queue, .. } = self;
-        let (receipt, mut acks) = Receipt::new(homes.len(), began);
-        if remote.registry().is_some() {
-            acks = acks.into_iter().map(AckSlot::of_one).collect();
-        }
-        let acks = RefCell::new(acks);
-        let command = || command(acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed));
-        let one = channel.map(|(channel, _)| remote.order_of(channel));
-        let all = channel.is_none().then(|| remote.order_of_all());
-        if let Some((channel, Some(announced))) = channel
-            && !remote.is_current(channel, announced)
-        {
-            return (Receipt::known(Delivery::default()), None);
-        }
-        // Commands before this message were put into this shard's queue under the same lock.
-        let here = commands.is_empty() && !queue.has_commands();
-        let but = here.then_some(*shard);
-        let posting = remote.post_to_others(but, Some(&homes[..]), receivers, command, crowded);
-        drop((one, all));
+        let began = publishing.and_then(|publishing| publishing.began);
+        let (receipt, mut slots) = remote.receipt(homes.len(), began);
         let is_home = homes.iter().any(|home| usize::from(*home) == *shard);
+        let (posting, is_next) = {
+            let _channel = publishing.map(|publishing| remote.order_of(publishing.channel));
+            let _all = publishing.is_none().then(|| remote.order_of_all());
+            if publishing.is_some_and(|publishing| !remote.is_current(publishing)) {
+                return (Receipt::known(Delivery::default()), None);
+            }
+            // Commands before this message were put into this shard's queue under the same lock.
+            let is_next = commands.is_empty() && !queue.has_commands();
+            if is_next {
+                homes.retain(|home| usize::from(*home) != *shard);
+            }
+            let command = || command(slots.take_one());
+            (remote.post_to(homes, receivers, command, crowded), is_next)
+        };
         self.count_commands(posting);
-        if !here && is_home {
+        if !is_next && is_home {
             self.hold_sender(receivers);
         }
-        (receipt, acks.into_inner().pop().filter(|_| here && is_home))
+        (receipt, slots.next().filter(|_| is_next && is_home))
     }
 
     /// Holds back further output to the sender, if it is a receiver: a publication waits in this
@@ -201,7 +181,7 @@ impl Core {
 
     /// Returns the members that joined after this publication was queued, in order.
     #[inline]
-    pub(super) fn too_new(&mut self, channel: &str) -> Vec<ConnId> {
+    pub(crate) fn too_new(&mut self, channel: &str) -> Vec<ConnId> {
         if self.joining.is_empty() { Vec::new() } else { self.too_new_for(channel) }
     }
 
@@ -215,21 +195,17 @@ impl Core {
         except: Option<ConnId>,
     ) -> Delivery {
         self.connections.stats.publishes += 1;
-        let unreached = match self.remote.publish_path() {
-            PublishPath::Alone => 0,
-            PublishPath::Shards => self.publish_elsewhere(channel, frame, except),
-            PublishPath::Histories | PublishPath::Relayed => {
-                let publisher = self.publisher.map(|id| (id, &mut self.crowded));
-                if let Some(receipt) = self.remote.relay(channel, frame, except, publisher) {
-                    return receipt.total().unwrap_or_default();
-                }
-                if let Some(rule) = self.remote.history_rule(channel) {
-                    return self.publish_recorded((channel, rule), frame, except, None).1;
-                }
-                self.publish_elsewhere(channel, frame, except)
+        let publishing = Publishing::new(channel, frame, except);
+        let unreached = match self.remote.route(&publishing, self.publisher) {
+            PublishRoute::Here => 0,
+            PublishRoute::Shards => self.post_elsewhere(&publishing),
+            PublishRoute::History(rule) => return self.record(&publishing, rule).1,
+            PublishRoute::Broker { receipt, crowded } => {
+                self.note_crowded(crowded);
+                return receipt.total().unwrap_or_default();
             }
         };
-        Delivery { unreached, ..self.publish_here(channel, frame, except, None) }
+        Delivery { unreached, ..self.deliver_here(&publishing, &[]) }
     }
 
     /// Sends to every connection that `filter` selects, by one command to each shard that may have
@@ -257,7 +233,7 @@ impl Core {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         };
-        let (receipt, here) = self.post_in_order(None, &receivers, None, command);
+        let (receipt, here) = self.post_in_order(None, &receivers, command);
         if let Some(ack) = here {
             ack.count(self.broadcast_here(filter, frame));
         }
@@ -265,10 +241,12 @@ impl Core {
     }
 
     #[inline(never)]
-    fn publish_elsewhere(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> u64 {
+    fn post_elsewhere(&mut self, publishing: &Publishing<'_>) -> u64 {
+        let Publishing { channel, frame, except, .. } = *publishing;
         let Self { channels, homes, shard, crowded, .. } = self;
         let name = channels.homes(channel, homes);
-        if homes.iter().all(|home| usize::from(*home) == *shard) {
+        homes.retain(|home| usize::from(*home) != *shard);
+        if homes.is_empty() {
             return 0;
         }
         let name = name.map_or_else(|| channel.into(), Arc::clone);
@@ -277,8 +255,7 @@ impl Core {
             let (channel, frame) = (Arc::clone(&name), frame.clone());
             Command::Publish { channel, frame, except, ack: AckSlot::unclaimed() }
         };
-        let homes = Some(&homes[..]);
-        let posting = self.remote.post_to_others(Some(*shard), homes, &receivers, command, crowded);
+        let posting = self.remote.post_to(homes, &receivers, command, crowded);
         self.count_commands(posting)
     }
 
@@ -289,40 +266,12 @@ impl Core {
         posting.lost
     }
 
-    /// Sends to the members of this shard, and measures that if the publication `began` at a known
-    /// time.
-    pub(crate) fn publish_here(
-        &mut self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-        began: Option<Instant>,
-    ) -> Delivery {
-        self.publish_to_members(channel, frame, except, began, &[])
-    }
-
-    /// Sends a publication that has waited in this shard's queue to the members when it was queued.
-    pub(crate) fn publish_queued(
-        &mut self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-        began: Option<Instant>,
-    ) -> Delivery {
-        let new = self.too_new(channel);
-        self.publish_to_members(channel, frame, except, began, &new)
-    }
-
-    fn publish_to_members(
-        &mut self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-        began: Option<Instant>,
-        new: &[ConnId],
-    ) -> Delivery {
-        if let Some(began) = began {
-            self.samples.publish(began);
+    /// Sends to the members of this shard except `new`, those that joined after the publication was
+    /// queued, and measures that if it began at a known time.
+    pub(crate) fn deliver_here(&mut self, publishing: &Publishing<'_>, new: &[ConnId]) -> Delivery {
+        let Publishing { channel, frame, except, .. } = *publishing;
+        if let Some(began) = publishing.began {
+            self.samples.record_publication(began);
         }
         let mut delivery = Delivery::default();
         let of = Published { channel, class: self.connections.outbox.rules().of_channel(channel) };
@@ -336,7 +285,7 @@ impl Core {
                 && waiting.is_none_or(|waiting| !waiting.contains_key(&id))
                 && (new.is_empty() || new.binary_search(&id).is_err())
             {
-                delivery.count(connections.publish_to(id, frame, of));
+                delivery.count(connections.deliver_to(id, frame, of));
             }
         });
         delivery
@@ -349,7 +298,7 @@ impl Core {
         let new = new.unwrap_or_default();
         self.each_receiver(filter, |connections, id, of| {
             if new.is_empty() || new.binary_search(&id).is_err() {
-                delivery.count(connections.publish_to(id, frame, of));
+                delivery.count(connections.deliver_to(id, frame, of));
             }
         });
         delivery
@@ -468,13 +417,13 @@ impl Core {
         }
     }
 
-    /// Holds the connection `by` if its last publication found a queue crowded.
+    /// Delays the connection `by` if its last publication found a queue crowded.
     #[inline]
-    pub(crate) fn hold_publisher(&mut self, by: ConnId) {
+    pub(crate) fn delay_if_crowded(&mut self, by: ConnId) {
         self.publisher = None;
         if !self.crowded.is_empty() {
             let crowded = std::mem::take(&mut self.crowded);
-            self.connections.hold_publisher(by, crowded);
+            self.connections.delay(by, crowded);
         }
     }
 

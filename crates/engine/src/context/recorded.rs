@@ -1,6 +1,5 @@
 //! Publications of channels with history, and members that join at an exact place.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use throng_io::{ConnId, Instant};
@@ -9,10 +8,10 @@ use crate::backpressure::ClassIndex;
 use crate::conn::stage::{Stage, flag};
 use crate::connections::send::Published;
 use crate::context::Core;
-use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
-use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
+use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::history::{Joined, Publication, Recorded, Recovery, Since};
+use crate::pubsub::publishing::Publishing;
 use crate::remote::Command;
 use crate::remote::losses::Receivers;
 
@@ -20,43 +19,36 @@ impl Core {
     /// Adds a publication to the history of its channel, and sends it to every member but `except`.
     /// The shards with members are found under the lock that orders publications, so that members
     /// that join from now on get it from the history, and all others as a command.
-    pub(super) fn publish_recorded(
-        &mut self,
-        (channel, rule): (&str, u16),
-        frame: &Frame,
-        except: Option<ConnId>,
-        began: Option<Instant>,
-    ) -> (Receipt, Delivery) {
+    pub(super) fn record(&mut self, publishing: &Publishing<'_>, rule: u16) -> (Receipt, Delivery) {
+        let Publishing { channel, except, began, .. } = *publishing;
         let remote = self.remote.clone();
-        let (kept, now) = (frame.bare(), self.connections.now);
+        let (kept, now) = (publishing.frame.bare(), self.connections.now);
         let mut stripe = remote.order_of(channel);
-        let recorded = remote.record(&mut stripe, (channel, rule), (frame, kept), now);
+        let recorded = remote.record(&mut stripe, publishing, rule, kept, now);
         self.find_homes(channel);
         let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
-        let (receipt, mut acks) = Receipt::new(self.homes.len(), began);
-        if remote.registry().is_some() {
-            acks = acks.into_iter().map(AckSlot::of_one).collect();
-        }
-        let acks = RefCell::new(acks);
+        let (receipt, mut slots) = remote.receipt(self.homes.len(), began);
         let command = || {
-            let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed);
-            Command::Recorded { recorded: Arc::clone(&recorded), except, ack }
+            let (recorded, ack) = (Arc::clone(&recorded), slots.take_one());
+            Command::Recorded { recorded, except, ack }
         };
         // Commands before this message were put into this shard's queue under the same lock, or
         // were lost and recorded there, which ends the members that miss them.
-        let here = !self.has_commands() && !self.queue.has_losses();
-        let but = here.then_some(self.shard);
-        let homes = Some(&self.homes[..]);
-        let posting = remote.post_to_others(but, homes, &receivers, command, &mut self.crowded);
+        let is_next = !self.has_commands() && !self.queue.has_losses();
+        if is_next {
+            let here = self.shard;
+            self.homes.retain(|home| usize::from(*home) != here);
+        }
+        let posting = remote.post_to(&self.homes, &receivers, command, &mut self.crowded);
         drop(stripe);
         self.count_commands(posting);
-        if !here {
+        if !is_next {
             self.hold_sender(&receivers);
         }
         let mut delivery = Delivery::default();
-        if here {
+        if is_next {
             delivery = self.deliver_recorded(&recorded, except, began);
-            if let Some(ack) = acks.into_inner().pop() {
+            if let Some(ack) = slots.next() {
                 ack.count(delivery);
             }
         }
@@ -72,7 +64,7 @@ impl Core {
         began: Option<Instant>,
     ) -> Delivery {
         if let Some(began) = began {
-            self.samples.publish(began);
+            self.samples.record_publication(began);
         }
         let mut delivery = Delivery::default();
         let Recorded { channel, class, frame, .. } = recorded;
@@ -92,7 +84,7 @@ impl Core {
                 _ if connections.table.has(id, flag::OFFSETS) => recorded.with_offset(),
                 _ => frame,
             };
-            delivery.count(connections.publish_to(id, frame, of));
+            delivery.count(connections.deliver_to(id, frame, of));
         });
         delivery
     }

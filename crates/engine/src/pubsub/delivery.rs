@@ -94,13 +94,50 @@ pub struct AckSlot {
     lost: u64,
 }
 
+/// The slots of a receipt. Those that are not taken report shards that were not reached.
+#[derive(Debug)]
+pub(crate) struct AckSlots {
+    tally: Arc<Tally>,
+    left: usize,
+    /// As in each slot.
+    lost: u64,
+}
+
+impl AckSlots {
+    /// Turns the slots into the slots of shards with one connection each: if that connection is
+    /// gone, no receiver is missed.
+    pub(crate) fn of_one(mut self) -> Self {
+        self.lost = 0;
+        self
+    }
+
+    /// Returns the next slot, or a slot whose counts are not read.
+    pub(crate) fn take_one(&mut self) -> AckSlot {
+        self.next().unwrap_or_else(AckSlot::unclaimed)
+    }
+}
+
+impl Iterator for AckSlots {
+    type Item = AckSlot;
+
+    fn next(&mut self) -> Option<AckSlot> {
+        self.left = self.left.checked_sub(1)?;
+        Some(AckSlot { tally: Some(Arc::clone(&self.tally)), lost: self.lost })
+    }
+}
+
+impl Drop for AckSlots {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
 impl Receipt {
-    pub(crate) fn new(shards: usize, began: Option<throng_io::Instant>) -> (Self, Vec<AckSlot>) {
+    pub(crate) fn new(shards: usize, began: Option<throng_io::Instant>) -> (Self, AckSlots) {
         let sum = Sum { so_far: Delivery::default(), missing: shards, is_awaited: false };
         let tally = Arc::new(Tally { began, sum: Mutex::new(sum), complete: Condvar::new() });
-        let ack = || AckSlot { tally: Some(Arc::clone(&tally)), lost: 1 };
-        let acks = (0..shards).map(|_| ack()).collect();
-        (Self { counts: Counts::Awaited(tally) }, acks)
+        let slots = AckSlots { tally: Arc::clone(&tally), left: shards, lost: 1 };
+        (Self { counts: Counts::Awaited(tally) }, slots)
     }
 
     /// Creates the receipt of a publication that is complete.
@@ -211,14 +248,6 @@ impl AckSlot {
         Self { tally: None, lost: 0 }
     }
 
-    /// Turns the slot into the slot of a shard with one connection: if that connection is gone, no
-    /// receiver is missed.
-    pub(crate) fn of_one(self) -> Self {
-        let mut ack = self;
-        ack.lost = 0;
-        ack
-    }
-
     /// Returns when its publication began, if that is measured.
     pub(crate) fn began(&self) -> Option<throng_io::Instant> {
         self.tally.as_ref().and_then(|tally| tally.began)
@@ -255,7 +284,7 @@ mod tests {
         assert_eq!(receipt.total(), None);
         assert_eq!(receipt.wait(Duration::ZERO), None);
         let delivery = Delivery { delivered: 3, dropped: 1, ..Delivery::default() };
-        acks.pop().unwrap().count(delivery);
+        acks.next().unwrap().count(delivery);
         assert_eq!(receipt.total(), None);
         let waiting = receipt.clone();
         // A time that no clock reaches.
@@ -267,8 +296,8 @@ mod tests {
         assert_eq!(whole.receivers(), 4);
         let both = Receipt::of_all(vec![receipt, Receipt::known(delivery)]);
         assert_eq!(both.wait(Duration::MAX).map(|sum| sum.receivers()), Some(8));
-        let (receipt, mut acks) = Receipt::new(1, None);
-        drop(acks.pop().unwrap().of_one());
+        let (receipt, acks) = Receipt::new(1, None);
+        drop(acks.of_one());
         assert_eq!(
             receipt.total(),
             Some(Delivery::default()),

@@ -5,4 +5,5 @@ pub(crate) mod delivery;
 pub(crate) mod filter;
 pub(crate) mod history;
 pub(crate) mod presence;
+pub(crate) mod publishing;
 pub(crate) mod relay;

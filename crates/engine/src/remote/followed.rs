@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use super::{BROKER, Command, Remote, ShardQueue};
+use super::{BROKER, Command, Remote};
 use crate::backpressure::history::History;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::history::{HistoryTail, Joined, Position, Since, Stripe};
+use crate::pubsub::publishing::{PublishRoute, Publishing};
 use crate::pubsub::relay::{Question, Relay, RelayFill};
 use crate::remote::losses::Receivers;
 
@@ -25,26 +26,26 @@ impl Remote {
         self.relay_of(channel).is_none_or(|relay| relay.was_linked(channel))
     }
 
-    /// Gives a publication to the broker that carries its channel; `None`: there is none. A
-    /// `publisher` is held back if `crowded` gets a part of the [`BROKER`].
-    pub(crate) fn relay(
+    /// Returns the way of a publication where some channels have a history, or a broker.
+    #[inline(never)]
+    pub(super) fn route_by_rule(
         &self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-        publisher: Option<(ConnId, &mut Vec<usize>)>,
-    ) -> Option<Receipt> {
-        let by = publisher.as_ref().map(|(id, _)| *id);
-        let Some((fill, carried)) = self.relay_of(channel)?.publish(channel, frame, except, by)
-        else {
-            return Some(Receipt::known(Delivery { unreached: 1, ..Delivery::default() }));
+        publishing: &Publishing<'_>,
+        by: Option<ConnId>,
+    ) -> PublishRoute {
+        let Publishing { channel, frame, except, .. } = *publishing;
+        let Some(relay) = self.relay_of(channel) else {
+            return self.history_rule(channel).map_or(PublishRoute::Shards, PublishRoute::History);
         };
-        if let (RelayFill::Crowded(part), Some((_, crowded))) = (fill, publisher)
-            && !crowded.contains(&(BROKER + usize::from(part)))
-        {
-            crowded.push(BROKER + usize::from(part));
-        }
-        Some(Receipt::carried(carried))
+        let Some((fill, carried)) = relay.publish(channel, frame, except, by) else {
+            let receipt = Receipt::known(Delivery { unreached: 1, ..Delivery::default() });
+            return PublishRoute::Broker { receipt, crowded: None };
+        };
+        let crowded = match fill {
+            RelayFill::Crowded(part) => Some(BROKER + usize::from(part)),
+            RelayFill::Available => None,
+        };
+        PublishRoute::Broker { receipt: Receipt::carried(carried), crowded }
     }
 
     /// Returns the history that a channel has by its rule, with the bytes that it keeps.
@@ -61,11 +62,11 @@ impl Remote {
         let homes = self.totals.homes_of(&channel, None);
         let receivers = Receivers::Channel(Arc::clone(&channel), except);
         let _order = (homes.len() > 1).then(|| self.order_of(&channel));
-        for queue in self.queues(&homes) {
+        let command = || {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
-            let command = Command::Publish { channel, frame, except, ack: AckSlot::unclaimed() };
-            let _ = queue.publish(command, &receivers);
-        }
+            Command::Publish { channel, frame, except, ack: AckSlot::unclaimed() }
+        };
+        self.post_to(&homes, &receivers, command, &mut Vec::new());
     }
 
     /// Begins the sequence of a channel with history. After a loss its members are closed as slow
@@ -77,10 +78,10 @@ impl Remote {
         stripe.begin_followed(histories, (channel, rule), tail, self.clock.read());
         self.make_room(&mut stripe);
         if is_loss {
-            for queue in self.queues(&self.totals.homes_of(channel, None)) {
+            self.each_queue(&self.totals.homes_of(channel, None), |_, queue| {
                 queue.losses.add_hole(channel);
                 queue.mailbox.wake();
-            }
+            });
         }
     }
 
@@ -113,20 +114,22 @@ impl Remote {
         self.make_room(&mut stripe);
         let Some(recorded) = recorded.map(Arc::new) else { return };
         let receivers = Receivers::Channel(Arc::clone(channel), except);
-        for queue in self.queues(&self.totals.homes_of(channel, None)) {
+        let command = || {
             let (recorded, ack) = (Arc::clone(&recorded), AckSlot::unclaimed());
-            let _ = queue.publish(Command::Recorded { recorded, except, ack }, &receivers);
-        }
+            Command::Recorded { recorded, except, ack }
+        };
+        let homes = self.totals.homes_of(channel, None);
+        self.post_to(&homes, &receivers, command, &mut Vec::new());
     }
 
     /// Lets the members join that wait for a channel's position.
     pub fn admit_to_followed(&self, channel: &Arc<str>) {
         let mut stripe = self.order_of(channel);
         stripe.open_followed(channel, self.clock.read());
-        for queue in self.queues(&self.totals.homes_of(channel, None)) {
+        self.each_queue(&self.totals.homes_of(channel, None), |_, queue| {
             let channel = Arc::clone(channel);
-            queue.mailbox.send_always(Command::Admit { channel, members: None });
-        }
+            queue.put_always(Command::Admit { channel, members: None });
+        });
     }
 
     /// Forgets a sequence, unless its channel has members; returns whether it did.
@@ -156,15 +159,5 @@ impl Remote {
         }
         let (histories, now) = (&self.order.histories, self.clock.read());
         stripe.join_followed(histories, channel, since, (now, is_asked)).map(Some)
-    }
-
-    fn queues(&self, homes: &[u16]) -> Vec<ShardQueue> {
-        match self.registry() {
-            Some(registry) => registry.queues(Some(homes), None),
-            None => {
-                let of = |home: &u16| self.shards.get(usize::from(*home)).cloned();
-                homes.iter().filter_map(of).collect()
-            }
-        }
     }
 }

@@ -24,18 +24,18 @@ use crate::drain::DrainPlan;
 use crate::message::{Notice, UserEvent};
 use crate::outbox::frame::Frame;
 use crate::pubsub::channels::{Interest, Totals};
-use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
+use crate::pubsub::delivery::{AckSlot, AckSlots, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::pubsub::history::{Histories, Stripe};
 use crate::pubsub::presence::Presences;
+use crate::pubsub::publishing::{PublishRoute, Publishing};
 use crate::remote::losses::Receivers;
 use crate::remote::mailbox::Fill;
-use crate::remote::order::{ORDER_STRIPES, Order};
+use crate::remote::order::{ORDER_STRIPES, Order, PublishPath};
 use crate::remote::registry::ThreadRegistry;
 use crate::samples::is_sampled;
 
 pub use command::Command;
-pub(crate) use order::PublishPath;
 pub(crate) use shard_queue::{ShardInbox, ShardQueue, shard_queue, thread_queue};
 
 /// Capacity of a shard's mailbox in commands, after which senders get [`QueueFull`].
@@ -166,9 +166,15 @@ impl Remote {
         }
     }
 
+    /// Returns the way of a publication. A broker that carries the channel gets it now; `by` is the
+    /// connection that is delayed if the broker is crowded.
     #[inline]
-    pub(crate) fn publish_path(&self) -> PublishPath {
-        self.order.path
+    pub(crate) fn route(&self, publishing: &Publishing<'_>, by: Option<ConnId>) -> PublishRoute {
+        match self.order.path {
+            PublishPath::Alone => PublishRoute::Here,
+            PublishPath::Shards => PublishRoute::Shards,
+            PublishPath::Histories | PublishPath::Relayed => self.route_by_rule(publishing, by),
+        }
     }
 
     /// Returns whether there is no other shard.
@@ -216,17 +222,17 @@ impl Remote {
         except: Option<ConnId>,
         deadline: Option<Instant>,
     ) -> Result<Receipt, QueueFull> {
-        let sampled = self.sample();
-        if let Some(receipt) = self.relay(channel, frame, except, None) {
-            return Ok(receipt);
-        }
-        if let Some(rule) = self.history_rule(channel) {
-            return self.publish_recorded((channel, rule), frame, except, (deadline, sampled));
+        let began = self.sample();
+        let publishing = Publishing { began, ..Publishing::new(channel, frame, except) };
+        match self.route(&publishing, None) {
+            PublishRoute::Broker { receipt, .. } => return Ok(receipt),
+            PublishRoute::History(rule) => return self.put_recorded(&publishing, rule, deadline),
+            PublishRoute::Here | PublishRoute::Shards => {}
         }
         let homes = self.totals.homes_of(channel, None);
         let order = (homes.len() > 1).then(|| self.order_of(channel));
         let channel: Arc<str> = channel.into();
-        self.to_all(Some(&homes), order, deadline, sampled, |ack| {
+        self.put_to(Some(&homes), order, deadline, began, |ack| {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
             Command::Publish { channel, frame, except, ack }
         })
@@ -260,7 +266,7 @@ impl Remote {
         let (name, frames): (Arc<str>, Arc<[Frame]>) = (channel.into(), frames.into());
         let homes = self.totals.homes_of(channel, None);
         let order = (homes.len() > 1).then(|| self.order_of(channel));
-        self.to_all(Some(&homes), order, None, None, |ack| {
+        self.put_to(Some(&homes), order, None, None, |ack| {
             let (channel, frames) = (Arc::clone(&name), Arc::clone(&frames));
             Command::PublishAll { channel, frames, next: 0, so_far: Delivery::default(), ack }
         })
@@ -306,7 +312,7 @@ impl Remote {
         let homes = self.homes_of(filter);
         let is_one = self.is_alone() || homes.as_ref().is_some_and(|homes| homes.len() <= 1);
         let order = (!is_one).then(|| self.order_of_all());
-        self.to_all(homes.as_deref(), order, None, sampled, |ack| {
+        self.put_to(homes.as_deref(), order, None, sampled, |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         })
@@ -324,7 +330,7 @@ impl Remote {
         reason: &str,
     ) -> Result<Receipt, QueueFull> {
         let (homes, reason) = (self.homes_of(filter), Arc::<str>::from(reason));
-        self.to_all(homes.as_deref(), (), None, None, |ack| {
+        self.put_to(homes.as_deref(), (), None, None, |ack| {
             let (filter, reason) = (Arc::clone(filter), Arc::clone(&reason));
             Command::CloseAll { filter, code, reason, ack }
         })
@@ -338,7 +344,7 @@ impl Remote {
     /// As for [`Remote::publish`].
     pub fn notify_all(&self, filter: &Arc<Filter>, notice: &Notice) -> Result<Receipt, QueueFull> {
         let homes = self.homes_of(filter);
-        self.to_all(homes.as_deref(), (), None, None, |ack| {
+        self.put_to(homes.as_deref(), (), None, None, |ack| {
             let (filter, notice) = (Arc::clone(filter), notice.clone());
             Command::Notify { filter, notice, ack }
         })
@@ -369,36 +375,32 @@ impl Remote {
 
     /// Sends a command to the shards with these numbers, or to all. It is put into all queues under
     /// `order`, and into full queues as soon as there is room, until `deadline`.
-    fn to_all(
+    fn put_to(
         &self,
         numbers: Option<&[u16]>,
         order: impl Sized,
         deadline: Option<Instant>,
-        sampled: Option<throng_io::Instant>,
+        began: Option<throng_io::Instant>,
         command: impl Fn(AckSlot) -> Command,
     ) -> Result<Receipt, QueueFull> {
-        let mut returned = Vec::new();
-        if let Some(registry) = self.registry() {
-            let queues = registry.queues(numbers, None);
+        let threads = self.registry().map(|registry| registry.queues(numbers));
+        let queues = threads.as_deref().unwrap_or(&self.shards);
+        let (receipt, mut slots) =
+            Receipt::new(queues.len() + usize::from(threads.is_some()), began);
+        if threads.is_some() {
             // One slot more reports an acceptor that has stopped.
-            let (receipt, mut acks) = Receipt::new(queues.len() + 1, sampled);
-            if let Some(ack) = acks.pop()
-                && !self.shards.iter().any(|queue| queue.mailbox.is_closed())
-            {
-                ack.count(Delivery::default());
+            let acceptor = slots.take_one();
+            if !self.shards.iter().any(|queue| queue.mailbox.is_closed()) {
+                acceptor.count(Delivery::default());
             }
-            for (queue, ack) in queues.iter().zip(acks) {
-                let put = queue.put(command(ack.of_one()));
-                returned.extend(put.err().map(|command| (queue, command)));
-            }
-            drop(order);
-            return self.outcome(receipt, returned, deadline);
+            slots = slots.of_one();
         }
-        let (receipt, acks) = Receipt::new(self.shards.len(), sampled);
-        for ((shard, queue), ack) in self.shards.iter().enumerate().zip(acks) {
-            let is_meant =
-                numbers.is_none_or(|numbers| numbers.contains(&u16::try_from(shard).unwrap_or(0)));
-            if is_meant {
+        let is_meant = |shard: usize| {
+            threads.is_some() || numbers.is_none_or(|numbers| numbers.contains(&(shard as u16)))
+        };
+        let mut returned = Vec::new();
+        for ((shard, queue), ack) in queues.iter().enumerate().zip(slots) {
+            if is_meant(shard) {
                 let put = queue.put(command(ack));
                 returned.extend(put.err().map(|command| (queue, command)));
             } else if !queue.mailbox.is_closed() {
@@ -406,20 +408,6 @@ impl Remote {
             }
         }
         drop(order);
-        self.outcome(receipt, returned, deadline)
-    }
-
-    /// Waits until `deadline` for room for the commands of a publication that full queues returned,
-    /// and counts the lost ones.
-    fn outcome(
-        &self,
-        receipt: Receipt,
-        returned: Vec<(&ShardQueue, Command)>,
-        deadline: Option<Instant>,
-    ) -> Result<Receipt, QueueFull> {
-        if returned.is_empty() {
-            return Ok(receipt);
-        }
         let put = |(queue, command): (&ShardQueue, Command)| queue.put_by(command, deadline);
         let lost = returned.into_iter().map(put).filter(|put| !put).count() as u64;
         if lost == 0 {
@@ -427,6 +415,16 @@ impl Remote {
         }
         self.counters.commands_dropped.fetch_add(lost, Ordering::Relaxed);
         Err(QueueFull { receipt: Some(receipt) })
+    }
+
+    /// Creates the receipt of a publication with slots for so many shards.
+    pub(crate) fn receipt(
+        &self,
+        shards: usize,
+        began: Option<throng_io::Instant>,
+    ) -> (Receipt, AckSlots) {
+        let (receipt, slots) = Receipt::new(shards, began);
+        (receipt, if self.registry.is_some() { slots.of_one() } else { slots })
     }
 
     fn count_refused(&self) {
@@ -447,11 +445,9 @@ impl Remote {
     /// # Errors
     /// Its shard's mailbox is full.
     pub fn send(&self, to: ConnId, frame: &Frame) -> Result<Receipt, QueueFull> {
-        let (receipt, acks) = Receipt::new(1, None);
-        for ack in acks {
-            let ack = ack.of_one();
-            self.put(to.shard(), Command::Send { to, frame: frame.clone(), ack })?;
-        }
+        let (receipt, slots) = Receipt::new(1, None);
+        let ack = slots.of_one().take_one();
+        self.put(to.shard(), Command::Send { to, frame: frame.clone(), ack })?;
         Ok(receipt)
     }
 
@@ -478,19 +474,12 @@ impl Remote {
 
     /// Queues a command for a connection's shard, even if the queue is full.
     fn put_always(&self, to: ConnId, command: Command) {
-        let thread = self.registry().and_then(|registry| registry.queue(to.shard()));
-        let queue = match &self.registry {
-            Some(_) => thread.as_ref(),
-            None => self.shards.get(to.shard()),
-        };
-        if let Some(queue) = queue {
-            queue.mailbox.send_always(command);
-        }
+        self.with_queue(to.shard(), |queue| queue.put_always(command));
     }
 
     /// Applies other limits and rules on every shard. The receipt is complete when all have.
     pub(crate) fn configure(&self, configuration: &Arc<Configuration>) -> Receipt {
-        let threads = self.registry().map(|registry| registry.queues(None, None));
+        let threads = self.registry().map(|registry| registry.queues(None));
         let queues: Vec<_> = self.shards.iter().chain(threads.iter().flatten()).collect();
         let (receipt, acks) = Receipt::new(queues.len(), None);
         for (queue, ack) in queues.into_iter().zip(acks) {
@@ -523,26 +512,21 @@ impl Remote {
 
     /// Drains one connection that has a thread of its own, if it is still there.
     pub(crate) fn drain_one(&self, id: ConnId, plan: DrainPlan) {
-        let thread = self.registry().and_then(|registry| registry.queue(id.shard()));
-        if let Some(queue) = thread {
-            // If the queue is full, the handler does not return: the acceptor enforces the
-            // deadline.
-            let _ = queue.put(Command::Drain(plan));
-        }
+        // If the queue is full, the handler does not return: the acceptor enforces the deadline.
+        self.with_queue(id.shard(), |queue| queue.put(Command::Drain(plan)).ok());
     }
 
-    /// Posts a publication to the shards with these numbers, or to all, but not to `from`.
-    /// Shards that cannot take it lose it; those whose queues are crowded are added to `crowded`.
-    pub(crate) fn post_to_others(
+    /// Posts a publication to the shards with these numbers. Shards that cannot take it lose it;
+    /// those whose queues are crowded are added to `crowded`.
+    pub(crate) fn post_to(
         &self,
-        from: Option<usize>,
-        numbers: Option<&[u16]>,
+        homes: &[u16],
         receivers: &Receivers,
-        command: impl Fn() -> Command,
+        mut command: impl FnMut() -> Command,
         crowded: &mut Vec<usize>,
     ) -> Posting {
         let mut posting = Posting::default();
-        let mut post = |shard, queue: &ShardQueue| match queue.publish(command(), receivers) {
+        self.each_queue(homes, |shard, queue| match queue.put_reserved(command(), receivers) {
             Some(Fill::Available) => posting.posted += 1,
             Some(Fill::Crowded) => {
                 posting.posted += 1;
@@ -552,26 +536,28 @@ impl Remote {
                 }
             }
             None => posting.lost += 1,
-        };
-        if let Some(registry) = self.registry() {
-            registry.queues(numbers, from).iter().for_each(|queue| post(0, queue));
-            return posting;
-        }
-        match numbers {
-            Some(numbers) => {
-                for shard in numbers.iter().map(|number| usize::from(*number)) {
-                    if let Some(queue) = self.shards.get(shard).filter(|_| Some(shard) != from) {
-                        post(shard, queue);
-                    }
-                }
-            }
-            None => {
-                let others =
-                    self.shards.iter().enumerate().filter(|(shard, _)| Some(*shard) != from);
-                others.for_each(|(shard, queue)| post(shard, queue));
-            }
-        }
+        });
         posting
+    }
+
+    /// Calls `each` with the shards of these numbers, and their queues.
+    fn each_queue(&self, homes: &[u16], mut each: impl FnMut(usize, &ShardQueue)) {
+        if let Some(registry) = self.registry() {
+            return registry.queues(Some(homes)).iter().for_each(|queue| each(0, queue));
+        }
+        for home in homes.iter().map(|home| usize::from(*home)) {
+            if let Some(queue) = self.shards.get(home) {
+                each(home, queue);
+            }
+        }
+    }
+
+    /// Calls `act` with the queue of one shard, if there is one.
+    fn with_queue<T>(&self, shard: usize, act: impl FnOnce(&ShardQueue) -> T) -> Option<T> {
+        match self.registry() {
+            Some(registry) => registry.queue(shard).as_ref().map(act),
+            None => self.shards.get(shard).map(act),
+        }
     }
 
     /// Registers `waker` to be woken when the queue of `shard`, or the queue to a part of the
@@ -588,13 +574,7 @@ impl Remote {
     /// Queues a command for a shard. An id made from wrong bits names a shard that does not exist;
     /// like an id of a closed connection it is ignored.
     fn put(&self, shard: usize, command: Command) -> Result<(), QueueFull> {
-        let thread = self.registry().and_then(|registry| registry.queue(shard));
-        let queue = match &self.registry {
-            Some(_) => thread.as_ref(),
-            None => self.shards.get(shard),
-        };
-        let queued = queue.is_none_or(|queue| queue.put(command).is_ok());
-        if queued {
+        if self.with_queue(shard, |queue| queue.put(command).is_ok()).unwrap_or(true) {
             return Ok(());
         }
         self.counters.commands_dropped.fetch_add(1, Ordering::Relaxed);

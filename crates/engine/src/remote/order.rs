@@ -56,7 +56,7 @@ impl Order {
 
 /// Path of a shard's publications, known when the server is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PublishPath {
+pub(super) enum PublishPath {
     /// There is one shard.
     Alone,
     /// There are others, or may be.

@@ -8,6 +8,7 @@ use crate::outbox::frame::Frame;
 use crate::pubsub::presence::{
     Announced, Presence, PresenceCounts, PresenceEvent, Presences, Present,
 };
+use crate::pubsub::publishing::Publishing;
 use crate::pubsub::relay::{CarriedPresence, Relay};
 
 /// Error of a program's function that panicked.
@@ -63,9 +64,12 @@ impl Remote {
         rule.is_some_and(Presence::announces)
     }
 
-    /// Returns whether members of a channel must still get this message: another shard may have
-    /// switched since it was made.
-    pub(crate) fn is_current(&self, channel: &str, announced: &Announced) -> bool {
+    /// Returns whether members of a channel must still get this message: if it is about presence,
+    /// another shard may have switched since it was made.
+    pub(crate) fn is_current(&self, publishing: &Publishing<'_>) -> bool {
+        let Publishing { channel, announced: Some(announced), .. } = *publishing else {
+            return true;
+        };
         let presences = self.order.presences.as_ref();
         presences.is_some_and(|all| all.is_announced(channel) == announced.is_announced())
     }

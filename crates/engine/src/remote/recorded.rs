@@ -3,25 +3,21 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use throng_io::ConnId;
-
 use super::shard_queue::RETRY;
-use super::{Command, PublishPath, QueueFull, Remote};
+use super::{Command, QueueFull, Remote};
 use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
-use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
+use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::history::{
     HistoryCounts, Joined, Position, Publication, Recorded, Since, Stripe, numbered, try_lock,
 };
+use crate::pubsub::publishing::Publishing;
 use crate::remote::losses::Receivers;
 
 impl Remote {
     /// Returns the number of the rule for a channel's history, if it has one.
     pub(crate) fn history_rule(&self, channel: &str) -> Option<u16> {
-        match self.publish_path() {
-            PublishPath::Histories | PublishPath::Relayed => self.order.histories.rules.of(channel),
-            PublishPath::Alone | PublishPath::Shards => None,
-        }
+        self.order.histories.rules.of(channel)
     }
 
     fn has_histories(&self) -> bool {
@@ -29,16 +25,17 @@ impl Remote {
     }
 
     /// Adds a publication to the history of its channel, whose `stripe` is locked. `kept` is the
-    /// [`Frame::bare`] of `frame`, made before.
+    /// [`Frame::bare`] of its frame, made before.
     pub(crate) fn record(
         &self,
         stripe: &mut Stripe,
-        of: (&str, u16),
-        (frame, kept): (&Frame, Frame),
+        publishing: &Publishing<'_>,
+        rule: u16,
+        kept: Frame,
         now: throng_io::Instant,
     ) -> Arc<Recorded> {
-        let histories = &self.order.histories;
-        let (recorded, is_over) = stripe.append(histories, of, (frame, kept), now);
+        let (histories, of) = (&self.order.histories, (publishing.channel, rule));
+        let (recorded, is_over) = stripe.append(histories, of, (publishing.frame, kept), now);
         if is_over {
             histories.make_room(stripe, &self.order.stripes);
         }
@@ -113,20 +110,20 @@ impl Remote {
 
     /// Publishes to a channel with history. While a queue is full, waits for room until `deadline`
     /// and publishes nothing: members that miss a publication would have to come back.
-    pub(super) fn publish_recorded(
+    pub(super) fn put_recorded(
         &self,
-        of: (&str, u16),
-        frame: &Frame,
-        except: Option<ConnId>,
-        (deadline, sampled): (Option<Instant>, Option<throng_io::Instant>),
+        publishing: &Publishing<'_>,
+        rule: u16,
+        deadline: Option<Instant>,
     ) -> Result<Receipt, QueueFull> {
-        let kept = frame.bare();
+        let kept = publishing.frame.bare();
         loop {
-            let mut stripe = self.order_of(of.0);
-            let homes = self.totals.homes_of(of.0, None);
+            let mut stripe = self.order_of(publishing.channel);
+            let homes = self.totals.homes_of(publishing.channel, None);
             if self.have_room(&homes) {
-                let recorded = self.record(&mut stripe, of, (frame, kept), self.clock.read());
-                return Ok(self.post_recorded(&homes, &recorded, except, sampled));
+                let now = self.clock.read();
+                let recorded = self.record(&mut stripe, publishing, rule, kept, now);
+                return Ok(self.post_recorded(&homes, &recorded, publishing));
             }
             drop(stripe);
             if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
@@ -150,28 +147,17 @@ impl Remote {
         &self,
         homes: &[u16],
         recorded: &Arc<Recorded>,
-        except: Option<ConnId>,
-        sampled: Option<throng_io::Instant>,
+        &Publishing { except, began, .. }: &Publishing<'_>,
     ) -> Receipt {
         let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
-        let queues = match self.registry() {
-            Some(registry) => registry.queues(Some(homes), None),
-            None => {
-                let of = |home: &u16| self.shards.get(usize::from(*home)).cloned();
-                homes.iter().filter_map(of).collect()
-            }
+        let (receipt, mut slots) = self.receipt(homes.len() + 1, began);
+        // Reports that nothing has members.
+        slots.take_one().count(Delivery::default());
+        let command = || {
+            let (recorded, ack) = (Arc::clone(recorded), slots.take_one());
+            Command::Recorded { recorded, except, ack }
         };
-        let (receipt, acks) = Receipt::new(queues.len() + 1, sampled);
-        for (at, ack) in acks.into_iter().enumerate() {
-            let Some(queue) = queues.get(at) else {
-                // Reports that nothing has members.
-                ack.count(Delivery::default());
-                continue;
-            };
-            let ack = if self.registry.is_some() { AckSlot::of_one(ack) } else { ack };
-            let recorded = Arc::clone(recorded);
-            let _ = queue.publish(Command::Recorded { recorded, except, ack }, &receivers);
-        }
+        self.post_to(homes, &receivers, command, &mut Vec::new());
         receipt
     }
 }

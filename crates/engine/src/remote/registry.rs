@@ -128,14 +128,11 @@ impl ThreadRegistry {
         rows.slots.get(number.checked_sub(1)?)?.queue.clone()
     }
 
-    /// Returns the queues of the threads with these numbers, or of all, except thread `except`. So
-    /// a publication to a channel of three members wakes three threads and not five thousand.
-    pub(crate) fn queues(&self, numbers: Option<&[u16]>, except: Option<usize>) -> Vec<ShardQueue> {
+    /// Returns the queues of the threads with these numbers, or of all. So a publication to a
+    /// channel of three members wakes three threads and not five thousand.
+    pub(crate) fn queues(&self, numbers: Option<&[u16]>) -> Vec<ShardQueue> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
-        let queue = |number: usize| {
-            let thread = rows.slots.get(number.checked_sub(1)?)?;
-            thread.queue.clone().filter(|_| Some(number) != except)
-        };
+        let queue = |number: usize| rows.slots.get(number.checked_sub(1)?)?.queue.clone();
         match numbers {
             Some(numbers) => {
                 numbers.iter().map(|number| usize::from(*number)).filter_map(queue).collect()

@@ -104,7 +104,7 @@ impl ShardQueue {
 
     /// Queues a publication of another shard. Returns `None` if it is lost, which is recorded for
     /// the owner of the queue.
-    pub(super) fn publish(&self, command: Command, receivers: &Receivers) -> Option<Fill> {
+    pub(super) fn put_reserved(&self, command: Command, receivers: &Receivers) -> Option<Fill> {
         let bytes = command.bytes();
         let fill = self.mailbox.send_within(command, bytes, self.reserve).ok();
         if fill.is_none() {

@@ -10,6 +10,7 @@ use crate::context::Cx;
 use crate::drain::DrainPlan;
 use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::Delivery;
+use crate::pubsub::publishing::Publishing;
 use crate::remote::Command;
 use crate::remote::registry::ThreadRegistry;
 use crate::service::Service;
@@ -41,7 +42,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let until = self.state.core.clock.read().after(MAX_MAIL_TIME);
         let mut work = 0;
         while let Some(command) = self.state.core.commands.pop_front() {
-            self.flush_published();
+            self.flush_early();
             work += self.carry_out(command, &mut drain);
             self.checkpoint();
             if work >= COMMANDS {
@@ -89,7 +90,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         match command {
             Command::Publish { channel, frame, except, ack } => {
                 state.core.watch.deliver();
-                let delivery = state.core.publish_queued(&channel, &frame, except, ack.began());
+                let began = ack.began();
+                let publishing = Publishing { began, ..Publishing::new(&channel, &frame, except) };
+                let new = state.core.too_new(&channel);
+                let delivery = state.core.deliver_here(&publishing, &new);
                 work += delivery.receivers();
                 ack.count(delivery);
             }
@@ -98,7 +102,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 while let Some(frame) = frames.get(next)
                     && work < COMMANDS
                 {
-                    let delivery = state.core.publish_queued(&channel, frame, None, None);
+                    let new = state.core.too_new(&channel);
+                    let publishing = Publishing::new(&channel, frame, None);
+                    let delivery = state.core.deliver_here(&publishing, &new);
                     work += 1 + delivery.receivers();
                     so_far.add(delivery);
                     next += 1;
@@ -134,7 +140,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
             Command::Broadcast { filter, frame, ack } => {
                 if let Some(began) = ack.began() {
-                    state.core.samples.publish(began);
+                    state.core.samples.record_publication(began);
                 }
                 state.core.watch.deliver();
                 let delivery = state.core.broadcast_here(&filter, &frame);

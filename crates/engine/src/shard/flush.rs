@@ -228,14 +228,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 outbox.mark_dirty(conn);
             }
         }
-        self.hold_publishers();
+        self.delay_new();
         self.check_memory();
     }
 
     /// Flushes everything when publications have put much memory into queues, or much into one,
     /// within one turn.
     #[inline]
-    pub(crate) fn flush_published(&mut self) {
+    pub(crate) fn flush_early(&mut self) {
         if self.state.core.has_published_enough() {
             self.flush_all();
         }

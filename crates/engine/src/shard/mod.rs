@@ -206,7 +206,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 }
                 AfterEvent::Nothing => {}
             }
-            self.flush_published();
+            self.flush_early();
             self.checkpoint();
         }
         self.take_handovers();
@@ -214,7 +214,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.take_commands();
         self.expire();
         self.checkpoint();
-        self.release_publishers();
+        self.end_delays();
         self.resume_held();
         self.move_upgrades();
         self.flush_all();
@@ -381,7 +381,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.burst.is_over(stats.accepted, stats.connections) || is_over {
             self.trim.request();
         }
-        self.state.publish_stats();
+        self.state.export_stats();
         // Simulated time has no kernel.
         if matches!(self.state.core.clock, Clock::System) {
             self.state.core.watch.sample_run_delay();
@@ -528,7 +528,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let bytes = self.state.held.remove(&id).unwrap_or_default();
             self.state.on_held(id, bytes);
             self.flush(id);
-            self.flush_published();
+            self.flush_early();
             let connections = &mut self.state.core.connections;
             if connections.table.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
                 connections.mark_drained(id);
@@ -565,7 +565,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         };
         self.state.on_held(id, bytes);
         self.flush(id);
-        self.flush_published();
+        self.flush_early();
         // Either way the connection is resumed again: for the rest, or to be read.
         self.state.core.connections.mark_drained(id);
     }
@@ -590,7 +590,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 || self.threads().is_some_and(|threads| threads > 0)
         };
         let sweeping = core.connections.stats.connections > 0
-            || state.has_unpublished_stats()
+            || state.has_stats_to_export()
             || awaits_memory();
         let sweep = match state.added.is_some() && !awaits_memory() {
             true => state.next_due_sweep(),
@@ -621,7 +621,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             {
                 let forced = drain.forced + self.forced_elsewhere();
                 self.state.phase = Phase::Stopped { forced };
-                self.state.publish_stats();
+                self.state.export_stats();
                 Some(forced)
             }
             Phase::Stopped { forced } => Some(forced),

@@ -106,7 +106,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     // The service refuses it if sessions no longer open.
                     self.take_moved(handover);
                     // Its session's publications leave before the next one publishes.
-                    self.flush_published();
+                    self.flush_early();
                     self.checkpoint();
                 }
                 false => self.enter_accepted(handover),

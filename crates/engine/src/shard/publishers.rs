@@ -12,14 +12,14 @@ use crate::shard::Shard;
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Stops reading the publishers that have found a queue crowded since this was called last.
     #[inline]
-    pub(crate) fn hold_publishers(&mut self) {
+    pub(crate) fn delay_new(&mut self) {
         if !self.state.core.connections.publishers.new.is_empty() {
-            self.hold_new_publishers();
+            self.pause_new();
         }
     }
 
     #[cold]
-    fn hold_new_publishers(&mut self) {
+    fn pause_new(&mut self) {
         for publisher in std::mem::take(&mut self.state.core.connections.publishers.new) {
             let connections = &mut self.state.core.connections;
             let id = publisher.id;
@@ -52,19 +52,19 @@ impl<D: Driver, S: Service> Shard<D, S> {
             connections.publishers.held.insert(shard, held);
             return;
         }
-        connections.release_publisher(publisher.id);
+        connections.end_delay(publisher.id);
     }
 
     /// Resumes publishers that wait for queues that have room again.
     #[inline]
-    pub(crate) fn release_publishers(&mut self) {
+    pub(crate) fn end_delays(&mut self) {
         if !self.state.core.connections.publishers.held.is_empty() {
-            self.release_held_publishers();
+            self.end_due_delays();
         }
     }
 
     #[cold]
-    fn release_held_publishers(&mut self) {
+    fn end_due_delays(&mut self) {
         let Core { remote, connections, shard: own, .. } = &mut self.state.core;
         let waker = self.driver.waker();
         let mut free = Vec::new();

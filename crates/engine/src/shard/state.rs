@@ -478,18 +478,18 @@ impl<S: Service> State<S> {
         }
     }
 
-    pub(crate) fn publish_stats(&mut self) {
+    pub(crate) fn export_stats(&mut self) {
         let core = &mut self.core;
         core.connections.stats.channels = core.channels.len() as u64;
         core.connections.stats.subscriptions = core.channels.memberships() as u64;
         let (stats, counters) = (&core.connections.stats, core.connections.outbox.counters());
         match &mut self.added {
-            None => self.snapshot.publish(stats, counters),
+            None => self.snapshot.export(stats, counters),
             Some(added) => self.snapshot.add(stats, counters, added),
         }
     }
 
-    pub(crate) fn has_unpublished_stats(&self) -> bool {
+    pub(crate) fn has_stats_to_export(&self) -> bool {
         let connections = &self.core.connections;
         let (stats, counters) = (&connections.stats, connections.outbox.counters());
         match &self.added {

@@ -264,7 +264,7 @@ where
         if !matches!(served, Ok(Ok(()))) {
             let _ = catch_unwind(AssertUnwindSafe(|| shard.state.abandon()));
         }
-        shard.state.publish_stats();
+        shard.state.export_stats();
         let forced = shard.state.phase.forced();
         // It holds commands that came too late, and values in them are the user's.
         drop_guarded(shard);
@@ -337,7 +337,7 @@ impl<S: Service> State<S> {
             || connections.reading.has_incomplete()
             || connections.reading.has_watched()
             || self.core.recent.are_waiting();
-        let secs = if watched || self.has_unpublished_stats() {
+        let secs = if watched || self.has_stats_to_export() {
             1
         } else {
             connections.timers.earliest()?
