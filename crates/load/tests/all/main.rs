@@ -1,6 +1,7 @@
 //! The load generator over real sockets.
 
 mod find_max;
+mod golden;
 mod http;
 mod http_server;
 mod identity;
