@@ -82,9 +82,9 @@ pub(super) struct State {
     epoch: String,
     /// Whether this node has sent a heartbeat on this connection, and may write.
     is_synced: bool,
-    /// Since when it has lived without a break, on this connection.
+    /// The start of the current unbroken series of heartbeats on this connection.
     lives_since: Option<u64>,
-    /// How often all members were written again.
+    /// The number of times that all members were written again.
     round: u64,
     /// When to compare the server's list of this node's members with the real one.
     audit: Option<u64>,
