@@ -23,15 +23,11 @@ impl Plan {
         if let Mode::Fanout { channels, subscribers, rate_per_s, .. } = self.mode {
             self.check_fanout(channels, subscribers, rate_per_s)?;
         }
-        let is_open = matches!(
-            self.mode,
-            Mode::Echo { pace: Pace::Open { .. }, .. } | Mode::Connect { rate_per_s: Some(_), .. }
-        );
         let most_per_s = match self.mode {
             Mode::Connect { .. } => MAX_CONNECTS_PER_S,
             _ => 1e6 * self.common.connections as f64,
         };
-        self.common.check(is_open, most_per_s)?;
+        self.common.check(self.mode.is_open(), most_per_s)?;
         Handshake::of(self, 0)?;
         self.check_content()?;
         self.check_times()?;

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use serde::Serialize;
 use throng_io::TlsInfo;
 
+use crate::merge::Merge;
 use crate::units::grouped;
 
 /// A combination of version, cipher suite and group, with the number of connections that negotiated
@@ -61,11 +62,6 @@ impl Negotiated {
         });
     }
 
-    /// Adds the counts of another thread.
-    pub(crate) fn merge(&mut self, other: Self) {
-        other.0.into_iter().for_each(|more| self.count(more));
-    }
-
     fn count(&mut self, more: TlsReport) {
         match self.0.iter_mut().find(|it| it.combination() == more.combination()) {
             Some(counted) => {
@@ -81,6 +77,12 @@ impl Negotiated {
     pub(crate) fn into_report(mut self) -> Vec<TlsReport> {
         self.0.sort_by_key(|it| (Reverse(it.connections), it.combination()));
         self.0
+    }
+}
+
+impl Merge for Negotiated {
+    fn merge(&mut self, other: Self) {
+        other.0.into_iter().for_each(|more| self.count(more));
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use throng_proto::ws::deflate::{Policy, Settings as Deflate};
 
 use crate::common::Common;
@@ -157,18 +158,68 @@ pub const FANOUT_STAMP: usize = 8 + 16 + 16;
 /// Maximum event loops of a server that a benchmark starts.
 pub const MAX_SHARDS: usize = 256;
 
+/// The mode of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModeName {
+    /// [`Mode::Echo`].
+    Echo,
+    /// [`Mode::Idle`].
+    Idle,
+    /// [`Mode::Connect`].
+    Connect,
+    /// [`Mode::Broadcast`].
+    Broadcast,
+    /// [`Mode::Fanout`].
+    Fanout,
+    /// [`Mode::Script`].
+    Script,
+    /// HTTP requests.
+    Http,
+}
+
+impl ModeName {
+    /// The name in reports and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Idle => "idle",
+            Self::Connect => "connect",
+            Self::Broadcast => "broadcast",
+            Self::Fanout => "fanout",
+            Self::Script => "script",
+            Self::Http => "http",
+        }
+    }
+}
+
 impl Mode {
     /// The mode's name in reports and on the command line.
     #[must_use]
     pub fn name(&self) -> &'static str {
+        self.kind().name()
+    }
+
+    /// The mode without its settings.
+    #[must_use]
+    pub fn kind(&self) -> ModeName {
         match self {
-            Self::Echo { .. } => "echo",
-            Self::Idle { .. } => "idle",
-            Self::Connect { .. } => "connect",
-            Self::Broadcast { .. } => "broadcast",
-            Self::Fanout { .. } => "fanout",
-            Self::Script { .. } => "script",
+            Self::Echo { .. } => ModeName::Echo,
+            Self::Idle { .. } => ModeName::Idle,
+            Self::Connect { .. } => ModeName::Connect,
+            Self::Broadcast { .. } => ModeName::Broadcast,
+            Self::Fanout { .. } => ModeName::Fanout,
+            Self::Script { .. } => ModeName::Script,
         }
+    }
+
+    /// Whether messages are sent or connections begun at a rate that is an option of the mode.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(
+            self,
+            Self::Echo { pace: Pace::Open { .. }, .. } | Self::Connect { rate_per_s: Some(_), .. }
+        )
     }
 
     /// Measured time and warm-up time, where both are given.

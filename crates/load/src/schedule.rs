@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
+use crate::common::Common;
 use crate::units::WEEK;
 
 /// A part of a run in which the rate changes evenly, from the previous stage's rate, or 0, to its
@@ -52,6 +53,46 @@ impl RateStage {
     #[must_use]
     pub fn highest(stages: &[Self]) -> f64 {
         stages.iter().fold(0.0, |most, stage| stage.rate_per_s.max(most))
+    }
+}
+
+/// The rate of an open loop, of which each thread keeps its share.
+#[derive(Clone, Debug)]
+pub(crate) struct ThreadRate {
+    /// Of all connections of all threads.
+    rate_per_s: f64,
+    ramp: Duration,
+    stages: Vec<RateStage>,
+    /// Connections of all threads.
+    of: usize,
+    /// The thread's position between two messages of one schedule, 0 to 1.
+    shift: f64,
+}
+
+impl ThreadRate {
+    pub(crate) fn new(common: &Common, thread: usize, rate_per_s: f64) -> Self {
+        Self {
+            rate_per_s,
+            ramp: common.rate_ramp,
+            stages: common.stages.clone(),
+            of: common.connections,
+            shift: thread as f64 / common.threads as f64,
+        }
+    }
+
+    /// The schedule of the thread, which has so many of all connections: with the rates of the
+    /// stages, or else at the rate, after a ramp.
+    pub(crate) fn schedule(&self, start: Instant, connections: usize) -> Schedule {
+        let share = connections as f64 / self.of as f64;
+        let own = |stage: &RateStage| RateStage { rate_per_s: stage.rate_per_s * share, ..*stage };
+        let schedule = match &self.stages[..] {
+            [] => Schedule::new(start, connections, self.rate_per_s / self.of as f64)
+                .ramped(self.ramp),
+            stages => {
+                Schedule::staged(start, connections, &stages.iter().map(own).collect::<Vec<_>>())
+            }
+        };
+        schedule.shifted(self.shift)
     }
 }
 
@@ -139,22 +180,6 @@ impl Schedule {
         let stage = RateStage { duration: ramp, rate_per_s };
         let pieces = Self::staged(self.start, self.connections as usize, &[stage]).pieces;
         Self { pieces, ..self }
-    }
-
-    /// The schedule of a thread with `connections` of all `of`, with the rates of `stages`, or else
-    /// at `rate_per_s`, after a ramp.
-    pub(crate) fn of_thread(
-        start: Instant,
-        (connections, of): (usize, usize),
-        stages: &[RateStage],
-        (rate_per_s, ramp): (f64, Duration),
-    ) -> Self {
-        let share = connections as f64 / of as f64;
-        if stages.is_empty() {
-            return Self::new(start, connections, rate_per_s / of as f64).ramped(ramp);
-        }
-        let own = |stage: &RateStage| RateStage { rate_per_s: stage.rate_per_s * share, ..*stage };
-        Self::staged(start, connections, &stages.iter().map(own).collect::<Vec<_>>())
     }
 
     /// Shifts every time by `share` (0 to 1) of the gap between two messages: threads that run the

@@ -24,6 +24,8 @@ pub struct Handshake {
     deflate: Option<Policy>,
     /// Whether the request target has places.
     varies_target: bool,
+    /// The request target of the plan.
+    resource: String,
     tokens: Tokens,
     seed: u64,
 }
@@ -46,6 +48,7 @@ impl Handshake {
             subprotocols: Vec::new(),
             deflate: None,
             varies_target: false,
+            resource: String::new(),
             tokens: Tokens::default(),
             seed: 0,
         }
@@ -66,6 +69,7 @@ impl Handshake {
             subprotocols: subprotocols.collect::<Result<_, Error>>()?,
             deflate: plan.policy()?,
             varies_target: target.constant() != Some(&plain_target(plan)),
+            resource: plan.resource().to_owned(),
             tokens: plan.common.tokens.clone(),
             seed,
         };
@@ -144,6 +148,11 @@ impl Handshake {
         let policy = self.deflate.as_ref();
         let opened = check_response_with(response.status(), response, key, &asked, policy)?;
         Ok(Accepted { deflate: opened.deflate, subprotocol: opened.subprotocol.is_some() })
+    }
+
+    /// The request target of the plan.
+    pub(super) fn resource(&self) -> &str {
+        &self.resource
     }
 
     /// The offer of permessage-deflate.

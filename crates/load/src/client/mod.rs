@@ -26,6 +26,7 @@ pub use self::worker::{MOST_EVENTS, Start, open_driver, run, tables_of, wake_exa
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::errors::Errors;
+use crate::merge::tally;
 use crate::negotiated::Negotiated;
 use crate::record::Record;
 use crate::tls::TlsClient;
@@ -37,8 +38,11 @@ pub trait Work {
     where
         Self: Sized;
 
-    /// The request target of a connection.
-    fn resource(&self, index: usize) -> &str;
+    /// The request target of a connection; empty, the default, for the plan's.
+    fn resource(&self, index: usize) -> &str {
+        let _ = index;
+        ""
+    }
 
     /// Returns whether connections are made only on request by [`ClientPool::redial`], without a
     /// limit on those in progress.
@@ -93,65 +97,43 @@ pub trait Work {
         Self: Sized;
 }
 
-/// Measurements that every mode makes on one thread.
-#[derive(Debug, Default)]
-pub struct Setup {
-    pub errors: Errors,
-    /// From the connect call to the TCP connection.
-    pub tcp: Record,
-    /// From the TCP connection to the end of the TLS handshake; empty without TLS.
-    pub tls: Record,
-    /// The negotiated TLS.
-    pub negotiated: Negotiated,
-    /// From the end of the step before to the accepted upgrade.
-    pub upgrade: Record,
-    /// Connections whose server chose a subprotocol.
-    pub subprotocols: u64,
-    pub traffic: Traffic,
-}
-
-/// Messages of the whole run, and their compression on the wire.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Traffic {
-    /// Connections that negotiated permessage-deflate.
-    pub agreed: u64,
-    pub messages_out: u64,
-    pub messages_in: u64,
-    /// Payload bytes of the compressed messages, before and after compression.
-    pub deflate_input_bytes: u64,
-    pub deflate_output_bytes: u64,
-    pub inflate_input_bytes: u64,
-    pub inflate_output_bytes: u64,
-}
-
-impl Setup {
-    /// Adds the figures of another thread.
-    pub fn merge(&mut self, other: Self) {
-        self.errors.merge(other.errors);
-        self.tcp.merge(&other.tcp);
-        self.tls.merge(&other.tls);
-        self.negotiated.merge(other.negotiated);
-        self.upgrade.merge(&other.upgrade);
-        self.subprotocols += other.subprotocols;
-        self.traffic.merge(&other.traffic);
+tally! {
+    /// Measurements that every mode makes on one thread.
+    pub struct Setup {
+        pub errors: Errors,
+        /// From the connect call to the TCP connection.
+        pub tcp: Record,
+        /// From the TCP connection to the end of the TLS handshake; empty without TLS.
+        pub tls: Record,
+        /// The negotiated TLS.
+        pub negotiated: Negotiated,
+        /// From the end of the step before to the accepted upgrade.
+        pub upgrade: Record,
+        /// Connections whose server chose a subprotocol.
+        pub subprotocols: u64,
+        pub traffic: Traffic,
     }
 }
 
-impl Traffic {
-    fn merge(&mut self, other: &Self) {
-        self.agreed += other.agreed;
-        self.messages_out += other.messages_out;
-        self.messages_in += other.messages_in;
-        self.deflate_input_bytes += other.deflate_input_bytes;
-        self.deflate_output_bytes += other.deflate_output_bytes;
-        self.inflate_input_bytes += other.inflate_input_bytes;
-        self.inflate_output_bytes += other.inflate_output_bytes;
+tally! {
+    /// Messages of the whole run, and their compression on the wire.
+    #[derive(Clone, Copy)]
+    pub struct Traffic {
+        /// Connections that negotiated permessage-deflate.
+        pub agreed: u64,
+        pub messages_out: u64,
+        pub messages_in: u64,
+        /// Payload bytes of the compressed messages, before and after compression.
+        pub deflate_input_bytes: u64,
+        pub deflate_output_bytes: u64,
+        pub inflate_input_bytes: u64,
+        pub inflate_output_bytes: u64,
     }
 }
 
 /// The state of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum WsPhase {
     Out,
     Connecting,
     Upgrading,
@@ -162,7 +144,7 @@ enum Step {
 #[derive(Clone, Copy, Debug)]
 struct ClientConn {
     id: ConnId,
-    step: Step,
+    step: WsPhase,
     dialled: Instant,
     tcp: Option<Instant>,
     connected: Instant,
@@ -191,24 +173,22 @@ pub struct ClientPool {
     pub clock: Clock,
     pub shared: Arc<Shared>,
     pub thread: usize,
+    /// When the work has begun on this thread.
+    pub started: Option<Timeline>,
     pub errors: Errors,
-    tcp: Record,
-    tls_handshake: Record,
-    negotiated: Negotiated,
-    upgrade: Record,
+    setup: Setup,
     peer: SocketAddr,
     /// TLS of its connections.
     tls: Option<Arc<TlsClient>>,
     handshake: Arc<Handshake>,
     /// Number of this thread's first connection in the sequence of all threads' connections.
     first: usize,
-    agreed: u64,
-    subprotocols: u64,
     conns: Vec<ClientConn>,
     dialler: Dialler,
     wanted: usize,
     seed: u64,
     nonce: u64,
+    done: u64,
     read_serial: u64,
     read_at: Instant,
     /// Why a TCP connection failed, once this was asked.
@@ -230,7 +210,7 @@ impl ClientPool {
     }
 
     pub fn is_open(&self, index: usize) -> bool {
-        self.conns[index].step == Step::Open
+        self.conns[index].step == WsPhase::Open
     }
 
     pub fn times(&self, index: usize) -> Times {
@@ -246,6 +226,18 @@ impl ClientPool {
     #[inline]
     pub fn lane(&self) -> &Lane {
         self.shared.lane(self.thread)
+    }
+
+    /// Counts an answer, a connection or a delivery.
+    #[inline]
+    pub fn count_done(&mut self) {
+        self.done += 1;
+        self.lane().done.store(self.done, Ordering::Relaxed);
+    }
+
+    /// The plan's request target.
+    pub fn resource(&self) -> &str {
+        self.handshake.resource()
     }
 
     /// Dials this connection again.
@@ -401,19 +393,26 @@ fn describe_close(index: usize, close: Close<'_>, failure: Option<SessionFailure
 /// The engine's view of a pool with its work. Not generic over the work: the engine is compiled
 /// once for all modes, and a virtual call for each message is negligible beside the system calls of
 /// its read.
-struct Client<'w> {
+struct WsService<'w> {
     pool: &'w mut ClientPool,
     work: &'w mut dyn Work,
-    started: bool,
 }
 
-impl Client<'_> {
+impl WsService<'_> {
     fn index(&self, cx: &Cx<'_>) -> usize {
         cx.data() as usize
     }
 
+    /// The request target of a connection.
+    fn resource(&self, index: usize) -> &str {
+        match self.work.resource(index) {
+            "" => self.pool.resource(),
+            own => own,
+        }
+    }
+
     fn no_answer(&self, index: usize, why: Closed) -> Error {
-        let resource = self.work.resource(index).to_owned();
+        let resource = self.resource(index).to_owned();
         let silent =
             "it ended the connection, or was silent, instead of answering the upgrade request";
         let reason = match (why, self.pool.conns[index].failure) {
@@ -425,7 +424,7 @@ impl Client<'_> {
     }
 
     fn failed(&mut self, index: usize, error: Error) {
-        self.pool.conns[index].step = Step::Out;
+        self.pool.conns[index].step = WsPhase::Out;
         self.pool.dialler.settle();
         if !self.pool.shared.is_finishing() {
             self.work.on_failed(self.pool, index, error);
@@ -433,7 +432,7 @@ impl Client<'_> {
     }
 }
 
-impl Service for Client<'_> {
+impl Service for WsService<'_> {
     /// No listener, no requests.
     fn on_request(&mut self, _: &mut Cx<'_>, _: &Request<'_>) -> Answer {
         Answer::Done { keep_alive: false }
@@ -447,14 +446,14 @@ impl Service for Client<'_> {
         let index = self.index(cx);
         let now = self.pool.clock.now();
         let conn = &mut self.pool.conns[index];
-        conn.step = Step::Upgrading;
+        conn.step = WsPhase::Upgrading;
         conn.connected = now;
         conn.tcp = cx.tls().and_then(|tls| tls.connected);
         if let Some(tls) = cx.tls() {
-            self.pool.negotiated.add(tls);
+            self.pool.setup.negotiated.add(tls);
         }
         let (nonce, redials) = (conn.nonce, u64::from(conn.redials));
-        let (key, resource) = (self.pool.key(nonce), self.work.resource(index));
+        let (key, resource) = (self.pool.key(nonce), self.resource(index));
         let client = (self.pool.first + index) as u64;
         let mut written = Ok(());
         cx.write(|out| {
@@ -474,17 +473,17 @@ impl Service for Client<'_> {
         let handshake = &self.pool.handshake;
         match handshake.check(client, u64::from(redials), response, &key) {
             Ok(accepted) => {
-                self.pool.subprotocols += u64::from(accepted.subprotocol);
+                self.pool.setup.subprotocols += u64::from(accepted.subprotocol);
                 if let Some((policy, agreed)) = handshake.deflate().zip(accepted.deflate) {
                     // Policy and server negotiate only a handful of variants; thousands are
                     // allowed.
-                    self.pool.agreed += u64::from(cx.set_deflate(policy, agreed));
+                    self.pool.setup.traffic.agreed += u64::from(cx.set_deflate(policy, agreed));
                 }
                 Answer::Upgraded
             }
             Err(bad) => {
                 let reason = describe_refusal(bad);
-                let resource = self.work.resource(index).to_owned();
+                let resource = self.resource(index).to_owned();
                 self.failed(index, Error::Upgrade { resource, reason });
                 Answer::Done { keep_alive: false }
             }
@@ -497,14 +496,14 @@ impl Service for Client<'_> {
         }
         let index = self.index(cx);
         let error = match self.pool.conns[index].step {
-            Step::Connecting => self.pool.explain_refusal(why),
-            Step::Upgrading => {
+            WsPhase::Connecting => self.pool.explain_refusal(why),
+            WsPhase::Upgrading => {
                 let failure = &mut self.pool.conns[index].failure;
                 *failure = failure.or(why.session_failure());
                 self.no_answer(index, why)
             }
             // Its failure was reported already.
-            Step::Out | Step::Open => return,
+            WsPhase::Out | WsPhase::Open => return,
         };
         self.failed(index, error);
     }
@@ -513,16 +512,16 @@ impl Service for Client<'_> {
         let index = self.index(cx);
         let now = self.pool.clock.now();
         let conn = &mut self.pool.conns[index];
-        conn.step = Step::Open;
+        conn.step = WsPhase::Open;
         conn.opened = now;
         let tcp = conn.tcp.unwrap_or(conn.connected).since(conn.dialled);
         let (tls, upgrade) =
             (conn.tcp.map(|tcp| conn.connected.since(tcp)), now.since(conn.connected));
-        self.pool.tcp.add(tcp.as_nanos() as u64);
+        self.pool.setup.tcp.add(tcp.as_nanos() as u64);
         if let Some(tls) = tls {
-            self.pool.tls_handshake.add(tls.as_nanos() as u64);
+            self.pool.setup.tls.add(tls.as_nanos() as u64);
         }
-        self.pool.upgrade.add(upgrade.as_nanos() as u64);
+        self.pool.setup.upgrade.add(upgrade.as_nanos() as u64);
         self.pool.dialler.settle();
         self.pool.set_ready(1);
         self.work.on_open(self.pool, cx, index, now);
@@ -554,7 +553,7 @@ impl Service for Client<'_> {
             return;
         }
         let index = self.index(cx);
-        self.pool.conns[index].step = Step::Out;
+        self.pool.conns[index].step = WsPhase::Out;
         self.pool.set_ready(-1);
         self.work.on_close(self.pool, index, close);
     }
@@ -562,7 +561,7 @@ impl Service for Client<'_> {
     fn next_deadline(&self) -> Option<Instant> {
         let work = match self.pool.shared.timeline() {
             _ if self.pool.is_ending => return None,
-            Some(timeline) if !self.started => Some(timeline.start),
+            Some(timeline) if self.pool.started.is_none() => Some(timeline.start),
             Some(_) => self.work.next_deadline(),
             None => None,
         };
@@ -574,11 +573,11 @@ impl Service for Client<'_> {
         // clock that woke us.
         let now = now.max(self.pool.clock.now());
         let Some(&timeline) = self.pool.shared.timeline() else { return };
-        if !self.started && timeline.start <= now {
-            self.started = true;
+        if self.pool.started.is_none() && timeline.start <= now {
+            self.pool.started = Some(timeline);
             self.work.on_start(self.pool, core, timeline);
         }
-        if self.started && self.work.next_deadline().is_some_and(|at| at <= now) {
+        if self.pool.started.is_some() && self.work.next_deadline().is_some_and(|at| at <= now) {
             self.work.on_deadline(self.pool, core, now);
         }
     }

@@ -12,12 +12,13 @@ use throng_io::{ConnId, Driver, Instant, Options};
 use throng_proto::ws::CloseCode;
 
 use super::dial::Dialler;
-use super::{Client, ClientConn, ClientPool, Handshake, Setup, Shared, Step, Traffic, Work};
+use super::{
+    ClientConn, ClientPool, Handshake, Setup, Shared, Traffic, Work, WsPhase, WsService,
+};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::errors::Errors;
-use crate::negotiated::Negotiated;
-use crate::record::Record;
+use crate::merge::Merge;
 use crate::sources::Sources;
 use crate::tls::{Sockets, TlsClient, below, sockets};
 
@@ -109,22 +110,19 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         clock: start.clock,
         shared: Arc::clone(&start.shared),
         thread: start.thread,
+        started: None,
         errors: Errors::default(),
-        tcp: Record::new(),
-        tls_handshake: Record::new(),
-        negotiated: Negotiated::default(),
-        upgrade: Record::new(),
+        setup: Setup::default(),
         peer: start.peer,
         tls: start.tls.clone(),
         handshake: Arc::clone(&start.handshake),
         first: start.first,
-        agreed: 0,
-        subprotocols: 0,
         conns: vec![OUT; start.connections],
         dialler: Dialler::new(at_start, start.window, start.ramp, start.clock.now()),
         wanted: start.wanted,
         seed: RandomState::new().hash_one(start.thread),
         nonce: 0,
+        done: 0,
         read_serial: u64::MAX,
         read_at: Instant(0),
         refusal: None,
@@ -132,22 +130,13 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
     };
     let (ended, traffic) = Worker::new(start, &mut pool, &mut work)?.run()?;
     let outcome = work.finish(&mut pool, ended);
-    let traffic = Traffic { agreed: pool.agreed, ..traffic };
-    let setup = Setup {
-        errors: pool.errors,
-        tcp: pool.tcp,
-        tls: pool.tls_handshake,
-        negotiated: pool.negotiated,
-        upgrade: pool.upgrade,
-        subprotocols: pool.subprotocols,
-        traffic,
-    };
-    Ok((setup, outcome))
+    pool.setup.traffic.merge(traffic);
+    Ok((Setup { errors: pool.errors, ..pool.setup }, outcome))
 }
 
 /// The shard of a thread, and the source of its connections.
 struct Worker<'w> {
-    shard: Shard<Sockets, Client<'w>>,
+    shard: Shard<Sockets, WsService<'w>>,
     shared: Arc<Shared>,
     peer: SocketAddr,
     sources: Sources,
@@ -172,7 +161,7 @@ impl<'w> Worker<'w> {
             max_connections: start.connections,
             ..BuildOptions::default()
         };
-        let mut client = Some(Client { pool, work, started: false });
+        let mut client = Some(WsService { pool, work });
         let built = build(vec![start.driver], &options, |_, _, _| {
             client.take().expect("one driver makes one shard")
         });
@@ -219,7 +208,7 @@ impl<'w> Worker<'w> {
             let conns = &mut self.shard.service().pool.conns;
             conns[index] = ClientConn {
                 id,
-                step: Step::Connecting,
+                step: WsPhase::Connecting,
                 dialled: now,
                 tcp: None,
                 connected: now,
@@ -235,7 +224,7 @@ impl<'w> Worker<'w> {
     /// section 7.1.1), so that none of this machine's ports is left in TIME_WAIT. A connection
     /// whose server does not answer in time is reset.
     fn end(mut self) -> Result<Traffic, Error> {
-        let (Client { pool, .. }, core) = self.shard.service_and_core();
+        let (WsService { pool, .. }, core) = self.shard.service_and_core();
         let stats = core.stats();
         let traffic = Traffic {
             agreed: 0,
@@ -248,9 +237,9 @@ impl<'w> Worker<'w> {
         };
         pool.is_ending = true;
         let until = pool.clock.now().after(CLOSING);
-        for conn in pool.conns.iter().filter(|conn| conn.step != Step::Out) {
+        for conn in pool.conns.iter().filter(|conn| conn.step != WsPhase::Out) {
             match conn.step {
-                Step::Open => core.close(conn.id, CloseCode::NORMAL.get(), ""),
+                WsPhase::Open => core.close(conn.id, CloseCode::NORMAL.get(), ""),
                 _ => core.abort(conn.id),
             }
         }
@@ -260,8 +249,8 @@ impl<'w> Worker<'w> {
         {
             self.turn()?;
         }
-        let (Client { pool, .. }, core) = self.shard.service_and_core();
-        for conn in pool.conns.iter().filter(|conn| conn.step != Step::Out) {
+        let (WsService { pool, .. }, core) = self.shard.service_and_core();
+        for conn in pool.conns.iter().filter(|conn| conn.step != WsPhase::Out) {
             core.abort(conn.id);
         }
         self.shard.flush_all();
@@ -274,7 +263,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 const OUT: ClientConn = ClientConn {
     id: ConnId::new(0, 0, 0),
-    step: Step::Out,
+    step: WsPhase::Out,
     dialled: Instant(0),
     tcp: None,
     connected: Instant(0),

@@ -9,16 +9,17 @@ mod search;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use self::report::{Report, Step};
+pub use self::report::{Report, SearchStep};
 use self::search::Search;
 use crate::common::Common;
 use crate::error::Error;
 use crate::http;
+use crate::merge::Merge;
 use crate::negotiated::{Negotiated, TlsReport};
 use crate::plan::{MAX_CONNECTS_PER_S, Mode, Pace, Plan};
 use crate::progress::Progress;
 use crate::record::Summary;
-use crate::report::{Measured, OpenLoopReport, RunReport};
+use crate::report::{LoadReport, Measured, OpenLoopReport, RequestsReport};
 use crate::units::rounded;
 use crate::verdict::{Limit, waited_for_place};
 
@@ -57,7 +58,7 @@ pub enum Event<'a> {
     /// Its run is in progress.
     Running(&'a Progress),
     /// Its run is over.
-    Ended(&'a Step),
+    Ended(&'a SearchStep),
 }
 
 /// Searches the highest rate that keeps the plan's thresholds. Blocks; when `stop` becomes true the
@@ -74,7 +75,7 @@ pub fn find_max(
 ) -> Result<Report, Error> {
     load.check(options)?;
     let mut search = Search::new(options.start_per_s, load.most_per_s(), options.precision);
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<SearchStep> = Vec::new();
     let mut negotiated = Negotiated::default();
     while let Some(rate_per_s) = search.next() {
         watch(Event::Begins { step: steps.len() + 1, rate_per_s });
@@ -87,7 +88,7 @@ pub fn find_max(
                 step
             }
             Err(error) if steps.is_empty() => return Err(error),
-            Err(error) => Step::failed(rate_per_s, &error),
+            Err(error) => SearchStep::failed(rate_per_s, &error),
         };
         watch(Event::Ended(&step));
         search.tell(rate_per_s, step.kept);
@@ -175,13 +176,12 @@ impl Load {
         rate_per_s: f64,
         stop: &AtomicBool,
         watch: &mut dyn FnMut(&Progress),
-    ) -> Result<(Step, Vec<TlsReport>), Error> {
+    ) -> Result<(SearchStep, Vec<TlsReport>), Error> {
         match self {
             Self::WebSocket(plan) => {
                 let report = crate::run(&self.plan_at(plan, rate_per_s), stop, watch)?;
                 let answered = Answered::of_mode(&report.result)?;
-                let errors = (report.errors.total(), report.errors.first.clone());
-                let mut step = Step::measured(rate_per_s, &report, &answered, errors);
+                let mut step = SearchStep::measured(rate_per_s, &report, &answered);
                 if let Some(reason) = &mut step.reason
                     && let Some(waited) = waited(&report.result, plan.common.connections)
                 {
@@ -192,9 +192,7 @@ impl Load {
             Self::Http(plan) => {
                 let report = http::run(&at(plan, rate_per_s), stop, watch)?;
                 let answered = Answered::of_requests(&report.result);
-                let errors = (report.errors.total(), report.errors.first.clone());
-                let step = Step::measured(rate_per_s, &report, &answered, errors);
-                Ok((step, report.tls))
+                Ok((SearchStep::measured(rate_per_s, &report, &answered), report.tls))
             }
         }
     }
@@ -232,7 +230,7 @@ impl Answered {
         })
     }
 
-    fn of_requests(result: &http::RequestsReport) -> Self {
+    fn of_requests(result: &RequestsReport) -> Self {
         Self {
             per_s: result.requests_per_s,
             latency: result.latency,
@@ -259,7 +257,7 @@ fn kept_pace(answered: u64, open: Option<&OpenLoopReport>) -> bool {
     open.is_none_or(|open| (answered + 1) as f64 >= open.planned as f64 * ANSWERED)
 }
 
-impl Step {
+impl SearchStep {
     fn at(rate_per_s: f64) -> Self {
         Self {
             rate_per_s,
@@ -273,22 +271,17 @@ impl Step {
         }
     }
 
-    /// A run with a report whose `errors` are counted, with a description of the first.
-    fn measured<P, R, E>(
-        rate_per_s: f64,
-        report: &RunReport<P, R, E>,
-        answered: &Answered,
-        (errors, first_error): (u64, Option<String>),
-    ) -> Self {
+    /// A run with a report.
+    fn measured<R>(rate_per_s: f64, report: &LoadReport<R>, answered: &Answered) -> Self {
         let mut step = Self {
             answered_per_s: Some(answered.per_s),
-            errors,
+            errors: report.errors.total(),
             latency: answered.latency,
             slo: report.slo.clone(),
             limit: report.verdict.limit,
             ..Self::at(rate_per_s)
         };
-        step.judge(answered.kept_pace, first_error);
+        step.judge(answered.kept_pace, report.errors.first.clone());
         step
     }
 
@@ -328,7 +321,7 @@ mod tests {
             vec![Slo::parse(text).unwrap().judge(&figures)]
         };
         let judged = |slo, limit, kept_pace| {
-            let mut step = Step { slo, limit, answered_per_s: Some(7.0), ..Step::at(10.0) };
+            let mut step = SearchStep { slo, limit, answered_per_s: Some(7.0), ..SearchStep::at(10.0) };
             step.judge(kept_pace, Some("reset".to_owned()));
             (step.kept, step.reason.unwrap_or_default())
         };

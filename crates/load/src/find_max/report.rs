@@ -5,8 +5,10 @@ use serde::Serialize;
 use super::{Load, Options};
 use crate::negotiated::{TlsReport, tls_remark};
 use crate::page::{Axis, Plot};
+use crate::plan::ModeName;
 use crate::record::Summary;
 use crate::report::SCHEMA;
+use crate::report::figures::{ALL_QUANTILES, quantile_cells, quantile_columns};
 use crate::report::model::{Column, Document, Render, Table, Unit};
 use crate::row;
 use crate::slo::SloReport;
@@ -21,7 +23,7 @@ const FEW: u64 = 1000;
 
 /// A rate that was tried.
 #[derive(Clone, Debug, Serialize)]
-pub struct Step {
+pub struct SearchStep {
     /// Planned messages, connections or requests a second, of all connections together.
     pub rate_per_s: f64,
     /// Answers a second within the measured time; `null` if the run has no report.
@@ -48,7 +50,7 @@ pub struct Report {
     /// `find-max`.
     pub mode: &'static str,
     /// The mode whose rate was searched: `echo`, `connect`, `fanout` or `http`.
-    pub of: &'static str,
+    pub of: ModeName,
     /// The server.
     pub url: String,
     /// Connections; with `connect` the maximum at a time.
@@ -68,7 +70,7 @@ pub struct Report {
     /// The generator was the limit at a rate that was not kept: the server may handle more.
     pub generator_limited: bool,
     /// In the order in which they were tried.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SearchStep>,
 }
 
 impl Report {
@@ -76,14 +78,14 @@ impl Report {
         load: &Load,
         options: Options,
         (max_rate_per_s, missed_rate_per_s): (Option<f64>, Option<f64>),
-        steps: Vec<Step>,
+        steps: Vec<SearchStep>,
         tls: Vec<TlsReport>,
         complete: bool,
     ) -> Self {
         let common = load.common();
         let (of, resource) = match load {
-            Load::WebSocket(plan) => (plan.mode.name(), plan.resource()),
-            Load::Http(_) => ("http", common.target.resource("/")),
+            Load::WebSocket(plan) => (plan.mode.kind(), plan.resource()),
+            Load::Http(_) => (ModeName::Http, common.target.resource("/")),
         };
         // The step that sets the upper bound decides: much higher rates overload both sides.
         let bound = steps.iter().rfind(|step| Some(step.rate_per_s) == missed_rate_per_s);
@@ -161,35 +163,22 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let columns = [
-            ("rate_per_s", Unit::Number, "rate"),
-            ("answered_per_s", Unit::Number, "answered"),
-            ("p50_us", Unit::Us, "p50"),
-            ("p99_us", Unit::Us, "p99"),
-            ("p999_us", Unit::Us, "p99.9"),
-            ("max_us", Unit::Us, "max"),
-            ("errors", Unit::Count, "errors"),
-            ("limit", Unit::Text, "limit"),
-            ("kept", Unit::Text, "kept"),
-            ("reason", Unit::Text, "reason"),
+        let mut columns = vec![
+            Column::new("rate_per_s", Unit::Number, "rate"),
+            Column::new("answered_per_s", Unit::Number, "answered"),
         ];
-        let columns = columns.map(|(key, unit, label)| Column::new(key, unit, label));
+        columns.extend(quantile_columns(&ALL_QUANTILES, true));
+        columns.push(Column::new("errors", Unit::Count, "errors"));
+        columns.extend(["limit", "kept", "reason"].map(|key| Column::new(key, Unit::Text, key)));
         let rows = self.steps.iter().map(|step| {
-            let us = |pick: fn(&Summary) -> f64| step.latency.as_ref().map(pick);
-            row![
-                step.rate_per_s,
-                step.answered_per_s,
-                us(|latency| latency.p50_us),
-                us(|latency| latency.p99_us),
-                us(|latency| latency.p999_us),
-                us(|latency| latency.max_us),
-                step.errors,
-                step.limit.name(),
-                if step.kept { "yes" } else { "no" },
-                step.reason.clone().unwrap_or_default(),
-            ]
+            let mut cells = row![step.rate_per_s, step.answered_per_s];
+            cells.extend(quantile_cells(&ALL_QUANTILES, step.latency.as_ref()));
+            let kept = if step.kept { "yes" } else { "no" };
+            let reason = step.reason.clone().unwrap_or_default();
+            cells.extend(row![step.errors, step.limit.name(), kept, reason]);
+            cells
         });
-        Table::new("", columns.to_vec()).rows(rows).plots([self.plot()])
+        Table::new("", columns).rows(rows).plots([self.plot()])
     }
 
     fn plot(&self) -> Plot {
@@ -200,7 +189,7 @@ impl Report {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             points
         };
-        let of = if self.of == "connect" { "connections a second" } else { "messages a second" };
+        let of = if self.of == ModeName::Connect { "connections a second" } else { "messages a second" };
         Plot::new("Latency by rate", Axis::log(of), Axis::log("time in ms"))
             .series("p50", &points(|latency| latency.p50_us))
             .series("p99", &points(|latency| latency.p99_us))
@@ -216,8 +205,8 @@ impl Render for Report {
                 self.url.clone(),
                 format!(
                     "{} {} {} connections, open loop, to {:.1} %",
-                    self.of,
-                    if self.of == "connect" { "with at most" } else { "of" },
+                    self.of.name(),
+                    if self.of == ModeName::Connect { "with at most" } else { "of" },
                     grouped(self.connections as u64),
                     self.precision * 100.0
                 ),

@@ -11,7 +11,7 @@ const LONGEST_REMEMBERED: usize = 4096;
 
 /// A complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     pub(super) status: u16,
     /// Whether the connection can carry another request.
     pub(super) keep_alive: bool,
@@ -22,7 +22,7 @@ pub(super) struct Answer {
 pub(super) struct Reading {
     decoder: ResponseDecoder,
     /// State of the current answer, once its head is known.
-    answer: Answer,
+    answer: HttpAnswer,
 }
 
 impl Reading {
@@ -32,7 +32,7 @@ impl Reading {
         if answers_head {
             decoder.expect_answer_to_head();
         }
-        Self { decoder, answer: Answer { status: 0, keep_alive: true } }
+        Self { decoder, answer: HttpAnswer { status: 0, keep_alive: true } }
     }
 
     /// No byte has come since the end of the last answer.
@@ -45,7 +45,7 @@ impl Reading {
     /// # Errors
     /// The stream ended in the middle of an answer; or `was_cut`, and the answer lasts until the
     /// end of the stream.
-    pub(super) fn end_of_stream(&mut self, was_cut: bool) -> Result<Option<Answer>, Error> {
+    pub(super) fn end_of_stream(&mut self, was_cut: bool) -> Result<Option<HttpAnswer>, Error> {
         match self.decoder.handle_end_of_stream()? {
             // RFC 9112 section 9.8.
             Some(_) if was_cut => Err(Error::Truncated),
@@ -89,7 +89,7 @@ impl Reader {
         &mut self,
         reading: &mut Reading,
         bytes: &mut [u8],
-        mut each: impl FnMut(Answer),
+        mut each: impl FnMut(HttpAnswer),
     ) -> Result<(), Error> {
         let mut input = Input::new(bytes);
         if reading.decoder.is_between_responses() {
@@ -100,13 +100,13 @@ impl Reader {
 
     /// Consumes answers that equal the last one.
     #[inline]
-    fn read_known(&self, input: &mut Input<'_>, each: &mut impl FnMut(Answer)) {
+    fn read_known(&self, input: &mut Input<'_>, each: &mut impl FnMut(HttpAnswer)) {
         if self.head.is_empty() {
             return;
         }
         while input.len() >= self.length && input.as_slice().starts_with(&self.head) {
             input.take(self.length);
-            each(Answer { status: self.status, keep_alive: true });
+            each(HttpAnswer { status: self.status, keep_alive: true });
         }
     }
 
@@ -115,7 +115,7 @@ impl Reader {
         &mut self,
         reading: &mut Reading,
         input: &mut Input<'_>,
-        each: &mut impl FnMut(Answer),
+        each: &mut impl FnMut(HttpAnswer),
     ) -> Result<(), Error> {
         loop {
             let before = input.len();
@@ -132,7 +132,7 @@ impl Reader {
                 Some(ResponseEvent::Head(head)) => {
                     let (status, keep_alive) = (head.status(), head.keep_alive());
                     let length = head.body_length();
-                    reading.answer = Answer { status, keep_alive: keep_alive && status != 101 };
+                    reading.answer = HttpAnswer { status, keep_alive: keep_alive && status != 101 };
                     if let BodyLength::Known(body) = length
                         && is_fresh
                         && reading.answer.keep_alive

@@ -6,14 +6,13 @@ use throng_engine::ConnMap;
 use throng_io::tables::{OwnTable, Tables};
 use throng_io::{Batch, ConnId, Driver, Event, Instant, Segment, SendOutcome};
 
-use super::Pace;
-use super::conn::Step;
-use super::pool::{ClientPool, Next, Running, Start};
+use super::conn::HttpPhase;
+use super::pool::{ClientPool, Next, Running, ThreadStart};
 use super::request::Wire;
 use super::tally::Tally;
-use crate::client::wake_exactly;
+use crate::client::{Setup, wake_exactly};
 use crate::error::Error;
-use crate::schedule::Schedule;
+use crate::schedule::ThreadRate;
 use crate::tls::Sockets;
 
 /// Maximum requests of an open loop in one turn: a generator that has fallen behind must not delay
@@ -21,26 +20,26 @@ use crate::tls::Sockets;
 const MOST_SENT: usize = 256;
 
 /// A thread's event loop.
-pub(super) struct Client<'a> {
+pub(super) struct HttpThread<'a> {
     driver: Sockets,
     pool: ClientPool<'a>,
     /// The thread's descriptor table, if it has its own.
     _table: Option<OwnTable>,
 }
 
-impl<'a> Client<'a> {
+impl<'a> HttpThread<'a> {
     /// Prepares a thread's event loop; must be called on that thread, which gets a descriptor table
     /// of its own from `tables`.
     ///
     /// # Errors
     /// No memory for the table.
     pub(super) fn new(
-        start: Start<'a>,
+        start: ThreadStart<'a>,
         driver: Sockets,
         tables: Option<&Tables>,
     ) -> Result<Self, Error> {
         let plan = start.plan;
-        if matches!(plan.pace, Pace::Open { .. }) {
+        if plan.is_open() {
             wake_exactly();
         }
         let table = tables.map(|tables| tables.enter(start.thread)).transpose();
@@ -53,7 +52,7 @@ impl<'a> Client<'a> {
     ///
     /// # Errors
     /// The server cannot be reached, or the poll failed.
-    pub(super) fn run(mut self) -> Result<Tally, Error> {
+    pub(super) fn run(mut self) -> Result<(Setup, Tally), Error> {
         while !self.pool.start.shared.is_finishing() {
             self.begin();
             self.send_due();
@@ -114,17 +113,10 @@ impl<'a> Client<'a> {
             return;
         }
         let plan = pool.start.plan;
-        let schedule = match plan.pace {
-            Pace::Closed => None,
-            Pace::Open { rate_per_s } => {
-                let connections = (pool.conns.len(), plan.common.connections);
-                let rate = (rate_per_s, plan.common.rate_ramp);
-                let shift = pool.start.thread as f64 / plan.common.threads as f64;
-                let schedule =
-                    Schedule::of_thread(timeline.start, connections, &plan.common.stages, rate);
-                Some(schedule.shifted(shift))
-            }
-        };
+        let schedule = plan.rate_per_s().map(|rate_per_s| {
+            let rate = ThreadRate::new(&plan.common, pool.start.thread, rate_per_s);
+            rate.schedule(timeline.start, pool.conns.len())
+        });
         let last = Instant(timeline.to.0 - 1);
         pool.planned = schedule.as_ref().map_or(0, |schedule| schedule.due(last));
         let is_closed = schedule.is_none();
@@ -147,8 +139,8 @@ impl<'a> Client<'a> {
             let pool = &mut self.pool;
             let Some(index) = pool.next_due(&timeline, &schedule, now) else { break };
             let conn = &mut pool.conns[index];
-            if conn.step == Step::Out && !pool.start.plan.keep_alive {
-                conn.step = Step::Queued;
+            if conn.step == HttpPhase::Out && !pool.start.plan.keep_alive {
+                conn.step = HttpPhase::Queued;
                 pool.again.push_back(index as u32);
             }
             self.fill(index);
@@ -223,14 +215,14 @@ impl<'a> Client<'a> {
         for (index, conn) in pool.conns.iter_mut().enumerate() {
             let oldest = index * (pool.ring + 1) + (conn.done as usize & pool.ring);
             let (since, what) = match conn.step {
-                Step::Connecting => (conn.since, "a connection to be made"),
-                Step::Open if conn.under_way() > 0 => (pool.stamps[oldest], "an answer"),
-                Step::Ending => (conn.since, "the server to end a connection"),
-                Step::Out | Step::Queued | Step::Open => continue,
+                HttpPhase::Connecting => (conn.since, "a connection to be made"),
+                HttpPhase::Open if conn.under_way() > 0 => (pool.stamps[oldest], "an answer"),
+                HttpPhase::Ending => (conn.since, "the server to end a connection"),
+                HttpPhase::Out | HttpPhase::Queued | HttpPhase::Open => continue,
             };
             if now.since(since) >= timeout {
-                pool.tally.errors.timeouts += 1;
-                pool.tally.errors.note(|| format!("connection {index} waited too long for {what}"));
+                pool.setup.errors.timeouts += 1;
+                pool.setup.errors.note(|| format!("connection {index} waited too long for {what}"));
                 conn.has_failed = true;
                 driver.abort(conn.id);
             }
@@ -280,13 +272,13 @@ impl<'a> Client<'a> {
 
     /// Ends the remaining connections: with a FIN if no request is in progress, otherwise with a
     /// reset, as also beyond the maximum of ports in TIME_WAIT.
-    fn end(mut self) -> Result<Tally, Error> {
+    fn end(mut self) -> Result<(Setup, Tally), Error> {
         self.pool.give_up();
         let mut ending = ConnMap::default();
         for conn in &self.pool.conns {
             match conn.step {
-                Step::Out | Step::Queued => {}
-                Step::Open if !conn.is_sending && ending.len() < MOST_IN_TIME_WAIT => {
+                HttpPhase::Out | HttpPhase::Queued => {}
+                HttpPhase::Open if !conn.is_sending && ending.len() < MOST_IN_TIME_WAIT => {
                     self.driver.finish(conn.id);
                     ending.insert(conn.id, ());
                 }
@@ -306,7 +298,7 @@ impl<'a> Client<'a> {
             }
         }
         ending.keys().for_each(|id| self.driver.abort(*id));
-        Ok(self.pool.tally)
+        Ok((self.pool.setup, self.pool.tally))
     }
 }
 

@@ -6,7 +6,7 @@ use super::answer::Reading;
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum HttpPhase {
     /// There is no connection.
     Out,
     /// It waits to be dialled.
@@ -21,7 +21,7 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct ClientConn {
     pub(super) id: ConnId,
-    pub(super) step: Step,
+    pub(super) step: HttpPhase,
     /// A batch is in flight: nothing else can be sent.
     pub(super) is_sending: bool,
     /// It is dialled for the first time, and counts against the window of connections in progress.
@@ -48,7 +48,7 @@ impl ClientConn {
     pub(super) fn new() -> Self {
         Self {
             id: ConnId::new(0, 0, 0),
-            step: Step::Out,
+            step: HttpPhase::Out,
             is_sending: false,
             is_first: false,
             has_failed: false,
@@ -64,7 +64,7 @@ impl ClientConn {
 
     /// Marks it as being connected.
     pub(super) fn dialled(&mut self, id: ConnId, now: Instant, answers_head: bool) {
-        (self.id, self.step, self.since) = (id, Step::Connecting, now);
+        (self.id, self.step, self.since) = (id, HttpPhase::Connecting, now);
         (self.is_sending, self.has_failed, self.has_answered) = (false, false, false);
         (self.reading, self.tcp) = (Reading::new(answers_head), None);
     }
@@ -78,7 +78,7 @@ impl ClientConn {
     /// Requests to send now, with at most `pipeline` in progress.
     #[inline]
     pub(super) fn sendable(&self, pipeline: usize) -> usize {
-        if self.step != Step::Open || self.is_sending {
+        if self.step != HttpPhase::Open || self.is_sending {
             return 0;
         }
         let room = (pipeline as u64).saturating_sub(self.under_way());
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(conn.sendable(8), 0, "not connected");
         conn.dialled(ConnId::new(0, 3, 1), Instant(5), false);
         assert_eq!(conn.sendable(8), 0, "not yet");
-        conn.step = Step::Open;
+        conn.step = HttpPhase::Open;
         assert_eq!([1, 2, 3, 8, 100].map(|pipeline| conn.sendable(pipeline)), [0, 0, 1, 6, 6]);
         conn.due = u64::MAX;
         assert_eq!(conn.sendable(100), 98);

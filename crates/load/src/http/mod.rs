@@ -18,24 +18,22 @@
 mod answer;
 mod client;
 mod conn;
-mod document;
-mod errors;
 mod expect;
 mod plan;
 mod pool;
-mod report;
 mod request;
 mod run;
-mod steered;
 mod tally;
 
-pub use errors::Errors;
 pub use expect::Expect;
 pub use plan::{MAX_PIPELINE, Pace, Plan};
-pub use report::{PlanReport, Quantile, Report, RequestsReport};
 #[doc(hidden)]
 pub use request::encode;
 pub use run::run;
+pub(crate) use tally::Tally;
 
-pub use crate::report::ConnectionsReport;
+pub use crate::report::{ConnectionsReport, Errors, LoadReport, PlanReport, Quantile, RequestsReport};
 pub use crate::slo::{Slo, SloReport};
+
+/// The report of a run of HTTP requests.
+pub type Report = LoadReport<RequestsReport>;

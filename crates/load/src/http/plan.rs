@@ -77,6 +77,18 @@ impl Plan {
         }
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        self.pace != Pace::Closed
+    }
+
+    /// The rate of an open loop.
+    pub(crate) fn rate_per_s(&self) -> Option<f64> {
+        match self.pace {
+            Pace::Closed => None,
+            Pace::Open { rate_per_s } => Some(rate_per_s),
+        }
+    }
+
     /// Requests of the connection with this number in the sequence of all; unlimited if the plan
     /// has no number of requests.
     pub(super) fn requests_of(&self, connection: usize) -> u64 {
@@ -89,7 +101,7 @@ impl Plan {
     /// Refuses values that no request may have, or that contradict each other.
     pub(super) fn check_values(&self) -> Result<(), Error> {
         let ten_ms = Duration::from_millis(10);
-        self.common.check(self.pace != Pace::Closed, 1e8)?;
+        self.common.check(self.is_open(), 1e8)?;
         check_number("--pipeline", self.pipeline, MAX_PIPELINE)?;
         check_time("--duration", self.duration, ten_ms)?;
         check_time("--warmup", self.warmup, Duration::ZERO)?;
@@ -115,7 +127,7 @@ impl Plan {
                 self.pipeline, self.common.connections
             ));
         }
-        if let Pace::Open { rate_per_s } = self.pace
+        if let Some(rate_per_s) = self.rate_per_s()
             && !(0.001..=1e8).contains(&rate_per_s)
         {
             return Some(format!(
@@ -124,7 +136,7 @@ impl Plan {
             ));
         }
         if let Some(number) = self.common.number
-            && (number == 0 || self.pace != Pace::Closed)
+            && (number == 0 || self.is_open())
         {
             return Some(format!(
                 "--number is {number}; it is requests of a closed loop, at least 1"

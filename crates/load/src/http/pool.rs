@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use throng_io::{Batch, Closed, ConnId, Instant, SessionFailure, TlsInfo};
 
-use super::answer::{Answer, Reader};
-use super::conn::{ClientConn, Step};
+use super::answer::{HttpAnswer, Reader};
+use super::conn::{ClientConn, HttpPhase};
 use super::request::Wire;
 use super::tally::{Answered, Tally};
-use super::{Pace, Plan};
+use super::Plan;
 use crate::client::dial::Dialler;
-use crate::client::{Shared, Timeline, explain_refusal};
+use crate::client::{Setup, Shared, Timeline, explain_refusal};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::errors::Errors;
 use crate::schedule::Schedule;
 use crate::sources::Sources;
 use crate::tls::TlsClient;
@@ -26,7 +27,7 @@ use crate::tls::TlsClient;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Parameters of a thread's start.
-pub(super) struct Start<'a> {
+pub(super) struct ThreadStart<'a> {
     pub(super) plan: &'a Plan,
     pub(super) wire: Wire,
     pub(super) shared: Arc<Shared>,
@@ -43,7 +44,7 @@ pub(super) struct Start<'a> {
 
 /// Everything except the driver, so that it can be changed while the driver lends received bytes.
 pub(super) struct ClientPool<'a> {
-    pub(super) start: Start<'a>,
+    pub(super) start: ThreadStart<'a>,
     pub(super) conns: Vec<ClientConn>,
     /// The connection of a driver's slot.
     pub(super) by_slot: Vec<u32>,
@@ -57,6 +58,7 @@ pub(super) struct ClientPool<'a> {
     pub(super) later: VecDeque<(Instant, u32)>,
     pub(super) reader: Reader,
     pub(super) answers_head: bool,
+    pub(super) setup: Setup,
     pub(super) tally: Tally,
     pub(super) running: Option<Running>,
     /// Requests of the schedule until the end, and the number of the next.
@@ -86,13 +88,11 @@ pub(super) enum Next {
 }
 
 impl<'a> ClientPool<'a> {
-    pub(super) fn new(start: Start<'a>) -> Self {
+    pub(super) fn new(start: ThreadStart<'a>) -> Self {
         let plan = start.plan;
         // Without keep-alive an open loop dials when a request is due.
-        let dialled_first = match plan.pace {
-            Pace::Open { .. } if !plan.keep_alive => 0,
-            _ => start.connections,
-        };
+        let dialled_first =
+            if plan.is_open() && !plan.keep_alive { 0 } else { start.connections };
         let window = plan.common.window.div_ceil(plan.common.threads);
         let now = start.clock.now();
         let ring = plan.pipeline.next_power_of_two();
@@ -108,6 +108,7 @@ impl<'a> ClientPool<'a> {
             later: VecDeque::new(),
             reader: Reader::new(answers_head),
             answers_head,
+            setup: Setup { errors: Errors::of_requests(), ..Setup::default() },
             tally: Tally::new(&plan.expect),
             running: None,
             planned: 0,
@@ -187,19 +188,19 @@ impl ClientPool<'_> {
     pub(super) fn on_secured(&mut self, id: ConnId, info: &TlsInfo) {
         let index = self.index(id);
         self.conns[index].tcp = info.connected;
-        self.tally.negotiated.add(info);
+        self.setup.negotiated.add(info);
     }
 
     pub(super) fn on_connected(&mut self, id: ConnId) -> Next {
         let (index, now) = (self.index(id), self.start.clock.now());
         let conn = &mut self.conns[index];
-        conn.step = Step::Open;
+        conn.step = HttpPhase::Open;
         let is_measured = self.running.as_ref().is_some_and(|running| running.timeline.counts(now));
         if self.start.plan.keep_alive || is_measured {
             let tcp = std::mem::take(&mut conn.tcp);
-            self.tally.connect.add(tcp.unwrap_or(now).since(conn.since).as_nanos() as u64);
+            self.setup.tcp.add(tcp.unwrap_or(now).since(conn.since).as_nanos() as u64);
             if let Some(tcp) = tcp {
-                self.tally.tls.add(now.since(tcp).as_nanos() as u64);
+                self.setup.tls.add(now.since(tcp).as_nanos() as u64);
             }
         }
         if std::mem::take(&mut conn.is_first) {
@@ -212,7 +213,7 @@ impl ClientPool<'_> {
     #[inline]
     pub(super) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> Next {
         let (index, now) = (self.index(id), self.start.clock.now());
-        let Self { conns, stamps, reader, tally, running, ring, start, over, .. } = self;
+        let Self { conns, stamps, reader, setup, tally, running, ring, start, over, .. } = self;
         let conn = &mut conns[index];
         let Some(Running { timeline, schedule }) = running else {
             return self.on_unasked(index);
@@ -223,7 +224,7 @@ impl ClientPool<'_> {
         let dialled = (!start.plan.keep_alive).then_some(*since);
         let (mut is_last, mut says_close, mut is_unasked) = (false, false, false);
         let (before, first) = (tally.done, *done);
-        let read = reader.read(reading, bytes, |Answer { status, keep_alive }| {
+        let read = reader.read(reading, bytes, |HttpAnswer { status, keep_alive }| {
             is_last |= !keep_alive;
             says_close |= !keep_alive;
             if *done == *sent {
@@ -232,7 +233,7 @@ impl ClientPool<'_> {
             }
             let from = asked(schedule.as_ref(), stamps, index, *done);
             let answered = Answered { status, now, from, dialled };
-            tally.on_answer(answered, timeline, schedule.is_some());
+            tally.on_answer(&mut setup.errors, answered, timeline, schedule.is_some());
             *done += 1;
             *over += 1;
         });
@@ -240,8 +241,8 @@ impl ClientPool<'_> {
         conn.has_answered |= conn.done > first;
         if read.is_err() || is_unasked {
             conn.has_failed = true;
-            tally.errors.malformed += 1;
-            tally.errors.note(|| match read {
+            setup.errors.malformed += 1;
+            setup.errors.note(|| match read {
                 Err(error) => format!("connection {index}: the answer is not HTTP: {error}"),
                 Ok(()) => format!("connection {index}: an answer came that was not asked for"),
             });
@@ -250,8 +251,8 @@ impl ClientPool<'_> {
         if !is_last && (start.plan.keep_alive || conn.under_way() > 0) {
             return Next::Fill(index);
         }
-        if conn.step == Step::Open {
-            (conn.step, conn.since) = (Step::Ending, now);
+        if conn.step == HttpPhase::Open {
+            (conn.step, conn.since) = (HttpPhase::Ending, now);
         }
         // A server that announced the close gets the time to do it; otherwise we close.
         if says_close { Next::Wait } else { Next::Close(id) }
@@ -294,39 +295,40 @@ impl ClientPool<'_> {
         let cut = failure.or(was_cut.then_some(SessionFailure::Truncated));
         let conn = &mut self.conns[index];
         match conn.reading.end_of_stream(was_cut) {
-            Ok(Some(Answer { status, .. })) if conn.under_way() > 0 => {
+            Ok(Some(HttpAnswer { status, .. })) if conn.under_way() > 0 => {
                 let stamps = &self.stamps[index * (self.ring + 1)..][..self.ring + 1];
                 let from = asked(schedule.as_ref(), stamps, index, conn.done);
                 let dialled = (!self.start.plan.keep_alive).then_some(conn.since);
                 let (answered, before) = (Answered { status, now, from, dialled }, self.tally.done);
-                self.tally.on_answer(answered, timeline, schedule.is_some());
+                let is_open = schedule.is_some();
+                self.tally.on_answer(&mut self.setup.errors, answered, timeline, is_open);
                 conn.done += 1;
                 self.over += 1 - (self.tally.done - before);
-                (conn.step, conn.has_answered) = (Step::Ending, true);
+                (conn.step, conn.has_answered) = (HttpPhase::Ending, true);
             }
             Ok(_) => {}
             Err(error) => {
                 conn.has_failed = true;
-                self.tally.errors.cut_short += 1;
-                self.tally.errors.tls_failures.count(cut);
-                self.tally.errors.note(|| format!("connection {index}: {error}{}", because(cut)));
+                self.setup.errors.cut_short += 1;
+                self.setup.errors.tls_failures.count(cut);
+                self.setup.errors.note(|| format!("connection {index}: {error}{}", because(cut)));
             }
         }
         let has_more = conn.under_way() > 0;
-        if conn.step == Step::Open && has_more && !conn.has_answered && !conn.has_failed {
+        if conn.step == HttpPhase::Open && has_more && !conn.has_answered && !conn.has_failed {
             conn.has_failed = true;
-            self.tally.errors.unanswered += 1;
-            self.tally.errors.tls_failures.count(cut);
-            self.tally.errors.note(|| {
+            self.setup.errors.unanswered += 1;
+            self.setup.errors.tls_failures.count(cut);
+            self.setup.errors.note(|| {
                 let why = because(cut);
                 format!("connection {index}: the server closed it without an answer{why}")
             });
         }
-        if conn.step == Step::Open && !conn.has_failed && failure.is_some() {
-            self.on_reset(index, Step::Open, failure);
+        if conn.step == HttpPhase::Open && !conn.has_failed && failure.is_some() {
+            self.on_reset(index, HttpPhase::Open, failure);
         }
         let conn = &self.conns[index];
-        if !conn.has_failed && (self.start.plan.keep_alive || conn.step == Step::Open) {
+        if !conn.has_failed && (self.start.plan.keep_alive || conn.step == HttpPhase::Open) {
             self.tally.ended_by_server += 1;
         }
         Ok(Next::Close(id))
@@ -335,10 +337,10 @@ impl ClientPool<'_> {
     /// Handles a connection that is gone: decides about its requests, and whether it is made again.
     pub(super) fn on_closed(&mut self, id: ConnId, why: Closed) -> Result<(), Error> {
         let (index, now) = (self.index(id), self.start.clock.now());
-        let step = std::mem::replace(&mut self.conns[index].step, Step::Out);
+        let step = std::mem::replace(&mut self.conns[index].step, HttpPhase::Out);
         match step {
-            Step::Open | Step::Ending => self.set_ready(-1),
-            Step::Connecting if std::mem::take(&mut self.conns[index].is_first) => {
+            HttpPhase::Open | HttpPhase::Ending => self.set_ready(-1),
+            HttpPhase::Connecting if std::mem::take(&mut self.conns[index].is_first) => {
                 self.dialler.settle();
             }
             _ => {}
@@ -359,7 +361,7 @@ impl ClientPool<'_> {
     }
 
     #[cold]
-    fn on_refused(&mut self, index: usize, step: Step, why: Closed) -> Result<(), Error> {
+    fn on_refused(&mut self, index: usize, step: HttpPhase, why: Closed) -> Result<(), Error> {
         // As long as no request was ever answered, the server is not running, or the address is
         // wrong.
         if self.tally.done == 0 || self.running.is_none() {
@@ -371,11 +373,11 @@ impl ClientPool<'_> {
             ));
         }
         self.conns[index].has_failed = true;
-        self.tally.errors.connects_failed += 1;
-        if step != Step::Connecting {
-            self.tally.errors.tls_failures.count(why.session_failure());
+        self.setup.errors.connects_failed += 1;
+        if step != HttpPhase::Connecting {
+            self.setup.errors.tls_failures.count(why.session_failure());
         }
-        self.tally.errors.note(|| match why {
+        self.setup.errors.note(|| match why {
             Closed::Insecure(why) => format!("connection {index} was refused: {why}"),
             _ => format!("connection {index} was refused"),
         });
@@ -384,25 +386,25 @@ impl ClientPool<'_> {
 
     /// Handles a connection that was reset, or whose TLS session failed. A server may reset an idle
     /// connection, but a failed session is always an error.
-    fn on_reset(&mut self, index: usize, step: Step, failure: Option<SessionFailure>) {
+    fn on_reset(&mut self, index: usize, step: HttpPhase, failure: Option<SessionFailure>) {
         let conn = &mut self.conns[index];
         let is_between = conn.reading.is_between();
         // A server that closes while our next request is in flight resets it; that counts as an
         // orderly end.
         let is_idle = conn.under_way() == 0 || conn.has_answered;
-        if step == Step::Ending || is_between && is_idle && failure.is_none() {
+        if step == HttpPhase::Ending || is_between && is_idle && failure.is_none() {
             self.tally.ended_by_server += u64::from(self.start.plan.keep_alive);
             return;
         }
         conn.has_failed = true;
-        self.tally.errors.resets += 1;
-        self.tally.errors.tls_failures.count(failure);
+        self.setup.errors.resets += 1;
+        self.setup.errors.tls_failures.count(failure);
         let what = match (is_between, conn.under_way()) {
             (true, 0) => "between two answers",
             (true, _) => "instead of an answer",
             (false, _) => "in the middle of an answer",
         };
-        self.tally.errors.note(|| {
+        self.setup.errors.note(|| {
             let why = because(failure);
             format!("connection {index}: the server reset it {what}{why}")
         });
@@ -424,8 +426,8 @@ impl ClientPool<'_> {
         if self.tally.done == 0 {
             return Err(error);
         }
-        self.tally.errors.connects_failed += 1;
-        self.tally.errors.note(|| error.to_string());
+        self.setup.errors.connects_failed += 1;
+        self.setup.errors.note(|| error.to_string());
         self.conns[index].has_failed = true;
         self.settle(index, now);
         Ok(())
@@ -448,7 +450,7 @@ impl ClientPool<'_> {
         if !self.start.plan.keep_alive && conn.due == conn.sent {
             return;
         }
-        conn.step = Step::Queued;
+        conn.step = HttpPhase::Queued;
         if conn.has_failed || !conn.has_answered {
             self.later.push_back((now.after(PAUSE), index as u32));
         } else {

@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use throng_io::tables::Tables;
 
-use super::client::Client;
-use super::pool::Start;
+use super::client::HttpThread;
+use super::pool::ThreadStart;
 use super::request::Wire;
-use super::steered::Steered;
 use super::tally::Tally;
-use super::{Pace, Plan, Report};
-use crate::client::{Timeline, open_driver};
+use super::{Plan, Report};
+use crate::client::{Setup, Timeline, open_driver};
 use crate::error::Error;
 use crate::progress::Progress;
-use crate::run::{Base, LEAD, NO_ANSWER, Steering, measure};
+use crate::report::{ConnectionsReport, PlanReport, RequestsReport, RunSums};
+use crate::run::{Base, Measured, NO_ANSWER, RunEnd, Steering, Times, measure};
+use crate::verdict::{Facts, Pacing};
 
 /// Maximum wait for outstanding answers at the end of an open loop.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -39,76 +40,107 @@ pub fn run(
     let mut plan = plan.clone();
     let sockets = plan.common.connections;
     let base = Base::of(&mut plan.common, sockets)?;
-    let context = RunContext { plan: &plan, wire: Wire::of(&plan)?, base: &base };
-    let steering = base.steering(&plan.common, stop, watch);
-    let (steered, tally) = context.with_threads(|| context.steer(steering))?;
-    let server = base.server.as_ref();
-    Ok(Report::of(&plan, &base.sources, &context.wire, server, &steered, tally))
+    let (common, wire) = (&plan.common, Wire::of(&plan)?);
+    let steering = base.steering(common, stop, watch);
+    let drivers = (0..common.threads)
+        .map(|thread| open_driver(common.share(thread), 0, base.tls.as_ref()))
+        .collect::<Result<_, _>>()?;
+    let thread = |thread, driver, tables: Option<Arc<Tables>>| {
+        let start = ThreadStart {
+            plan: &plan,
+            wire: wire.clone(),
+            shared: Arc::clone(&base.shared),
+            clock: base.clock,
+            peer: base.peer,
+            tls: base.tls.clone(),
+            sources: base.sources,
+            thread,
+            connections: common.share(thread),
+            first: common.first(thread),
+        };
+        HttpThread::new(start, driver, tables.as_deref())?.run()
+    };
+    let (steered, (setup, tally)) =
+        base.with_threads(drivers, thread, || steer(&plan, &base, steering))?;
+    let plan_report = PlanReport::of_requests(&plan, base.sources.count(), wire.len());
+    Ok(report(&plan, &base, plan_report, &steered, setup, &tally))
 }
 
-/// A run.
-struct RunContext<'a> {
-    plan: &'a Plan,
-    wire: Wire,
-    base: &'a Base,
+/// Observations of the steering thread.
+struct Steered {
+    /// Time of the set-up; `None` without one.
+    took: Option<Duration>,
+    timeline: Timeline,
+    sampled: Measured,
 }
 
-impl RunContext<'_> {
-    /// Waits through the phases of the run.
-    fn steer(&self, mut steering: Steering<'_>) -> Result<Steered, Error> {
-        let plan = self.plan;
-        let took = match plan.keep_alive {
-            true => Some(steering.ready(plan.common.connections)?),
-            false => None,
-        };
-        let start = self.base.clock.now().after(LEAD);
-        let warmup = plan.warmup + plan.common.rate_ramp;
-        let from = start.after(warmup);
-        let timeline = Timeline { start, from, to: from.after(plan.duration) };
-        self.base.shared.begin(timeline);
-        if let Some(number) = plan.common.number {
-            let begin = steering.moment();
-            let limit = NO_ANSWER.max(plan.timeout + Duration::from_secs(2));
-            steering.count(number, limit, |shared| {
-                let over = shared.sum(|lane| &lane.sent) + shared.sum(|lane| &lane.done);
-                number.saturating_sub(over)
-            });
-            return Ok(Steered { took, start: Some(start), measured: steering.measured(begin) });
-        }
-        let measured = measure(&mut steering, timeline, warmup, plan.duration)?;
-        if let Pace::Open { .. } = plan.pace {
-            steering.drain(DRAIN.min(plan.timeout));
-        }
-        Ok(Steered { took, start: None, measured })
+/// Waits through the phases of the run.
+fn steer(plan: &Plan, base: &Base, mut steering: Steering<'_>) -> Result<Steered, Error> {
+    let took = match plan.keep_alive {
+        true => Some(steering.ready(plan.common.connections)?),
+        false => None,
+    };
+    let warmup = plan.warmup + plan.common.rate_ramp;
+    let timeline = base.begin(warmup, plan.duration);
+    if let Some(number) = plan.common.number {
+        let begin = steering.moment();
+        let limit = NO_ANSWER.max(plan.timeout + Duration::from_secs(2));
+        steering.count(number, limit, |shared| {
+            let over = shared.sum(|lane| &lane.sent) + shared.sum(|lane| &lane.done);
+            number.saturating_sub(over)
+        });
+        return Ok(Steered { took, timeline, sampled: steering.measured(begin) });
     }
+    let sampled = measure(&mut steering, timeline, warmup, plan.duration)?;
+    if plan.is_open() {
+        steering.drain(DRAIN.min(plan.timeout));
+    }
+    Ok(Steered { took, timeline, sampled })
+}
 
-    /// Starts a thread for each share of the connections, steers them, and adds up their figures.
-    fn with_threads<R>(
-        &self,
-        steer: impl FnOnce() -> Result<R, Error>,
-    ) -> Result<(R, Tally), Error> {
-        let common = &self.plan.common;
-        let drivers = (0..common.threads)
-            .map(|thread| open_driver(common.share(thread), 0, self.base.tls.as_ref()));
-        let run = |thread, driver, tables: Option<Arc<Tables>>| {
-            let start = Start {
-                plan: self.plan,
-                wire: self.wire.clone(),
-                shared: Arc::clone(&self.base.shared),
-                clock: self.base.clock,
-                peer: self.base.peer,
-                tls: self.base.tls.clone(),
-                sources: self.base.sources,
-                thread,
-                connections: common.share(thread),
-                first: common.first(thread),
-            };
-            Client::new(start, driver, tables.as_deref())?.run()
-        };
-        let drivers = drivers.collect::<Result<_, _>>()?;
-        let (steered, tallies) = self.base.with_threads(drivers, run, steer)?;
-        let mut sum = Tally::new(&self.plan.expect);
-        tallies.into_iter().for_each(|tally| sum.merge(tally));
-        Ok((steered, sum))
-    }
+fn report(
+    plan: &Plan,
+    base: &Base,
+    plan_report: PlanReport,
+    steered: &Steered,
+    setup: Setup,
+    tally: &Tally,
+) -> Report {
+    let Steered { took, timeline, sampled } = steered;
+    let measured_s = match plan.common.number {
+        None => sampled.seconds(plan.duration),
+        // With a number of requests, up to the last answer.
+        Some(_) => {
+            let span = tally.last.map_or(Duration::ZERO, |last| last.since(timeline.start));
+            span.as_secs_f64().max(1e-9)
+        }
+    };
+    let result = RequestsReport::of((RunSums { plan, sampled, measured_s, sum: tally }, &setup));
+    let pacing = Pacing::of("requests", &tally.lateness, tally.planned, tally.requests);
+    let facts = Facts {
+        completed: match plan.is_open() {
+            false => tally.requests,
+            true => tally.planned - tally.unanswered.min(tally.planned),
+        },
+        pacing: plan.is_open().then_some(pacing),
+        ..Facts::default()
+    };
+    let rate_per_s = result.requests_per_s;
+    let end = RunEnd {
+        common: &plan.common,
+        plan: plan_report,
+        took: took.map(|took| (took, plan.common.connections)),
+        setup,
+        has_subprotocols: false,
+        connections: Some(ConnectionsReport {
+            opened: tally.opened,
+            ended_by_server: tally.ended_by_server,
+            requests_resent: tally.resent,
+        }),
+        sampled,
+        result,
+        facts,
+        times: Times { of: "latency", record: &tally.latency, rate_per_s },
+    };
+    end.report(base)
 }

@@ -3,25 +3,43 @@
 
 use serde::Serialize;
 
+use super::figures::figures;
 use crate::client::Traffic;
 use crate::plan::Plan;
 use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 
-/// Compression of one run, warm-up included. A ratio is payload bytes on the wire divided by bytes
-/// of the messages: less is better, 1 means no compression, and a message that was not compressed
-/// counts at its full size. Frame headers count in neither.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct DeflateReport {
-    /// Connections that negotiated permessage-deflate. 0: the server declined.
-    pub connections_agreed: u64,
-    /// Ratio of the sent messages.
-    pub ratio_sent: Option<f64>,
-    /// Ratio of the messages received from the server.
-    pub ratio_received: Option<f64>,
-    /// Bytes of the messages received from the server, inflated.
-    pub bytes_received: u64,
-    /// Average bytes of a message received from the server, with its frame header.
-    pub wire_bytes_per_message_received: Option<f64>,
+/// The bytes of a run's messages, plain and on the wire.
+pub(crate) struct DeflateSums {
+    agreed: u64,
+    messages_received: u64,
+    sent: u64,
+    received: u64,
+    wire_sent: Option<f64>,
+    wire_received: Option<f64>,
+}
+
+figures! {
+    /// Compression of one run, warm-up included. A ratio is payload bytes on the wire divided by
+    /// bytes of the messages: less is better, 1 means no compression, and a message that was not
+    /// compressed counts at its full size. Frame headers count in neither.
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+    pub struct DeflateReport from |sums: DeflateSums| {
+        /// Connections that negotiated permessage-deflate. 0: the server declined.
+        connections_agreed: u64 = sums.agreed, Count "connections compressed";
+        /// Ratio of the sent messages.
+        ratio_sent: Option<f64> = sums.wire_sent.map(|bytes| bytes / sums.sent as f64),
+            Share "sent, of their size" csv;
+        /// Ratio of the messages received from the server.
+        ratio_received: Option<f64> = sums.wire_received.map(|bytes| bytes / sums.received as f64),
+            Share "received, of their size" csv;
+        /// Bytes of the messages received from the server, inflated.
+        bytes_received: u64 = sums.received;
+        /// Average bytes of a message received from the server, with its frame header.
+        wire_bytes_per_message_received: Option<f64> = sums
+            .wire_received
+            .map(|bytes| bytes / sums.messages_received as f64)
+            .map(|bytes| bytes + head_bytes(bytes));
+    }
 }
 
 /// Formats a mode as on the command line.
@@ -35,23 +53,23 @@ pub fn mode_name(deflate: &Deflate) -> String {
 
 impl DeflateReport {
     /// `None` if compression was not offered.
-    pub fn of(plan: &Plan, traffic: &Traffic) -> Option<Self> {
+    pub(crate) fn of_plan(plan: &Plan, traffic: &Traffic) -> Option<Self> {
+        let size = plan.size as u64;
+        let (sent, received) = (traffic.messages_out * size, traffic.messages_in * size);
+        let wire = |plain: u64, before: u64, after: u64| {
+            (plain > 0).then(|| (plain.saturating_sub(before) + after) as f64)
+        };
+        let Traffic { deflate_input_bytes, deflate_output_bytes, .. } = *traffic;
+        let Traffic { inflate_output_bytes, inflate_input_bytes, .. } = *traffic;
         plan.deflate.enabled.then(|| {
-            let size = plan.size as u64;
-            let (sent, received) = (traffic.messages_out * size, traffic.messages_in * size);
-            let wire = |plain: u64, before: u64, after: u64| {
-                (plain > 0).then(|| (plain.saturating_sub(before) + after) as f64)
-            };
-            let wire_out = wire(sent, traffic.deflate_input_bytes, traffic.deflate_output_bytes);
-            let wire_in = wire(received, traffic.inflate_output_bytes, traffic.inflate_input_bytes);
-            let each = wire_in.map(|bytes| bytes / traffic.messages_in as f64);
-            Self {
-                connections_agreed: traffic.agreed,
-                ratio_sent: wire_out.map(|bytes| bytes / sent as f64),
-                ratio_received: wire_in.map(|bytes| bytes / received as f64),
-                bytes_received: received,
-                wire_bytes_per_message_received: each.map(|bytes| bytes + head_bytes(bytes)),
-            }
+            Self::of(DeflateSums {
+                agreed: traffic.agreed,
+                messages_received: traffic.messages_in,
+                sent,
+                received,
+                wire_sent: wire(sent, deflate_input_bytes, deflate_output_bytes),
+                wire_received: wire(received, inflate_output_bytes, inflate_input_bytes),
+            })
         })
     }
 }
@@ -100,17 +118,17 @@ mod tests {
             inflate_input_bytes: 400,
         };
         let plan = plan(on(DeflateMode::Shared));
-        let report = DeflateReport::of(&plan, &traffic).unwrap();
+        let report = DeflateReport::of_plan(&plan, &traffic).unwrap();
         assert_eq!((report.ratio_sent, report.ratio_received), (Some(0.2), Some(0.55)));
         assert_eq!(report.wire_bytes_per_message_received, Some(554.0));
         assert_eq!(report.bytes_received, 8_000);
-        let nothing = DeflateReport::of(&plan, &Traffic::default()).unwrap();
+        let nothing = DeflateReport::of_plan(&plan, &Traffic::default()).unwrap();
         assert_eq!((nothing.connections_agreed, nothing.ratio_sent), (0, None));
     }
 
     #[test]
     fn nothing_offered_is_nothing_reported() {
-        assert_eq!(DeflateReport::of(&plan(Deflate::default()), &Traffic::default()), None);
+        assert_eq!(DeflateReport::of_plan(&plan(Deflate::default()), &Traffic::default()), None);
         assert_eq!(mode_name(&Deflate::default()), "off");
         assert_eq!(mode_name(&on(DeflateMode::Shared)), "no-context");
         assert_eq!(mode_name(&on(DeflateMode::Window { bits: 9 })), "window:9");

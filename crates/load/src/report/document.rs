@@ -1,62 +1,79 @@
 //! A run's report as tables.
 
-use std::time::Duration;
+use serde::Serialize;
 
-use super::deflate::percent;
+use super::figures::{
+    ALL_QUANTILES, Figure, figure, quantile_cells, quantile_columns, quantiles,
+};
 use super::model::{Cell, Column, Document, Render, Table, Unit};
 use super::{
-    BroadcastReport, ClosesReport, ConnectReport, ConnectionsReport, EchoReport, Errors,
-    GeneratorReport, IdleReport, Measured, OpenLoopReport, PlanReport, Report, RunReport,
-    ServerReport, SetupReport, StageReport,
+    BroadcastReport, ClosesReport, ConnectReport, ConnectionsReport, DeflateReport, EchoReport,
+    FanoutReport, GeneratorReport, IdleReport, LoadReport, Measured, ModeName, OpenLoopReport,
+    PlanReport, ProtocolReport, RequestsReport, ScriptReport, ServerReport, SetupReport, Slice,
+    StageReport, percent, seconds,
 };
 use crate::negotiated::tls_remark;
 use crate::page::{Axis, Plot};
 use crate::record::Summary;
 use crate::row;
-use crate::session_failures::SessionFailures;
 use crate::slo::{SloReport, exit_code};
-use crate::units::{grouped, rounded, show_bytes, show_duration, show_ns};
+use crate::units::{grouped, rounded, show_bytes, show_ns};
 use crate::verdict::Limit;
 
-impl Render for Report {
+/// The measurements of a mode, for people and CSV.
+pub trait Results: Serialize {
+    /// The heading of the page.
+    fn title(&self) -> String;
+
+    /// The tables, with the columns of the plan, and with those after the figures.
+    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table>;
+
+    /// Whether it has plots over time instead of the distribution of its times.
+    fn has_plots(&self) -> bool {
+        false
+    }
+}
+
+impl<R: Results> Render for LoadReport<R> {
     fn document(&self) -> Document {
-        let (title, mut tables) = match &self.result {
-            Measured::Echo(echo) => ("Messages that come back".to_owned(), self.echo(echo)),
-            Measured::Idle(idle) => ("Idle connections".to_owned(), self.idle(idle)),
-            Measured::Connect(connect) => ("Connections".to_owned(), self.connect(connect)),
-            Measured::Broadcast(broadcast) => {
-                ("One message to many".to_owned(), self.broadcast(broadcast))
+        let mut last = vec![figure("limit", Unit::Text, "", self.verdict.limit.name())];
+        let mut errors = self.errors.remarks();
+        let mut server = self.plan.url.clone();
+        if let Some(request) = self.plan.request() {
+            server = format!("{} {server}", request.method);
+            last.insert(0, figure("errors", Unit::Count, "", self.errors.total()));
+            if self.errors.unexpected_status > 0 {
+                let expected = &request.expect_status;
+                let what = format!("{expected} was expected; --expect-status says what counts");
+                errors.push(("", what));
             }
-            Measured::Fanout(fanout) => (fanout.title(), fanout.tables()),
-            Measured::Script(script) => {
-                (format!("Clients that follow {}", script.script), script.tables(self.limit()))
-            }
-        };
+        }
+        let mut tables = self.result.tables(&self.plan, last);
         tables.retain(|table| !table.is_empty());
-        // Whether it has plots over time.
-        if !matches!(self.result, Measured::Fanout(_)) {
-            let last = tables.pop().map(|table| table.plots(self.spread(self.plan.connections)));
+        if !self.result.has_plots() {
+            let last = tables.pop().map(|table| table.plots(self.spread()));
             tables.extend(last);
         }
         Document {
-            kind: self.plan.mode,
-            title,
-            conditions: vec![self.plan.url.clone(), self.plan.words()],
+            kind: self.plan.mode.name(),
+            title: self.result.title(),
+            conditions: vec![server, self.plan.words()],
             tables,
-            remarks: self.remarks(self.errors.remarks()),
+            remarks: self.remarks(errors),
             notices: Vec::new(),
             verdict: Some(self.verdict.line.clone()),
         }
     }
 
+    /// 0 if the run is valid and kept its thresholds.
     fn exit_code(&self) -> u8 {
-        self.exit_code_by_thresholds()
+        exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
     }
 }
 
-impl<P, R, E> RunReport<P, R, E> {
+impl<R> LoadReport<R> {
     /// Returns all lines except the figures, with the lines about `errors`.
-    pub(crate) fn remarks(&self, errors: Vec<Remark>) -> Vec<Remark> {
+    fn remarks(&self, errors: Vec<Remark>) -> Vec<Remark> {
         let mut remarks = setup_remark(&self.setup);
         remarks.extend(tls_remark(&self.tls));
         remarks.extend(self.connections.and_then(ConnectionsReport::remark));
@@ -69,7 +86,7 @@ impl<P, R, E> RunReport<P, R, E> {
     }
 
     /// Returns the plot of its times over "one in N": equal steps for p90, p99, p99.9.
-    pub(crate) fn spread(&self, connections: usize) -> Option<Plot> {
+    fn spread(&self) -> Option<Plot> {
         let histogram = self.histogram.as_ref()?;
         let points = histogram.record().spread();
         let inner = points.iter().filter(|(share, _)| *share < 1.0);
@@ -80,52 +97,58 @@ impl<P, R, E> RunReport<P, R, E> {
         title[..1].make_ascii_uppercase();
         let plot =
             Plot::new(&title, Axis::log("one in so many took longer"), Axis::log("time in ms"));
-        let name = format!("{} connections", grouped(connections as u64));
+        let name = format!("{} connections", grouped(self.plan.connections as u64));
         Some(plot.captioned(caption).series(&name, &points))
-    }
-
-    /// Returns the exit code of a run: 0 if it is valid and kept its thresholds.
-    pub(crate) fn exit_code_by_thresholds(&self) -> u8 {
-        exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
     }
 }
 
 impl PlanReport {
     /// Describes the plan in one line, without the URL.
     fn words(&self) -> String {
-        let Self { headers, tokens, source_addresses, threads, .. } = self;
         let mut words = vec![self.connections_in_words()];
         words.extend(self.messages_in_words());
         words.extend(self.pace_in_words());
         words.extend(self.time_in_words());
-        words.extend(clients_in_words(headers.as_deref(), *tokens, *source_addresses, *threads));
+        words.extend(self.clients_in_words());
         words.join(", ")
     }
 
     fn connections_in_words(&self) -> String {
         let connections = grouped(self.connections as u64);
         match self.mode {
-            "broadcast" => format!("{connections} subscribers"),
-            "connect" if self.rate_per_s.is_some() => format!("at most {connections} at a time"),
-            "connect" => format!("{connections} at a time"),
+            ModeName::Broadcast => format!("{connections} subscribers"),
+            ModeName::Connect if self.rate_per_s.is_some() => {
+                format!("at most {connections} at a time")
+            }
+            ModeName::Connect => format!("{connections} at a time"),
             _ if self.connections == 1 => "1 connection".to_owned(),
             _ => format!("{connections} connections"),
         }
     }
 
-    /// Describes size, kind and compression of the messages.
+    /// Describes size, kind and compression of the messages, or the body of the requests.
     fn messages_in_words(&self) -> Vec<String> {
-        let kind = match (self.payload, self.text) {
-            ("json", _) => "JSON",
-            (_, true) => "text",
-            _ => "binary",
-        };
         let mut words = Vec::new();
-        if self.mode != "idle" && self.mode != "script" {
-            words.push(format!("{} {kind}", show_bytes(self.size_bytes as i64)));
-        }
-        if self.deflate != "off" {
-            words.push(format!("deflate {}", self.deflate));
+        match &self.protocol {
+            ProtocolReport::Messages(messages) => {
+                let kind = match (messages.payload, messages.text) {
+                    ("json", _) => "JSON",
+                    (_, true) => "text",
+                    _ => "binary",
+                };
+                if !matches!(self.mode, ModeName::Idle | ModeName::Script) {
+                    words.push(format!("{} {kind}", show_bytes(messages.size_bytes as i64)));
+                }
+                if messages.deflate != "off" {
+                    words.push(format!("deflate {}", messages.deflate));
+                }
+            }
+            ProtocolReport::Requests(request) if request.body_bytes > 0 => {
+                let chunked = if request.chunked { " in chunks" } else { "" };
+                let size = show_bytes(request.body_bytes as i64);
+                words.push(format!("{size} of body{chunked}"));
+            }
+            ProtocolReport::Requests(_) => {}
         }
         words
     }
@@ -133,30 +156,35 @@ impl PlanReport {
     /// Describes when and how many messages are sent or connections made.
     fn pace_in_words(&self) -> Vec<String> {
         let mut words = Vec::new();
-        if let Some(pipeline) = self.pipeline {
-            words.push(format!("pipeline {pipeline} (closed loop)"));
+        let is_open = self.rate_per_s.is_some();
+        let loops = if is_open { "" } else { " (closed loop)" };
+        let is_single = self.request().is_some_and(|request| !request.keep_alive);
+        match self.pipeline {
+            _ if is_single => words.push(format!("one request each (no keep-alive){loops}")),
+            Some(1) if is_open => {}
+            Some(pipeline) => words.push(format!("pipeline {pipeline}{loops}")),
+            None => {}
         }
+        let (of, of_each) = match self.mode {
+            ModeName::Connect => ("connections", "connections/s"),
+            ModeName::Http => ("requests", "requests/s in all"),
+            ModeName::Fanout => ("messages", "messages/s in all"),
+            _ => ("messages", "messages/s each"),
+        };
         if let (Some(rate), None) = (self.rate_per_s, &self.stages) {
-            let of = match self.mode {
-                "connect" => "connections/s",
-                "fanout" => "messages/s in all",
-                _ => "messages/s each",
-            };
-            words.push(format!("{} {of} (open loop)", rounded(rate)));
+            words.push(format!("{} {of_each} (open loop)", rounded(rate)));
         }
         if let Some(ramp) = self.rate_ramp_s {
             words.push(format!("rising over {}", seconds(ramp)));
         }
-        let is_connect = self.mode == "connect";
         if let Some(stages) = &self.stages {
-            let of = if is_connect { "connections/s" } else { "messages/s in all" };
-            words.push(format!("{} {of} (open loop)", StageReport::words(stages)));
+            let of_all = of_each.replace("each", "in all");
+            words.push(format!("{} {of_all} (open loop)", StageReport::words(stages)));
         }
-        if let Some(number) = self.number {
-            let of = if is_connect { "connections" } else { "messages" };
-            words.push(format!("{} {of}", grouped(number)));
-        }
-        if let Some(publishes) = self.publishes {
+        words.extend(self.number.map(|number| format!("{} {of}", grouped(number))));
+        if let ProtocolReport::Messages(messages) = &self.protocol
+            && let Some(publishes) = messages.publishes
+        {
             words.push(format!("{} publishes", grouped(publishes as u64)));
         }
         words
@@ -164,85 +192,71 @@ impl PlanReport {
 
     fn time_in_words(&self) -> Option<String> {
         let duration = seconds(self.duration_s?);
-        let held = if self.mode == "idle" { "held " } else { "" };
+        let held = if self.mode == ModeName::Idle { "held " } else { "" };
         let warmup = self.warmup_s.filter(|&s| s > 0.0);
         let warmup =
             warmup.map_or_else(String::new, |s| format!(" after {} of warm-up", seconds(s)));
         Some(format!("{held}{duration}{warmup}"))
     }
-}
 
-/// Describes the clients of a plan: their headers and tokens, their source addresses, and the
-/// threads that they share.
-pub fn clients_in_words(
-    headers: Option<&[String]>,
-    tokens: Option<usize>,
-    source_addresses: usize,
-    threads: usize,
-) -> Vec<String> {
-    let mut words = Vec::new();
-    if let Some(names) = headers {
-        words.push(format!("with {}", names.join(", ")));
+    /// Describes the clients: their headers and tokens, their source addresses, and the threads
+    /// that they share.
+    fn clients_in_words(&self) -> Vec<String> {
+        let several = |count: usize, of| (count > 1).then(|| format!("{count} {of}"));
+        let words = [
+            self.headers.as_ref().map(|names| format!("with {}", names.join(", "))),
+            self.tokens.map(|tokens| format!("{} tokens", grouped(tokens as u64))),
+            several(self.source_addresses, "source addresses"),
+            several(self.threads, "threads"),
+        ];
+        words.into_iter().flatten().collect()
     }
-    if let Some(tokens) = tokens {
-        words.push(format!("{} tokens", grouped(tokens as u64)));
+
+    /// Returns the columns of a mode's own: those of the plan.
+    fn figures(&self) -> Vec<Figure> {
+        let count = |key, count| figure(key, Unit::Count, "", count);
+        match &self.protocol {
+            ProtocolReport::Messages(messages) => vec![
+                count("connections", self.connections),
+                figure("size_bytes", Unit::Bytes, "", messages.size_bytes),
+                figure("payload", Unit::Text, "", messages.payload),
+                figure("deflate", Unit::Text, "", messages.deflate.clone()),
+            ],
+            ProtocolReport::Requests(request) => vec![
+                figure("url", Unit::Text, "", self.url.clone()),
+                count("connections", self.connections),
+                figure("pipeline", Unit::Count, "", self.pipeline),
+                figure("keep_alive", Unit::Text, "", request.keep_alive.to_string()),
+                figure("rate_per_s", Unit::Number, "", self.rate_per_s),
+            ],
+        }
     }
-    if source_addresses > 1 {
-        words.push(format!("{source_addresses} source addresses"));
-    }
-    if threads > 1 {
-        words.push(format!("{threads} threads"));
-    }
-    words
 }
 
-fn seconds(s: f64) -> String {
-    show_duration(Duration::from_secs_f64(s))
+/// Returns the list of the figures and the table of the times among them.
+fn list_and_times(figures: Vec<Figure>) -> [Table; 2] {
+    let is_time = |(_, cell): &Figure| matches!(cell, Cell::Times(_));
+    let (times, list): (Vec<_>, Vec<_>) = figures.into_iter().partition(is_time);
+    let rows = times.into_iter().filter_map(|(column, cell)| match cell {
+        Cell::Times(times) => Some((column.label().to_owned(), times)),
+        _ => None,
+    });
+    [Table::list(list), times_table(rows)]
 }
 
-/// A column of a list.
-fn figure(key: &'static str, unit: Unit, label: &str, value: impl Into<Cell>) -> (Column, Cell) {
-    (Column::new(key, unit, label), value.into())
-}
-
-/// Returns the table of the closes by the server.
-fn closes(closes: &ClosesReport) -> Table {
-    let columns =
-        vec![Column::new("", Unit::Text, "closed by the server"), Column::new("", Unit::Count, "")];
-    let by_code = closes.by_code.iter();
-    let mut rows: Vec<_> =
-        by_code.map(|(code, &count)| row![format!("with {code}"), count]).collect();
-    rows.push(row!["without a Close frame", closes.without_frame]);
-    rows.push(row!["left open", closes.left_open]);
-    let took = format!("from the first to the last close: {}", seconds(closes.span_s));
-    Table::new("", columns).rows(rows).notes([took])
-}
-
-/// The quantiles of several times, a row each; unmeasured ones are left out.
-pub fn times(rows: &[(&str, Option<Summary>)]) -> Table {
+/// The quantiles of several times, a row each.
+fn times_table(rows: impl Iterator<Item = (String, Summary)>) -> Table {
     let quantiles = ["min", "p50", "p90", "p99", "p99.9", "max"];
     let mut columns = vec![Column::new("", Unit::Text, "time")];
     columns.extend(quantiles.map(|label| Column::new("", Unit::Us, label)));
-    let known = rows.iter().filter_map(|(label, summary)| Some((label, (*summary)?)));
-    Table::new("", columns).rows(known.map(|(label, s)| {
-        row![*label, s.min_us, s.p50_us, s.p90_us, s.p99_us, s.p999_us, s.max_us]
+    Table::new("", columns).rows(rows.map(|(label, s)| {
+        row![label, s.min_us, s.p50_us, s.p90_us, s.p99_us, s.p999_us, s.max_us]
     }))
-}
-
-/// The quantiles of a latency in CSV.
-pub fn quantiles(latency: Option<Summary>) -> [(Column, Cell); 4] {
-    let of = |pick: fn(&Summary) -> f64| latency.as_ref().map(pick);
-    [
-        figure("p50_us", Unit::Us, "", of(|latency| latency.p50_us)),
-        figure("p99_us", Unit::Us, "", of(|latency| latency.p99_us)),
-        figure("p999_us", Unit::Us, "", of(|latency| latency.p999_us)),
-        figure("max_us", Unit::Us, "", of(|latency| latency.max_us)),
-    ]
 }
 
 impl OpenLoopReport {
     /// Returns a sentence about the lateness of the schedule.
-    pub fn note(&self) -> String {
+    fn note(&self) -> String {
         let rate = self.planned_per_s.map(|rate| format!(" ({} a second)", rounded(rate)));
         format!(
             "latency counts from the planned time; {} planned{}, {} unanswered",
@@ -253,194 +267,253 @@ impl OpenLoopReport {
     }
 }
 
-impl Report {
-    fn limit(&self) -> (Column, Cell) {
-        figure("limit", Unit::Text, "", self.verdict.limit.name())
+impl Results for Measured {
+    fn title(&self) -> String {
+        match self {
+            Self::Echo(_) => "Messages that come back".to_owned(),
+            Self::Idle(_) => "Idle connections".to_owned(),
+            Self::Connect(_) => "Connections".to_owned(),
+            Self::Broadcast(_) => "One message to many".to_owned(),
+            Self::Fanout(fanout) => fanout.title(),
+            Self::Script(script) => format!("Clients that follow {}", script.script),
+        }
     }
 
-    fn echo(&self, echo: &EchoReport) -> Vec<Table> {
-        let plan = &self.plan;
-        let deflate = echo.deflate.as_ref();
-        let mut figures = vec![
-            figure("connections", Unit::Count, "", plan.connections),
-            figure("size_bytes", Unit::Bytes, "", plan.size_bytes),
-            figure("payload", Unit::Text, "", plan.payload),
-            figure("deflate", Unit::Text, "", plan.deflate.clone()),
-            figure("messages", Unit::Count, "messages", echo.messages),
-            figure("", Unit::Seconds, "measured", echo.measured_s),
-            figure("messages_per_s", Unit::Number, "messages a second", echo.messages_per_s),
-            figure("", Unit::Bytes, "payload a second, each way", echo.payload_bytes_per_s),
-            figure(
-                "messages_per_server_cpu_s",
-                Unit::Number,
-                "messages per server CPU-second",
-                echo.messages_per_server_cpu_s,
-            ),
-            figure(
-                "server_cpu_us_per_message",
-                Unit::Us,
-                "server CPU by message",
-                echo.server_cpu_us_per_message,
-            ),
-            figure(
-                "",
-                Unit::Count,
-                "connections compressed",
-                deflate.map(|deflate| deflate.connections_agreed),
-            ),
-            figure(
-                "ratio_sent",
-                Unit::Share,
-                "sent, of their size",
-                deflate.and_then(|deflate| deflate.ratio_sent),
-            ),
-            figure(
-                "ratio_received",
-                Unit::Share,
-                "received, of their size",
-                deflate.and_then(|deflate| deflate.ratio_received),
-            ),
-        ];
-        figures.extend(quantiles(echo.latency));
-        figures.push(self.limit());
+    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table> {
+        match self {
+            Self::Echo(echo) => echo.tables(plan, last),
+            Self::Idle(idle) => idle.tables(last),
+            Self::Connect(connect) => connect.tables(plan, last),
+            Self::Broadcast(broadcast) => broadcast.tables(plan, last),
+            Self::Fanout(fanout) => fanout.tables(),
+            Self::Script(script) => script.tables(last),
+        }
+    }
+
+    fn has_plots(&self) -> bool {
+        matches!(self, Self::Fanout(_))
+    }
+}
+
+impl Results for RequestsReport {
+    fn title(&self) -> String {
+        "HTTP requests and their answers".to_owned()
+    }
+
+    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table> {
+        let mut figures = plan.figures();
+        figures.extend(Self::figures(Some(self)));
+        // The times of connections that are kept are those of the set-up.
+        if plan.request().is_some_and(|request| request.keep_alive) {
+            figures.retain(|(column, _)| !["connect", "TLS"].contains(&column.label()));
+        }
+        figures.extend(OpenLoopReport::figures(self.open_loop.as_ref()));
+        figures.extend(quantiles(self.latency.as_ref()).chain(last));
+        let [list, times] = list_and_times(figures);
+        vec![list, times.notes(self.open_loop.as_ref().map(OpenLoopReport::note))]
+    }
+}
+
+impl EchoReport {
+    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table> {
+        let deflate = self.deflate.as_ref();
+        let mut figures = plan.figures();
+        figures.extend(Self::figures(Some(self)));
+        figures.extend(DeflateReport::figures(deflate));
+        figures.extend(OpenLoopReport::figures(self.open_loop.as_ref()));
+        figures.extend(quantiles(self.latency.as_ref()).chain(last));
         let declined = deflate.is_some_and(|deflate| deflate.connections_agreed == 0);
         let declined = declined.then(|| {
             "the server declined permessage-deflate: these are figures of plain messages".to_owned()
         });
-        let lateness = echo.open_loop.and_then(|open| open.lateness);
-        vec![
-            Table::list(figures).notes(declined),
-            times(&[("latency", echo.latency), ("lateness", lateness)])
-                .notes(echo.open_loop.as_ref().map(OpenLoopReport::note)),
-        ]
+        let [list, times] = list_and_times(figures);
+        let note = self.open_loop.as_ref().map(OpenLoopReport::note);
+        vec![list.notes(declined), times.notes(note)]
     }
+}
 
-    fn idle(&self, idle: &IdleReport) -> Vec<Table> {
-        let cpu = idle.server_cores_while_idle.map(|cores| {
-            Cell::shown(
-                cores,
-                format!(
-                    "{:.2} % of a core while {} connections did nothing for {}",
-                    cores * 100.0,
-                    grouped(idle.connections),
-                    seconds(idle.held_s)
-                ),
-            )
-        });
-        let each = Unit::Number;
-        let list = Table::list(vec![
-            figure("connections", Unit::Count, "", idle.connections),
-            figure("answered", Unit::Count, "answered an echo", idle.answered),
-            figure("held_s", Unit::Seconds, "", idle.held_s),
-            figure("rss_bytes_per_connection", each, "", idle.rss_bytes_per_connection),
-            figure("private_bytes_per_connection", each, "", idle.private_bytes_per_connection),
-            figure("anonymous_bytes_per_connection", each, "", idle.anonymous_bytes_per_connection),
-            figure("server_cores_while_idle", Unit::Share, "server CPU", cpu),
-            figure("server_cpu_us_per_echo", Unit::Us, "", idle.server_cpu_us_per_echo),
-            self.limit(),
-        ]);
-        let (Some(before), Some(after)) = (idle.memory_before, idle.memory_after) else {
-            let unknown = "memory is not known: the server's process cannot be read";
-            let mut tables = vec![list.notes([unknown.to_owned()])];
-            tables.extend(idle.closes.as_ref().map(closes));
-            return tables;
+impl IdleReport {
+    fn tables(&self, last: Vec<Figure>) -> Vec<Table> {
+        let list = Table::list(Self::figures(Some(self)).into_iter().chain(last).collect());
+        let mut tables = match (self.memory_before, self.memory_after) {
+            (Some(before), Some(after)) => {
+                let columns = [
+                    (Unit::Text, "memory"),
+                    (Unit::Bytes, "before"),
+                    (Unit::Bytes, "after"),
+                    (Unit::Number, "bytes/connection"),
+                ];
+                let columns = columns.map(|(unit, label)| Column::new("", unit, label));
+                let rows = [
+                    row!["resident", before.rss_bytes, after.rss_bytes],
+                    row!["private", before.private_bytes, after.private_bytes],
+                    row!["anonymous", before.anonymous_bytes, after.anonymous_bytes],
+                ];
+                let each = [
+                    self.rss_bytes_per_connection,
+                    self.private_bytes_per_connection,
+                    self.anonymous_bytes_per_connection,
+                ];
+                let rows = rows.into_iter().zip(each);
+                let rows = rows.map(|(row, each)| [row, row![each]].concat());
+                vec![Table::new("", columns.to_vec()).rows(rows), list]
+            }
+            _ => {
+                let unknown = "memory is not known: the server's process cannot be read";
+                vec![list.notes([unknown.to_owned()])]
+            }
         };
-        let columns = vec![
-            Column::new("", Unit::Text, "memory"),
-            Column::new("", Unit::Bytes, "before"),
-            Column::new("", Unit::Bytes, "after"),
-            Column::new("", Unit::Number, "bytes/connection"),
-        ];
-        let table = Table::new("", columns).rows([
-            row!["resident", before.rss_bytes, after.rss_bytes, idle.rss_bytes_per_connection],
-            row![
-                "private",
-                before.private_bytes,
-                after.private_bytes,
-                idle.private_bytes_per_connection
-            ],
-            row![
-                "anonymous",
-                before.anonymous_bytes,
-                after.anonymous_bytes,
-                idle.anonymous_bytes_per_connection
-            ],
-        ]);
-        let mut tables = vec![table, list];
-        tables.extend(idle.closes.as_ref().map(closes));
+        tables.extend(self.closes.as_ref().map(ClosesReport::table));
         tables
     }
+}
 
-    fn connect(&self, connect: &ConnectReport) -> Vec<Table> {
-        let mut figures = vec![
-            figure("concurrency", Unit::Count, "", self.plan.connections),
-            figure("connections", Unit::Count, "connections", connect.connections),
-            figure("", Unit::Seconds, "measured", connect.measured_s),
-            figure(
-                "connections_per_s",
-                Unit::Number,
-                "connections a second (connect, upgrade, echo, reset)",
-                connect.connections_per_s,
-            ),
-            figure(
-                "connections_per_server_cpu_s",
-                Unit::Number,
-                "connections per server CPU-second",
-                connect.connections_per_server_cpu_s,
-            ),
+impl ClosesReport {
+    fn table(&self) -> Table {
+        let columns = vec![
+            Column::new("", Unit::Text, "closed by the server"),
+            Column::new("", Unit::Count, ""),
         ];
-        figures.extend(quantiles(connect.total));
-        figures.push(self.limit());
-        let open = connect.open_loop.as_ref();
-        vec![
-            Table::list(figures),
-            times(&[
-                ("TCP", connect.tcp),
-                ("TLS", connect.tls),
-                ("upgrade", connect.upgrade),
-                ("echo", connect.echo),
-                ("together", connect.total),
-                ("lateness", open.and_then(|open| open.lateness)),
-            ])
-            .notes(open.map(OpenLoopReport::note)),
-        ]
+        let by_code = self.by_code.iter();
+        let mut rows: Vec<_> =
+            by_code.map(|(code, &count)| row![format!("with {code}"), count]).collect();
+        rows.push(row!["without a Close frame", self.without_frame]);
+        rows.push(row!["left open", self.left_open]);
+        let took = format!("from the first to the last close: {}", seconds(self.span_s));
+        Table::new("", columns).rows(rows).notes([took])
+    }
+}
+
+impl ConnectReport {
+    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table> {
+        let mut figures = vec![figure("concurrency", Unit::Count, "", plan.connections)];
+        figures.extend(Self::figures(Some(self)));
+        figures.extend(OpenLoopReport::figures(self.open_loop.as_ref()));
+        figures.extend(quantiles(self.total.as_ref()).chain(last));
+        let [list, times] = list_and_times(figures);
+        vec![list, times.notes(self.open_loop.as_ref().map(OpenLoopReport::note))]
+    }
+}
+
+impl BroadcastReport {
+    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table> {
+        let us = |key, pick: fn(&Summary) -> f64| {
+            figure(key, Unit::Us, "", self.last.as_ref().map(pick))
+        };
+        let mut figures = Self::figures(Some(self));
+        // Columns have kept their places.
+        let size = plan.figures().into_iter().filter(|(column, _)| column.key() == "size_bytes");
+        figures.splice(1..1, size);
+        figures.splice(
+            3..3,
+            [us("last_p50_us", |last| last.p50_us), us("last_max_us", |last| last.max_us)],
+        );
+        figures.extend(last);
+        list_and_times(figures).into()
+    }
+}
+
+impl FanoutReport {
+    fn title(&self) -> String {
+        format!(
+            "{} messages a second to {} channels of {} subscribers",
+            rounded(self.published_per_s),
+            grouped(self.channels),
+            grouped(self.subscribers_per_channel)
+        )
     }
 
-    fn broadcast(&self, broadcast: &BroadcastReport) -> Vec<Table> {
-        let last = broadcast.last.as_ref();
-        let figures = vec![
-            figure("subscribers", Unit::Count, "subscribers", broadcast.subscribers),
-            figure("size_bytes", Unit::Bytes, "", self.plan.size_bytes),
-            figure("publishes", Unit::Count, "publishes delivered to each", broadcast.publishes),
-            figure("last_p50_us", Unit::Us, "", last.map(|last| last.p50_us)),
-            figure("last_max_us", Unit::Us, "", last.map(|last| last.max_us)),
-            figure(
-                "server_cpu_us_per_publish",
-                Unit::Us,
-                "server CPU by publish",
-                broadcast.server_cpu_us_per_publish,
-            ),
-            figure(
-                "server_cpu_us_per_delivery",
-                Unit::Us,
-                "server CPU by delivery",
-                broadcast.server_cpu_us_per_delivery,
-            ),
-            self.limit(),
-        ];
-        vec![
-            Table::list(figures),
-            times(&[
-                ("first has it", broadcast.first),
-                ("each has it", broadcast.delivery),
-                ("last has it", broadcast.last),
-            ]),
+    fn tables(&self) -> Vec<Table> {
+        let [list, times] = list_and_times(Self::figures(Some(self)));
+        let note = "latency counts from the planned time of the publish to each subscriber";
+        vec![list, times.notes([note.to_owned()]), self.slice_table()]
+    }
+
+    /// The slices: rows in CSV, plots on a page.
+    fn slice_table(&self) -> Table {
+        let hidden = |key, unit| Column::new(key, unit, "");
+        let mut columns =
+            vec![hidden("at_s", Unit::Seconds), hidden("received_per_s", Unit::Number)];
+        columns.extend(quantile_columns(&ALL_QUANTILES, false));
+        columns.push(hidden("server_cores", Unit::Number));
+        columns.push(hidden("server_rss_bytes", Unit::Bytes));
+        columns.push(hidden("generator_cores", Unit::Number));
+        let rows = self.slices.iter().map(|slice| {
+            let mut cells = row![slice.at_s, slice.received_per_s];
+            cells.extend(quantile_cells(&ALL_QUANTILES, slice.latency.as_ref()));
+            cells.extend(row![slice.server_cores, slice.server_rss_bytes, slice.generator_cores]);
+            cells
+        });
+        Table::new("", columns).rows(rows).plots(self.plots())
+    }
+
+    fn plots(&self) -> [Plot; 4] {
+        let line = |figure: &dyn Fn(&Slice) -> Option<f64>| -> Vec<(f64, f64)> {
+            let point = |slice: &Slice| Some((slice.at_s, figure(slice)?));
+            self.slices.iter().filter_map(point).collect()
+        };
+        let latency = |figure: fn(&Summary) -> f64| {
+            line(&move |slice| Some(figure(slice.latency.as_ref()?) / 1e3))
+        };
+        let time = || Axis::new("time in s");
+        let mib = |slice: &Slice| Some(slice.server_rss_bytes? as f64 / f64::from(1 << 20));
+        [
+            Plot::new("Delivery latency", time(), Axis::log("latency in ms"))
+                .captioned(
+                    "Of the deliveries that came in each slice of time; the axis is logarithmic.",
+                )
+                .series("p50", &latency(|summary| summary.p50_us))
+                .series("p99", &latency(|summary| summary.p99_us))
+                .series("p99.9", &latency(|summary| summary.p999_us))
+                .series("max", &latency(|summary| summary.max_us)),
+            Plot::new("CPU", time(), Axis::new("CPU in cores"))
+                .captioned("The server with all its threads; of the generator the busiest thread.")
+                .series("server", &line(&|slice| slice.server_cores))
+                .series("generator", &line(&|slice| slice.generator_cores)),
+            Plot::new("Server memory", time(), Axis::new("resident memory in MiB"))
+                .series("resident", &line(&mib)),
+            Plot::new("Deliveries", time(), Axis::new("deliveries in 1/s"))
+                .series("received", &line(&|slice| Some(slice.received_per_s))),
         ]
     }
 }
 
+impl ScriptReport {
+    fn tables(&self, last: Vec<Figure>) -> Vec<Table> {
+        const QUANTILES: [&str; 3] = ["p50_us", "p99_us", "max_us"];
+        let [list, times] = list_and_times(Self::figures(Some(self)));
+        let columns = [
+            ("line", Unit::Count),
+            ("step", Unit::Text),
+            ("done", Unit::Count),
+            ("mismatches", Unit::Count),
+            ("missing", Unit::Count),
+        ];
+        let mut columns = columns.map(|(key, unit)| Column::new(key, unit, key)).to_vec();
+        columns.extend(quantile_columns(&QUANTILES, true));
+        let (last_columns, last_cells): (Vec<_>, Vec<_>) = last.into_iter().unzip();
+        columns.extend(last_columns);
+        let rows = self.steps.iter().map(|step| {
+            let waits = step.latency.is_some() || step.mismatches + step.missing > 0;
+            let text: String = step.text.chars().take(40).collect();
+            let mut cells = row![
+                step.line,
+                text,
+                step.done,
+                waits.then_some(step.mismatches),
+                waits.then_some(step.missing),
+            ];
+            cells.extend(quantile_cells(&QUANTILES, step.latency.as_ref()));
+            cells.extend(last_cells.clone());
+            cells
+        });
+        let steps = Table::new("Steps", columns).rows(rows).notes(self.mismatches.clone());
+        vec![list, times, steps]
+    }
+}
+
 /// A line of a report, with its label.
-pub type Remark = (&'static str, String);
+type Remark = (&'static str, String);
 
 /// Returns the remarks about the set-up of the connections.
 fn setup_remark(setup: &SetupReport) -> Vec<Remark> {
@@ -517,40 +590,6 @@ fn generator_remark(generator: &GeneratorReport, machine_busy_share: Option<f64>
     ("generator", text)
 }
 
-/// Describes the errors: the counts above 0, those caused by TLS, and the first of them.
-pub fn error_remarks(
-    kinds: &[(u64, &str)],
-    tls: &SessionFailures,
-    first: Option<&str>,
-) -> Vec<Remark> {
-    let seen: Vec<String> = kinds
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{} {what}", grouped(*count)))
-        .collect();
-    if seen.is_empty() {
-        return Vec::new();
-    }
-    let more = [tls.words(), first.map(|first| format!("first: {first}"))];
-    let more = more.into_iter().flatten().map(|more| ("", more));
-    std::iter::once(("errors", seen.join(", "))).chain(more).collect()
-}
-
-impl Errors {
-    /// Returns the errors as lines.
-    pub fn remarks(&self) -> Vec<Remark> {
-        let kinds = [
-            (self.wrong_answers, "wrong answers"),
-            (self.missing_answers, "missing answers"),
-            (self.connections_lost, "connections lost"),
-            (self.connects_failed, "connects failed"),
-            (self.sends_refused, "sends refused (backlog full)"),
-            (self.publishes_incomplete, "publishes incomplete"),
-        ];
-        error_remarks(&kinds, &self.tls_failures, self.first.as_deref())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -559,9 +598,7 @@ mod tests {
     use crate::common::Common;
     use crate::plan::{Mode, Pace, Plan};
     use crate::record::Record;
-    use crate::report::{
-        Errors, GeneratorReport, OpenLoopReport, SCHEMA, ServerReport, SetupReport,
-    };
+    use crate::report::{Errors, Origin, SCHEMA};
     use crate::sampler::{CpuUsage, Memory};
     use crate::target::Target;
     use crate::verdict::{Facts, Verdict};
@@ -572,7 +609,7 @@ mod tests {
         record.summary()
     }
 
-    fn report() -> Report {
+    fn report() -> LoadReport {
         let target = Target::parse("ws://127.0.0.1:9001").unwrap();
         let mode = Mode::Echo {
             pace: Pace::Open { rate_per_s: 10.0 },
@@ -589,9 +626,9 @@ mod tests {
             threads: 1,
         };
         let facts = Facts { completed: 1, server: Some(cpu), ..Facts::default() };
-        Report {
+        LoadReport {
             schema: SCHEMA,
-            run: super::super::Origin::default(),
+            run: Origin::default(),
             plan: PlanReport::of(&plan, 1),
             setup: SetupReport {
                 connections: 10_000,

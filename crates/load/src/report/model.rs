@@ -3,6 +3,7 @@
 //! A mode fills in a [`Document`]; this module makes text, CSV and HTML from it, for all modes.
 
 use crate::page::{Page, Plot};
+use crate::record::Summary;
 use crate::report::csv;
 use crate::units::{grouped, rounded, show_bytes, show_ns};
 
@@ -77,6 +78,10 @@ impl Column {
         self.key
     }
 
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
     fn is_number(&self) -> bool {
         self.unit != Unit::Text
     }
@@ -93,6 +98,8 @@ pub enum Cell {
     Number(f64),
     /// A number, and the text that people see instead.
     Shown(Option<f64>, String),
+    /// Times, which a list leaves to a table of their quantiles.
+    Times(Summary),
 }
 
 impl Cell {
@@ -107,6 +114,7 @@ impl Cell {
             Self::Unknown => UNKNOWN.to_owned(),
             Self::Text(text) | Self::Shown(_, text) => text.clone(),
             Self::Number(value) => unit.show(*value),
+            Self::Times(times) => Unit::Us.show(times.p50_us),
         }
     }
 
@@ -116,38 +124,29 @@ impl Cell {
             Self::Text(text) => text.clone(),
             Self::Number(value) => csv::number(Some(*value)),
             Self::Shown(value, _) => csv::number(*value),
+            Self::Times(times) => csv::number(Some(times.p50_us)),
         }
     }
 }
 
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
+/// Values that become cells.
+macro_rules! cells {
+    ($($Type:ty: $value:ident => $cell:expr;)*) => {
+        $(impl From<$Type> for Cell {
+            fn from($value: $Type) -> Self {
+                $cell
+            }
+        })*
+    };
 }
 
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<f64> for Cell {
-    fn from(value: f64) -> Self {
-        Self::Number(value)
-    }
-}
-
-impl From<u64> for Cell {
-    fn from(value: u64) -> Self {
-        Self::Number(value as f64)
-    }
-}
-
-impl From<usize> for Cell {
-    fn from(value: usize) -> Self {
-        Self::Number(value as f64)
-    }
+cells! {
+    &str: text => Self::Text(text.to_owned());
+    String: text => Self::Text(text);
+    f64: value => Self::Number(value);
+    u64: value => Self::Number(value as f64);
+    usize: value => Self::Number(value as f64);
+    Summary: times => Self::Times(times);
 }
 
 impl<T: Into<Self>> From<Option<T>> for Cell {

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Histogram, Origin, Render};
+use super::document::Results;
+use super::{Errors, Histogram, Measured, Origin, PlanReport, Render};
 use crate::negotiated::TlsReport;
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
@@ -14,17 +15,16 @@ pub const SCHEMA: &str = "throng-bench/1";
 
 /// Everything about one run. `Display` prints the table.
 ///
-/// The plan `P`, the measurements `R` and the errors `E` depend on the protocol:
-/// [`Report`](super::Report) is for WebSocket connections, [`http::Report`](crate::http::Report)
-/// for HTTP requests.
+/// The measurements `R` are of WebSocket connections, or [`http::Report`](crate::http::Report) of
+/// HTTP requests.
 #[derive(Clone, Debug, Serialize)]
-pub struct RunReport<P, R, E> {
+pub struct LoadReport<R = Measured> {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// The program, the time, the command line and the machine.
     pub run: Origin,
     /// Settings of the run.
-    pub plan: P,
+    pub plan: PlanReport,
     /// Set-up of the connections; all zero where the set-up itself is measured: in connect mode,
     /// and with one connection a request.
     pub setup: SetupReport,
@@ -42,7 +42,7 @@ pub struct RunReport<P, R, E> {
     /// Share (0 to 1) of the whole machine's CPU time that was busy during the measurement.
     pub machine_busy_share: Option<f64>,
     /// Counts of errors.
-    pub errors: E,
+    pub errors: Errors,
     /// Thresholds and their outcome.
     pub slo: Vec<SloReport>,
     /// All times to which thresholds apply; `null` without any.
@@ -51,10 +51,7 @@ pub struct RunReport<P, R, E> {
     pub verdict: Verdict,
 }
 
-impl<P, R, E> std::fmt::Display for RunReport<P, R, E>
-where
-    Self: Render,
-{
+impl<R: Results> std::fmt::Display for LoadReport<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.to_text())
     }
@@ -118,7 +115,11 @@ pub struct GeneratorReport {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::plan::{Mode, Plan};
+    use crate::target::Target;
     use crate::verdict::Facts;
 
     /// Returns the top-level keys of an indented JSON document, in their order.
@@ -130,10 +131,12 @@ mod tests {
     /// Programs read keys by name, people read them in their order.
     #[test]
     fn the_keys_of_all_modes_keep_their_names_and_order() {
-        let mut report = RunReport {
+        let target = Target::parse("ws://h:1").unwrap();
+        let plan = Plan::new(target, Mode::Idle { hold: Duration::ZERO });
+        let mut report = LoadReport {
             schema: SCHEMA,
             run: Origin::default(),
-            plan: (),
+            plan: PlanReport::of(&plan, 1),
             setup: SetupReport::default(),
             tls: Vec::new(),
             result: (),
@@ -141,7 +144,7 @@ mod tests {
             server: None,
             generator: GeneratorReport::default(),
             machine_busy_share: None,
-            errors: (),
+            errors: Errors::default(),
             slo: Vec::new(),
             histogram: None,
             verdict: Verdict::of(&Facts::default()),

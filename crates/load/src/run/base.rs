@@ -4,14 +4,16 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::time::Duration;
 
 use throng_io::tables::Tables;
 
-use super::Steering;
-use crate::client::{Shared, tables_of};
+use super::{LEAD, Steering};
+use crate::client::{Shared, Timeline, tables_of};
 use crate::clock::Clock;
 use crate::common::Common;
 use crate::error::Error;
+use crate::merge::Merge;
 use crate::progress::Progress;
 use crate::sampler::{Processes, listening_pids};
 use crate::sources::Sources;
@@ -60,14 +62,23 @@ impl Base {
         Steering::new(self.clock, &self.shared, server, plan.setup_timeout, stop, watch)
     }
 
+    /// Sets the timeline; the threads begin.
+    pub(crate) fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
+        let start = self.clock.now().after(LEAD);
+        let from = start.after(warmup);
+        let timeline = Timeline { start, from, to: from.after(duration) };
+        self.shared.begin(timeline);
+        timeline
+    }
+
     /// Starts a thread for each driver, which calls `run` with its number, while this one calls
-    /// `steer`.
-    pub(crate) fn with_threads<T: Send, R>(
+    /// `steer`; adds up their measurements.
+    pub(crate) fn with_threads<T: Merge + Send, R>(
         &self,
         mut drivers: Vec<Sockets>,
         run: impl Fn(usize, Sockets, Option<Arc<Tables>>) -> Result<T, Error> + Sync,
         steer: impl FnOnce() -> Result<R, Error>,
-    ) -> Result<(R, Vec<T>), Error> {
+    ) -> Result<(R, T), Error> {
         let tables = self.own_tables.then(|| tables_of(&mut drivers).map(Arc::new)).transpose();
         let tables = tables.map_err(|error| Error::io("divide the descriptors", error))?;
         let run = &run;
@@ -95,11 +106,15 @@ impl Base {
             let ended = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             });
-            let outcomes = ended.collect::<Vec<_>>().into_iter().flatten().collect();
+            let measurements = ended.collect::<Vec<_>>().into_iter().flatten();
+            let sum = measurements.reduce(|mut sum, more| {
+                sum.merge(more);
+                sum
+            });
             // The failure of a thread explains why the steering ended, if both failed.
             match self.shared.take_failure() {
                 Some(error) => Err(error),
-                None => Ok((steered?, outcomes)),
+                None => Ok((steered?, sum.ok_or(Error::Interrupted)?)),
             }
         })
     }

@@ -8,16 +8,16 @@ use std::time::Duration;
 use throng_io::Instant;
 
 use super::report::Times;
-use super::steer::{Measured, Moment, Steering};
+use super::steer::{Moment, Steering};
 use super::{RunContext, modes};
 use crate::client::Timeline;
 use crate::error::Error;
 use crate::progress::Stage;
-use crate::report::{FanoutReport, Measured as Results, Report, Slice};
+use crate::report::{FanoutReport, LoadReport, Measured as Results, RunSums, Slice};
 use crate::sampler::Processes;
 use crate::schedule::Schedule;
 use crate::verdict::{Facts, Pacing};
-use crate::work::{ChannelLayout, Fanout, FanoutOutcome, FanoutTally};
+use crate::work::{ChannelLayout, Fanout, FanoutTally};
 
 /// Maximum wait for outstanding deliveries after the last message was sent.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -34,11 +34,10 @@ pub(super) fn run(
     mut steering: Steering<'_>,
     layout: ChannelLayout,
     rate_per_s: f64,
-    duration: Duration,
-    warmup: Duration,
-) -> Result<Report, Error> {
+) -> Result<LoadReport, Error> {
+    let (duration, warmup) = context.times();
     let tally = Arc::new(FanoutTally::new());
-    let ((took, measured, slices), setup, outcomes) = context.with_threads(
+    let ((took, measured, slices), (setup, sum)) = context.with_threads(
         0,
         modes::OPEN_BACKLOG.max(context.plan.size.saturating_mul(4)),
         |thread, share| {
@@ -48,11 +47,7 @@ pub(super) fn run(
         || {
             let took = steering.ready(context.plan.common.connections)?;
             let timeline = context.begin(warmup, duration);
-            let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
-            if !steering.until(timeline.from, timeline.start, warming) {
-                return Err(Error::Interrupted);
-            }
-            let begin = steering.moment();
+            let begin = modes::warm_up(&mut steering, timeline, warmup)?;
             let slices = slices(&mut steering, context, &tally, timeline, duration);
             if steering.is_over() {
                 tally.until_ns.store(steering.clock.now().0, Ordering::Release);
@@ -62,15 +57,14 @@ pub(super) fn run(
             Ok((took, measured, slices))
         },
     )?;
-    let mut sum = FanoutOutcome::default();
-    outcomes.iter().for_each(|outcome| sum.merge(outcome));
-    let fanout = report(&sum, layout, &measured, duration, slices);
+    let measured_s = measured.seconds(duration);
+    let run = RunSums { plan: context.plan, sampled: &measured, measured_s, sum: &sum };
+    let fanout = FanoutReport::of((run, layout, slices));
     let pacing = Pacing::of("messages", &sum.lateness, sum.expected, sum.in_time);
     let facts = Facts { completed: sum.received, pacing: Some(pacing), ..Facts::default() };
-    let rate_per_s = fanout.received_per_s;
-    let times = Times { of: "latency", record: &sum.latency, rate_per_s };
+    let times = Times { of: "latency", record: &sum.latency, rate_per_s: fanout.received_per_s };
     let result = Results::Fanout(fanout);
-    let mut report = context.report(Some(took), setup, &measured, result, facts, &times);
+    let mut report = context.report(Some(took), setup, &measured, result, facts, times);
     report.verdict = report.verdict.with_loss(sum.lost, sum.expected);
     Ok(report)
 }
@@ -98,38 +92,6 @@ fn await_deliveries(
         before = done();
         let stage = || Stage::Draining { waiting: waiting() };
         steering.wait_for(QUIET, || waiting() == 0, stage);
-    }
-}
-
-fn report(
-    sum: &FanoutOutcome,
-    layout: ChannelLayout,
-    measured: &Measured,
-    duration: Duration,
-    slices: Vec<Slice>,
-) -> FanoutReport {
-    let measured_s = measured.seconds(duration);
-    let server_cpu_us = measured.server().map(|cpu| cpu.cpu_s * 1e6);
-    FanoutReport {
-        measured_s,
-        channels: layout.channels as u64,
-        subscribers_per_channel: layout.subscribers as u64,
-        published: sum.published,
-        published_per_s: sum.published as f64 / measured_s,
-        expected: sum.expected,
-        received: sum.received,
-        received_per_s: sum.in_time as f64 / measured_s,
-        lost: sum.lost,
-        subscribers_with_loss: sum.losers,
-        most_lost_by_one_subscriber: sum.most_lost,
-        duplicates: sum.duplicates,
-        reordered: sum.reordered,
-        latency: sum.latency.summary(),
-        lateness: sum.lateness.summary(),
-        server_cpu_us_per_delivery: server_cpu_us
-            .filter(|_| sum.received > 0)
-            .map(|us| us / sum.received as f64),
-        slices,
     }
 }
 

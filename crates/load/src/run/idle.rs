@@ -9,8 +9,10 @@ use super::steer::Steering;
 use crate::error::Error;
 use crate::progress::Stage;
 use crate::record::Record;
-use crate::report::{ClosesReport, Errors, IdleReport, Measured as Results, Report};
-use crate::sampler::{Memory, Processes};
+use crate::report::{
+    ClosesReport, Errors, IdleReport, IdleSums, LoadReport, Measured as Results, RunSums,
+};
+use crate::sampler::Processes;
 use crate::units::grouped;
 use crate::verdict::Facts;
 use crate::work::{Closes, Idle};
@@ -25,9 +27,9 @@ pub(super) fn run(
     context: &RunContext<'_>,
     mut steering: Steering<'_>,
     hold: Duration,
-) -> Result<Report, Error> {
+) -> Result<LoadReport, Error> {
     let before = context.base.server.as_ref().and_then(Processes::memory);
-    let ((took, measured, echo_cpu, left_open), mut setup, outcomes) = context.with_threads(
+    let ((took, measured, echo_cpu_s, left_open), (mut setup, sum)) = context.with_threads(
         0,
         1 << 20,
         |thread, share| Idle::new(context.plan, thread, share),
@@ -36,45 +38,27 @@ pub(super) fn run(
             let timeline = context.begin(SETTLE, hold);
             let measured = measure(&mut steering, timeline, SETTLE, hold)?;
             let used = || context.base.server.as_ref()?.cpu(0);
-            let mut echo_cpu = None;
+            let mut echo_cpu_s = None;
             if context.plan.echo_after_idle {
                 let before = used();
                 await_echoes(context, &mut steering)?;
-                echo_cpu = before.zip(used()).map(|(before, after)| after.since(&before).cpu_s);
+                echo_cpu_s = before.zip(used()).map(|(before, after)| after.since(&before).cpu_s);
             }
             let limit = context.plan.await_close;
             let left_open = limit.map(|limit| await_closes(context, &mut steering, limit));
-            Ok((took, measured, echo_cpu, left_open))
+            Ok((took, measured, echo_cpu_s, left_open))
         },
     )?;
-    let closes = left_open.map(|left_open| {
-        let mut sum = Closes::default();
-        outcomes.iter().for_each(|outcome| sum.merge(outcome));
-        let closes = closes_report(sum, left_open);
-        note_closes(&closes, &mut setup.errors);
-        closes
-    });
+    let closes = left_open.map(|left_open| closes_report(sum, left_open));
+    closes.iter().for_each(|closes| note_closes(closes, &mut setup.errors));
     let connections = context.plan.common.connections as u64;
-    let each = |figure: fn(Memory) -> u64| {
-        let (before, after) = (figure(before?), figure(measured.server_memory?));
-        Some((after as f64 - before as f64) / connections as f64)
-    };
-    let idle = IdleReport {
-        connections,
-        answered: context.plan.echo_after_idle.then_some(connections),
-        held_s: measured.seconds(hold),
-        memory_before: before,
-        memory_after: measured.server_memory,
-        rss_bytes_per_connection: each(|memory| memory.rss_bytes),
-        private_bytes_per_connection: each(|memory| memory.private_bytes),
-        anonymous_bytes_per_connection: each(|memory| memory.anonymous_bytes),
-        server_cores_while_idle: measured.server().map(|cpu| cpu.cores),
-        server_cpu_us_per_echo: echo_cpu.map(|seconds| seconds * 1e6 / connections as f64),
-        closes,
-    };
+    let has_echoed = context.plan.echo_after_idle;
+    let sum = IdleSums { connections, has_echoed, memory_before: before, echo_cpu_s, closes };
+    let (sampled, measured_s) = (&measured, measured.seconds(hold));
+    let idle = IdleReport::of(RunSums { plan: context.plan, sampled, measured_s, sum: &sum });
     let facts = Facts { completed: connections, idle: true, ..Facts::default() };
     let times = Times { of: "none", record: &Record::new(), rate_per_s: 0.0 };
-    Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts, &times))
+    Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts, times))
 }
 
 /// Waits until each connection has answered its echo, as long as answers keep coming.
@@ -106,8 +90,8 @@ fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, limit: Du
 
 fn closes_report(mut closes: Closes, left_open: u64) -> ClosesReport {
     let without_frame = closes.codes.remove(&WITHOUT_FRAME).unwrap_or(0);
-    let span = closes.span.map_or(Duration::ZERO, |(first, last)| last.since(first));
-    ClosesReport { span_s: span.as_secs_f64(), by_code: closes.codes, without_frame, left_open }
+    let span_s = closes.span.seconds();
+    ClosesReport { span_s, by_code: closes.codes, without_frame, left_open }
 }
 
 /// A connection that was not closed by a Close frame is lost.
@@ -130,6 +114,7 @@ mod tests {
     use throng_io::Instant;
 
     use super::*;
+    use crate::merge::Merge;
 
     #[test]
     fn a_connection_without_a_close_frame_or_left_open_is_lost() {
@@ -139,7 +124,7 @@ mod tests {
         }
         let mut sum = Closes::default();
         sum.add(1012, Instant(1_000_000_003));
-        sum.merge(&one);
+        sum.merge(one);
         let report = closes_report(sum, 2);
         assert_eq!(report.by_code, [(1001, 2), (1012, 1)].into());
         assert_eq!((report.without_frame, report.left_open), (1, 2));

@@ -2,29 +2,30 @@
 //! the threads, and reports.
 
 mod base;
-mod connect;
 mod fanout;
 mod idle;
 mod modes;
 mod report;
-mod script;
 mod steer;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 pub(crate) use self::base::Base;
 pub use self::base::FinishOnPanic;
 pub use self::modes::{LEAD, NO_ANSWER, measure};
-pub(crate) use self::report::{ProtocolParts, RunOutcome, Times};
+pub(crate) use self::report::{RunEnd, Times};
 pub use self::steer::{Measured, Steering};
 
-use crate::client::{self, Handshake, Setup, Start, Work};
+use crate::client::{self, Handshake, Setup, Start, Timeline, Work};
 use crate::error::Error;
-use crate::plan::{Mode, Pace, Plan};
+use crate::merge::Merge;
+use crate::plan::{Mode, Plan};
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{LoadReport, Measured as Results, PlanReport};
+use crate::verdict::Facts;
 use crate::work::ChannelLayout;
 
 /// Runs a plan to its end and reports. Blocks; `watch` is called about ten times a second on this
@@ -39,7 +40,7 @@ pub fn run(
     plan: &Plan,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(&Progress),
-) -> Result<Report, Error> {
+) -> Result<LoadReport, Error> {
     plan.check()?;
     let mut plan = plan.clone();
     let sockets = plan.sockets();
@@ -47,36 +48,17 @@ pub fn run(
     let context = RunContext { plan: &plan, base: &base };
     let steering = base.steering(&plan.common, stop, watch);
     match plan.mode {
-        Mode::Echo { pace: Pace::Closed { pipeline }, duration, warmup } => {
-            modes::closed_echo(&context, steering, pipeline, duration, warmup)
-        }
-        Mode::Echo { pace: Pace::Open { rate_per_s }, duration, warmup } => {
-            modes::open_echo(&context, steering, rate_per_s, duration, warmup)
-        }
+        Mode::Echo { pace, .. } => modes::echo(&context, steering, pace),
         Mode::Idle { hold } => idle::run(&context, steering, hold),
-        Mode::Connect { rate_per_s: None, duration, warmup } => {
-            connect::closed(&context, steering, duration, warmup)
+        Mode::Connect { rate_per_s, .. } => modes::connect(&context, steering, rate_per_s),
+        Mode::Fanout { channels, subscribers, rate_per_s, .. } => {
+            fanout::run(&context, steering, ChannelLayout { channels, subscribers }, rate_per_s)
         }
-        Mode::Connect { rate_per_s: Some(rate_per_s), duration, warmup } => {
-            connect::open(&context, steering, rate_per_s, duration, warmup)
-        }
-        Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup } => {
-            let layout = ChannelLayout { channels, subscribers };
-            fanout::run(&context, steering, layout, rate_per_s, duration, warmup)
-        }
-        Mode::Script { duration, warmup, timeout } => {
-            let script = plan.script.as_ref().ok_or_else(without_script)?;
-            script::run(&context, steering, script, (duration, warmup), timeout)
-        }
+        Mode::Script { timeout, .. } => modes::script(&context, steering, timeout),
         Mode::Broadcast { publishes, timeout } => {
             modes::broadcast(&context, steering, publishes, timeout)
         }
     }
-}
-
-/// A plan that was not checked.
-fn without_script() -> Error {
-    Error::Usage("the script mode needs a script".to_owned())
 }
 
 /// A run.
@@ -86,20 +68,19 @@ struct RunContext<'a> {
 }
 
 impl RunContext<'_> {
-    /// Starts a thread for each share of the connections, steers them, and collects their results.
+    /// Starts a thread for each share of the connections, steers them, and adds up their
+    /// measurements.
     fn with_threads<W: Work + Send, R>(
         &self,
         extra_on_first: usize,
         backlog: usize,
         make: impl Fn(usize, usize) -> W + Sync,
         steer: impl FnOnce() -> Result<R, Error>,
-    ) -> Result<(R, Setup, Vec<W::Outcome>), Error> {
-        let exact = matches!(
-            self.plan.mode,
-            Mode::Echo { pace: Pace::Open { .. }, .. }
-                | Mode::Connect { rate_per_s: Some(_), .. }
-                | Mode::Fanout { .. }
-        );
+    ) -> Result<(R, (Setup, W::Outcome)), Error>
+    where
+        W::Outcome: Merge,
+    {
+        let exact = self.plan.mode.is_open() || matches!(self.plan.mode, Mode::Fanout { .. });
         let seed = RandomState::new().hash_one(self.plan.common.connections);
         let handshake = Arc::new(Handshake::of(self.plan, seed)?);
         let connections =
@@ -137,12 +118,42 @@ impl RunContext<'_> {
             };
             client::run(start, make(thread, common.share(thread)))
         };
-        let (steered, threads) = self.base.with_threads(drivers, run, steer)?;
-        let (mut setup, mut outcomes) = (Setup::default(), Vec::new());
-        for (thread_setup, outcome) in threads {
-            setup.merge(thread_setup);
-            outcomes.push(outcome);
-        }
-        Ok((steered, setup, outcomes))
+        self.base.with_threads(drivers, run, steer)
+    }
+
+    /// Sets the timeline; the threads begin.
+    fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
+        self.base.begin(warmup, duration)
+    }
+
+    /// Measured time and warm-up time, with the time in which the rate rises.
+    fn times(&self) -> (Duration, Duration) {
+        let (duration, warmup) = self.plan.mode.times().unwrap_or_default();
+        (duration, warmup + self.plan.common.rate_ramp)
+    }
+
+    /// The report of a run whose connections were set up in this time, if they were.
+    fn report(
+        &self,
+        took: Option<Duration>,
+        setup: Setup,
+        sampled: &Measured,
+        result: Results,
+        facts: Facts,
+        times: Times<'_>,
+    ) -> LoadReport {
+        let end = RunEnd {
+            common: &self.plan.common,
+            plan: PlanReport::of(self.plan, self.base.sources.count()),
+            took: took.map(|took| (took, self.plan.sockets())),
+            setup,
+            has_subprotocols: !self.plan.subprotocols.is_empty(),
+            connections: None,
+            sampled,
+            result,
+            facts,
+            times,
+        };
+        end.report(self.base)
     }
 }

@@ -1,27 +1,23 @@
 //! The phases of each mode, and its report.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use throng_io::Instant;
-
-use super::RunContext;
-use super::report::{ProtocolParts, RunOutcome, Times};
+use super::report::Times;
 use super::steer::{Measured, Moment, Steering};
-use crate::client::{Setup, Timeline};
+use super::RunContext;
+use crate::client::Timeline;
 use crate::error::Error;
+use crate::plan::Pace;
 use crate::progress::Stage;
-use crate::record::Record;
 use crate::report::{
-    BroadcastReport, DeflateReport, EchoReport, Measured as Results, OpenLoopReport, PlanReport,
-    Report, SetupReport,
+    BroadcastReport, ConnectReport, EchoReport, LoadReport, Measured as Results, RunSums,
+    ScriptReport, StepReport,
 };
 use crate::sampler::CpuUsage;
 use crate::verdict::{Facts, Pacing};
-use crate::work::{
-    Broadcast, BroadcastOutcome, ClosedEcho, ClosedOutcome, OpenEcho, OpenOutcome, Publication,
-};
+use crate::work::{Broadcast, Connect, Echo, Publication, ScriptWork};
 
 /// Pause before the first message when all connections are ready: the threads have to be informed.
 pub const LEAD: Duration = Duration::from_millis(5);
@@ -31,26 +27,36 @@ pub(super) const DRAIN: Duration = Duration::from_secs(5);
 pub const NO_ANSWER: Duration = Duration::from_secs(10);
 /// Bytes queued for one connection of an open loop before the server counts as stuck.
 pub(super) const OPEN_BACKLOG: usize = 256 << 20;
+/// Bytes queued for one connection of a script before the server counts as stuck.
+const SCRIPT_BACKLOG: usize = 16 << 20;
 
-/// Echo in a closed loop: each answer triggers the next message.
-pub(super) fn closed_echo(
+/// Echo: each answer triggers the next message, or messages are sent by the schedule.
+pub(super) fn echo(
     context: &RunContext<'_>,
     mut steering: Steering<'_>,
-    pipeline: usize,
-    duration: Duration,
-    warmup: Duration,
-) -> Result<Report, Error> {
-    // Space for twice the messages in progress, so that reading is never paused because of it.
-    let backlog = (1 << 20) + (context.plan.size + 14).saturating_mul(2 * pipeline);
-    let ((took, timeline, measured), mut setup, outcomes) = context.with_threads(
+    pace: Pace,
+) -> Result<LoadReport, Error> {
+    let (plan, common) = (context.plan, &context.plan.common);
+    let (duration, warmup) = context.times();
+    let backlog = match pace {
+        // Space for twice the messages in progress, so that reading is never paused because of it.
+        Pace::Closed { pipeline } => (1 << 20) + (plan.size + 14).saturating_mul(2 * pipeline),
+        Pace::Open { .. } => OPEN_BACKLOG.max(plan.size.saturating_mul(4)),
+    };
+    let is_open = plan.mode.is_open();
+    let ((took, timeline, measured), (mut setup, sum)) = context.with_threads(
         0,
         backlog,
-        |thread, share| ClosedEcho::new(context.plan, thread, share, pipeline),
+        |thread, share| Echo::new(plan, thread, share, pace),
         || {
-            let took = steering.ready(context.plan.common.connections)?;
+            let took = steering.ready(common.connections)?;
             let timeline = context.begin(warmup, duration);
-            let Some(number) = context.plan.common.number else {
-                return Ok((took, timeline, measure(&mut steering, timeline, warmup, duration)?));
+            let Some(number) = common.number else {
+                let measured = measure(&mut steering, timeline, warmup, duration)?;
+                if is_open {
+                    steering.drain(DRAIN);
+                }
+                return Ok((took, timeline, measured));
             };
             let begin = steering.moment();
             steering.count(number, NO_ANSWER, |shared| match shared.sum(|lane| &lane.ready) {
@@ -60,77 +66,125 @@ pub(super) fn closed_echo(
             Ok((took, timeline, steering.measured(begin)))
         },
     )?;
-    let (mut latency, mut last) = (Record::new(), timeline.start);
-    for ClosedOutcome { latency: more, last: at } in &outcomes {
-        latency.merge(more);
-        last = last.max(at.unwrap_or(last));
-    }
-    let messages = latency.count();
-    let measured_s = match context.plan.common.number {
-        None => measured.seconds(duration),
-        Some(number) => {
-            if !measured.cut_short {
-                setup.errors.note_missing(number.saturating_sub(messages));
-            }
-            last.since(timeline.start).as_secs_f64().max(1e-9)
+    let mut measured_s = measured.seconds(duration);
+    if let Some(number) = common.number {
+        let span = sum.last.map_or(Duration::ZERO, |last| last.since(timeline.start));
+        measured_s = span.as_secs_f64().max(1e-9);
+        if !measured.cut_short {
+            setup.errors.note_missing(number.saturating_sub(sum.in_time));
         }
+    }
+    let run = RunSums { plan, sampled: &measured, measured_s, sum: &sum };
+    let echo = EchoReport::of((run, &setup.traffic));
+    let pacing = Pacing::of("messages", &sum.lateness, sum.planned, sum.in_time);
+    let facts = Facts {
+        completed: if is_open { sum.planned - sum.unanswered } else { sum.in_time },
+        pacing: is_open.then_some(pacing),
+        ..Facts::default()
     };
-    let echo = EchoReport {
-        measured_s,
-        messages,
-        messages_per_s: messages as f64 / measured_s,
-        server_cpu_us_per_message: measured.server_cpu_us_each(),
-        deflate: DeflateReport::of(context.plan, &setup.traffic),
-        payload_bytes_per_s: messages as f64 * context.plan.size as f64 / measured_s,
-        messages_per_server_cpu_s: measured.per_server_cpu_s(),
-        latency: latency.summary(),
-        open_loop: None,
-    };
-    let facts = Facts { completed: messages, ..Facts::default() };
-    let times = Times { of: "latency", record: &latency, rate_per_s: echo.messages_per_s };
-    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts, &times))
+    let times = Times { of: "latency", record: &sum.latency, rate_per_s: echo.messages_per_s };
+    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts, times))
 }
 
-/// Messages by the schedule.
-pub(super) fn open_echo(
+/// Connections, of which each has one echo: when one ends, its place makes the next, or they begin
+/// by the schedule.
+pub(super) fn connect(
     context: &RunContext<'_>,
     mut steering: Steering<'_>,
-    rate_per_s: f64,
-    duration: Duration,
-    warmup: Duration,
-) -> Result<Report, Error> {
-    let ((took, measured), setup, outcomes) = context.with_threads(
+    rate_per_s: Option<f64>,
+) -> Result<LoadReport, Error> {
+    let (plan, number) = (context.plan, context.plan.common.number);
+    let (duration, warmup) = context.times();
+    let (measured, (mut setup, sum)) = context.with_threads(
         0,
-        OPEN_BACKLOG.max(context.plan.size.saturating_mul(4)),
-        |thread, connections| OpenEcho::new(context.plan, connections, rate_per_s, thread),
+        (1 << 20) + 2 * plan.size,
+        |thread, places| Connect::new(plan, thread, places, rate_per_s),
         || {
-            let took = steering.ready(context.plan.common.connections)?;
-            let warmup = warmup + context.plan.common.rate_ramp;
+            let begin = steering.moment();
             let timeline = context.begin(warmup, duration);
+            if let Some(number) = number {
+                steering.count(number, NO_ANSWER, |shared| {
+                    number.saturating_sub(shared.sum(|lane| &lane.sent))
+                });
+                return Ok(steering.measured(begin));
+            }
             let measured = measure(&mut steering, timeline, warmup, duration)?;
-            steering.drain(DRAIN);
-            Ok((took, measured))
+            if rate_per_s.is_some() {
+                steering.drain(DRAIN);
+            }
+            Ok(measured)
         },
     )?;
-    let mut sum = OpenOutcome::default();
-    outcomes.iter().for_each(|outcome| sum.merge(outcome));
-    let measured_s = measured.seconds(duration);
-    let echo = EchoReport {
-        measured_s,
-        messages: sum.in_time,
-        messages_per_s: sum.in_time as f64 / measured_s,
-        server_cpu_us_per_message: measured.server_cpu_us_each(),
-        deflate: DeflateReport::of(context.plan, &setup.traffic),
-        payload_bytes_per_s: sum.in_time as f64 * context.plan.size as f64 / measured_s,
-        messages_per_server_cpu_s: measured.per_server_cpu_s(),
-        latency: sum.latency.summary(),
-        open_loop: Some(OpenLoopReport::of(sum.planned, sum.unanswered, &sum.lateness, measured_s)),
+    let mut measured_s = measured.seconds(duration);
+    if let Some(number) = number {
+        measured_s = sum.span.seconds().max(1e-9);
+        if !measured.cut_short {
+            setup.errors.note_missing(number.saturating_sub(sum.over));
+        }
+    }
+    let connect = ConnectReport::of(RunSums { plan, sampled: &measured, measured_s, sum: &sum });
+    let pacing = Pacing::of("connections", &sum.lateness, sum.planned, sum.in_time);
+    let facts = Facts {
+        completed: if rate_per_s.is_some() { sum.planned - sum.unanswered } else { sum.in_time },
+        pacing: rate_per_s.map(|_| pacing),
+        connects: rate_per_s.is_none(),
+        ..Facts::default()
     };
-    let pacing = Pacing::of("messages", &sum.lateness, sum.planned, sum.in_time);
-    let facts =
-        Facts { completed: sum.planned - sum.unanswered, pacing: Some(pacing), ..Facts::default() };
-    let times = Times { of: "latency", record: &sum.latency, rate_per_s: echo.messages_per_s };
-    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts, &times))
+    let times = Times { of: "total", record: &sum.total, rate_per_s: connect.connections_per_s };
+    let result = Results::Connect(Box::new(connect));
+    let mut report = context.report(None, setup, &measured, result, facts, times);
+    let places = plan.common.connections as u64;
+    report.verdict = report.verdict.with_places(sum.waited, sum.planned, places);
+    Ok(report)
+}
+
+/// Clients that follow a script until the time is over or every client has finished it.
+pub(super) fn script(
+    context: &RunContext<'_>,
+    mut steering: Steering<'_>,
+    timeout: Duration,
+) -> Result<LoadReport, Error> {
+    let plan = context.plan;
+    // A plan that was not checked may have none.
+    let script = plan.script.as_ref();
+    let script = script.ok_or_else(|| Error::Usage("the script mode needs a script".to_owned()))?;
+    let (duration, warmup) = context.times();
+    let (ended, clients) = (Arc::new(AtomicU64::new(0)), plan.common.connections);
+    let ((took, measured), (setup, sum)) = context.with_threads(
+        0,
+        SCRIPT_BACKLOG,
+        |thread, share| ScriptWork::new(plan, script, thread, share, timeout, Arc::clone(&ended)),
+        || {
+            let took = steering.ready(clients)?;
+            let timeline = context.begin(warmup, duration);
+            let begin = warm_up(&mut steering, timeline, warmup)?;
+            let clock = steering.clock;
+            let all_ended = || ended.load(Ordering::Relaxed) >= clients as u64;
+            steering.wait_for(clock.until(timeline.to), all_ended, || {
+                let elapsed = clock.now().since(timeline.from);
+                Stage::Measuring { elapsed, total: duration }
+            });
+            Ok((took, steering.measured(begin)))
+        },
+    )?;
+    // The script may end before the planned time.
+    let measured_s = measured.end.at.since(measured.begin.at).min(duration).as_secs_f64().max(1e-9);
+    let steps = script.steps().iter().zip(&sum.steps).map(|(step, tally)| StepReport {
+        line: step.line,
+        text: step.text.clone(),
+        done: tally.done,
+        mismatches: tally.mismatches,
+        missing: tally.missing,
+        latency: tally.latency.as_ref().and_then(|latency| latency.summary()),
+    });
+    let run = RunSums { plan, sampled: &measured, measured_s, sum: &sum };
+    let report = ScriptReport::of((run, script.name().to_owned(), steps.collect()));
+    // A script may consist of sends only.
+    let waits = sum.steps.iter().any(|step| step.latency.is_some());
+    let completed = if waits { report.answers } else { report.sent };
+    let facts = Facts { completed, ..Facts::default() };
+    let times = Times { of: "latency", record: &sum.latency, rate_per_s: report.answers_per_s };
+    Ok(context.report(Some(took), setup, &measured, Results::Script(report), facts, times))
 }
 
 /// One publishes, all others receive.
@@ -139,10 +193,10 @@ pub(super) fn broadcast(
     mut steering: Steering<'_>,
     publishes: usize,
     timeout: Duration,
-) -> Result<Report, Error> {
+) -> Result<LoadReport, Error> {
     let subscribers = context.plan.common.connections;
     let publication = Arc::new(Publication::new(subscribers));
-    let ((took, measured), setup, outcomes) = context.with_threads(
+    let ((took, measured), (setup, sum)) = context.with_threads(
         1,
         (1 << 20) + 2 * context.plan.size,
         |thread, share| {
@@ -169,23 +223,12 @@ pub(super) fn broadcast(
             Ok((took, steering.measured(begin)))
         },
     )?;
-    let mut sum = BroadcastOutcome::default();
-    outcomes.iter().for_each(|outcome| sum.merge(outcome));
-    let complete = sum.last.count();
-    let server_cpu_us = measured.server().map(|cpu| cpu.cpu_s * 1e6);
-    let per = |n: u64| server_cpu_us.filter(|_| n > 0).map(|us| us / n as f64);
-    let broadcast = BroadcastReport {
-        publishes: complete,
-        subscribers: subscribers as u64,
-        first: sum.first.summary(),
-        last: sum.last.summary(),
-        delivery: sum.delivery.summary(),
-        server_cpu_us_per_publish: per(complete),
-        server_cpu_us_per_delivery: per(sum.delivery.count()),
-    };
-    let facts = Facts { completed: complete, ..Facts::default() };
+    let (sampled, measured_s) = (&measured, 0.0);
+    let run = RunSums { plan: context.plan, sampled, measured_s, sum: &sum };
+    let broadcast = BroadcastReport::of(run);
+    let facts = Facts { completed: broadcast.publishes, ..Facts::default() };
     let times = Times { of: "last", record: &sum.last, rate_per_s: 0.0 };
-    Ok(context.report(Some(took), setup, &measured, Results::Broadcast(broadcast), facts, &times))
+    Ok(context.report(Some(took), setup, sampled, Results::Broadcast(broadcast), facts, times))
 }
 
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -197,15 +240,24 @@ pub fn measure(
     warmup: Duration,
     duration: Duration,
 ) -> Result<Measured, Error> {
-    let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
-    if !steering.until(timeline.from, timeline.start, warming) {
-        return Err(Error::Interrupted);
-    }
-    let begin = steering.moment();
+    let begin = warm_up(steering, timeline, warmup)?;
     // The time of the end shows whether the run was cut short.
     steering
         .until(timeline.to, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
     Ok(steering.measured(begin))
+}
+
+/// Waits through the warm-up; returns the sample at its end.
+pub(super) fn warm_up(
+    steering: &mut Steering<'_>,
+    timeline: Timeline,
+    warmup: Duration,
+) -> Result<Moment, Error> {
+    let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
+    match steering.until(timeline.from, timeline.start, warming) {
+        true => Ok(steering.moment()),
+        false => Err(Error::Interrupted),
+    }
 }
 
 impl Measured {
@@ -240,54 +292,5 @@ impl Measured {
 
     pub fn machine_busy(&self) -> Option<f64> {
         Some(self.end.machine?.busy_since(&self.begin.machine?))
-    }
-}
-
-impl RunContext<'_> {
-    /// Sets the timeline; the threads begin.
-    pub(super) fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
-        let start: Instant = self.base.clock.now().after(LEAD);
-        let from = start.after(warmup);
-        let timeline = Timeline { start, from, to: from.after(duration) };
-        self.base.shared.begin(timeline);
-        timeline
-    }
-
-    pub(super) fn report(
-        &self,
-        took: Option<Duration>,
-        setup: Setup,
-        measured: &Measured,
-        result: Results,
-        facts: Facts,
-        times: &Times<'_>,
-    ) -> Report {
-        let outcome = RunOutcome {
-            common: &self.plan.common,
-            server: self.base.server.as_ref(),
-            measured,
-            facts: Facts { failures: setup.errors.total(), ..facts },
-            times: *times,
-        };
-        outcome.report(ProtocolParts {
-            plan: PlanReport::of(self.plan, self.base.sources.count()),
-            setup: self.setup_report(took, &setup),
-            tls: setup.negotiated.into_report(),
-            result,
-            connections: None,
-            errors: setup.errors,
-        })
-    }
-
-    fn setup_report(&self, took: Option<Duration>, setup: &Setup) -> SetupReport {
-        let has_subprotocols = !self.plan.subprotocols.is_empty();
-        took.map_or_else(SetupReport::default, |took| SetupReport {
-            connections: self.plan.sockets() as u64,
-            took_s: took.as_secs_f64(),
-            tcp: setup.tcp.summary(),
-            tls: setup.tls.summary(),
-            upgrade: setup.upgrade.summary(),
-            subprotocol_agreed: has_subprotocols.then_some(setup.subprotocols),
-        })
     }
 }

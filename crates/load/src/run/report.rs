@@ -1,12 +1,15 @@
 //! Makes the report of a run from its measurement, for any protocol.
 
+use std::time::Duration;
+
+use super::Base;
 use super::steer::Measured;
+use crate::client::Setup;
 use crate::common::Common;
-use crate::negotiated::TlsReport;
 use crate::record::Record;
 use crate::report::{
-    ConnectionsReport, GeneratorReport, Histogram, Origin, RunReport, SCHEMA, ServerReport,
-    SetupReport,
+    ConnectionsReport, GeneratorReport, Histogram, LoadReport, Origin, PlanReport, SCHEMA,
+    ServerReport, SetupReport,
 };
 use crate::sampler::Processes;
 use crate::slo::Slo;
@@ -22,54 +25,58 @@ pub(crate) struct Times<'a> {
 }
 
 /// The end of a run, for any protocol: its measurement, and the facts for the verdict.
-pub(crate) struct RunOutcome<'a> {
+pub(crate) struct RunEnd<'a, R> {
     pub(crate) common: &'a Common,
-    /// The server's processes, if they are known.
-    pub(crate) server: Option<&'a Processes>,
-    pub(crate) measured: &'a Measured,
-    /// Facts of the protocol for the verdict; the facts of the processes are added later.
+    pub(crate) plan: PlanReport,
+    /// Time until so many connections were set up; `None` where the set-up itself is measured.
+    pub(crate) took: Option<(Duration, usize)>,
+    pub(crate) setup: Setup,
+    /// Whether subprotocols were offered.
+    pub(crate) has_subprotocols: bool,
+    pub(crate) connections: Option<ConnectionsReport>,
+    pub(crate) sampled: &'a Measured,
+    pub(crate) result: R,
+    /// Facts of the mode for the verdict; the failures and the facts of the processes are added.
     pub(crate) facts: Facts,
     pub(crate) times: Times<'a>,
 }
 
-/// The parts of a report that depend on the protocol.
-pub(crate) struct ProtocolParts<P, R, E> {
-    pub(crate) plan: P,
-    pub(crate) setup: SetupReport,
-    pub(crate) tls: Vec<TlsReport>,
-    pub(crate) result: R,
-    pub(crate) connections: Option<ConnectionsReport>,
-    pub(crate) errors: E,
-}
-
-impl RunOutcome<'_> {
+impl<R> RunEnd<'_, R> {
     /// Returns the report, with the verdict.
-    pub(crate) fn report<P, R, E>(self, parts: ProtocolParts<P, R, E>) -> RunReport<P, R, E> {
-        let Self { common, server, measured, facts, times } = self;
-        let ProtocolParts { plan, setup, tls, result, connections, errors } = parts;
-        let server = server.map(|processes| server_report(processes, measured));
-        let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
+    pub(crate) fn report(self, base: &Base) -> LoadReport<R> {
+        let Self { common, plan, took, setup, sampled, result, facts, times, .. } = self;
+        let server = base.server.as_ref().map(|processes| server_report(processes, sampled));
+        let generator = GeneratorReport { cpu: sampled.generator(), memory: sampled.own_memory };
         let facts = Facts {
+            failures: setup.errors.total(),
             generator: generator.cpu,
-            server: measured.server(),
+            server: sampled.server(),
             server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
             same_process: server.as_ref().is_some_and(|server| server.same_process),
             tolerates_failures: common.slos.iter().any(Slo::is_about_errors),
             ..facts
         };
         let figures = facts.figures(times.record, times.rate_per_s);
-        RunReport {
+        let set_up = |(took, connections): (Duration, usize)| SetupReport {
+            connections: connections as u64,
+            took_s: took.as_secs_f64(),
+            tcp: setup.tcp.summary(),
+            tls: setup.tls.summary(),
+            upgrade: setup.upgrade.summary(),
+            subprotocol_agreed: self.has_subprotocols.then_some(setup.subprotocols),
+        };
+        LoadReport {
             schema: SCHEMA,
             run: Origin::now(),
             plan,
-            setup,
-            tls,
+            setup: took.map(set_up).unwrap_or_default(),
+            tls: setup.negotiated.into_report(),
             result,
-            connections,
+            connections: self.connections,
             server,
             generator,
-            machine_busy_share: measured.machine_busy(),
-            errors,
+            machine_busy_share: sampled.machine_busy(),
+            errors: setup.errors,
             slo: common.slos.iter().map(|slo| slo.judge(&figures)).collect(),
             histogram: Histogram::of(times.of, times.record),
             verdict: Verdict::of(&facts),

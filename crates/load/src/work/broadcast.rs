@@ -10,6 +10,7 @@ use throng_io::Instant;
 
 use crate::client::{ClientPool, Payload, Timeline, Work};
 use crate::error::Error;
+use crate::merge::tally;
 use crate::plan::Plan;
 use crate::record::Record;
 use crate::units::grouped;
@@ -107,7 +108,7 @@ impl Publication {
 
 /// The current state of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum BroadcastStage {
     /// Not begun.
     Waiting,
     /// A publish is under way.
@@ -125,35 +126,26 @@ enum Stage {
 /// Broadcast mode on one thread. The last connection of the first thread publishes.
 #[derive(Debug)]
 pub(crate) struct Broadcast {
-    resource: String,
     payload: Payload,
     publication: Arc<Publication>,
     publisher: Option<usize>,
     publishes: u64,
     timeout: Duration,
-    stage: Stage,
+    stage: BroadcastStage,
     round: u64,
     warm_rounds: u64,
     tries: u32,
     /// The last publish that each connection received.
     had: Vec<u64>,
-    total: u64,
     outcome: BroadcastOutcome,
 }
 
-/// Measurements of one thread.
-#[derive(Debug, Default)]
-pub(crate) struct BroadcastOutcome {
-    pub(crate) first: Record,
-    pub(crate) last: Record,
-    pub(crate) delivery: Record,
-}
-
-impl BroadcastOutcome {
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.first.merge(&other.first);
-        self.last.merge(&other.last);
-        self.delivery.merge(&other.delivery);
+tally! {
+    /// Measurements of one thread.
+    pub(crate) struct BroadcastOutcome {
+        pub(crate) first: Record,
+        pub(crate) last: Record,
+        pub(crate) delivery: Record,
     }
 }
 
@@ -167,18 +159,16 @@ impl Broadcast {
         publication: Arc<Publication>,
     ) -> Self {
         Self {
-            resource: plan.resource().to_owned(),
             payload: Payload::seeded(plan, 0, publication.seed),
             publication,
             publisher,
             publishes: publishes as u64,
             timeout,
-            stage: Stage::Waiting,
+            stage: BroadcastStage::Waiting,
             round: 0,
             warm_rounds: 0,
             tries: 0,
             had: vec![0; connections],
-            total: 0,
             outcome: BroadcastOutcome::default(),
         }
     }
@@ -190,7 +180,7 @@ impl Broadcast {
         self.publication.begin(self.round, now);
         let sent = core.send(pool.id(publisher), self.payload.message(0, self.round));
         pool.note_sent(sent);
-        self.stage = Stage::Published { since: now, received: 0 };
+        self.stage = BroadcastStage::Published { since: now, received: 0 };
     }
 
     fn is_measuring(&self) -> bool {
@@ -205,7 +195,7 @@ impl Broadcast {
             if self.warm_rounds < WARM_UP {
                 return self.publish(pool, core);
             }
-            self.stage = Stage::Warm;
+            self.stage = BroadcastStage::Warm;
             self.publication.warm.store(true, Ordering::Release);
             return;
         }
@@ -218,7 +208,7 @@ impl Broadcast {
     }
 
     fn end(&mut self) {
-        self.stage = Stage::Done;
+        self.stage = BroadcastStage::Done;
         self.publication.done.store(true, Ordering::Release);
     }
 
@@ -244,16 +234,13 @@ impl Broadcast {
             "{reached}; a message of one connection must go to all others there (`throng serve` \
              has channels at /ws/{{channel}})"
         );
-        pool.shared.fail(Error::Upgrade { resource: self.resource.clone(), reason });
+        let resource = pool.resource().to_owned();
+        pool.shared.fail(Error::Upgrade { resource, reason });
     }
 }
 
 impl Work for Broadcast {
     type Outcome = BroadcastOutcome;
-
-    fn resource(&self, _: usize) -> &str {
-        &self.resource
-    }
 
     fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, _: Timeline) {
         self.publish(pool, core);
@@ -262,28 +249,28 @@ impl Work for Broadcast {
     fn next_deadline(&self) -> Option<Instant> {
         self.publisher?;
         match self.stage {
-            Stage::Published { .. } if self.publication.is_complete() => Some(Instant(0)),
-            Stage::Published { since, .. } => {
+            BroadcastStage::Published { .. } if self.publication.is_complete() => Some(Instant(0)),
+            BroadcastStage::Published { since, .. } => {
                 Some(since.after(if self.is_measuring() { self.timeout } else { WARM_UP_LIMIT }))
             }
-            Stage::Warm if self.is_measuring() => Some(Instant(0)),
-            Stage::Waiting | Stage::Warm | Stage::Done => None,
+            BroadcastStage::Warm if self.is_measuring() => Some(Instant(0)),
+            BroadcastStage::Waiting | BroadcastStage::Warm | BroadcastStage::Done => None,
         }
     }
 
     fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         match self.stage {
-            Stage::Published { .. } if self.publication.is_complete() => self.complete(pool, core),
-            Stage::Published { received, .. } => {
+            BroadcastStage::Published { .. } if self.publication.is_complete() => self.complete(pool, core),
+            BroadcastStage::Published { received, .. } => {
                 let by_now = self.publication.received.load(Ordering::Acquire);
                 if self.is_measuring() || by_now == received {
                     return self.miss(pool, core);
                 }
                 // A million subscribers need some time.
-                self.stage = Stage::Published { since: now, received: by_now };
+                self.stage = BroadcastStage::Published { since: now, received: by_now };
             }
-            Stage::Warm => self.publish(pool, core),
-            Stage::Waiting | Stage::Done => {}
+            BroadcastStage::Warm => self.publish(pool, core),
+            BroadcastStage::Waiting | BroadcastStage::Done => {}
         }
     }
 
@@ -316,8 +303,7 @@ impl Work for Broadcast {
             let at = self.publication.at_ns.load(Ordering::Relaxed);
             self.outcome.delivery.add(now.0.saturating_sub(at));
         }
-        self.total += 1;
-        pool.lane().done.store(self.total, Ordering::Relaxed);
+        pool.count_done();
         if self.publication.count(now) && pool.thread != 0 {
             pool.shared.lane(0).wake();
         }

@@ -1,144 +1,156 @@
-//! Connect, upgrade, one echo, reset, in a closed loop.
+//! Connect, upgrade, one echo, reset: in a closed loop, in which the end of each connection begins
+//! the next, or by a schedule, independent of earlier connections.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{ClientPool, Payload, Timeline, Times, Work};
+use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
 use crate::error::Error;
+use crate::merge::{Span, tally};
 use crate::plan::Plan;
 use crate::record::Record;
+use crate::schedule::{Schedule, ThreadRate};
 
 /// Consecutive failures on one thread after which the run ends.
-pub(super) const HOPELESS: u32 = 200;
+const HOPELESS: u32 = 200;
 
-/// The consecutive failed connects of a thread.
-#[derive(Debug, Default)]
-pub(super) struct Failures(u32);
-
-impl Failures {
-    /// Resets the count after an answer.
-    pub(super) fn reset(&mut self) {
-        self.0 = 0;
-    }
-
-    /// Counts a failed connect. Returns false if it ends the run, after `most` consecutive
-    /// failures.
-    pub(super) fn add(
-        &mut self,
-        pool: &mut ClientPool,
-        index: usize,
-        most: u32,
-        error: Error,
-    ) -> bool {
-        self.0 += 1;
-        if self.0 >= most {
-            pool.shared.fail(error);
-            return false;
-        }
-        pool.errors.connects_failed += 1;
-        pool.errors.tls_failures.count(pool.session_failure(index));
-        pool.errors.note(|| error.to_string());
-        true
-    }
-}
-
-/// Counts a connection that ended without an answer.
-pub(super) fn note_lost(pool: &mut ClientPool, index: usize, close: &Close<'_>) {
-    let why = pool.session_failure(index).map_or(String::new(), |why| format!(": {why}"));
-    pool.count_lost(index, || {
-        format!("a connection ended with {} before it had its answer{why}", close.code)
-    });
-}
-
-/// Connect mode on one thread, in a closed loop.
+/// Connect mode on one thread. A connection occupies a place as long as it exists.
 #[derive(Debug)]
 pub(crate) struct Connect {
-    resource: String,
     payload: Payload,
-    /// Connections that have had their answer, so that we end them.
-    answered: Vec<bool>,
-    timeline: Option<Timeline>,
-    failures: Failures,
-    total: u64,
-    /// Connections that are still to begin, if their number is limited.
-    left: Option<u64>,
-    /// Connections that have ended, with or without an answer.
-    over: u64,
+    /// The time from which the connection at each place counts, until it has an answer: when it was
+    /// dialled, or in an open loop its planned time.
+    awaited: Vec<Option<Instant>>,
+    /// Consecutive failed connects.
+    failures: u32,
+    answered: u64,
+    pace: ConnectPace,
     outcome: ConnectOutcome,
 }
 
-/// Measurements of one thread.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectOutcome {
-    pub(crate) tcp: Record,
-    /// Empty without TLS.
-    pub(crate) tls: Record,
-    pub(crate) upgrade: Record,
-    pub(crate) echo: Record,
-    pub(crate) together: Record,
-    /// When the first answered connection was started, and when the last answer came.
-    pub(crate) span: Option<(Instant, Instant)>,
-    pub(crate) over: u64,
+#[derive(Debug)]
+enum ConnectPace {
+    /// The end of each connection begins the next at its place.
+    Closed {
+        /// Connections that are still to begin, if their number is limited.
+        left: Option<u64>,
+    },
+    /// When all places are taken, connections that are due wait for one, and their time counts.
+    Open(OpenPlaces),
 }
 
-impl ConnectOutcome {
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.tcp.merge(&other.tcp);
-        self.tls.merge(&other.tls);
-        self.upgrade.merge(&other.upgrade);
-        self.echo.merge(&other.echo);
-        self.together.merge(&other.together);
-        self.over += other.over;
-        if let Some((from, to)) = other.span {
-            self.extend(from, to);
+/// The schedule of an open loop.
+#[derive(Debug)]
+struct OpenPlaces {
+    rate: ThreadRate,
+    running: Option<(Schedule, Timeline)>,
+    /// Planned connections until the end, connections that failed, and the next connection.
+    planned: u64,
+    failed: u64,
+    next: u64,
+    /// Free places with the time since when each is free, the longest free first.
+    free: VecDeque<(u32, Instant)>,
+}
+
+tally! {
+    /// Measurements of one thread.
+    pub(crate) struct ConnectOutcome {
+        /// The steps of each connection, from the connect call; `tls` is empty without TLS.
+        pub(crate) tcp: Record,
+        pub(crate) tls: Record,
+        pub(crate) upgrade: Record,
+        pub(crate) echo: Record,
+        /// All steps together; in an open loop from the planned time.
+        pub(crate) total: Record,
+        /// Connections that had their answer within the measured time.
+        pub(crate) in_time: u64,
+        /// From the first answered connection's start to the last answer.
+        pub(crate) span: Span,
+        /// Connections that have ended, with or without an answer, in a closed loop.
+        pub(crate) over: u64,
+        /// Connections of an open loop: the lateness of their connect calls without the wait for a
+        /// place, the planned ones, those without an answer, and those that found all places taken.
+        pub(crate) lateness: Record,
+        pub(crate) planned: u64,
+        pub(crate) unanswered: u64,
+        pub(crate) waited: u64,
+    }
+}
+
+impl OpenPlaces {
+    /// The planned time of the next connection; `None` if there are no more.
+    fn next_planned(&self) -> Option<Instant> {
+        let (schedule, _) = self.running.as_ref()?;
+        (self.next < self.planned).then(|| schedule.planned(self.next))
+    }
+
+    fn counts(&self, at: Instant) -> bool {
+        self.running.as_ref().is_some_and(|(_, timeline)| timeline.counts(at))
+    }
+
+    /// Counts a connection that will not get an answer. Leaving its time out would make a server
+    /// that stops accepting look fast.
+    fn count_unanswered(&self, outcome: &mut ConnectOutcome, planned: Instant, now: Instant) {
+        if self.counts(planned) {
+            outcome.unanswered += 1;
+            outcome.total.add(now.since(planned).as_nanos() as u64);
         }
     }
 
-    /// Adds the time of each step of a connection whose answer came `now`.
-    pub(super) fn add_steps(&mut self, times: Times, now: Instant) {
-        let ns = |from: Instant, to: Instant| to.since(from).as_nanos() as u64;
-        self.tcp.add(ns(times.dialled, times.tcp.unwrap_or(times.connected)));
-        if let Some(tcp) = times.tcp {
-            self.tls.add(ns(tcp, times.connected));
-        }
-        self.upgrade.add(ns(times.connected, times.opened));
-        self.echo.add(ns(times.opened, now));
-    }
-
-    fn extend(&mut self, from: Instant, to: Instant) {
-        let (first, last) = self.span.unwrap_or((from, to));
-        self.span = Some((first.min(from), last.max(to)));
+    /// Shows the steering thread how many answers are awaited in all.
+    fn publish(&self, pool: &ClientPool) {
+        pool.lane().sent.store(self.planned - self.failed, Ordering::Relaxed);
     }
 }
 
 impl Connect {
-    pub(crate) fn new(plan: &Plan, thread: usize, connections: usize) -> Self {
-        Self {
-            resource: plan.resource().to_owned(),
-            payload: Payload::of(plan, plan.common.first(thread)),
-            answered: vec![false; connections],
-            timeline: None,
-            failures: Failures::default(),
-            total: 0,
+    pub(crate) fn new(plan: &Plan, thread: usize, places: usize, rate_per_s: Option<f64>) -> Self {
+        let left = plan.number_of(thread);
+        let pace = match rate_per_s {
             // The plan was checked: there are at least as many connections as places.
-            left: plan.number_of(thread).map(|number| number.saturating_sub(connections as u64)),
-            over: 0,
+            None => ConnectPace::Closed { left: left.map(|all| all.saturating_sub(places as u64)) },
+            Some(rate_per_s) => ConnectPace::Open(OpenPlaces {
+                rate: ThreadRate::new(&plan.common, thread, rate_per_s),
+                running: None,
+                planned: 0,
+                failed: 0,
+                next: 0,
+                free: (0..places as u32).map(|place| (place, Instant(0))).collect(),
+            }),
+        };
+        Self {
+            payload: Payload::of(plan, plan.common.first(thread)),
+            awaited: vec![None; places],
+            failures: 0,
+            answered: 0,
+            pace,
             outcome: ConnectOutcome::default(),
         }
     }
 
-    /// Starts another connection, unless there were enough.
-    fn begin_next(&mut self, pool: &mut ClientPool, index: usize) {
-        self.over += 1;
-        pool.lane().sent.store(self.over, Ordering::Relaxed);
-        match &mut self.left {
-            None => pool.redial(index),
-            Some(0) => {}
-            Some(left) => {
-                *left -= 1;
-                pool.redial(index);
+    /// Handles the end of the connection at this place, with or without an answer.
+    fn release(&mut self, pool: &mut ClientPool, index: usize) {
+        let unanswered = self.awaited[index].take();
+        match &mut self.pace {
+            ConnectPace::Closed { left } => {
+                self.outcome.over += 1;
+                pool.lane().sent.store(self.outcome.over, Ordering::Relaxed);
+                if *left != Some(0) {
+                    *left = left.map(|left| left - 1);
+                    pool.redial(index);
+                }
+            }
+            ConnectPace::Open(places) => {
+                let now = pool.clock.now();
+                if let Some(planned) = unanswered {
+                    places.count_unanswered(&mut self.outcome, planned, now);
+                    places.failed += u64::from(places.running.is_some());
+                }
+                places.free.push_back((index as u32, now));
+                places.publish(pool);
             }
         }
     }
@@ -147,15 +159,46 @@ impl Connect {
 impl Work for Connect {
     type Outcome = ConnectOutcome;
 
-    fn resource(&self, _: usize) -> &str {
-        &self.resource
+    fn dials_itself(&self) -> bool {
+        matches!(self.pace, ConnectPace::Open(_))
     }
 
-    fn on_start(&mut self, _: &mut ClientPool, _: &mut Core, timeline: Timeline) {
-        self.timeline = Some(timeline);
+    fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
+        let ConnectPace::Open(places) = &mut self.pace else { return };
+        let schedule = places.rate.schedule(timeline.start, pool.connections());
+        places.planned = schedule.due(Instant(timeline.to.0 - 1));
+        places.running = Some((schedule, timeline));
+        places.publish(pool);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let ConnectPace::Open(places) = &self.pace else { return None };
+        // Without a free place, waits for the end of a connection.
+        places.next_planned().filter(|_| !places.free.is_empty())
+    }
+
+    fn on_deadline(&mut self, pool: &mut ClientPool, _: &mut Core, now: Instant) {
+        let ConnectPace::Open(places) = &mut self.pace else { return };
+        // At most as many as a turn reads from, so that a generator that has fallen behind does not
+        // delay its own answers.
+        for _ in 0..MOST_EVENTS {
+            let Some(planned) = places.next_planned().filter(|&planned| planned <= now) else {
+                return;
+            };
+            let Some((place, free_since)) = places.free.pop_front() else { return };
+            places.next += 1;
+            self.awaited[place as usize] = Some(planned);
+            pool.redial(place as usize);
+            if places.counts(planned) {
+                self.outcome.planned += 1;
+                self.outcome.lateness.add(now.since(planned.max(free_since)).as_nanos() as u64);
+                self.outcome.waited += u64::from(free_since > planned);
+            }
+        }
     }
 
     fn on_open(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, _: Instant) {
+        self.awaited[index].get_or_insert(pool.times(index).dialled);
         let sent = cx.send(self.payload.message(index, 0));
         pool.note_sent(sent);
     }
@@ -168,43 +211,86 @@ impl Work for Connect {
         message: Message<'_>,
         now: Instant,
     ) {
-        if self.answered[index] {
-            return;
-        }
+        let Some(from) = self.awaited[index].take() else { return };
         if !self.payload.is_answer(message, index, 0) {
             pool.note_wrong(|| self.payload.describe(message, index, 0));
         }
-        self.answered[index] = true;
-        self.failures.reset();
-        let times = pool.times(index);
-        if self.left.is_some() || self.timeline.is_some_and(|timeline| timeline.counts(now)) {
-            self.outcome.extend(times.dialled, now);
-            self.outcome.add_steps(times, now);
-            self.outcome.together.add(now.since(times.dialled).as_nanos() as u64);
+        self.failures = 0;
+        self.answered += 1;
+        pool.count_done();
+        let is_in_time = pool.started.is_some_and(|timeline| timeline.counts(now));
+        let (is_in_time, is_counted) = match &self.pace {
+            ConnectPace::Closed { left } => {
+                let is_counted = left.is_some() || is_in_time;
+                (is_counted, is_counted)
+            }
+            ConnectPace::Open(places) => (is_in_time, places.counts(from)),
+        };
+        self.outcome.in_time += u64::from(is_in_time);
+        if is_counted {
+            let times = pool.times(index);
+            let ns = |from: Instant, to: Instant| to.since(from).as_nanos() as u64;
+            self.outcome.span.extend(times.dialled, now);
+            self.outcome.tcp.add(ns(times.dialled, times.tcp.unwrap_or(times.connected)));
+            if let Some(tcp) = times.tcp {
+                self.outcome.tls.add(ns(tcp, times.connected));
+            }
+            self.outcome.upgrade.add(ns(times.connected, times.opened));
+            self.outcome.echo.add(ns(times.opened, now));
+            self.outcome.total.add(ns(from, now));
         }
-        self.total += 1;
-        pool.lane().done.store(self.total, Ordering::Relaxed);
         cx.abort();
     }
 
     fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
-        if !std::mem::take(&mut self.answered[index]) && !pool.shared.is_finishing() {
-            note_lost(pool, index, &close);
+        if !pool.shared.is_finishing() && self.awaited[index].is_some() {
+            let why = pool.session_failure(index).map_or(String::new(), |why| format!(": {why}"));
+            pool.count_lost(index, || {
+                format!("a connection ended with {} before it had its answer{why}", close.code)
+            });
         }
-        self.begin_next(pool, index);
+        // In an open loop it has not failed yet: the end of the run decides.
+        if !(pool.shared.is_finishing() && self.dials_itself()) {
+            self.release(pool, index);
+        }
     }
 
+    /// Counts a failed connect, which ends the run after too many in a row.
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        // The first connections show whether the run works, unless all of them begin at once.
-        let places = self.answered.len().min(HOPELESS as usize) as u32;
-        let most = if self.total == 0 { places } else { HOPELESS };
-        if self.failures.add(pool, index, most, error) {
-            self.begin_next(pool, index);
+        // The first connections show whether the run works: in a closed loop, in which all of them
+        // may begin at once, those of all places.
+        let most = match self.pace {
+            _ if self.answered > 0 => HOPELESS,
+            ConnectPace::Closed { .. } => self.awaited.len().min(HOPELESS as usize) as u32,
+            ConnectPace::Open(_) => 1,
+        };
+        self.failures += 1;
+        if self.failures >= most {
+            return pool.shared.fail(error);
         }
+        pool.errors.connects_failed += 1;
+        pool.errors.tls_failures.count(pool.session_failure(index));
+        pool.errors.note(|| error.to_string());
+        self.release(pool, index);
     }
 
-    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> ConnectOutcome {
-        self.outcome.over = self.over;
+    /// Connections without an answer, and connections that still wait for a place, have waited at
+    /// least from their planned time until now.
+    fn finish(&mut self, _: &mut ClientPool, now: Instant) -> ConnectOutcome {
+        if let ConnectPace::Open(places) = &mut self.pace {
+            for planned in self.awaited.iter_mut().filter_map(Option::take) {
+                places.count_unanswered(&mut self.outcome, planned, now);
+            }
+            let all_taken = places.free.is_empty();
+            while let Some(planned) = places.next_planned().filter(|&planned| planned <= now) {
+                places.next += 1;
+                if places.counts(planned) {
+                    self.outcome.planned += 1;
+                    self.outcome.waited += u64::from(all_taken);
+                }
+                places.count_unanswered(&mut self.outcome, planned, now);
+            }
+        }
         std::mem::take(&mut self.outcome)
     }
 }

@@ -11,6 +11,7 @@ use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Timeline, Work};
+use crate::merge::{Highest, Merge, tally};
 use crate::plan::{Content, FANOUT_STAMP, Plan};
 use crate::record::Record;
 use crate::schedule::Schedule;
@@ -102,46 +103,30 @@ pub(crate) struct Fanout {
     tally: Arc<FanoutTally>,
     shown: Record,
     show_at: Instant,
-    delivered: u64,
     outcome: FanoutOutcome,
 }
 
-/// Measurements of one thread.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FanoutOutcome {
-    /// From the planned time to each subscriber, for messages planned within the measured time.
-    pub(crate) latency: Record,
-    /// Lateness of the publishers.
-    pub(crate) lateness: Record,
-    /// Messages planned within the measured time, and sent.
-    pub(crate) published: u64,
-    /// Deliveries expected of the messages planned within the measured time.
-    pub(crate) expected: u64,
-    /// Deliveries received, and received before the end of the measured time.
-    pub(crate) received: u64,
-    pub(crate) in_time: u64,
-    /// Deliveries never received; subscribers that lost any, and the maximum that one of them lost.
-    pub(crate) lost: u64,
-    pub(crate) losers: u64,
-    pub(crate) most_lost: u64,
-    /// Within the whole run.
-    pub(crate) duplicates: u64,
-    pub(crate) reordered: u64,
-}
-
-impl FanoutOutcome {
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.latency.merge(&other.latency);
-        self.lateness.merge(&other.lateness);
-        self.published += other.published;
-        self.expected += other.expected;
-        self.received += other.received;
-        self.in_time += other.in_time;
-        self.lost += other.lost;
-        self.losers += other.losers;
-        self.most_lost = self.most_lost.max(other.most_lost);
-        self.duplicates += other.duplicates;
-        self.reordered += other.reordered;
+tally! {
+    /// Measurements of one thread.
+    pub(crate) struct FanoutOutcome {
+        /// From the planned time to each subscriber, for messages planned within the measured time.
+        pub(crate) latency: Record,
+        /// Lateness of the publishers.
+        pub(crate) lateness: Record,
+        /// Messages planned within the measured time, and sent.
+        pub(crate) published: u64,
+        /// Deliveries expected of the messages planned within the measured time.
+        pub(crate) expected: u64,
+        /// Deliveries received, and received before the end of the measured time.
+        pub(crate) received: u64,
+        pub(crate) in_time: u64,
+        /// Deliveries never received; subscribers that lost any, and the maximum that one of them lost.
+        pub(crate) lost: u64,
+        pub(crate) losers: u64,
+        pub(crate) most_lost: Highest,
+        /// Within the whole run.
+        pub(crate) duplicates: u64,
+        pub(crate) reordered: u64,
     }
 }
 
@@ -179,7 +164,6 @@ impl Fanout {
             tally,
             shown: Record::new(),
             show_at: Instant(0),
-            delivered: 0,
             outcome: FanoutOutcome::default(),
         }
     }
@@ -307,8 +291,7 @@ impl Work for Fanout {
                     .note_wrong(|| format!("message {number} of channel {channel} came twice"));
             }
         }
-        self.delivered += 1;
-        pool.lane().done.store(self.delivered, Ordering::Relaxed);
+        pool.count_done();
         let age = now.since(planned).as_nanos() as u64;
         self.shown.add(age);
         // Not from this thread's copy: another thread may have begun to publish before this one
@@ -337,7 +320,7 @@ impl Work for Fanout {
                 self.outcome.expected += expected.end - expected.start;
                 self.outcome.lost += lost;
                 self.outcome.losers += u64::from(lost > 0);
-                self.outcome.most_lost = self.outcome.most_lost.max(lost);
+                self.outcome.most_lost.merge(Highest(lost));
             }
         }
         std::mem::take(&mut self.outcome)

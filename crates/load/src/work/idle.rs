@@ -2,13 +2,13 @@
 //! server's Close.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Payload, Timeline, Work};
+use crate::merge::{Span, tally};
 use crate::plan::Plan;
 
 /// Messages that a thread sends at a time, and the time between: the answers of very many
@@ -19,7 +19,6 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Idle mode on one thread.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    resource: String,
     echo: Option<Echo>,
     /// When the server may start to close connections, as it is then asked to do.
     closes_from: Option<Instant>,
@@ -27,30 +26,20 @@ pub(crate) struct Idle {
     closes: Closes,
 }
 
-/// Closes of a thread's connections by the server.
-#[derive(Debug, Default)]
-pub(crate) struct Closes {
-    /// Connections by close code; 1006 (RFC 6455 section 7.1.5): without a Close frame.
-    pub(crate) codes: BTreeMap<u16, u64>,
-    /// When the first and the last were closed.
-    pub(crate) span: Option<(Instant, Instant)>,
+tally! {
+    /// Closes of a thread's connections by the server.
+    pub(crate) struct Closes {
+        /// Connections by close code; 1006 (RFC 6455 section 7.1.5): without a Close frame.
+        pub(crate) codes: BTreeMap<u16, u64>,
+        /// When the first and the last were closed.
+        pub(crate) span: Span,
+    }
 }
 
 impl Closes {
     pub(crate) fn add(&mut self, code: u16, now: Instant) {
         *self.codes.entry(code).or_default() += 1;
-        let first = self.span.map_or(now, |(first, _)| first);
-        self.span = Some((first, now));
-    }
-
-    pub(crate) fn merge(&mut self, other: &Self) {
-        for (&code, &count) in &other.codes {
-            *self.codes.entry(code).or_default() += count;
-        }
-        self.span = match (self.span, other.span) {
-            (Some(one), Some(two)) => Some((one.0.min(two.0), one.1.max(two.1))),
-            (one, two) => one.or(two),
-        };
+        self.span.extend(now, now);
     }
 }
 
@@ -64,7 +53,6 @@ struct Echo {
     sent: usize,
     /// Connections that have answered.
     answered: Vec<bool>,
-    total: u64,
 }
 
 impl Idle {
@@ -75,10 +63,8 @@ impl Idle {
             next_at: None,
             sent: 0,
             answered: vec![false; connections],
-            total: 0,
         });
         Self {
-            resource: plan.resource().to_owned(),
             echo,
             closes_from: None,
             awaits_close: plan.await_close.is_some(),
@@ -89,10 +75,6 @@ impl Idle {
 
 impl Work for Idle {
     type Outcome = Closes;
-
-    fn resource(&self, _: usize) -> &str {
-        &self.resource
-    }
 
     fn on_start(&mut self, _: &mut ClientPool, _: &mut Core, timeline: Timeline) {
         self.closes_from = self.awaits_close.then_some(timeline.to);
@@ -131,8 +113,7 @@ impl Work for Idle {
             return pool.note_wrong(|| echo.payload.describe(message, index, 0));
         }
         if !std::mem::replace(&mut echo.answered[index], true) {
-            echo.total += 1;
-            pool.lane().done.store(echo.total, Ordering::Relaxed);
+            pool.count_done();
         }
     }
 

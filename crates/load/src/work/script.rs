@@ -12,6 +12,7 @@ use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Timeline, Work};
+use crate::merge::{Merge, tally};
 use crate::plan::Plan;
 use crate::record::Record;
 use crate::script::{Action, Script};
@@ -27,7 +28,6 @@ const MOST_EXAMPLES: usize = 10;
 /// The work of a thread whose clients follow a script.
 #[derive(Debug)]
 pub(crate) struct ScriptWork {
-    resource: String,
     script: Arc<Script>,
     tokens: Tokens,
     /// Number of the thread's first connection among all.
@@ -43,7 +43,6 @@ pub(crate) struct ScriptWork {
     ended: Arc<AtomicU64>,
     /// The text of a message or an expectation.
     scratch: String,
-    total: u64,
     outcome: ScriptOutcome,
 }
 
@@ -51,7 +50,7 @@ pub(crate) struct ScriptWork {
 #[derive(Clone, Debug)]
 struct Follower {
     step: usize,
-    state: State,
+    state: ScriptState,
     /// Messages sent.
     sent: u64,
     sent_at: Instant,
@@ -61,7 +60,7 @@ struct Follower {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ScriptState {
     /// Not begun, or between two steps.
     Ready,
     /// Waits for a message since this time.
@@ -70,53 +69,61 @@ enum State {
     Ended,
 }
 
-/// The measurements of one thread.
-#[derive(Debug, Default)]
-pub(crate) struct ScriptOutcome {
-    /// By step, in the order of the script.
-    pub(crate) steps: Vec<StepTally>,
-    /// From the last send to each expected message.
-    pub(crate) latency: Record,
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    pub(crate) rounds: u64,
-    pub(crate) left_out: u64,
-    /// Clients that finished, and clients that waited for a message when the run was over.
-    pub(crate) finished: u64,
-    pub(crate) waiting: u64,
-    pub(crate) examples: Vec<String>,
+tally! {
+    /// The measurements of one thread.
+    pub(crate) struct ScriptOutcome {
+        /// By step, in the order of the script.
+        pub(crate) steps: Vec<StepTally>,
+        /// From the last send to each expected message.
+        pub(crate) latency: Record,
+        pub(crate) sent: u64,
+        pub(crate) received: u64,
+        pub(crate) rounds: u64,
+        pub(crate) left_out: u64,
+        /// Clients that finished, and clients that waited for a message when the run was over.
+        pub(crate) finished: u64,
+        pub(crate) waiting: u64,
+        pub(crate) examples: Vec<String>,
+    }
 }
 
-/// The counts of a step within the measured time; failures are counted from the start.
-#[derive(Debug, Default)]
-pub(crate) struct StepTally {
-    pub(crate) done: u64,
-    pub(crate) mismatches: u64,
-    pub(crate) missing: u64,
-    /// Only for steps that wait for a message: a record is large.
-    pub(crate) latency: Option<Box<Record>>,
+tally! {
+    /// The counts of a step within the measured time; failures are counted from the start.
+    pub(crate) struct StepTally {
+        pub(crate) done: u64,
+        pub(crate) mismatches: u64,
+        pub(crate) missing: u64,
+        /// Only for steps that wait for a message: a record is large.
+        pub(crate) latency: Option<Box<Record>>,
+    }
+}
+
+impl Merge for Vec<StepTally> {
+    fn merge(&mut self, other: Self) {
+        self.resize_with(other.len(), StepTally::default);
+        self.iter_mut().zip(other).for_each(|(sum, more)| sum.merge(more));
+    }
+}
+
+impl Merge for Option<Box<Record>> {
+    fn merge(&mut self, other: Self) {
+        if let Some(other) = other {
+            self.get_or_insert_default().merge(&other);
+        }
+    }
+}
+
+impl Merge for Vec<String> {
+    fn merge(&mut self, other: Self) {
+        self.extend(other);
+        self.truncate(MOST_EXAMPLES);
+    }
 }
 
 impl ScriptOutcome {
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.steps.resize_with(other.steps.len(), StepTally::default);
-        for (sum, more) in self.steps.iter_mut().zip(other.steps) {
-            sum.done += more.done;
-            sum.mismatches += more.mismatches;
-            sum.missing += more.missing;
-            if let Some(latency) = more.latency {
-                sum.latency.get_or_insert_default().merge(&latency);
-            }
-        }
-        self.latency.merge(&other.latency);
-        self.sent += other.sent;
-        self.received += other.received;
-        self.rounds += other.rounds;
-        self.left_out += other.left_out;
-        self.finished += other.finished;
-        self.waiting += other.waiting;
-        self.examples.extend(other.examples);
-        self.examples.truncate(MOST_EXAMPLES);
+    /// Messages that were expected, and came.
+    pub(crate) fn answers(&self) -> u64 {
+        self.steps.iter().filter(|step| step.latency.is_some()).map(|step| step.done).sum()
     }
 }
 
@@ -131,7 +138,7 @@ impl ScriptWork {
     ) -> Self {
         let follower = Follower {
             step: 0,
-            state: State::Ready,
+            state: ScriptState::Ready,
             sent: 0,
             sent_at: Instant(0),
             turns: 0,
@@ -142,7 +149,6 @@ impl ScriptWork {
             ..StepTally::default()
         });
         Self {
-            resource: plan.resource().to_owned(),
             tokens: plan.common.tokens.clone(),
             first: plan.common.first(thread),
             seed: RandomState::new().hash_one(thread),
@@ -153,7 +159,6 @@ impl ScriptWork {
             timeline: None,
             ended,
             scratch: String::new(),
-            total: 0,
             outcome: ScriptOutcome { steps: steps.collect(), ..ScriptOutcome::default() },
             script: Arc::clone(script),
         }
@@ -193,7 +198,7 @@ impl ScriptWork {
                     self.outcome.steps[at].done += counted;
                 }
                 Action::Receive { .. } => {
-                    self.clients[index].state = State::Waiting(now);
+                    self.clients[index].state = ScriptState::Waiting(now);
                     let Some((came_at, is_text, bytes)) = self.clients[index].kept.pop_front()
                     else {
                         return;
@@ -203,7 +208,7 @@ impl ScriptWork {
                 }
                 Action::Pause(time) => {
                     let client = &mut self.clients[index];
-                    (client.state, client.step) = (State::Pausing, at + 1);
+                    (client.state, client.step) = (ScriptState::Pausing, at + 1);
                     self.pauses.push(Reverse((now.after(*time), index as u32)));
                     self.outcome.steps[at].done += u64::from(self.counts(now));
                     return;
@@ -224,7 +229,7 @@ impl ScriptWork {
 
     fn end(&mut self, index: usize, now: Instant) {
         let client = &mut self.clients[index];
-        client.state = State::Ended;
+        client.state = ScriptState::Ended;
         client.kept = VecDeque::new();
         self.outcome.finished += 1;
         let repeats = |action: &Action| matches!(action, Action::Repeat { .. });
@@ -257,7 +262,7 @@ impl ScriptWork {
             return;
         }
         let client = &mut self.clients[index];
-        (client.state, client.step) = (State::Ready, at + 1);
+        (client.state, client.step) = (ScriptState::Ready, at + 1);
         if !matches {
             self.outcome.steps[at].mismatches += 1;
             let why = format!(
@@ -270,8 +275,7 @@ impl ScriptWork {
             );
             return self.note(pool, why, |pool| &mut pool.errors.wrong_answers);
         }
-        self.total += 1;
-        pool.lane().done.store(self.total, Ordering::Relaxed);
+        pool.count_done();
         if !counts {
             return;
         }
@@ -329,7 +333,7 @@ impl ScriptWork {
     fn sweep(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let script = Arc::clone(&self.script);
         for index in 0..self.clients.len() {
-            let State::Waiting(since) = self.clients[index].state else { continue };
+            let ScriptState::Waiting(since) = self.clients[index].state else { continue };
             if now.since(since) < self.timeout {
                 continue;
             }
@@ -346,7 +350,7 @@ impl ScriptWork {
             );
             self.note(pool, why, |pool| &mut pool.errors.missing_answers);
             let client = &mut self.clients[index];
-            (client.state, client.step) = (State::Ready, at + 1);
+            (client.state, client.step) = (ScriptState::Ready, at + 1);
             self.advance(pool, core, index, now);
         }
         self.next_sweep = Some(now.after((self.timeout / 4).min(Duration::from_secs(1))));
@@ -355,10 +359,6 @@ impl ScriptWork {
 
 impl Work for ScriptWork {
     type Outcome = ScriptOutcome;
-
-    fn resource(&self, _: usize) -> &str {
-        &self.resource
-    }
 
     fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
@@ -379,8 +379,8 @@ impl Work for ScriptWork {
             && at <= now
         {
             self.pauses.pop();
-            if self.clients[index as usize].state == State::Pausing {
-                self.clients[index as usize].state = State::Ready;
+            if self.clients[index as usize].state == ScriptState::Pausing {
+                self.clients[index as usize].state = ScriptState::Ready;
                 self.advance(pool, core, index as usize, now);
             }
         }
@@ -400,31 +400,31 @@ impl Work for ScriptWork {
         let (is_text, bytes) = (matches!(message, Message::Text(_)), message.as_bytes());
         let client = &mut self.clients[index];
         match client.state {
-            State::Waiting(_) => {
+            ScriptState::Waiting(_) => {
                 self.receive(pool, index, (is_text, bytes), now, now);
-                if self.clients[index].state == State::Ready {
+                if self.clients[index].state == ScriptState::Ready {
                     self.advance(pool, cx.core(), index, now);
                 }
             }
-            State::Ready | State::Pausing if client.kept.len() < MOST_KEPT => {
+            ScriptState::Ready | ScriptState::Pausing if client.kept.len() < MOST_KEPT => {
                 client.kept.push_back((now, is_text, bytes.into()));
             }
-            State::Ready | State::Pausing => self.outcome.left_out += 1,
-            State::Ended => {}
+            ScriptState::Ready | ScriptState::Pausing => self.outcome.left_out += 1,
+            ScriptState::Ended => {}
         }
     }
 
     fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
         // A server may end a session that has finished its script.
-        if self.clients[index].state != State::Ended {
-            self.clients[index].state = State::Ended;
+        if self.clients[index].state != ScriptState::Ended {
+            self.clients[index].state = ScriptState::Ended;
             self.ended.fetch_add(1, Ordering::Relaxed);
             pool.note_lost(index, close);
         }
     }
 
     fn finish(&mut self, _: &mut ClientPool, _: Instant) -> ScriptOutcome {
-        let is_waiting = |client: &&Follower| matches!(client.state, State::Waiting(_));
+        let is_waiting = |client: &&Follower| matches!(client.state, ScriptState::Waiting(_));
         self.outcome.waiting = self.clients.iter().filter(is_waiting).count() as u64;
         std::mem::take(&mut self.outcome)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_load::find_max::{Event, Load, Options, Report, find_max};
 use throng_load::report::Render as _;
-use throng_load::{Common, Error, Mode, Pace, Plan, Slo, Target, http};
+use throng_load::{Common, Error, Mode, ModeName, Pace, Plan, Slo, Target, http};
 
 const PATIENT: Duration = Duration::from_secs(60);
 
@@ -66,7 +66,7 @@ fn the_rate_of_connections_is_searched() {
         }
     });
     let report = report.unwrap();
-    assert_eq!((report.max_rate_per_s, report.of), (Some(25.0), "connect"), "{report}");
+    assert_eq!((report.max_rate_per_s, report.of), (Some(25.0), ModeName::Connect), "{report}");
     assert_eq!(report.steps[0].latency.unwrap().count, 5);
     assert!(report.to_text().contains("connect with at most 50 connections"), "{report}");
     plan.common.slos = slos("max<1us");

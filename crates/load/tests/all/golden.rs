@@ -1,17 +1,17 @@
 //! The shape of all reports, which programs and people rely on: keys of the JSON, names of the CSV
 //! columns, and the lines of the text without their figures, for one plan of each kind.
 //!
-//! `UPDATE_DOCUMENTS=1` writes the file anew after an intended change.
+//! `UPDATE_DOCUMENTS=1` writes the file again after an intended change.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 use throng_load::compare::{Options as CompareOptions, Runs, compare};
-use throng_load::find_max::{Load, Options, find_max};
+use throng_load::find_max::{Event, Load, Options, find_max};
 use throng_load::report::Render;
 use throng_load::{Common, Content, Deflate, Mode, Pace, Plan, Script, Slo, Target, Tokens, http};
 
@@ -60,7 +60,13 @@ fn http_run(plan: &http::Plan) -> impl Render {
 fn search(mut load: Load) -> impl Render {
     load.common_mut().slos = vec![Slo::parse("max<1us").unwrap()];
     let options = Options { start_per_s: 40.0, precision: 1.0 };
-    find_max(&load, options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+    let stop = AtomicBool::new(false);
+    let report = find_max(&load, options, &stop, &mut |event| {
+        if let Event::Begins { step: 2, .. } = event {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    report.unwrap()
 }
 
 /// Adds the places of a value, with one element of an array for all of them.

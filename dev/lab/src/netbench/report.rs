@@ -74,12 +74,13 @@ pub(crate) struct CaseReport {
 impl CaseReport {
     pub(super) fn measured(connections: usize, mode: Mode, load: http::Report) -> Self {
         let result = &load.result;
+        let request_bytes = load.plan.request().map_or(1, |request| request.request_bytes);
         let sent = result.sent_bytes_per_s.unwrap_or(0.0) * result.measured_s;
         Self {
             connections,
             mode,
             failure: None,
-            requests: Some((sent / load.plan.request_bytes.max(1) as f64).round() as u64),
+            requests: Some((sent / request_bytes.max(1) as f64).round() as u64),
             responses: Some(result.requests),
             throughput_per_s: Some(result.requests_per_s),
             requests_per_server_cpu_s: result.requests_per_server_cpu_s,

@@ -1,0 +1,425 @@
+//! The measurements of each mode, a row for each figure: what the JSON has, and what people and CSV
+//! see of it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::figures::{RunSums, figures};
+use super::model::Cell;
+use super::{DeflateReport, seconds};
+use crate::client::{Setup, Traffic};
+use crate::http;
+use crate::record::{Record, Summary};
+use crate::sampler::Memory;
+use crate::units::grouped;
+use crate::work::{
+    BroadcastOutcome, ChannelLayout, ConnectOutcome, EchoOutcome, FanoutOutcome, ScriptOutcome,
+};
+
+figures! {
+    /// Messages that came back.
+    #[derive(Clone, Debug, Serialize)]
+    pub struct EchoReport from |run: (RunSums<'_, EchoOutcome>, &Traffic)| {
+        /// Answers within it.
+        messages: u64 = run.0.sum.in_time, Count "messages" csv;
+        /// Measured time.
+        measured_s: f64 = run.0.measured_s, Seconds "measured";
+        /// Answered messages a second.
+        messages_per_s: f64 = run.0.per_s(run.0.sum.in_time), Number "messages a second" csv;
+        /// Received payload bytes a second.
+        payload_bytes_per_s: f64 = run.0.per_s(run.0.sum.in_time) * run.0.plan.size as f64,
+            Bytes "payload a second, each way";
+        /// Answers a second of server CPU time (all threads): the figure least affected by other
+        /// load on the machine.
+        messages_per_server_cpu_s: Option<f64> = run.0.sampled.per_server_cpu_s(),
+            Number "messages per server CPU-second" csv;
+        /// Server CPU time (all threads) for each answer.
+        server_cpu_us_per_message: Option<f64> = run.0.sampled.server_cpu_us_each(),
+            Us "server CPU by message" csv;
+        /// Effect of compression, if it was offered.
+        deflate: Option<DeflateReport> = DeflateReport::of_plan(run.0.plan, run.1);
+        /// From sending to the answer; in an open loop, from the planned time.
+        latency: Option<Summary> = run.0.sum.latency.summary(), Us "latency";
+        /// The open loop's own figures.
+        open_loop: Option<OpenLoopReport> = run.0.plan.mode.is_open().then(|| {
+            let EchoOutcome { planned, unanswered, lateness, .. } = run.0.sum;
+            OpenLoopReport::of((*planned, *unanswered, lateness, run.0.measured_s))
+        });
+    }
+}
+
+figures! {
+    /// Adherence of an open loop to its schedule.
+    #[derive(Clone, Copy, Debug, Serialize)]
+    pub struct OpenLoopReport from |run: (u64, u64, &Record, f64)| {
+        /// Messages planned within the measured time. None was skipped.
+        planned: u64 = run.0;
+        /// Planned messages a second. If this exceeds `messages_per_s` of the answers, the server
+        /// or the generator fell behind. `null` if no time was measured.
+        planned_per_s: Option<f64> = (run.3 > 1e-6).then(|| run.0 as f64 / run.3);
+        /// Planned messages without an answer at the end. Their age counts as their latency, as a
+        /// lower bound.
+        unanswered: u64 = run.1;
+        /// Lateness of sent messages, for any reason.
+        lateness: Option<Summary> = run.2.summary(), Us "lateness";
+    }
+}
+
+/// What happened to idle connections.
+pub(crate) struct IdleSums {
+    pub(crate) connections: u64,
+    pub(crate) has_echoed: bool,
+    pub(crate) memory_before: Option<Memory>,
+    pub(crate) echo_cpu_s: Option<f64>,
+    pub(crate) closes: Option<ClosesReport>,
+}
+
+impl RunSums<'_, IdleSums> {
+    /// Growth of a kind of the server's memory for each connection.
+    fn growth(&self, kind: fn(&Memory) -> u64) -> Option<f64> {
+        let before = self.sum.memory_before.as_ref().map(kind)?;
+        let after = self.sampled.server_memory.as_ref().map(kind)?;
+        Some((after as f64 - before as f64) / self.sum.connections as f64)
+    }
+}
+
+figures! {
+    /// Idle connections.
+    #[derive(Clone, Debug, Serialize)]
+    pub struct IdleReport from |run: RunSums<'_, IdleSums>| {
+        /// Connections held.
+        connections: u64 = run.sum.connections, Count "" csv;
+        /// Connections that answered an echo afterwards, if it was requested: all of them.
+        answered: Option<u64> = run.sum.has_echoed.then_some(run.sum.connections),
+            Count "answered an echo" csv;
+        /// Idle time.
+        held_s: f64 = run.measured_s, Seconds "" csv;
+        /// The server's memory before the first connection.
+        memory_before: Option<Memory> = run.sum.memory_before;
+        /// The server's memory with all of them.
+        memory_after: Option<Memory> = run.sampled.server_memory;
+        /// Growth of the resident set for each connection.
+        rss_bytes_per_connection: Option<f64> = run.growth(|memory| memory.rss_bytes),
+            Number "" csv;
+        /// Growth of private memory for each connection.
+        private_bytes_per_connection: Option<f64> = run.growth(|memory| memory.private_bytes),
+            Number "" csv;
+        /// Growth of anonymous memory (heap and stacks) for each connection.
+        anonymous_bytes_per_connection: Option<f64> = run.growth(|memory| memory.anonymous_bytes),
+            Number "" csv;
+        /// Server CPU during the idle time; 1 is one core kept busy.
+        server_cores_while_idle: Option<f64> = run.sampled.server().map(|cpu| cpu.cores),
+            Share "server CPU" csv => Self::cpu_cell;
+        /// Server CPU of an echo afterwards, if it was requested.
+        server_cpu_us_per_echo: Option<f64> = run
+            .sum
+            .echo_cpu_s
+            .map(|seconds| seconds * 1e6 / run.sum.connections as f64), Us "" csv;
+        /// Closes by the server after the run, if they were awaited.
+        closes: Option<ClosesReport> = run.sum.closes.clone();
+    }
+}
+
+impl IdleReport {
+    fn cpu_cell(&self) -> Option<Cell> {
+        let cores = self.server_cores_while_idle?;
+        let words = format!(
+            "{:.2} % of a core while {} connections did nothing for {}",
+            cores * 100.0,
+            grouped(self.connections),
+            seconds(self.held_s)
+        );
+        Some(Cell::shown(cores, words))
+    }
+}
+
+/// Closes of a run's connections by the server.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClosesReport {
+    /// From the first to the last.
+    pub span_s: f64,
+    /// Connections that were closed with a Close frame, by its code; 1005: it had none.
+    pub by_code: BTreeMap<u16, u64>,
+    /// Connections that ended without a Close frame.
+    pub without_frame: u64,
+    /// Connections that were still open at the end of the wait.
+    pub left_open: u64,
+}
+
+figures! {
+    /// Connections made one after the other, or by a schedule.
+    #[derive(Clone, Copy, Debug, Serialize)]
+    pub struct ConnectReport from |run: RunSums<'_, ConnectOutcome>| {
+        /// Connect, upgrade, one echo, reset: number completed within the measured time.
+        connections: u64 = run.sum.in_time, Count "connections" csv;
+        /// Measured time.
+        measured_s: f64 = run.measured_s, Seconds "measured";
+        /// Completed connections a second.
+        connections_per_s: f64 = run.per_s(run.sum.in_time),
+            Number "connections a second (connect, upgrade, echo, reset)" csv;
+        /// Completed connections a second of server CPU time.
+        connections_per_server_cpu_s: Option<f64> = run.sampled.per_server_cpu_s(),
+            Number "connections per server CPU-second" csv;
+        /// From the connect call to the established TCP connection.
+        tcp: Option<Summary> = run.sum.tcp.summary(), Us "TCP";
+        /// From there to the end of the TLS handshake; `null` without TLS.
+        tls: Option<Summary> = run.sum.tls.summary(), Us "TLS";
+        /// From there to the accepted upgrade.
+        upgrade: Option<Summary> = run.sum.upgrade.summary(), Us "upgrade";
+        /// From there to the answer to one message.
+        echo: Option<Summary> = run.sum.echo.summary(), Us "echo";
+        /// All steps together; in an open loop from the planned time on, including the age of
+        /// unanswered connections.
+        total: Option<Summary> = run.sum.total.summary(), Us "together";
+        /// Adherence to the schedule; `null` in a closed loop. Its messages are connections.
+        open_loop: Option<OpenLoopReport> = run.plan.mode.is_open().then(|| {
+            let ConnectOutcome { planned, unanswered, lateness, .. } = run.sum;
+            OpenLoopReport::of((*planned, *unanswered, lateness, run.measured_s))
+        });
+        /// Planned connections of an open loop that found all places taken. Their time ran while
+        /// they waited.
+        waited_for_place: Option<u64> = run.plan.mode.is_open().then_some(run.sum.waited);
+    }
+}
+
+figures! {
+    /// One publishes, all others receive.
+    #[derive(Clone, Copy, Debug, Serialize)]
+    pub struct BroadcastReport from |run: RunSums<'_, BroadcastOutcome>| {
+        /// Subscribers.
+        subscribers: u64 = run.plan.common.connections as u64, Count "subscribers" csv;
+        /// Publishes that reached every subscriber.
+        publishes: u64 = run.sum.last.count(), Count "publishes delivered to each" csv;
+        /// From the publish to the first subscriber, one time per publish.
+        first: Option<Summary> = run.sum.first.summary(), Us "first has it";
+        /// From the publish to each subscriber.
+        delivery: Option<Summary> = run.sum.delivery.summary(), Us "each has it";
+        /// From the publish to the last subscriber, one time per publish.
+        last: Option<Summary> = run.sum.last.summary(), Us "last has it";
+        /// Server CPU time (all threads) for each publish.
+        server_cpu_us_per_publish: Option<f64> = run.server_cpu_us_per(run.sum.last.count()),
+            Us "server CPU by publish" csv;
+        /// Server CPU time for each delivered message.
+        server_cpu_us_per_delivery: Option<f64> = run.server_cpu_us_per(run.sum.delivery.count()),
+            Us "server CPU by delivery" csv;
+    }
+}
+
+figures! {
+    /// Messages to many channels, by a schedule.
+    #[derive(Clone, Debug, Serialize)]
+    pub struct FanoutReport
+        from |run: (RunSums<'_, FanoutOutcome>, ChannelLayout, Vec<Slice>)|
+    {
+        /// Channels, each with a publisher of its own.
+        channels: u64 = run.1.channels as u64, Count "channels";
+        /// Subscribers of each.
+        subscribers_per_channel: u64 = run.1.subscribers as u64, Count "subscribers of each";
+        /// Messages planned within the measured time; all were sent.
+        published: u64 = run.0.sum.published, Count "published";
+        /// Measured time.
+        measured_s: f64 = run.0.measured_s, Seconds "measured";
+        /// Published messages a second.
+        published_per_s: f64 = run.0.per_s(run.0.sum.published), Number "published a second";
+        /// Deliveries received within the measured time, a second.
+        received_per_s: f64 = run.0.per_s(run.0.sum.in_time), Number "delivered a second";
+        /// Server CPU time (all threads) for each delivery.
+        server_cpu_us_per_delivery: Option<f64> = run.0.server_cpu_us_per(run.0.sum.received),
+            Us "server CPU by delivery";
+        /// Expected deliveries of the published messages: one for each subscriber of the channel.
+        expected: u64 = run.0.sum.expected, Count "deliveries expected";
+        /// Deliveries that were received, even if late.
+        received: u64 = run.0.sum.received;
+        /// Deliveries that never came.
+        lost: u64 = run.0.sum.lost, Count "never came";
+        /// Subscribers that lost any.
+        subscribers_with_loss: u64 = run.0.sum.losers, Count "subscribers with loss";
+        /// The maximum that one of them lost.
+        most_lost_by_one_subscriber: u64 = run.0.sum.most_lost.0, Count "most lost by one";
+        /// Deliveries of a message that had come before, at any time.
+        duplicates: u64 = run.0.sum.duplicates, Count "came twice";
+        /// Deliveries that came after a later message, at any time.
+        reordered: u64 = run.0.sum.reordered, Count "out of order";
+        /// From the planned time of a publish to each subscriber.
+        latency: Option<Summary> = run.0.sum.latency.summary(), Us "latency";
+        /// Lateness of sent messages, for any reason.
+        lateness: Option<Summary> = run.0.sum.lateness.summary(), Us "lateness";
+        /// The measured time, slice by slice.
+        slices: Vec<Slice> = run.2;
+    }
+}
+
+/// A short slice of the measured time.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Slice {
+    /// Its end, from the beginning of the measured time.
+    pub at_s: f64,
+    /// Deliveries a second.
+    pub received_per_s: f64,
+    /// Latency of the deliveries received in the slice.
+    pub latency: Option<Summary>,
+    /// Server CPU; 1 is one core kept busy.
+    pub server_cores: Option<f64>,
+    /// The server's resident memory at its end.
+    pub server_rss_bytes: Option<u64>,
+    /// CPU of this generator's busiest thread.
+    pub generator_cores: Option<f64>,
+}
+
+figures! {
+    /// Clients that followed a script.
+    #[derive(Clone, Debug, Serialize)]
+    pub struct ScriptReport from |run: (RunSums<'_, ScriptOutcome>, String, Vec<StepReport>)| {
+        /// The script's file.
+        script: String = run.1;
+        /// Completed loops and scripts within the measured time.
+        rounds: u64 = run.0.sum.rounds, Count "rounds";
+        /// Loops a second.
+        rounds_per_s: f64 = run.0.per_s(run.0.sum.rounds), Number "rounds a second";
+        /// Messages sent within it.
+        sent: u64 = run.0.sum.sent, Count "messages sent";
+        /// Sent messages a second.
+        sent_per_s: f64 = run.0.per_s(run.0.sum.sent);
+        /// Messages compared within it.
+        received: u64 = run.0.sum.received;
+        /// Messages that were expected, and came, within it.
+        answers: u64 = run.0.sum.answers(), Count "expected messages";
+        /// Expected messages a second.
+        answers_per_s: f64 = run.0.per_s(run.0.sum.answers()),
+            Number "expected messages a second";
+        /// Measured time: until the last client had come to the end of the script, if that was
+        /// earlier than planned.
+        measured_s: f64 = run.0.measured_s, Seconds "measured";
+        /// Server CPU time (all threads) for each expected message.
+        server_cpu_us_per_answer: Option<f64> = run.0.sampled.server_cpu_us_each(),
+            Us "server CPU by expected message";
+        /// Clients that came to the end of the script.
+        clients_finished: u64 = run.0.sum.finished, Count "clients at the end of the script";
+        /// Clients that were waiting for a message when the run was over.
+        clients_waiting: u64 = run.0.sum.waiting,
+            Count "clients still waiting" => |script| some(script.clients_waiting);
+        /// Messages that were dropped because a client that did not wait for one had too many.
+        left_out: u64 = run.0.sum.left_out,
+            Count "messages left out" => |script| some(script.left_out);
+        /// From a client's last send to each expected message.
+        latency: Option<Summary> = run.0.sum.latency.summary(), Us "latency";
+        /// The lines of the script.
+        steps: Vec<StepReport> = run.2;
+        /// Descriptions of the first mismatches.
+        mismatches: Vec<String> = run.0.sum.examples.clone();
+    }
+}
+
+/// Returns a count that people see only if there are any.
+fn some(count: u64) -> Option<u64> {
+    Some(count).filter(|&count| count > 0)
+}
+
+/// A line of a script.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepReport {
+    /// Its number, from 1.
+    pub line: usize,
+    /// The line itself.
+    pub text: String,
+    /// Number of times the step was done within the measured time.
+    pub done: u64,
+    /// Messages that came instead of the expected one.
+    pub mismatches: u64,
+    /// Number of times that no message came.
+    pub missing: u64,
+    /// From the client's last send to the expected message.
+    pub latency: Option<Summary>,
+}
+
+figures! {
+    /// Requests and their answers.
+    #[derive(Clone, Debug, Serialize)]
+    pub struct RequestsReport from |run: (RunSums<'_, http::Tally, http::Plan>, &Setup)| {
+        /// Complete answers with an expected status within the measured time.
+        requests: u64 = run.0.sum.requests, Count "requests" csv;
+        /// Measured time.
+        measured_s: f64 = run.0.measured_s, Seconds "measured";
+        /// Expected answers a second.
+        requests_per_s: f64 = run.0.per_s(run.0.sum.requests), Number "requests a second" csv;
+        /// Expected answers a second of server CPU time (all threads): the figure least affected by
+        /// other load on the machine.
+        requests_per_server_cpu_s: Option<f64> = run.0.sampled.per_server_cpu_s(),
+            Number "requests per server CPU-second" csv;
+        /// Server CPU time (all threads) by request.
+        server_cpu_us_per_request: Option<f64> = run.0.sampled.server_cpu_us_each(),
+            Us "server CPU by request" csv;
+        /// Bytes received within the measured time, heads included.
+        received_bytes: u64 = run.0.sum.bytes_in;
+        /// Received bytes a second.
+        received_bytes_per_s: Option<f64> = run.0.bytes_per_s(run.0.sum.bytes_in),
+            Bytes "received a second" csv;
+        /// Bytes of the sent requests a second.
+        sent_bytes_per_s: Option<f64> = run.0.bytes_per_s(run.0.sum.bytes_out);
+        /// Answers within the measured time by status, expected or not.
+        statuses: BTreeMap<u16, u64> = run.0.sum.statuses(),
+            Text "statuses" => Self::statuses_in_words;
+        /// From sending to the complete answer; in an open loop from the planned time.
+        latency: Option<Summary> = run.0.sum.latency.summary(), Us "latency";
+        /// From the connect call to the established TCP connection.
+        connect: Option<Summary> = run.1.tcp.summary(), Us "connect";
+        /// From there to the end of the TLS handshake; `null` without TLS.
+        tls: Option<Summary> = run.1.tls.summary(), Us "TLS";
+        /// From the connect call to the complete answer; one request a connection only.
+        connect_and_answer: Option<Summary> = run.0.sum.whole.summary(), Us "together";
+        /// The distribution of the latencies.
+        quantiles: Vec<Quantile> = distribution(&run.0.sum.latency);
+        /// The open loop's own figures.
+        open_loop: Option<OpenLoopReport> = run.0.plan.is_open().then(|| {
+            let http::Tally { planned, unanswered, lateness, .. } = run.0.sum;
+            OpenLoopReport::of((*planned, *unanswered, lateness, run.0.measured_s))
+        });
+    }
+}
+
+impl RunSums<'_, http::Tally, http::Plan> {
+    /// With a number of requests, the measured time ends with the last answer: without an answer
+    /// there is no such time.
+    fn bytes_per_s(&self, bytes: u64) -> Option<f64> {
+        (self.sum.requests > 0).then(|| self.per_s(bytes))
+    }
+}
+
+impl RequestsReport {
+    fn statuses_in_words(&self) -> Option<String> {
+        let statuses = self.statuses.iter();
+        let words = statuses.map(|(status, &count)| format!("{status}: {}", grouped(count)));
+        let words: Vec<String> = words.collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+}
+
+/// One point of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantile {
+    /// Share (0 to 1) of the answers.
+    pub share: f64,
+    /// Maximum time of these answers.
+    pub us: f64,
+}
+
+fn distribution(latency: &Record) -> Vec<Quantile> {
+    latency.spread().into_iter().map(|(share, us)| Quantile { share, us }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_ends_with_the_maximum_and_goes_only_upwards() {
+        let mut latency = Record::new();
+        (1..=1000).for_each(|us| latency.add(us * 1000));
+        let points = distribution(&latency);
+        assert!(points.is_sorted_by(|a, b| a.share < b.share && a.us <= b.us), "{points:?}");
+        assert_eq!(points.last().map(|point| point.share), Some(1.0));
+        assert!((15..30).contains(&points.len()), "{points:?}");
+        assert_eq!(distribution(&Record::new()), []);
+    }
+}
