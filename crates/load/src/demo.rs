@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::client::{self, Handshake, Shared, Start, Timeline, open_driver};
+use crate::client::{self, Handshake, Shared, ThreadStart, Timeline, WsStart, open_driver};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::record::Summary;
@@ -95,30 +95,18 @@ pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
     descriptors::make_room(plan.clients)?;
     let shared = Arc::new(Shared::new(1));
     let counters = Arc::new(ChatCounters::default());
-    let clock = Clock;
-    let now = clock.now();
+    let now = Clock.now();
     let never = now.after(Duration::from_secs(100 * 365 * 24 * 3600));
     shared.begin(Timeline { start: now, from: now, to: never });
     let tls = plan.tls.load(&plan.target)?;
-    let start = Start {
-        shared: Arc::clone(&shared),
-        clock,
-        thread: 0,
-        peer,
-        driver: open_driver(plan.clients, 4096, tls.as_ref())?,
-        tls,
+    let driver = open_driver(plan.clients, 4096, tls.as_ref())?;
+    let start =
+        ThreadStart { tls, ..ThreadStart::single(&shared, peer, sources, plan.clients, driver) };
+    let ws = WsStart {
         handshake: Arc::new(Handshake::plain(&plan.target.host_header())),
-        connections: plan.clients,
-        wanted: plan.clients,
-        first: 0,
-        sources,
-        window: 100,
-        ramp: Duration::ZERO,
         setup_timeout: Duration::from_secs(10),
         size: 4096,
         backlog: 1 << 20,
-        exact: false,
-        tables: None,
     };
     let resources = plan.used_channels().iter().map(|channel| format!("/ws/{channel}")).collect();
     let chat = Chat::new(resources, plan.rate_per_s, Arc::clone(&counters));
@@ -127,7 +115,7 @@ pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
         .spawn({
             let (shared, counters) = (Arc::clone(&shared), Arc::clone(&counters));
             move || {
-                let ran = client::run(start, chat);
+                let ran = client::run(start, &ws, chat);
                 if let Some(error) = ran.err().or_else(|| shared.take_failure()) {
                     counters.failed.fetch_add(1, Ordering::Relaxed);
                     let mut first =

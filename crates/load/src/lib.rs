@@ -42,6 +42,8 @@ mod merge;
 mod negotiated;
 pub mod page;
 pub mod plan;
+#[doc(hidden)]
+pub mod pool;
 pub mod progress;
 pub mod record;
 pub mod report;

@@ -5,14 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use throng_load::client::{self, Handshake, Setup, Shared, Start, Work, open_driver};
+use throng_load::client::{
+    self, Handshake, Setup, Shared, ThreadStart, Work, WsStart, open_driver,
+};
 use throng_load::clock::Clock;
 use throng_load::run::{FinishOnPanic, Steering};
 use throng_load::sampler::Processes;
 use throng_load::{Error, Progress, Sources, Target, descriptors, sources};
-
-/// Connections being made at a time: an accept queue is finite.
-const WINDOW: usize = 100;
 
 /// A pool of client connections.
 pub(crate) struct SteeredPool<'a> {
@@ -46,25 +45,17 @@ impl SteeredPool<'_> {
         descriptors::make_room(self.connections)?;
         let clock = Clock;
         let shared = Arc::new(Shared::new(1));
-        let start = Start {
-            tls: None,
-            shared: Arc::clone(&shared),
-            clock,
-            thread: 0,
-            peer,
-            handshake: Arc::new(Handshake::plain(&self.target.host_header())),
-            connections: self.connections,
-            wanted: self.connections,
-            first: 0,
-            sources,
-            window: WINDOW,
+        let driver = open_driver(self.connections, self.size, None)?;
+        let start = ThreadStart {
             ramp: self.ramp,
+            exact: self.exact,
+            ..ThreadStart::single(&shared, peer, sources, self.connections, driver)
+        };
+        let ws = WsStart {
+            handshake: Arc::new(Handshake::plain(&self.target.host_header())),
             setup_timeout: self.setup_timeout,
             size: self.size,
             backlog: 1 << 20,
-            exact: self.exact,
-            driver: open_driver(self.connections, self.size, None)?,
-            tables: None,
         };
         let mut steering =
             Steering::new(clock, &shared, self.watched, self.setup_timeout, self.stop, watch);
@@ -74,7 +65,7 @@ impl SteeredPool<'_> {
                 .name("throng-clients".to_owned())
                 .spawn_scoped(scope, move || {
                     let finish = FinishOnPanic(finish);
-                    let ran = client::run(start, work);
+                    let ran = client::run(start, &ws, work);
                     ran.map_err(|error| finish.0.fail(error)).ok()
                 })
                 .map_err(|error| Error::io("start a thread", error))?;

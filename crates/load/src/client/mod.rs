@@ -1,35 +1,25 @@
 //! The client side of a run: connections that dial and upgrade, and are then used by a [`Work`].
 
-pub mod dial;
 mod handshake;
 mod json;
 mod payload;
-mod shared;
 mod worker;
 
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use throng_engine::{Answer, Close, Core, Cx, Fault, Message, Refusal, Sent, Service};
-use throng_io::{Closed, ConnId, Instant, SessionFailure, TlsFailure};
+use throng_io::{Closed, ConnId, Instant, SessionFailure};
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::handshake::{BadResponse, Key};
 
-use self::dial::Dialler;
 pub use self::handshake::{Handshake, check_tokens, fields, template};
 pub use self::json::JSON_SMALLEST;
 pub use self::payload::Payload;
-pub use self::shared::{Lane, Shared, Timeline};
-pub use self::worker::{MOST_EVENTS, Start, open_driver, run, tables_of, wake_exactly};
-use crate::clock::Clock;
+pub use self::worker::{WsStart, run};
 use crate::error::Error;
-use crate::errors::Errors;
-use crate::merge::tally;
-use crate::negotiated::Negotiated;
-use crate::record::Record;
-use crate::tls::TlsClient;
+pub use crate::pool::{
+    Lane, MOST_EVENTS, Pool, Protocol, Setup, Shared, ThreadStart, Timeline, Traffic, open_driver,
+};
 
 /// Behaviour of a mode on its connections. Indices count this thread's connections from 0.
 pub trait Work {
@@ -97,40 +87,6 @@ pub trait Work {
         Self: Sized;
 }
 
-tally! {
-    /// Measurements that every mode makes on one thread.
-    pub struct Setup {
-        pub errors: Errors,
-        /// From the connect call to the TCP connection.
-        pub tcp: Record,
-        /// From the TCP connection to the end of the TLS handshake; empty without TLS.
-        pub tls: Record,
-        /// The negotiated TLS.
-        pub negotiated: Negotiated,
-        /// From the end of the step before to the accepted upgrade.
-        pub upgrade: Record,
-        /// Connections whose server chose a subprotocol.
-        pub subprotocols: u64,
-        pub traffic: Traffic,
-    }
-}
-
-tally! {
-    /// Messages of the whole run, and their compression on the wire.
-    #[derive(Clone, Copy)]
-    pub struct Traffic {
-        /// Connections that negotiated permessage-deflate.
-        pub agreed: u64,
-        pub messages_out: u64,
-        pub messages_in: u64,
-        /// Payload bytes of the compressed messages, before and after compression.
-        pub deflate_input_bytes: u64,
-        pub deflate_output_bytes: u64,
-        pub inflate_input_bytes: u64,
-        pub inflate_output_bytes: u64,
-    }
-}
-
 /// The state of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WsPhase {
@@ -142,7 +98,7 @@ enum WsPhase {
 
 /// One connection.
 #[derive(Clone, Copy, Debug)]
-struct ClientConn {
+pub struct ClientConn {
     id: ConnId,
     step: WsPhase,
     dialled: Instant,
@@ -167,46 +123,30 @@ pub struct Times {
     pub opened: Instant,
 }
 
-/// The connections of one thread and their shared state.
+/// State of a thread's WebSocket connections.
 #[derive(Debug)]
-pub struct ClientPool {
-    pub clock: Clock,
-    pub shared: Arc<Shared>,
-    pub thread: usize,
-    /// When the work has begun on this thread.
-    pub started: Option<Timeline>,
-    pub errors: Errors,
-    setup: Setup,
-    peer: SocketAddr,
-    /// TLS of its connections.
-    tls: Option<Arc<TlsClient>>,
+pub struct Ws {
     handshake: Arc<Handshake>,
-    /// Number of this thread's first connection in the sequence of all threads' connections.
-    first: usize,
-    conns: Vec<ClientConn>,
-    dialler: Dialler,
-    wanted: usize,
     seed: u64,
     nonce: u64,
-    done: u64,
     read_serial: u64,
     read_at: Instant,
-    /// Why a TCP connection failed, once this was asked.
-    refusal: Option<(std::io::ErrorKind, String)>,
     /// The run is over, and its connections are being closed: nothing counts from now on.
     is_ending: bool,
 }
+
+impl Protocol for Ws {
+    type Conn = ClientConn;
+}
+
+/// The WebSocket connections of one thread.
+pub type ClientPool = Pool<Ws>;
 
 impl ClientPool {
     /// Returns the connection's id; a send to a connection that has gone reports so.
     #[inline]
     pub fn id(&self, index: usize) -> ConnId {
         self.conns[index].id
-    }
-
-    /// Connections of this thread, open or not.
-    pub fn connections(&self) -> usize {
-        self.conns.len()
     }
 
     pub fn is_open(&self, index: usize) -> bool {
@@ -223,21 +163,9 @@ impl ClientPool {
         self.conns[index].failure
     }
 
-    #[inline]
-    pub fn lane(&self) -> &Lane {
-        self.shared.lane(self.thread)
-    }
-
-    /// Counts an answer, a connection or a delivery.
-    #[inline]
-    pub fn count_done(&mut self) {
-        self.done += 1;
-        self.lane().done.store(self.done, Ordering::Relaxed);
-    }
-
     /// The plan's request target.
     pub fn resource(&self) -> &str {
-        self.handshake.resource()
+        self.protocol.handshake.resource()
     }
 
     /// Dials this connection again.
@@ -274,9 +202,7 @@ impl ClientPool {
         }
         let reason = self.describe_close(index, close);
         if self.shared.timeline().is_none() {
-            let ready = self.shared.sum(|lane| &lane.ready) as usize;
-            self.shared.fail(Error::Lost { ready, wanted: self.wanted, reason });
-            return;
+            return self.shared.fail(self.lost(reason));
         }
         self.count_lost(index, || reason);
     }
@@ -299,66 +225,19 @@ impl ClientPool {
     #[inline]
     fn read_time(&mut self, core: &Core) -> Instant {
         let serial = core.stats().bytes_in;
-        if serial != self.read_serial {
-            self.read_serial = serial;
-            self.read_at = self.clock.now();
+        if serial != self.protocol.read_serial {
+            self.protocol.read_serial = serial;
+            self.protocol.read_at = self.clock.now();
         }
-        self.read_at
+        self.protocol.read_at
     }
 
     fn key(&self, nonce: u64) -> Key {
         let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.seed.to_ne_bytes());
+        bytes[..8].copy_from_slice(&self.protocol.seed.to_ne_bytes());
         bytes[8..].copy_from_slice(&nonce.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes());
         Key::new(bytes)
     }
-
-    fn set_ready(&self, change: i64) {
-        self.lane().ready.fetch_add(change as u64, Ordering::Relaxed);
-    }
-
-    /// Finds out why a connection failed. The driver reports little more than the failure, so one
-    /// more connection is made to get the reason; only once, since this thread waits for it.
-    #[cold]
-    fn explain_refusal(&mut self, why: Closed) -> Error {
-        if let Some((kind, text)) = &self.refusal {
-            let ready = self.shared.sum(|lane| &lane.ready) as usize;
-            let reason = std::io::Error::new(*kind, text.clone());
-            return Error::Connect { peer: self.peer, reason, ready };
-        }
-        let error = explain_refusal(&self.shared, self.peer, self.tls.as_deref(), why);
-        if let Error::Connect { reason, .. } = &error {
-            self.refusal = Some((reason.kind(), reason.to_string()));
-        }
-        error
-    }
-}
-
-/// Returns the reason why a connection to `peer` failed, by making one more unless it is known.
-#[cold]
-pub fn explain_refusal(
-    shared: &Shared,
-    peer: SocketAddr,
-    tls: Option<&TlsClient>,
-    why: Closed,
-) -> Error {
-    let ready = shared.sum(|lane| &lane.ready) as usize;
-    // The server may have refused our certificate, and report it after a complete handshake.
-    if let Closed::Insecure(why @ TlsFailure::Alert(_)) = why {
-        return Error::Connect { peer, reason: std::io::Error::other(why.to_string()), ready };
-    }
-    let timeout = Duration::from_secs(2);
-    let secured = |socket: TcpStream| {
-        let Some(tls) = tls else { return Ok(()) };
-        socket.set_read_timeout(Some(timeout))?;
-        socket.set_write_timeout(Some(timeout))?;
-        tls.handshake_on(socket).map(drop)
-    };
-    let reason = match TcpStream::connect_timeout(&peer, timeout).and_then(secured) {
-        Err(reason) => reason,
-        Ok(()) => std::io::ErrorKind::ConnectionReset.into(),
-    };
-    Error::Connect { peer, reason, ready }
 }
 
 /// Describes why an upgrade failed, with a remedy if the status suggests one.
@@ -457,7 +336,7 @@ impl Service for WsService<'_> {
         let client = (self.pool.first + index) as u64;
         let mut written = Ok(());
         cx.write(|out| {
-            written = self.pool.handshake.write(client, redials, resource, &key, out);
+            written = self.pool.protocol.handshake.write(client, redials, resource, &key, out);
         });
         if let Err(unsendable) = written {
             self.pool
@@ -470,7 +349,7 @@ impl Service for WsService<'_> {
         let index = self.index(cx);
         let ClientConn { nonce, redials, .. } = self.pool.conns[index];
         let (key, client) = (self.pool.key(nonce), (self.pool.first + index) as u64);
-        let handshake = &self.pool.handshake;
+        let handshake = &self.pool.protocol.handshake;
         match handshake.check(client, u64::from(redials), response, &key) {
             Ok(accepted) => {
                 self.pool.setup.subprotocols += u64::from(accepted.subprotocol);
@@ -491,7 +370,7 @@ impl Service for WsService<'_> {
     }
 
     fn on_failed(&mut self, cx: &mut Cx<'_>, why: Closed) {
-        if self.pool.is_ending {
+        if self.pool.protocol.is_ending {
             return;
         }
         let index = self.index(cx);
@@ -514,14 +393,9 @@ impl Service for WsService<'_> {
         let conn = &mut self.pool.conns[index];
         conn.step = WsPhase::Open;
         conn.opened = now;
-        let tcp = conn.tcp.unwrap_or(conn.connected).since(conn.dialled);
-        let (tls, upgrade) =
-            (conn.tcp.map(|tcp| conn.connected.since(tcp)), now.since(conn.connected));
-        self.pool.setup.tcp.add(tcp.as_nanos() as u64);
-        if let Some(tls) = tls {
-            self.pool.setup.tls.add(tls.as_nanos() as u64);
-        }
-        self.pool.setup.upgrade.add(upgrade.as_nanos() as u64);
+        let ClientConn { dialled, tcp, connected, .. } = *conn;
+        self.pool.add_steps(dialled, tcp, connected);
+        self.pool.setup.upgrade.add(now.since(connected).as_nanos() as u64);
         self.pool.dialler.settle();
         self.pool.set_ready(1);
         self.work.on_open(self.pool, cx, index, now);
@@ -549,7 +423,7 @@ impl Service for WsService<'_> {
     }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
-        if self.pool.is_ending {
+        if self.pool.protocol.is_ending {
             return;
         }
         let index = self.index(cx);
@@ -560,7 +434,7 @@ impl Service for WsService<'_> {
 
     fn next_deadline(&self) -> Option<Instant> {
         let work = match self.pool.shared.timeline() {
-            _ if self.pool.is_ending => return None,
+            _ if self.pool.protocol.is_ending => return None,
             Some(timeline) if self.pool.started.is_none() => Some(timeline.start),
             Some(_) => self.work.next_deadline(),
             None => None,

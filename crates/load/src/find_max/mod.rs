@@ -321,7 +321,8 @@ mod tests {
             vec![Slo::parse(text).unwrap().judge(&figures)]
         };
         let judged = |slo, limit, kept_pace| {
-            let mut step = SearchStep { slo, limit, answered_per_s: Some(7.0), ..SearchStep::at(10.0) };
+            let mut step =
+                SearchStep { slo, limit, answered_per_s: Some(7.0), ..SearchStep::at(10.0) };
             step.judge(kept_pace, Some("reset".to_owned()));
             (step.kept, step.reason.unwrap_or_default())
         };

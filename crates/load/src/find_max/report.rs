@@ -189,7 +189,8 @@ impl Report {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             points
         };
-        let of = if self.of == ModeName::Connect { "connections a second" } else { "messages a second" };
+        let of =
+            if self.of == ModeName::Connect { "connections a second" } else { "messages a second" };
         Plot::new("Latency by rate", Axis::log(of), Axis::log("time in ms"))
             .series("p50", &points(|latency| latency.p50_us))
             .series("p99", &points(|latency| latency.p99_us))

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use throng_engine::ConnMap;
-use throng_io::tables::{OwnTable, Tables};
+use throng_io::tables::OwnTable;
 use throng_io::{Batch, ConnId, Driver, Event, Instant, Segment, SendOutcome};
 
+use super::Plan;
 use super::conn::HttpPhase;
-use super::pool::{ClientPool, Next, Running, ThreadStart};
+use super::pool::{Http, HttpPool, Next};
 use super::request::Wire;
 use super::tally::Tally;
-use crate::client::{Setup, wake_exactly};
 use crate::error::Error;
+use crate::pool::{Setup, ThreadStart};
 use crate::schedule::ThreadRate;
 use crate::tls::Sockets;
 
@@ -22,30 +23,21 @@ const MOST_SENT: usize = 256;
 /// A thread's event loop.
 pub(super) struct HttpThread<'a> {
     driver: Sockets,
-    pool: ClientPool<'a>,
+    pool: HttpPool<'a>,
     /// The thread's descriptor table, if it has its own.
     _table: Option<OwnTable>,
 }
 
 impl<'a> HttpThread<'a> {
-    /// Prepares a thread's event loop; must be called on that thread, which gets a descriptor table
-    /// of its own from `tables`.
+    /// Prepares a thread's event loop; must be called on that thread, which gets its descriptor
+    /// table.
     ///
     /// # Errors
     /// No memory for the table.
-    pub(super) fn new(
-        start: ThreadStart<'a>,
-        driver: Sockets,
-        tables: Option<&Tables>,
-    ) -> Result<Self, Error> {
-        let plan = start.plan;
-        if plan.is_open() {
-            wake_exactly();
-        }
-        let table = tables.map(|tables| tables.enter(start.thread)).transpose();
-        let table = table.map_err(|error| Error::io("start the event loop", error))?;
-        start.shared.lane(start.thread).open(driver.waker());
-        Ok(Self { driver, pool: ClientPool::new(start), _table: table })
+    pub(super) fn new(start: ThreadStart, plan: &'a Plan, wire: Wire) -> Result<Self, Error> {
+        let table = start.enter()?;
+        let pool = HttpPool::of(&start, plan, wire);
+        Ok(Self { driver: start.driver, pool, _table: table })
     }
 
     /// Runs until the run is finished, ends every remaining connection, and returns the figures.
@@ -53,7 +45,7 @@ impl<'a> HttpThread<'a> {
     /// # Errors
     /// The server cannot be reached, or the poll failed.
     pub(super) fn run(mut self) -> Result<(Setup, Tally), Error> {
-        while !self.pool.start.shared.is_finishing() {
+        while !self.pool.shared.is_finishing() {
             self.begin();
             self.send_due();
             self.sweep();
@@ -105,25 +97,25 @@ impl<'a> HttpThread<'a> {
     /// Begins the run proper when its time has come.
     fn begin(&mut self) {
         let pool = &mut self.pool;
-        if pool.running.is_some() {
+        if pool.started.is_some() {
             return;
         }
-        let Some(&timeline) = pool.start.shared.timeline() else { return };
-        if pool.start.clock.now() < timeline.start {
+        let Some(&timeline) = pool.shared.timeline() else { return };
+        if pool.clock.now() < timeline.start {
             return;
         }
-        let plan = pool.start.plan;
+        let plan = pool.protocol.plan;
         let schedule = plan.rate_per_s().map(|rate_per_s| {
-            let rate = ThreadRate::new(&plan.common, pool.start.thread, rate_per_s);
+            let rate = ThreadRate::new(&plan.common, pool.thread, rate_per_s);
             rate.schedule(timeline.start, pool.conns.len())
         });
         let last = Instant(timeline.to.0 - 1);
-        pool.planned = schedule.as_ref().map_or(0, |schedule| schedule.due(last));
+        pool.protocol.planned = schedule.as_ref().map_or(0, |schedule| schedule.due(last));
         let is_closed = schedule.is_none();
-        pool.running = Some(Running { timeline, schedule });
+        (pool.started, pool.protocol.schedule) = (Some(timeline), schedule);
         if is_closed {
             for (index, conn) in pool.conns.iter_mut().enumerate() {
-                conn.due = plan.requests_of(pool.start.first + index);
+                conn.due = plan.requests_of(pool.first + index);
             }
             (0..self.pool.conns.len()).for_each(|index| self.fill(index));
         }
@@ -131,17 +123,16 @@ impl<'a> HttpThread<'a> {
 
     /// Sends the requests of the schedule that are due.
     fn send_due(&mut self) {
-        let Some(Running { timeline, schedule: Some(schedule) }) = self.pool.running.clone() else {
-            return;
-        };
-        let now = self.pool.start.clock.now();
+        let Some(timeline) = self.pool.started else { return };
+        let Some(schedule) = self.pool.protocol.schedule.clone() else { return };
+        let now = self.pool.clock.now();
         for _ in 0..MOST_SENT {
             let pool = &mut self.pool;
             let Some(index) = pool.next_due(&timeline, &schedule, now) else { break };
             let conn = &mut pool.conns[index];
-            if conn.step == HttpPhase::Out && !pool.start.plan.keep_alive {
+            if conn.step == HttpPhase::Out && !pool.protocol.plan.keep_alive {
                 conn.step = HttpPhase::Queued;
-                pool.again.push_back(index as u32);
+                pool.protocol.again.push_back(index as u32);
             }
             self.fill(index);
         }
@@ -152,30 +143,31 @@ impl<'a> HttpThread<'a> {
     fn fill(&mut self, index: usize) {
         let Self { driver, pool, .. } = self;
         let conn = &mut pool.conns[index];
-        let requests = conn.sendable(pool.start.plan.pipeline);
+        let requests = conn.sendable(pool.protocol.plan.pipeline);
         if requests == 0 {
             return;
         }
-        let now = pool.start.clock.now();
-        let ring = &mut pool.stamps[index * (pool.ring + 1)..][..pool.ring + 1];
+        let now = pool.clock.now();
+        let (slots, ring) = (pool.protocol.ring + 1, pool.protocol.ring);
+        let stamps = &mut pool.protocol.stamps[index * slots..][..slots];
         for request in conn.sent..conn.sent + requests as u64 {
-            ring[request as usize & pool.ring] = now;
+            stamps[request as usize & ring] = now;
         }
         conn.sent += requests as u64;
-        let is_counted = pool.running.as_ref().is_some_and(|running| running.timeline.counts(now));
-        let wire = &pool.start.wire;
+        let is_counted = pool.started.is_some_and(|timeline| timeline.counts(now));
+        let wire = &pool.protocol.wire;
         if wire.own().is_some() {
             return self.fill_each(index, requests, is_counted);
         }
         if is_counted {
-            pool.tally.bytes_out += (requests * wire.len()) as u64;
+            pool.protocol.tally.bytes_out += (requests * wire.len()) as u64;
         }
         let mut left = requests;
         while left > 0 {
             let row = wire.row(left.min(wire.repeats()));
             let taken = driver.try_send(conn.id, row);
             if taken < row.len() {
-                let spare = &mut pool.spare;
+                let spare = &mut pool.protocol.spare;
                 conn.is_sending = send_rest(driver, spare, wire, conn.id, left, taken);
                 return;
             }
@@ -187,18 +179,18 @@ impl<'a> HttpThread<'a> {
     fn fill_each(&mut self, index: usize, requests: usize, is_counted: bool) {
         let Self { driver, pool, .. } = self;
         let conn = &mut pool.conns[index];
-        let Some(request) = pool.start.wire.own() else { return };
-        let client = (pool.start.first + index) as u64;
-        let mut batch = pool.spare.take().unwrap_or_default();
+        let Some(request) = pool.protocol.wire.own() else { return };
+        let client = (pool.first + index) as u64;
+        let mut batch = pool.protocol.spare.take().unwrap_or_default();
         for sequence in conn.sent - requests as u64..conn.sent {
             let encoded = batch.append(|out| request.encode(client, sequence, out));
             if let Err(error) = encoded {
-                return pool.start.shared.fail(error);
+                return pool.shared.fail(error);
             }
         }
-        pool.tally.bytes_out += if is_counted { batch.len() as u64 } else { 0 };
+        pool.protocol.tally.bytes_out += if is_counted { batch.len() as u64 } else { 0 };
         match driver.send(conn.id, batch) {
-            SendOutcome::Done(batch) => pool.spare = Some(batch),
+            SendOutcome::Done(batch) => pool.protocol.spare = Some(batch),
             SendOutcome::Pending => conn.is_sending = true,
         }
     }
@@ -206,23 +198,26 @@ impl<'a> HttpThread<'a> {
     /// Ends connections that have waited too long.
     fn sweep(&mut self) {
         let Self { driver, pool, .. } = self;
-        let now = pool.start.clock.now();
-        if now < pool.next_sweep {
+        let now = pool.clock.now();
+        if now < pool.protocol.next_sweep {
             return;
         }
-        pool.next_sweep = now.after(pool.sweep_every);
-        let timeout = pool.start.plan.timeout;
+        pool.protocol.next_sweep = now.after(pool.protocol.sweep_every);
+        let timeout = pool.protocol.plan.timeout;
         for (index, conn) in pool.conns.iter_mut().enumerate() {
-            let oldest = index * (pool.ring + 1) + (conn.done as usize & pool.ring);
+            let oldest =
+                index * (pool.protocol.ring + 1) + (conn.done as usize & pool.protocol.ring);
             let (since, what) = match conn.step {
                 HttpPhase::Connecting => (conn.since, "a connection to be made"),
-                HttpPhase::Open if conn.under_way() > 0 => (pool.stamps[oldest], "an answer"),
+                HttpPhase::Open if conn.under_way() > 0 => {
+                    (pool.protocol.stamps[oldest], "an answer")
+                }
                 HttpPhase::Ending => (conn.since, "the server to end a connection"),
                 HttpPhase::Out | HttpPhase::Queued | HttpPhase::Open => continue,
             };
             if now.since(since) >= timeout {
-                pool.setup.errors.timeouts += 1;
-                pool.setup.errors.note(|| format!("connection {index} waited too long for {what}"));
+                pool.errors.timeouts += 1;
+                pool.errors.note(|| format!("connection {index} waited too long for {what}"));
                 conn.has_failed = true;
                 driver.abort(conn.id);
             }
@@ -231,16 +226,17 @@ impl<'a> HttpThread<'a> {
 
     /// Starts every wanted connection.
     fn dial(&mut self) -> Result<(), Error> {
-        let now = self.pool.start.clock.now();
-        while self.pool.later.front().is_some_and(|&(at, _)| at <= now) {
-            self.pool.again.extend(self.pool.later.pop_front().map(|(_, index)| index));
+        let now = self.pool.clock.now();
+        let Http { later, again, .. } = &mut self.pool.protocol;
+        while later.front().is_some_and(|&(at, _)| at <= now) {
+            again.extend(later.pop_front().map(|(_, index)| index));
         }
-        while let Some(index) = self.pool.again.pop_front() {
+        while let Some(index) = self.pool.protocol.again.pop_front() {
             self.dial_one(index as usize, now)?;
         }
         // If each connection carries one request, connections are part of the measurement: none is
         // made before.
-        if self.pool.start.plan.keep_alive || self.pool.running.is_some() {
+        if self.pool.protocol.plan.keep_alive || self.pool.started.is_some() {
             while let Some(index) = self.pool.dialler.next(now) {
                 self.pool.conns[index].is_first = true;
                 self.dial_one(index, now)?;
@@ -253,17 +249,17 @@ impl<'a> HttpThread<'a> {
         let Self { driver, pool, .. } = self;
         // Connections that carry one request use all addresses in turn, so that ports can rest
         // after use.
-        let turn = if pool.start.plan.keep_alive { index } else { pool.dials };
-        let local = pool.start.sources.local(pool.start.first + turn);
-        match driver.connect(pool.start.peer, local) {
+        let turn = if pool.protocol.plan.keep_alive { index } else { pool.protocol.dials };
+        let local = pool.local(turn);
+        match driver.connect(pool.peer, local) {
             Ok(id) => {
-                if pool.by_slot.len() <= id.slot() {
-                    pool.by_slot.resize(id.slot() + 1, 0);
+                if pool.protocol.by_slot.len() <= id.slot() {
+                    pool.protocol.by_slot.resize(id.slot() + 1, 0);
                 }
-                pool.by_slot[id.slot()] = index as u32;
-                pool.conns[index].dialled(id, now, pool.answers_head);
-                pool.tally.opened += 1;
-                pool.dials += 1;
+                pool.protocol.by_slot[id.slot()] = index as u32;
+                pool.conns[index].dialled(id, now, pool.protocol.answers_head);
+                pool.protocol.tally.opened += 1;
+                pool.protocol.dials += 1;
                 Ok(())
             }
             Err(reason) => pool.on_no_socket(index, reason, now),
@@ -298,7 +294,7 @@ impl<'a> HttpThread<'a> {
             }
         }
         ending.keys().for_each(|id| self.driver.abort(*id));
-        Ok((self.pool.setup, self.pool.tally))
+        Ok(self.pool.into_parts())
     }
 }
 

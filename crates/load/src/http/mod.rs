@@ -32,7 +32,9 @@ pub use request::encode;
 pub use run::run;
 pub(crate) use tally::Tally;
 
-pub use crate::report::{ConnectionsReport, Errors, LoadReport, PlanReport, Quantile, RequestsReport};
+pub use crate::report::{
+    ConnectionsReport, Errors, LoadReport, PlanReport, Quantile, RequestsReport,
+};
 pub use crate::slo::{Slo, SloReport};
 
 /// The report of a run of HTTP requests.

@@ -1,66 +1,43 @@
 //! Connections of a thread: their counters, their next requests, and the handling of their events.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_io::{Batch, Closed, ConnId, Instant, SessionFailure, TlsInfo};
 
+use super::Plan;
 use super::answer::{HttpAnswer, Reader};
 use super::conn::{ClientConn, HttpPhase};
 use super::request::Wire;
 use super::tally::{Answered, Tally};
-use super::Plan;
-use crate::client::dial::Dialler;
-use crate::client::{Setup, Shared, Timeline, explain_refusal};
-use crate::clock::Clock;
 use crate::error::Error;
 use crate::errors::Errors;
+use crate::pool::{Pool, Protocol, Setup, ThreadStart, Timeline};
 use crate::schedule::Schedule;
-use crate::sources::Sources;
-use crate::tls::TlsClient;
 
 /// Pause before a failed connection is made again: an immediate failure would otherwise repeat a
 /// million times a second.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Parameters of a thread's start.
-pub(super) struct ThreadStart<'a> {
+/// State of a thread's HTTP connections.
+pub(super) struct Http<'a> {
     pub(super) plan: &'a Plan,
     pub(super) wire: Wire,
-    pub(super) shared: Arc<Shared>,
-    pub(super) clock: Clock,
-    pub(super) peer: SocketAddr,
-    pub(super) tls: Option<Arc<TlsClient>>,
-    pub(super) sources: Sources,
-    /// Number of this thread.
-    pub(super) thread: usize,
-    /// Connections of this thread, and the number of the first in the sequence of all.
-    pub(super) connections: usize,
-    pub(super) first: usize,
-}
-
-/// Everything except the driver, so that it can be changed while the driver lends received bytes.
-pub(super) struct ClientPool<'a> {
-    pub(super) start: ThreadStart<'a>,
-    pub(super) conns: Vec<ClientConn>,
     /// The connection of a driver's slot.
     pub(super) by_slot: Vec<u32>,
     /// The send times of the requests in progress: a ring for each connection.
     pub(super) stamps: Vec<Instant>,
     /// Slots of a ring minus one; the number of slots is a power of two.
     pub(super) ring: usize,
-    pub(super) dialler: Dialler,
     /// Connections to dial now, and connections to dial at a time.
     pub(super) again: VecDeque<u32>,
     pub(super) later: VecDeque<(Instant, u32)>,
     pub(super) reader: Reader,
     pub(super) answers_head: bool,
-    pub(super) setup: Setup,
     pub(super) tally: Tally,
-    pub(super) running: Option<Running>,
+    /// The schedule of an open loop, once it runs.
+    pub(super) schedule: Option<Schedule>,
     /// Requests of the schedule until the end, and the number of the next.
     pub(super) planned: u64,
     pub(super) next: u64,
@@ -72,12 +49,12 @@ pub(super) struct ClientPool<'a> {
     pub(super) spare: Option<Box<Batch>>,
 }
 
-#[derive(Clone)]
-pub(super) struct Running {
-    pub(super) timeline: Timeline,
-    /// Schedule of an open loop.
-    pub(super) schedule: Option<Schedule>,
+impl Protocol for Http<'_> {
+    type Conn = ClientConn;
 }
+
+/// Everything except the driver, so that it can be changed while the driver lends received bytes.
+pub(super) type HttpPool<'a> = Pool<Http<'a>>;
 
 /// Next action on a connection after its event.
 pub(super) enum Next {
@@ -87,61 +64,60 @@ pub(super) enum Next {
     Wait,
 }
 
-impl<'a> ClientPool<'a> {
-    pub(super) fn new(start: ThreadStart<'a>) -> Self {
-        let plan = start.plan;
+impl<'a> HttpPool<'a> {
+    pub(super) fn of(start: &ThreadStart, plan: &'a Plan, wire: Wire) -> Self {
         // Without keep-alive an open loop dials when a request is due.
-        let dialled_first =
-            if plan.is_open() && !plan.keep_alive { 0 } else { start.connections };
-        let window = plan.common.window.div_ceil(plan.common.threads);
-        let now = start.clock.now();
+        let dialled_first = if plan.is_open() && !plan.keep_alive { 0 } else { start.connections };
         let ring = plan.pipeline.next_power_of_two();
         let answers_head = plan.method == "HEAD";
         let sweep_every = (plan.timeout / 4).min(Duration::from_secs(1));
-        Self {
-            conns: (0..start.connections).map(|_| ClientConn::new()).collect(),
+        let protocol = Http {
+            plan,
+            wire,
             by_slot: Vec::new(),
             stamps: vec![Instant(0); start.connections * ring],
             ring: ring - 1,
-            dialler: Dialler::new(dialled_first, window, plan.common.ramp, now),
             again: VecDeque::new(),
             later: VecDeque::new(),
             reader: Reader::new(answers_head),
             answers_head,
-            setup: Setup { errors: Errors::of_requests(), ..Setup::default() },
             tally: Tally::new(&plan.expect),
-            running: None,
+            schedule: None,
             planned: 0,
             next: 0,
             over: 0,
             dials: 0,
-            next_sweep: now.after(sweep_every),
+            next_sweep: start.clock.now().after(sweep_every),
             sweep_every,
             spare: None,
-            start,
-        }
+        };
+        let mut pool = Self::new(start, dialled_first, ClientConn::new, protocol);
+        pool.errors = Errors::of_requests();
+        pool
+    }
+
+    /// Returns the measurements.
+    pub(super) fn into_parts(mut self) -> (Setup, Tally) {
+        let tally = std::mem::take(&mut self.protocol.tally);
+        (self.into_setup(), tally)
     }
 }
 
-impl ClientPool<'_> {
+impl HttpPool<'_> {
     fn index(&self, id: ConnId) -> usize {
-        self.by_slot[id.slot()] as usize
+        self.protocol.by_slot[id.slot()] as usize
     }
 
     /// Returns the latest time at which the loop must wake.
     pub(super) fn deadline(&self) -> Instant {
-        let due = match (&self.running, self.start.shared.timeline()) {
-            (Some(Running { schedule: Some(schedule), .. }), _) => {
-                (self.next < self.planned).then(|| schedule.planned(self.next))
-            }
-            (None, Some(timeline)) => Some(timeline.start),
-            _ => None,
+        let Http { schedule, next, planned, later, next_sweep, .. } = &self.protocol;
+        let due = match (self.started, schedule) {
+            (None, _) => self.shared.timeline().map(|timeline| timeline.start),
+            (Some(_), Some(schedule)) => (next < planned).then(|| schedule.planned(*next)),
+            (Some(_), None) => None,
         };
-        let later = self.later.front().map(|&(at, _)| at);
-        [due, later, self.dialler.next_at()]
-            .into_iter()
-            .flatten()
-            .fold(self.next_sweep, Instant::min)
+        let later = later.front().map(|&(at, _)| at);
+        [due, later, self.dialler.next_at()].into_iter().flatten().fold(*next_sweep, Instant::min)
     }
 
     /// Returns the connection of the schedule's next request, which becomes due there; `None` if
@@ -152,16 +128,16 @@ impl ClientPool<'_> {
         schedule: &Schedule,
         now: Instant,
     ) -> Option<usize> {
-        let planned = schedule.planned(self.next);
-        if self.next >= self.planned || planned > now {
+        let planned = schedule.planned(self.protocol.next);
+        if self.protocol.next >= self.protocol.planned || planned > now {
             return None;
         }
-        let index = schedule.connection(self.next);
-        self.next += 1;
+        let index = schedule.connection(self.protocol.next);
+        self.protocol.next += 1;
         self.conns[index].due += 1;
         if timeline.counts(planned) {
-            self.tally.planned += 1;
-            self.tally.lateness.add(now.since(planned).as_nanos() as u64);
+            self.protocol.tally.planned += 1;
+            self.protocol.tally.lateness.add(now.since(planned).as_nanos() as u64);
         }
         Some(index)
     }
@@ -169,19 +145,14 @@ impl ClientPool<'_> {
     /// Shows the other threads the progress of this one: at the end they wait for requests that are
     /// neither done nor over.
     pub(super) fn publish(&self) {
-        let lane = self.start.shared.lane(self.start.thread);
-        let sent = match self.start.plan.common.number {
+        let lane = self.lane();
+        let sent = match self.protocol.plan.common.number {
             // With a fixed number of requests: those that are over without an expected answer.
-            Some(_) => self.over,
-            None => self.planned.saturating_sub(self.over),
+            Some(_) => self.protocol.over,
+            None => self.protocol.planned.saturating_sub(self.protocol.over),
         };
         lane.sent.store(sent, Ordering::Relaxed);
-        lane.done.store(self.tally.done, Ordering::Relaxed);
-    }
-
-    fn set_ready(&self, change: i64) {
-        let lane = self.start.shared.lane(self.start.thread);
-        lane.ready.fetch_add(change as u64, Ordering::Relaxed);
+        lane.done.store(self.protocol.tally.done, Ordering::Relaxed);
     }
 
     /// Records the TLS of a connection whose handshake has ended.
@@ -192,18 +163,16 @@ impl ClientPool<'_> {
     }
 
     pub(super) fn on_connected(&mut self, id: ConnId) -> Next {
-        let (index, now) = (self.index(id), self.start.clock.now());
+        let (index, now) = (self.index(id), self.clock.now());
         let conn = &mut self.conns[index];
         conn.step = HttpPhase::Open;
-        let is_measured = self.running.as_ref().is_some_and(|running| running.timeline.counts(now));
-        if self.start.plan.keep_alive || is_measured {
+        let is_measured = self.started.is_some_and(|timeline| timeline.counts(now));
+        let (dialled, is_first) = (conn.since, std::mem::take(&mut conn.is_first));
+        if self.protocol.plan.keep_alive || is_measured {
             let tcp = std::mem::take(&mut conn.tcp);
-            self.setup.tcp.add(tcp.unwrap_or(now).since(conn.since).as_nanos() as u64);
-            if let Some(tcp) = tcp {
-                self.setup.tls.add(now.since(tcp).as_nanos() as u64);
-            }
+            self.add_steps(dialled, tcp, now);
         }
-        if std::mem::take(&mut conn.is_first) {
+        if is_first {
             self.dialler.settle();
         }
         self.set_ready(1);
@@ -212,16 +181,15 @@ impl ClientPool<'_> {
 
     #[inline]
     pub(super) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> Next {
-        let (index, now) = (self.index(id), self.start.clock.now());
-        let Self { conns, stamps, reader, setup, tally, running, ring, start, over, .. } = self;
+        let (index, now) = (self.index(id), self.clock.now());
+        let Self { conns, errors, started, protocol, .. } = self;
+        let Http { plan, stamps, ring, reader, tally, schedule, over, .. } = protocol;
         let conn = &mut conns[index];
-        let Some(Running { timeline, schedule }) = running else {
-            return self.on_unasked(index);
-        };
+        let Some(timeline) = started else { return self.on_unasked(index) };
         tally.bytes_in += if timeline.counts(now) { bytes.len() as u64 } else { 0 };
         let stamps = &stamps[index * (*ring + 1)..][..*ring + 1];
         let ClientConn { reading, done, sent, since, .. } = conn;
-        let dialled = (!start.plan.keep_alive).then_some(*since);
+        let dialled = (!plan.keep_alive).then_some(*since);
         let (mut is_last, mut says_close, mut is_unasked) = (false, false, false);
         let (before, first) = (tally.done, *done);
         let read = reader.read(reading, bytes, |HttpAnswer { status, keep_alive }| {
@@ -233,7 +201,7 @@ impl ClientPool<'_> {
             }
             let from = asked(schedule.as_ref(), stamps, index, *done);
             let answered = Answered { status, now, from, dialled };
-            tally.on_answer(&mut setup.errors, answered, timeline, schedule.is_some());
+            tally.on_answer(errors, answered, timeline, schedule.is_some());
             *done += 1;
             *over += 1;
         });
@@ -241,14 +209,14 @@ impl ClientPool<'_> {
         conn.has_answered |= conn.done > first;
         if read.is_err() || is_unasked {
             conn.has_failed = true;
-            setup.errors.malformed += 1;
-            setup.errors.note(|| match read {
+            errors.malformed += 1;
+            errors.note(|| match read {
                 Err(error) => format!("connection {index}: the answer is not HTTP: {error}"),
                 Ok(()) => format!("connection {index}: an answer came that was not asked for"),
             });
             return Next::Abort(id);
         }
-        if !is_last && (start.plan.keep_alive || conn.under_way() > 0) {
+        if !is_last && (plan.keep_alive || conn.under_way() > 0) {
             return Next::Fill(index);
         }
         if conn.step == HttpPhase::Open {
@@ -261,11 +229,8 @@ impl ClientPool<'_> {
     /// Bytes were received before any request.
     #[cold]
     fn on_unasked(&mut self, index: usize) -> Next {
-        self.start.shared.fail(Error::Lost {
-            ready: self.start.shared.sum(|lane| &lane.ready) as usize,
-            wanted: self.start.plan.common.connections,
-            reason: format!("the server spoke on connection {index} before it was asked"),
-        });
+        let what = format!("the server spoke on connection {index} before it was asked");
+        self.shared.fail(self.lost(what));
         Next::Wait
     }
 
@@ -274,7 +239,7 @@ impl ClientPool<'_> {
         let index = self.index(id);
         self.conns[index].is_sending = false;
         batch.clear();
-        self.spare = Some(batch);
+        self.protocol.spare = Some(batch);
         Next::Fill(index)
     }
 
@@ -286,40 +251,41 @@ impl ClientPool<'_> {
         was_cut: bool,
         failure: Option<SessionFailure>,
     ) -> Result<Next, Error> {
-        let (index, now) = (self.index(id), self.start.clock.now());
-        let Some(Running { timeline, schedule }) = &self.running else {
+        let (index, now) = (self.index(id), self.clock.now());
+        let Some(timeline) = &self.started else {
             let what = "the server closed a connection before it was used";
-            return Err(self.lost(&format!("{what}{}", because(failure))));
+            return Err(self.lost(format!("{what}{}", because(failure))));
         };
+        let (errors, protocol) = (&mut self.errors, &mut self.protocol);
+        let Http { plan, stamps, ring, tally, schedule, over, .. } = protocol;
         // Many servers end their streams without close_notify, which matters only within an answer.
         let cut = failure.or(was_cut.then_some(SessionFailure::Truncated));
         let conn = &mut self.conns[index];
         match conn.reading.end_of_stream(was_cut) {
             Ok(Some(HttpAnswer { status, .. })) if conn.under_way() > 0 => {
-                let stamps = &self.stamps[index * (self.ring + 1)..][..self.ring + 1];
+                let stamps = &stamps[index * (*ring + 1)..][..*ring + 1];
                 let from = asked(schedule.as_ref(), stamps, index, conn.done);
-                let dialled = (!self.start.plan.keep_alive).then_some(conn.since);
-                let (answered, before) = (Answered { status, now, from, dialled }, self.tally.done);
-                let is_open = schedule.is_some();
-                self.tally.on_answer(&mut self.setup.errors, answered, timeline, is_open);
+                let dialled = (!plan.keep_alive).then_some(conn.since);
+                let (answered, before) = (Answered { status, now, from, dialled }, tally.done);
+                tally.on_answer(errors, answered, timeline, schedule.is_some());
                 conn.done += 1;
-                self.over += 1 - (self.tally.done - before);
+                *over += 1 - (tally.done - before);
                 (conn.step, conn.has_answered) = (HttpPhase::Ending, true);
             }
             Ok(_) => {}
             Err(error) => {
                 conn.has_failed = true;
-                self.setup.errors.cut_short += 1;
-                self.setup.errors.tls_failures.count(cut);
-                self.setup.errors.note(|| format!("connection {index}: {error}{}", because(cut)));
+                errors.cut_short += 1;
+                errors.tls_failures.count(cut);
+                errors.note(|| format!("connection {index}: {error}{}", because(cut)));
             }
         }
         let has_more = conn.under_way() > 0;
         if conn.step == HttpPhase::Open && has_more && !conn.has_answered && !conn.has_failed {
             conn.has_failed = true;
-            self.setup.errors.unanswered += 1;
-            self.setup.errors.tls_failures.count(cut);
-            self.setup.errors.note(|| {
+            errors.unanswered += 1;
+            errors.tls_failures.count(cut);
+            errors.note(|| {
                 let why = because(cut);
                 format!("connection {index}: the server closed it without an answer{why}")
             });
@@ -328,15 +294,15 @@ impl ClientPool<'_> {
             self.on_reset(index, HttpPhase::Open, failure);
         }
         let conn = &self.conns[index];
-        if !conn.has_failed && (self.start.plan.keep_alive || conn.step == HttpPhase::Open) {
-            self.tally.ended_by_server += 1;
+        if !conn.has_failed && (self.protocol.plan.keep_alive || conn.step == HttpPhase::Open) {
+            self.protocol.tally.ended_by_server += 1;
         }
         Ok(Next::Close(id))
     }
 
     /// Handles a connection that is gone: decides about its requests, and whether it is made again.
     pub(super) fn on_closed(&mut self, id: ConnId, why: Closed) -> Result<(), Error> {
-        let (index, now) = (self.index(id), self.start.clock.now());
+        let (index, now) = (self.index(id), self.clock.now());
         let step = std::mem::replace(&mut self.conns[index].step, HttpPhase::Out);
         match step {
             HttpPhase::Open | HttpPhase::Ending => self.set_ready(-1),
@@ -351,8 +317,9 @@ impl ClientPool<'_> {
                 self.on_reset(index, step, why.session_failure());
             }
             Closed::Refused | Closed::Insecure(_) => self.on_refused(index, step, why)?,
-            Closed::Reset if self.running.is_none() => {
-                return Err(self.lost("the server reset a connection before it was used"));
+            Closed::Reset if self.started.is_none() => {
+                let what = "the server reset a connection before it was used";
+                return Err(self.lost(what.to_owned()));
             }
             Closed::Reset => self.on_reset(index, step, None),
         }
@@ -364,20 +331,15 @@ impl ClientPool<'_> {
     fn on_refused(&mut self, index: usize, step: HttpPhase, why: Closed) -> Result<(), Error> {
         // As long as no request was ever answered, the server is not running, or the address is
         // wrong.
-        if self.tally.done == 0 || self.running.is_none() {
-            return Err(explain_refusal(
-                &self.start.shared,
-                self.start.peer,
-                self.start.tls.as_deref(),
-                why,
-            ));
+        if self.protocol.tally.done == 0 || self.started.is_none() {
+            return Err(self.explain_refusal(why));
         }
         self.conns[index].has_failed = true;
-        self.setup.errors.connects_failed += 1;
+        self.errors.connects_failed += 1;
         if step != HttpPhase::Connecting {
-            self.setup.errors.tls_failures.count(why.session_failure());
+            self.errors.tls_failures.count(why.session_failure());
         }
-        self.setup.errors.note(|| match why {
+        self.errors.note(|| match why {
             Closed::Insecure(why) => format!("connection {index} was refused: {why}"),
             _ => format!("connection {index} was refused"),
         });
@@ -393,18 +355,18 @@ impl ClientPool<'_> {
         // orderly end.
         let is_idle = conn.under_way() == 0 || conn.has_answered;
         if step == HttpPhase::Ending || is_between && is_idle && failure.is_none() {
-            self.tally.ended_by_server += u64::from(self.start.plan.keep_alive);
+            self.protocol.tally.ended_by_server += u64::from(self.protocol.plan.keep_alive);
             return;
         }
         conn.has_failed = true;
-        self.setup.errors.resets += 1;
-        self.setup.errors.tls_failures.count(failure);
+        self.errors.resets += 1;
+        self.errors.tls_failures.count(failure);
         let what = match (is_between, conn.under_way()) {
             (true, 0) => "between two answers",
             (true, _) => "instead of an answer",
             (false, _) => "in the middle of an answer",
         };
-        self.setup.errors.note(|| {
+        self.errors.note(|| {
             let why = because(failure);
             format!("connection {index}: the server reset it {what}{why}")
         });
@@ -421,13 +383,12 @@ impl ClientPool<'_> {
         if std::mem::take(&mut self.conns[index].is_first) {
             self.dialler.settle();
         }
-        let ready = self.start.shared.sum(|lane| &lane.ready) as usize;
-        let error = Error::Connect { peer: self.start.peer, reason, ready };
-        if self.tally.done == 0 {
+        let error = self.no_connection(reason);
+        if self.protocol.tally.done == 0 {
             return Err(error);
         }
-        self.setup.errors.connects_failed += 1;
-        self.setup.errors.note(|| error.to_string());
+        self.errors.connects_failed += 1;
+        self.errors.note(|| error.to_string());
         self.conns[index].has_failed = true;
         self.settle(index, now);
         Ok(())
@@ -443,18 +404,18 @@ impl ClientPool<'_> {
         if lost > 0 && self.conns[index].has_failed {
             self.forgo(index, lost, now);
         } else {
-            self.tally.resent += lost;
+            self.protocol.tally.resent += lost;
         }
         let conn = &mut self.conns[index];
         conn.sent = conn.done;
-        if !self.start.plan.keep_alive && conn.due == conn.sent {
+        if !self.protocol.plan.keep_alive && conn.due == conn.sent {
             return;
         }
         conn.step = HttpPhase::Queued;
         if conn.has_failed || !conn.has_answered {
-            self.later.push_back((now.after(PAUSE), index as u32));
+            self.protocol.later.push_back((now.after(PAUSE), index as u32));
         } else {
-            self.again.push_back(index as u32);
+            self.protocol.again.push_back(index as u32);
         }
     }
 
@@ -462,18 +423,18 @@ impl ClientPool<'_> {
     /// planned time until now. Leaving them out would make a server that stops answering look fast.
     fn forgo(&mut self, index: usize, requests: u64, now: Instant) {
         let conn = &mut self.conns[index];
-        if let Some(Running { timeline, schedule: Some(schedule) }) = &self.running {
+        if let (Some(timeline), Some(schedule)) = (&self.started, &self.protocol.schedule) {
             for request in conn.done..conn.done + requests {
                 let planned = schedule.planned_for(index, request);
                 if timeline.counts(planned) {
-                    self.tally.unanswered += 1;
-                    self.tally.latency.add(now.since(planned).as_nanos() as u64);
+                    self.protocol.tally.unanswered += 1;
+                    self.protocol.tally.latency.add(now.since(planned).as_nanos() as u64);
                 }
             }
-            self.over += requests;
+            self.protocol.over += requests;
             conn.done += requests;
-        } else if self.start.plan.common.number.is_some() {
-            self.over += requests;
+        } else if self.protocol.plan.common.number.is_some() {
+            self.protocol.over += requests;
             conn.done += requests;
         } else {
             // A closed loop sends the request again.
@@ -483,21 +444,13 @@ impl ClientPool<'_> {
 
     /// Ends the run: requests without an answer will not get one.
     pub(super) fn give_up(&mut self) {
-        let now = self.start.clock.now();
-        if let Some(Running { timeline, schedule: Some(schedule) }) = self.running.clone() {
+        let now = self.clock.now();
+        if let (Some(timeline), Some(schedule)) = (self.started, self.protocol.schedule.clone()) {
             while self.next_due(&timeline, &schedule, now).is_some() {}
             for index in 0..self.conns.len() {
                 let left = self.conns[index].due - self.conns[index].done;
                 self.forgo(index, left, now);
             }
-        }
-    }
-
-    fn lost(&self, reason: &str) -> Error {
-        Error::Lost {
-            ready: self.start.shared.sum(|lane| &lane.ready) as usize,
-            wanted: self.start.plan.common.connections,
-            reason: reason.to_owned(),
         }
     }
 }

@@ -1,19 +1,15 @@
 //! A run from beginning to end: starts the threads, times the phases, samples at their edges, ends
 //! the threads, and reports.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use throng_io::tables::Tables;
-
 use super::client::HttpThread;
-use super::pool::ThreadStart;
 use super::request::Wire;
 use super::tally::Tally;
 use super::{Plan, Report};
-use crate::client::{Setup, Timeline, open_driver};
 use crate::error::Error;
+use crate::pool::{Setup, Timeline};
 use crate::progress::Progress;
 use crate::report::{ConnectionsReport, PlanReport, RequestsReport, RunSums};
 use crate::run::{Base, Measured, NO_ANSWER, RunEnd, Steering, Times, measure};
@@ -42,26 +38,9 @@ pub fn run(
     let base = Base::of(&mut plan.common, sockets)?;
     let (common, wire) = (&plan.common, Wire::of(&plan)?);
     let steering = base.steering(common, stop, watch);
-    let drivers = (0..common.threads)
-        .map(|thread| open_driver(common.share(thread), 0, base.tls.as_ref()))
-        .collect::<Result<_, _>>()?;
-    let thread = |thread, driver, tables: Option<Arc<Tables>>| {
-        let start = ThreadStart {
-            plan: &plan,
-            wire: wire.clone(),
-            shared: Arc::clone(&base.shared),
-            clock: base.clock,
-            peer: base.peer,
-            tls: base.tls.clone(),
-            sources: base.sources,
-            thread,
-            connections: common.share(thread),
-            first: common.first(thread),
-        };
-        HttpThread::new(start, driver, tables.as_deref())?.run()
-    };
+    let run = |start| HttpThread::new(start, &plan, wire.clone())?.run();
     let (steered, (setup, tally)) =
-        base.with_threads(drivers, thread, || steer(&plan, &base, steering))?;
+        base.with_threads(common, 0, 0, plan.is_open(), run, || steer(&plan, &base, steering))?;
     let plan_report = PlanReport::of_requests(&plan, base.sources.count(), wire.len());
     Ok(report(&plan, &base, plan_report, &steered, setup, &tally))
 }

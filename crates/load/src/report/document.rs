@@ -2,9 +2,7 @@
 
 use serde::Serialize;
 
-use super::figures::{
-    ALL_QUANTILES, Figure, figure, quantile_cells, quantile_columns, quantiles,
-};
+use super::figures::{ALL_QUANTILES, Figure, figure, quantile_cells, quantile_columns, quantiles};
 use super::model::{Cell, Column, Document, Render, Table, Unit};
 use super::{
     BroadcastReport, ClosesReport, ConnectReport, ConnectionsReport, DeflateReport, EchoReport,
@@ -249,9 +247,11 @@ fn times_table(rows: impl Iterator<Item = (String, Summary)>) -> Table {
     let quantiles = ["min", "p50", "p90", "p99", "p99.9", "max"];
     let mut columns = vec![Column::new("", Unit::Text, "time")];
     columns.extend(quantiles.map(|label| Column::new("", Unit::Us, label)));
-    Table::new("", columns).rows(rows.map(|(label, s)| {
-        row![label, s.min_us, s.p50_us, s.p90_us, s.p99_us, s.p999_us, s.max_us]
-    }))
+    Table::new("", columns).rows(
+        rows.map(|(label, s)| {
+            row![label, s.min_us, s.p50_us, s.p90_us, s.p99_us, s.p999_us, s.max_us]
+        }),
+    )
 }
 
 impl OpenLoopReport {

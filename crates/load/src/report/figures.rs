@@ -77,12 +77,7 @@ macro_rules! figures {
 pub(crate) use figures;
 
 /// A column of a list, and its value.
-pub(crate) fn figure(
-    key: &'static str,
-    unit: Unit,
-    label: &str,
-    value: impl Into<Cell>,
-) -> Figure {
+pub(crate) fn figure(key: &'static str, unit: Unit, label: &str, value: impl Into<Cell>) -> Figure {
     (Column::new(key, unit, label), value.into())
 }
 

@@ -254,9 +254,8 @@ impl StageReport {
 
     /// Formats the stages as on the command line.
     fn words(stages: &[Self]) -> String {
-        let word = |stage: &Self| {
-            format!("{}:{}", seconds(stage.duration_s), rounded(stage.rate_per_s))
-        };
+        let word =
+            |stage: &Self| format!("{}:{}", seconds(stage.duration_s), rounded(stage.rate_per_s));
         stages.iter().map(word).collect::<Vec<_>>().join(", ")
     }
 }

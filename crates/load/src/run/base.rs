@@ -6,18 +6,16 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use throng_io::tables::Tables;
-
 use super::{LEAD, Steering};
-use crate::client::{Shared, Timeline, tables_of};
 use crate::clock::Clock;
 use crate::common::Common;
 use crate::error::Error;
 use crate::merge::Merge;
+use crate::pool::{Shared, ThreadStart, Timeline, open_driver, tables_of};
 use crate::progress::Progress;
 use crate::sampler::{Processes, listening_pids};
 use crate::sources::Sources;
-use crate::tls::{Sockets, TlsClient};
+use crate::tls::TlsClient;
 use crate::{descriptors, sources};
 
 /// State that all threads of a run need.
@@ -71,26 +69,51 @@ impl Base {
         timeline
     }
 
-    /// Starts a thread for each driver, which calls `run` with its number, while this one calls
-    /// `steer`; adds up their measurements.
+    /// Starts a thread for each share of the connections, and `extra` of them on the first, for
+    /// answers of up to `size` bytes; it calls `run`, while this one calls `steer`. Adds up the
+    /// threads' measurements.
     pub(crate) fn with_threads<T: Merge + Send, R>(
         &self,
-        mut drivers: Vec<Sockets>,
-        run: impl Fn(usize, Sockets, Option<Arc<Tables>>) -> Result<T, Error> + Sync,
+        common: &Common,
+        extra: usize,
+        size: usize,
+        exact: bool,
+        run: impl Fn(ThreadStart) -> Result<T, Error> + Sync,
         steer: impl FnOnce() -> Result<R, Error>,
     ) -> Result<(R, T), Error> {
+        let connections = |thread| common.share(thread) + if thread == 0 { extra } else { 0 };
+        let drivers = (0..common.threads)
+            .map(|thread| open_driver(connections(thread), size, self.tls.as_ref()));
+        let mut drivers: Vec<_> = drivers.collect::<Result<_, _>>()?;
         let tables = self.own_tables.then(|| tables_of(&mut drivers).map(Arc::new)).transpose();
         let tables = tables.map_err(|error| Error::io("divide the descriptors", error))?;
         let run = &run;
         thread::scope(|scope| {
             let mut threads = Vec::new();
             for (thread, driver) in drivers.into_iter().enumerate() {
-                let (tables, shared) = (tables.clone(), Arc::clone(&self.shared));
+                let shared = Arc::clone(&self.shared);
+                let start = ThreadStart {
+                    thread,
+                    tls: self.tls.clone(),
+                    wanted: common.connections + extra,
+                    first: (0..thread).map(connections).sum(),
+                    window: common.window.div_ceil(common.threads),
+                    ramp: common.ramp,
+                    exact,
+                    tables: tables.clone(),
+                    ..ThreadStart::single(
+                        &self.shared,
+                        self.peer,
+                        self.sources,
+                        connections(thread),
+                        driver,
+                    )
+                };
                 let spawned = thread::Builder::new()
                     .name(format!("throng-load-{thread}"))
                     .spawn_scoped(scope, move || {
                         let _finish = FinishOnPanic(Arc::clone(&shared));
-                        run(thread, driver, tables).map_err(|error| shared.fail(error)).ok()
+                        run(start).map_err(|error| shared.fail(error)).ok()
                     });
                 match spawned {
                     Ok(handle) => threads.push(handle),

@@ -46,7 +46,7 @@ pub(super) fn run(
         },
         || {
             let took = steering.ready(context.plan.common.connections)?;
-            let timeline = context.begin(warmup, duration);
+            let timeline = context.base.begin(warmup, duration);
             let begin = modes::warm_up(&mut steering, timeline, warmup)?;
             let slices = slices(&mut steering, context, &tally, timeline, duration);
             if steering.is_over() {

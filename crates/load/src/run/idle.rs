@@ -35,7 +35,7 @@ pub(super) fn run(
         |thread, share| Idle::new(context.plan, thread, share),
         || {
             let took = steering.ready(context.plan.common.connections)?;
-            let timeline = context.begin(SETTLE, hold);
+            let timeline = context.base.begin(SETTLE, hold);
             let measured = measure(&mut steering, timeline, SETTLE, hold)?;
             let used = || context.base.server.as_ref()?.cpu(0);
             let mut echo_cpu_s = None;

@@ -19,7 +19,7 @@ pub use self::modes::{LEAD, NO_ANSWER, measure};
 pub(crate) use self::report::{RunEnd, Times};
 pub use self::steer::{Measured, Steering};
 
-use crate::client::{self, Handshake, Setup, Start, Timeline, Work};
+use crate::client::{self, Handshake, Setup, ThreadStart, Work, WsStart};
 use crate::error::Error;
 use crate::merge::Merge;
 use crate::plan::{Mode, Plan};
@@ -83,47 +83,22 @@ impl RunContext<'_> {
         let exact = self.plan.mode.is_open() || matches!(self.plan.mode, Mode::Fanout { .. });
         let seed = RandomState::new().hash_one(self.plan.common.connections);
         let handshake = Arc::new(Handshake::of(self.plan, seed)?);
-        let connections =
-            |thread| self.plan.common.share(thread) + if thread == 0 { extra_on_first } else { 0 };
-        let threads = 0..self.plan.common.threads;
-        let drivers = threads.map(|thread| {
-            client::open_driver(connections(thread), self.plan.size, self.base.tls.as_ref())
-        });
-        let drivers = drivers.collect::<Result<_, _>>()?;
-        let run = |thread, driver, tables| {
-            let common = &self.plan.common;
-            let start = Start {
-                shared: Arc::clone(&self.base.shared),
-                clock: self.base.clock,
-                thread,
-                peer: self.base.peer,
-                tls: self.base.tls.clone(),
-                handshake: Arc::clone(&handshake),
-                connections: connections(thread),
-                wanted: self.plan.sockets(),
-                first: (0..thread).map(connections).sum(),
-                sources: self.base.sources,
-                window: match self.plan.mode {
-                    // Without a set-up, all connections may be in progress at any time.
-                    Mode::Connect { .. } => connections(thread),
-                    _ => common.window.div_ceil(common.threads),
-                },
-                ramp: common.ramp,
-                setup_timeout: common.setup_timeout,
-                size: self.plan.size,
-                backlog,
-                exact,
-                driver,
-                tables,
-            };
-            client::run(start, make(thread, common.share(thread)))
+        let common = &self.plan.common;
+        let ws = WsStart {
+            handshake,
+            setup_timeout: common.setup_timeout,
+            size: self.plan.size,
+            backlog,
         };
-        self.base.with_threads(drivers, run, steer)
-    }
-
-    /// Sets the timeline; the threads begin.
-    fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
-        self.base.begin(warmup, duration)
+        let run = |mut start: ThreadStart| {
+            if let Mode::Connect { .. } = self.plan.mode {
+                // Without a set-up, all connections may be in progress at any time.
+                start.window = start.connections;
+            }
+            let work = make(start.thread, common.share(start.thread));
+            client::run(start, &ws, work)
+        };
+        self.base.with_threads(common, extra_on_first, self.plan.size, exact, run, steer)
     }
 
     /// Measured time and warm-up time, with the time in which the rate rises.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::RunContext;
 use super::report::Times;
 use super::steer::{Measured, Moment, Steering};
-use super::RunContext;
 use crate::client::Timeline;
 use crate::error::Error;
 use crate::plan::Pace;
@@ -50,7 +50,7 @@ pub(super) fn echo(
         |thread, share| Echo::new(plan, thread, share, pace),
         || {
             let took = steering.ready(common.connections)?;
-            let timeline = context.begin(warmup, duration);
+            let timeline = context.base.begin(warmup, duration);
             let Some(number) = common.number else {
                 let measured = measure(&mut steering, timeline, warmup, duration)?;
                 if is_open {
@@ -101,7 +101,7 @@ pub(super) fn connect(
         |thread, places| Connect::new(plan, thread, places, rate_per_s),
         || {
             let begin = steering.moment();
-            let timeline = context.begin(warmup, duration);
+            let timeline = context.base.begin(warmup, duration);
             if let Some(number) = number {
                 steering.count(number, NO_ANSWER, |shared| {
                     number.saturating_sub(shared.sum(|lane| &lane.sent))
@@ -156,7 +156,7 @@ pub(super) fn script(
         |thread, share| ScriptWork::new(plan, script, thread, share, timeout, Arc::clone(&ended)),
         || {
             let took = steering.ready(clients)?;
-            let timeline = context.begin(warmup, duration);
+            let timeline = context.base.begin(warmup, duration);
             let begin = warm_up(&mut steering, timeline, warmup)?;
             let clock = steering.clock;
             let all_ended = || ended.load(Ordering::Relaxed) >= clients as u64;
@@ -207,7 +207,7 @@ pub(super) fn broadcast(
         },
         || {
             let took = steering.ready(subscribers + 1)?;
-            context.begin(Duration::ZERO, Duration::ZERO);
+            context.base.begin(Duration::ZERO, Duration::ZERO);
             let stage = || Stage::Publishing {
                 done: publication.complete.load(Ordering::Relaxed),
                 total: publishes as u64,

@@ -260,7 +260,9 @@ impl Work for Broadcast {
 
     fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         match self.stage {
-            BroadcastStage::Published { .. } if self.publication.is_complete() => self.complete(pool, core),
+            BroadcastStage::Published { .. } if self.publication.is_complete() => {
+                self.complete(pool, core)
+            }
             BroadcastStage::Published { received, .. } => {
                 let by_now = self.publication.received.load(Ordering::Acquire);
                 if self.is_measuring() || by_now == received {

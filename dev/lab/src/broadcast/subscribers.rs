@@ -11,7 +11,7 @@ use super::plan::SubscriberPlan;
 use crate::servers::message;
 use crate::servers::wire::ChildMessage;
 use throng_load::client::{
-    self, ClientPool, Handshake, Setup, Shared, Start, Timeline, Work, open_driver,
+    self, ClientPool, Handshake, Setup, Shared, ThreadStart, Timeline, Work, WsStart, open_driver,
 };
 use throng_load::clock::{Clock, machine_now_ns};
 use throng_load::{Error, Sources, descriptors, sources};
@@ -35,7 +35,7 @@ pub(crate) fn subscribe(
     let report: Report = Arc::new(report);
     let shared = Arc::new(Shared::new(1));
     let clock = Clock;
-    let start = start(plan, &shared, clock)?;
+    let start = start(plan, &shared)?;
     let thread = spawn(start, Receive::new(plan, clock, Arc::clone(&report)))?;
     let connected = connected(&shared, plan);
     if connected.is_ok() {
@@ -59,37 +59,32 @@ pub(crate) fn subscribe(
 }
 
 /// Returns the beginning of the thread that has all connections.
-fn start(plan: &SubscriberPlan, shared: &Arc<Shared>, clock: Clock) -> Result<Start, Error> {
+fn start(plan: &SubscriberPlan, shared: &Arc<Shared>) -> Result<(ThreadStart, WsStart), Error> {
     let peer = plan.target.resolve()?;
     let sources = Sources::plan(peer, plan.of, sources::ephemeral_ports(), None)?;
     descriptors::make_room(plan.subscribers)?;
-    Ok(Start {
-        tls: None,
-        shared: Arc::clone(shared),
-        clock,
-        thread: 0,
-        peer,
-        handshake: Arc::new(Handshake::plain(&plan.target.host_header())),
-        connections: plan.subscribers,
-        wanted: plan.subscribers,
+    let driver = open_driver(plan.subscribers, plan.size, None)?;
+    let start = ThreadStart {
         first: plan.first,
-        sources,
-        window: 100,
-        ramp: Duration::ZERO,
+        ..ThreadStart::single(shared, peer, sources, plan.subscribers, driver)
+    };
+    let ws = WsStart {
+        handshake: Arc::new(Handshake::plain(&plan.target.host_header())),
         setup_timeout: plan.setup_timeout,
         size: plan.size,
         backlog: 1 << 20,
-        exact: false,
-        driver: open_driver(plan.subscribers, plan.size, None)?,
-        tables: None,
-    })
+    };
+    Ok((start, ws))
 }
 
 /// Starts the thread that receives.
-fn spawn(start: Start, receive: Receive) -> Result<JoinHandle<Option<(Setup, usize)>>, Error> {
+fn spawn(
+    (start, ws): (ThreadStart, WsStart),
+    receive: Receive,
+) -> Result<JoinHandle<Option<(Setup, usize)>>, Error> {
     let (shared, report) = (Arc::clone(&start.shared), Arc::clone(&receive.report));
     let run = move || {
-        let ran = client::run(start, receive);
+        let ran = client::run(start, &ws, receive);
         let failure = ran.as_ref().err().map(Error::to_string);
         if let Some(reason) = failure {
             report(&ChildMessage::Failed { reason });
