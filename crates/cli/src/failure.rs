@@ -20,8 +20,8 @@ impl Failure {
     }
 
     /// Creates the failure of a start. Exit code 2 is a mistake, which an operator must fix; exit
-    /// code 1 is a failure that another start may not meet (`may_pass`), so that a service manager
-    /// starts again.
+    /// code 1 is a failure that may not recur at the next start (`may_pass`), so that a service
+    /// manager starts again.
     #[must_use]
     pub fn of_start(message: impl ToString, may_pass: bool) -> Self {
         if may_pass { Self::runtime(message) } else { Self::usage(message) }

@@ -204,7 +204,7 @@ impl Error {
     }
 }
 
-/// Writes that there is no backend `address`, with the existing ones.
+/// Writes that backend `address` does not exist, and lists the existing ones.
 fn fmt_unknown(
     f: &mut fmt::Formatter<'_>,
     address: &SocketAddr,

@@ -1,7 +1,7 @@
 //! A running balancer and its operations.
 //!
 //! It has three threads that sleep while there is no work: one handles the reports of shards, one
-//! the answers of lookups, one executes timed actions. Neither of them nor any operation is on the
+//! the answers of lookups, one executes timed actions. None of them, and no operation, is on the
 //! path of a message.
 
 mod core;
@@ -311,7 +311,7 @@ impl Balancer {
     /// [`Error::Tls`]; the table's files stay in use as they are until a file changes again, or
     /// until a certificate that is not valid yet is valid.
     pub fn reload_certificates_if_changed(&self) -> Result<bool, Error> {
-        // One call for both would hide, after a mistake in one table, that the other's files are in
+        // With one call for both, a mistake in one table would hide that the other's files are in
         // use.
         if let Some(server) = &self.inner.server
             && server.reload_if_changed().map_err(|error| Error::Tls(format!("tls: {error}")))?

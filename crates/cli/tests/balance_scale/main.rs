@@ -150,7 +150,7 @@ fn changes(size: Size) {
         let pick = picks[change as usize / 5 % 5];
         let body = |text: String| text.replace('\'', "\"");
         match change % 5 {
-            // Settings of all kinds; a backend is added; weights; it is removed; an invalid file.
+            // Settings of all kinds; add a backend; weights; remove it; an invalid file.
             0 => {
                 let more = format!(
                     "pick = \"{pick}\"\nretries = {}\n[timeouts]\ntunnel = \"{}s\"",

@@ -178,8 +178,8 @@ impl Pool {
         self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
-    /// Returns the bytes that publishers to one part divide among themselves, for any use of other
-    /// parts.
+    /// Returns the bytes that publishers to one part divide among themselves, regardless of the use
+    /// of other parts.
     fn mark(&self) -> usize {
         self.own / 2
     }

@@ -65,7 +65,7 @@ impl Node {
                 Ok(Answer { epoch, listed }) if epoch == self.presence.epoch => {
                     self.repair(channel, listed);
                 }
-                // Data were lost, and not all members are written again.
+                // Data was lost, and some members are not written again yet.
                 Ok(_) => self.presence.refuse_view(channel, again),
                 Err(error) => {
                     self.presence.refuse_view(channel, again);
