@@ -14,7 +14,7 @@ use crate::command::{EVERYTHING, cargo, end_tree, run_quietly, run_step};
 use crate::outcome::{Stop, Tally};
 use crate::server::Server;
 use crate::site::Site;
-use suite::{COMPRESSED, PARTS, SHORT, Suite, UNCOMPRESSED};
+use suite::{COMPRESSED, SHORT, Suite, UNCOMPRESSED};
 
 /// Time limit of all parts, which run in parallel. The cases without compression take 16 seconds
 /// against a fast peer, the others minutes: each sends a thousand messages, up to 128 KB, through
@@ -50,17 +50,22 @@ const ENGINE: ClientProgram =
 const LIBRARY: ClientProgram =
     ClientProgram { package: "throng", example: "client_autobahn", reports: "library" };
 
-/// Runs `wstest --mode fuzzingclient` against `throng serve`.
+/// Runs the short cases of `wstest --mode fuzzingclient` against `throng serve`.
 pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
+    run_server_with(site, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
+}
+
+/// Runs the fuzzing client with the cases of each part, all parts at once.
+fn run_server_with(site: &Site, parts: &[&[&str]], expected: usize) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
     let server = Server::start(site, &[&LARGE[..], &["--deflate", DEFLATE]].concat())?;
-    let reports = at_once(0..PARTS.len(), |part| {
+    let reports = at_once(0..parts.len(), |part| {
         let reports = suite.reports("server", part)?;
-        let spec = suite.spec_for_server(&reports, PARTS[part], "ws", server.address);
+        let spec = suite.spec_for_server(&reports, parts[part], "ws", server.address);
         fuzz(suite.command("fuzzingclient", &reports, &spec)?, reports)
     })?;
     server.stop()?;
-    verdict::evaluate(&reports, verdict::ALL)
+    verdict::evaluate(&reports, expected)
 }
 
 /// Runs the cases without compression against `throng serve` with each version of TLS.
@@ -115,9 +120,9 @@ pub(super) fn run_library_client(site: &Site) -> Result<Tally, Stop> {
     run_client_program(site, LIBRARY, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
 }
 
-/// Runs every case with compression against both clients.
-pub(super) fn run_clients_with_compression(site: &Site) -> Result<Tally, Stop> {
-    let mut tally = Tally::default();
+/// Runs every case with compression against the server and both clients.
+pub(super) fn run_with_compression(site: &Site) -> Result<Tally, Stop> {
+    let mut tally = run_server_with(site, &COMPRESSED, verdict::COMPRESSED)?;
     for program in [ENGINE, LIBRARY] {
         tally.add(run_client_program(site, program, &COMPRESSED, verdict::COMPRESSED)?);
     }

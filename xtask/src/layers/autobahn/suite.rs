@@ -14,14 +14,7 @@ use crate::outcome::Stop;
 use crate::provision::cached_folder;
 use crate::site::Site;
 
-/// All groups, which must pass, in parts that take about equally long. 12 and 13 are
-/// permessage-deflate.
-pub(super) const PARTS: [&[&str]; 2] = [
-    &["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "9.*", "10.*", "12.1.*", "12.4.*", "13.*"],
-    &["12.2.*", "12.3.*", "12.5.*"],
-];
-
-/// The groups with compression, in parts that take about equally long.
+/// The groups with permessage-deflate, in parts that take about equally long.
 pub(super) const COMPRESSED: [&[&str]; 2] =
     [&["12.1.*", "12.4.*", "13.*"], &["12.2.*", "12.3.*", "12.5.*"]];
 
