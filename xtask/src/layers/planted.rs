@@ -17,7 +17,7 @@ use crate::command::{Ended, cargo, run_step, run_until};
 use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 
-/// Time limit of a build. The first compiles every dependency, beside another layer.
+/// Time limit of a build. The first waits for the layer `cargo` to compile.
 const BUILD: Duration = Duration::from_secs(1200);
 /// Time limit of a run of tests, which takes half a minute in parallel with others. A hang counts
 /// as noticed.
@@ -56,7 +56,8 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
-/// A copy of the workspace that gets the faults, with a separate target folder.
+/// A copy of the workspace that gets the faults. Its crates have another path, so cargo compiles
+/// them apart; they share the workspace's dependencies.
 struct Copy<'a> {
     site: &'a Site,
     root: PathBuf,
@@ -132,7 +133,7 @@ impl<'a> Copy<'a> {
         let mut test = cargo(self.site);
         test.current_dir(&self.root).args(["test", "--locked", "--package", PACKAGE]);
         test.args(program.arguments());
-        test.env("CARGO_TARGET_DIR", self.site.target.join("planted/target"));
+        test.env("CARGO_TARGET_DIR", &self.site.target);
         // A few lines of one crate change from build to build.
         test.env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_DEV_DEBUG", "0");
         test
