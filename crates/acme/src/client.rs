@@ -136,7 +136,7 @@ impl Acme {
     }
 
     /// Starts the client; not generic, so that it is compiled once.
-    fn start_with(self, server: Arc<TlsServer>, report: Report) -> io::Result<AcmeClient> {
+    fn start_with(self, server: Arc<TlsServer>, report: OrderReport) -> io::Result<AcmeClient> {
         let signals = Arc::new(Signals::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut names: Vec<_> =
@@ -232,7 +232,7 @@ impl Drop for AcmeClient {
     }
 }
 
-type Report = Box<dyn Fn(&AcmeEvent<'_>) + Send>;
+type OrderReport = Box<dyn Fn(&AcmeEvent<'_>) + Send>;
 
 /// The client on its thread.
 struct Worker {
@@ -241,7 +241,7 @@ struct Worker {
     /// In lower case and in order.
     names: Vec<String>,
     server: Arc<TlsServer>,
-    report: Report,
+    report: OrderReport,
     account: Option<Account>,
     /// A new account, until it is written.
     unwritten_account: Option<Zeroizing<Vec<u8>>>,
@@ -269,7 +269,7 @@ struct Held {
 }
 
 /// When a certificate is renewed, and when to check that time again.
-struct Plan {
+struct RenewalPlan {
     due: SystemTime,
     look: SystemTime,
 }
@@ -419,7 +419,7 @@ impl Worker {
     }
 
     /// Reports a certificate in use, if it was not reported. Returns when to check again.
-    fn report_issued(&mut self, issued: &Issued, plan: &Plan) -> SystemTime {
+    fn report_issued(&mut self, issued: &Issued, plan: &RenewalPlan) -> SystemTime {
         if !std::mem::take(&mut self.is_unreported) {
             return plan.look;
         }
@@ -457,7 +457,7 @@ impl Worker {
 
     /// Returns when to renew a certificate: at a time within the authority's window (RFC 9773), or
     /// by its age.
-    async fn plan(&mut self, issued: &Issued) -> Plan {
+    async fn plan(&mut self, issued: &Issued) -> RenewalPlan {
         let now = SystemTime::now();
         let Validity { until, .. } = issued.validity;
         match self.window(issued).await {
@@ -466,11 +466,11 @@ impl Worker {
                 let (_, time) =
                     *self.chosen.insert(chosen.unwrap_or_else(|| (window, window.pick(random()))));
                 let due = time.min(until);
-                Plan { due, look: due.min(now + poll_after(poll)) }
+                RenewalPlan { due, look: due.min(now + poll_after(poll)) }
             }
             Err(_) => {
                 let due = issued.validity.renewal(self.jitter);
-                Plan { due, look: due.min(now + WITHOUT_INFORMATION) }
+                RenewalPlan { due, look: due.min(now + WITHOUT_INFORMATION) }
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use throng_io::table_plan::{Plan, TableSize, check_machine, machine_holds};
+use throng_io::table_plan::{TablePlan, TableSize, check_machine, machine_holds};
 use throng_io::tables::{DescriptorTables, check_support};
 
 use crate::config::MAX_SHARDS;
@@ -32,7 +32,7 @@ pub(crate) struct Division {
     /// configuration may allow.
     pub(crate) connections: usize,
     /// The tables, if each shard has its own.
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<TablePlan>,
     /// Why shards share a table although separate tables were requested.
     pub(crate) refused: Option<String>,
 }
@@ -72,7 +72,8 @@ pub(crate) fn divide(
     let size = TableSize { limit, reserve: RESERVE_OF_OWN + listeners, each: EACH };
     let asked = (max_connections > 0).then_some(max_connections);
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
-    let mut plan = Plan::new(size, asked, count, most).map_err(|error| wrong(error.to_string()))?;
+    let mut plan =
+        TablePlan::new(size, asked, count, most).map_err(|error| wrong(error.to_string()))?;
     match asked {
         Some(asked) => check_machine(asked as u64, BYTES, EACH as u64).map_err(wrong)?,
         None => {
@@ -80,7 +81,8 @@ pub(crate) fn divide(
         }
     }
     // A reload may request more, up to the size of the tables.
-    let all = Plan::new(size, None, plan.shards, plan.shards).map_or(0, |all| all.max_connections);
+    let all =
+        TablePlan::new(size, None, plan.shards, plan.shards).map_or(0, |all| all.max_connections);
     let connections = all.min(machine_holds(BYTES, EACH as u64));
     Ok(Division { shards: plan.shards, connections, plan: Some(plan), refused: None })
 }

@@ -58,12 +58,12 @@ impl Budget {
 
 /// The publications that one channel holds, in the order in which they came.
 #[derive(Debug)]
-pub(crate) struct Held<T> {
+pub(crate) struct BufferedPublication<T> {
     entries: VecDeque<(Place, usize, T)>,
     budget: Budget,
 }
 
-impl<T> Held<T> {
+impl<T> BufferedPublication<T> {
     pub(crate) fn new(budget: Budget) -> Self {
         Self { entries: VecDeque::new(), budget }
     }
@@ -115,7 +115,7 @@ impl<T> Held<T> {
 }
 
 /// Frees the memory of a channel that is dropped.
-impl<T> Drop for Held<T> {
+impl<T> Drop for BufferedPublication<T> {
     fn drop(&mut self) {
         self.clear();
     }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn channels_share_their_memory_and_give_it_back() {
         let budget = Budget::new(10_000);
-        let [mut one, mut two] = [(); 2].map(|()| Held::new(budget.clone()));
+        let [mut one, mut two] = [(); 2].map(|()| BufferedPublication::new(budget.clone()));
         let place = |offset| Place { epoch: 1, offset, tag: 1 };
         assert!(one.push(place(1), 1, 6_000) && !two.push(place(1), 1, 6_000));
         assert!(two.push(place(2), 2, 3_000) && budget.bytes() > 9_000);
@@ -138,7 +138,7 @@ mod tests {
         assert!(two.push(place(3), 3, 6_000));
         drop(two);
         assert_eq!(budget.bytes(), 0);
-        let mut many = Held::new(Budget::new(1 << 20));
+        let mut many = BufferedPublication::new(Budget::new(1 << 20));
         assert!((0..MAX_HELD as u64).all(|at| many.push(place(at), at, 0)));
         assert!(!many.push(place(9), 9, 0));
         many.clear();

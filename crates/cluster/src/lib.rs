@@ -5,7 +5,7 @@
 //! * Not its duty: members, histories and sockets of clients, which belong to the engine.
 //! * Depends on: nothing; with the feature `redis` on redis and tokio.
 //! * Start reading at: [`Sequencer`], which gives the members of a channel an unbroken sequence,
-//!   then [`Interest`], [`Outbox`] and [`Envelope`].
+//!   then [`Interest`], [`PublishQueue`] and [`Envelope`].
 //!
 //! All of these are pure state machines, without a socket, a thread or a clock: times are numbers
 //! of milliseconds that the caller passes. The module `redis` (of the feature) has sockets, threads
@@ -35,9 +35,9 @@ pub use envelope::{
 };
 pub use held::Budget;
 pub use interest::{BATCH, Batch, Interest, Verb};
-pub use outbox::{Outbox, Pending, WhileDown};
+pub use outbox::{Pending, PublishQueue, WhileDown};
 pub use outcome::{Await, Losses, PublishOutcome, Ticket, Unpublished};
 pub use roster::{Change, Roster, Update};
-pub use sequencer::{Action, Answer, Sequencer, Tail};
+pub use sequencer::{SequenceAction, SequenceAnswer, Sequencer, Tail};
 pub use survey::{Content, Survey};
 pub use view::{Missed, View};

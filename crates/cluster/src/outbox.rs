@@ -37,7 +37,7 @@ pub struct Pending<T> {
 /// Accepted publications, in order. The caller bounds their number: it counts their memory until
 /// they are removed.
 #[derive(Debug)]
-pub struct Outbox<T> {
+pub struct PublishQueue<T> {
     waiting: VecDeque<Pending<T>>,
     sent: VecDeque<Pending<T>>,
     /// Messages of the current batch that must be sent again. They came before all sent messages
@@ -59,7 +59,7 @@ pub struct Outbox<T> {
     refused_since: Option<u64>,
 }
 
-impl<T: Clone> Outbox<T> {
+impl<T: Clone> PublishQueue<T> {
     /// Creates an empty outbox, without a connection, in which a publication waits for `max_age`.
     #[must_use]
     pub fn new(max_age: u64) -> Self {
@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    fn send(outbox: &mut Outbox<u32>) -> Option<Pending<u32>> {
+    fn send(outbox: &mut PublishQueue<u32>) -> Option<Pending<u32>> {
         outbox.send_if(true, |_| true)
     }
 
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn without_a_connection_what_was_accepted_waits_or_is_for_members_of_this_node() {
-        let mut outbox = Outbox::new(5_000);
+        let mut outbox = PublishQueue::new(5_000);
         let local = outbox.offer(pending(1, false, 0), WhileDown::Local);
         assert_eq!(local.map(|one| one.item), Some(1));
         assert_eq!(outbox.offer(pending(2, true, 0), WhileDown::Buffer), None);
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn waiting_publications_have_all_of_their_time_when_a_loss_is_noticed() {
-        let mut outbox = Outbox::new(5_000);
+        let mut outbox = PublishQueue::new(5_000);
         outbox.connected();
         for item in 1..=2 {
             assert_eq!(outbox.offer(pending(item, true, 0), WhileDown::Buffer), None);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn publications_refused_for_now_are_sent_again_in_order_and_not_for_ever() {
-        let mut outbox = Outbox::new(5_000);
+        let mut outbox = PublishQueue::new(5_000);
         outbox.connected();
         for item in 1..=4 {
             assert_eq!(outbox.offer(pending(item, true, 0), WhileDown::Refuse), None);
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn publications_that_the_broker_takes_do_not_wait_behind_refused_ones() {
-        let mut outbox = Outbox::new(5_000);
+        let mut outbox = PublishQueue::new(5_000);
         outbox.connected();
         for (item, is_repeatable) in [(1, true), (2, false), (3, true), (4, false)] {
             let _ = outbox.offer(pending(item, is_repeatable, 0), WhileDown::Refuse);
@@ -361,7 +361,7 @@ mod tests {
     fn every_publication_comes_out_once_and_its_outcome_is_true() {
         for seed in 0..2_000 {
             let mut random = Random::new(seed * 7 + 1);
-            let mut outbox = Outbox::new(20);
+            let mut outbox = PublishQueue::new(20);
             let (mut next, mut open) = (0, BTreeSet::new());
             // Publications that the broker may have, and publications that it certainly has.
             let (mut pipe, mut seen, mut is_full) = (VecDeque::new(), Vec::new(), false);
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_lost_amid_a_batch_leaves_what_was_refused_before_it_in_order() {
-        let mut outbox = Outbox::new(5_000);
+        let mut outbox = PublishQueue::new(5_000);
         outbox.connected();
         for (item, is_repeatable) in [(1, false), (2, true), (3, true), (4, true)] {
             let _ = outbox.offer(pending(item, is_repeatable, 0), WhileDown::Buffer);
@@ -437,7 +437,7 @@ mod tests {
     fn repeatable_publications_arrive_once_in_order_and_others_at_most_once() {
         for seed in 0..2_000 {
             let mut random = Random::new(seed * 11 + 5);
-            let mut outbox = Outbox::new(1_000_000);
+            let mut outbox = PublishQueue::new(1_000_000);
             let (mut next, mut accepted, mut unknown) = (0, Vec::new(), Vec::new());
             // The pipe to the broker, the broker's publications, and its answers.
             let (mut pipe, mut broker, mut answers) = (VecDeque::new(), Vec::new(), 0);

@@ -18,7 +18,7 @@ enum Known {
 }
 
 #[derive(Debug)]
-struct Client {
+struct RosterMember {
     /// Information that the broker has, or is sent.
     info: Arc<str>,
     /// Information of the member; `None`: it has left.
@@ -36,7 +36,7 @@ struct Client {
 #[derive(Debug, Default)]
 struct Channel {
     announces: bool,
-    clients: HashMap<u64, Client>,
+    clients: HashMap<u64, RosterMember>,
 }
 
 /// A command for the broker.
@@ -91,7 +91,7 @@ pub struct Roster {
     sent: usize,
 }
 
-impl Client {
+impl RosterMember {
     fn is_settled(&self) -> bool {
         match &self.wanted {
             Some(wanted) => self.known == Known::Join && !self.is_stale && *wanted == self.info,
@@ -131,7 +131,7 @@ impl Roster {
     pub fn join(&mut self, channel: &Arc<str>, client: u64, info: Arc<str>, announces: bool) {
         let of = self.channels.entry(Arc::clone(channel)).or_default();
         of.announces = announces;
-        let entry = of.clients.entry(client).or_insert_with(|| Client {
+        let entry = of.clients.entry(client).or_insert_with(|| RosterMember {
             info: Arc::clone(&info),
             wanted: None,
             known: Known::Nothing,
@@ -165,7 +165,7 @@ impl Roster {
         }
     }
 
-    fn client(&mut self, channel: &str, client: u64) -> Option<&mut Client> {
+    fn client(&mut self, channel: &str, client: u64) -> Option<&mut RosterMember> {
         self.channels.get_mut(channel)?.clients.get_mut(&client)
     }
 
@@ -233,7 +233,7 @@ impl Roster {
         self.done(update, |_| ());
     }
 
-    fn done(&mut self, update: &Update, outcome: impl FnOnce(&mut Client)) {
+    fn done(&mut self, update: &Update, outcome: impl FnOnce(&mut RosterMember)) {
         let Update { channel, client, .. } = update;
         self.sent = self.sent.saturating_sub(1);
         if let Some(entry) = self.client(channel, *client) {

@@ -20,11 +20,11 @@
 use std::collections::VecDeque;
 
 use crate::envelope::Place;
-use crate::held::{Budget, Held};
+use crate::held::{Budget, BufferedPublication};
 
 /// The broker's answer about a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer<T> {
+pub struct SequenceAnswer<T> {
     /// The place of the last publication.
     pub top: Place,
     /// Whether the queried place is in the broker's sequence.
@@ -49,7 +49,7 @@ pub struct Tail<T> {
 
 /// An action that the node must execute, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action<T> {
+pub enum SequenceAction<T> {
     /// Ask the broker for the publications after this place.
     Ask {
         /// To be returned with the answer.
@@ -79,7 +79,7 @@ pub enum Action<T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SequenceState {
     NotSubscribed,
     Asking,
     Live,
@@ -88,13 +88,13 @@ enum State {
 /// The sequence of a channel on this node.
 #[derive(Debug)]
 pub struct Sequencer<T> {
-    state: State,
+    state: SequenceState,
     at: Option<Place>,
     /// Number of the last question.
     asked: u64,
     /// The number of held publications that came before it.
     before_question: usize,
-    held: Held<T>,
+    held: BufferedPublication<T>,
     /// Whether a publication was dropped because there were too many, or no room for it. Later ones
     /// are dropped as well: the broker is asked for all of them.
     is_overfull: bool,
@@ -118,11 +118,11 @@ impl<T> Sequencer<T> {
     #[must_use]
     pub fn new(first: u64, budget: Budget) -> Self {
         Self {
-            state: State::NotSubscribed,
+            state: SequenceState::NotSubscribed,
             at: None,
             asked: first,
             before_question: 0,
-            held: Held::new(budget),
+            held: BufferedPublication::new(budget),
             is_overfull: false,
             wants_all: false,
             asked_for_all: false,
@@ -134,48 +134,49 @@ impl<T> Sequencer<T> {
     /// Returns whether the answer to the question with this number counts.
     #[must_use]
     pub fn awaits(&self, number: u64) -> bool {
-        self.state == State::Asking && number == self.asked
+        self.state == SequenceState::Asking && number == self.asked
     }
 
     /// Returns whether no question to the broker is pending.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.state == State::Live
+        self.state == SequenceState::Live
     }
 
     /// Records that the channel is subscribed to.
-    pub fn subscribed(&mut self, actions: &mut Vec<Action<T>>) {
+    pub fn subscribed(&mut self, actions: &mut Vec<SequenceAction<T>>) {
         self.ask(actions);
     }
 
     /// Asks the broker whether the node has missed something, unless a question is pending, or the
     /// channel is not subscribed to.
-    pub fn check(&mut self, actions: &mut Vec<Action<T>>) {
-        if self.state == State::Live {
+    pub fn check(&mut self, actions: &mut Vec<SequenceAction<T>>) {
+        if self.state == SequenceState::Live {
             self.ask(actions);
         }
     }
 
-    /// Asks the broker as [`check`](Self::check) does, for all that it keeps: [`Action::Refill`]
-    /// follows, or [`Action::Begin`]. If a question is pending, this one comes afterwards.
-    pub fn fetch(&mut self, actions: &mut Vec<Action<T>>) {
+    /// Asks the broker as [`check`](Self::check) does, for all that it keeps:
+    /// [`SequenceAction::Refill`] follows, or [`SequenceAction::Begin`]. If a question is pending,
+    /// this one comes afterwards.
+    pub fn fetch(&mut self, actions: &mut Vec<SequenceAction<T>>) {
         self.wants_all = true;
         self.check(actions);
     }
 
-    fn ask(&mut self, actions: &mut Vec<Action<T>>) {
-        self.state = State::Asking;
+    fn ask(&mut self, actions: &mut Vec<SequenceAction<T>>) {
+        self.state = SequenceState::Asking;
         self.asked += 1;
         self.before_question = self.held.len();
         self.is_overfull = false;
         self.asked_for_all = std::mem::take(&mut self.wants_all);
         let after = self.at.filter(|_| !self.asked_for_all);
-        actions.push(Action::Ask { number: self.asked, after });
+        actions.push(SequenceAction::Ask { number: self.asked, after });
     }
 
     /// Records that a connection to the broker was lost.
     pub fn broken(&mut self) {
-        self.state = State::NotSubscribed;
+        self.state = SequenceState::NotSubscribed;
         // Answers in flight no longer count.
         self.asked += 1;
         self.held.clear();
@@ -186,24 +187,25 @@ impl<T> Sequencer<T> {
         &mut self,
         place: Place,
         (publication, bytes): (T, usize),
-        actions: &mut Vec<Action<T>>,
+        actions: &mut Vec<SequenceAction<T>>,
     ) {
         match self.state {
             // The answer to the question after the subscription contains it.
-            State::NotSubscribed => {}
-            State::Asking if self.is_overfull => self.held.count_refused(),
-            State::Asking => self.is_overfull = !self.held.push(place, publication, bytes),
-            State::Live if self.is_next(place) => self.deliver(place, publication, actions),
+            SequenceState::NotSubscribed => {}
+            SequenceState::Asking if self.is_overfull => self.held.count_refused(),
+            SequenceState::Asking => self.is_overfull = !self.held.push(place, publication, bytes),
+            SequenceState::Live if self.is_next(place) => self.deliver(place, publication, actions),
             #[cfg(test)]
-            State::Live if self.has(tests::Bug::IgnoresTheEpoch) && !self.is_newer(place) => {}
+            SequenceState::Live
+                if self.has(tests::Bug::IgnoresTheEpoch) && !self.is_newer(place) => {}
             #[cfg(test)]
-            State::Live
+            SequenceState::Live
                 if self.has(tests::Bug::DeliversOverAGap)
                     || self.has(tests::Bug::IgnoresTheEpoch) =>
             {
                 self.deliver(place, publication, actions);
             }
-            State::Live => {
+            SequenceState::Live => {
                 // The question comes after it: if it does not fit, the answer contains it.
                 let _ = self.held.push(place, publication, bytes);
                 self.ask(actions);
@@ -217,17 +219,22 @@ impl<T> Sequencer<T> {
         })
     }
 
-    fn deliver(&mut self, place: Place, publication: T, actions: &mut Vec<Action<T>>) {
+    fn deliver(&mut self, place: Place, publication: T, actions: &mut Vec<SequenceAction<T>>) {
         self.at = Some(place);
-        actions.push(Action::Deliver { place, publication });
+        actions.push(SequenceAction::Deliver { place, publication });
     }
 
     /// Handles the answer to the question with this number.
-    pub fn answer(&mut self, number: u64, answer: Answer<T>, actions: &mut Vec<Action<T>>) {
+    pub fn answer(
+        &mut self,
+        number: u64,
+        answer: SequenceAnswer<T>,
+        actions: &mut Vec<SequenceAction<T>>,
+    ) {
         if !self.awaits(number) {
             return;
         }
-        let Answer { top, mut continues, mut entries, before } = answer;
+        let SequenceAnswer { top, mut continues, mut entries, before } = answer;
         if let Some(at) = self.at.filter(|_| self.asked_for_all) {
             let Some(known) = leading_to(at, top, &entries) else {
                 // The answer to the ordinary question contains the later publications, or shows the
@@ -236,7 +243,7 @@ impl<T> Sequencer<T> {
             };
             let rest = entries.split_off(known);
             let known = std::mem::replace(&mut entries, rest);
-            actions.push(Action::Refill(Tail::new(at, known, before)));
+            actions.push(SequenceAction::Refill(Tail::new(at, known, before)));
             continues = true;
         }
         // Distinguishes them from others with the same offset, in case the broker loses the end
@@ -260,7 +267,7 @@ impl<T> Sequencer<T> {
             at => {
                 self.at = Some(top);
                 let tail = Tail::new(top, entries, before);
-                actions.push(Action::Begin { tail, is_loss: at.is_some() });
+                actions.push(SequenceAction::Begin { tail, is_loss: at.is_some() });
             }
         }
         #[cfg(test)]
@@ -272,7 +279,12 @@ impl<T> Sequencer<T> {
 
     /// Continues with the publications held during the question. The answer, whose publications are
     /// `known`, has everything that came before its question.
-    fn take_held(&mut self, top: Place, known: &[(u64, u64)], actions: &mut Vec<Action<T>>) {
+    fn take_held(
+        &mut self,
+        top: Place,
+        known: &[(u64, u64)],
+        actions: &mut Vec<SequenceAction<T>>,
+    ) {
         if self.at.is_some_and(|at| at.offset < top.offset) {
             return self.ask(actions);
         }
@@ -296,8 +308,8 @@ impl<T> Sequencer<T> {
         if self.is_overfull || self.wants_all {
             return self.ask(actions);
         }
-        self.state = State::Live;
-        actions.push(Action::Live);
+        self.state = SequenceState::Live;
+        actions.push(SequenceAction::Live);
     }
 
     #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct TableSize {
 
 /// Descriptor tables of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct TablePlan {
     /// Shards, each with a table.
     pub shards: usize,
     /// Connections of all shards together.
@@ -38,7 +38,7 @@ pub struct TooMany {
     enough: Option<usize>,
 }
 
-impl Plan {
+impl TablePlan {
     /// Plans tables for at least `shards` shards, up to `most` of them, and for the connections
     /// that are `asked` for, or as many as fit.
     ///
@@ -74,7 +74,7 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for TablePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "in {} descriptor tables of {}", self.shards, self.limit)
     }
@@ -162,8 +162,8 @@ mod tests {
 
     const SIZE: TableSize = TableSize { limit: 20_000, reserve: 70, each: 1 };
 
-    fn planned(asked: usize, shards: usize, most: usize) -> Result<Plan, String> {
-        Plan::new(SIZE, Some(asked), shards, most).map_err(|error| error.to_string())
+    fn planned(asked: usize, shards: usize, most: usize) -> Result<TablePlan, String> {
+        TablePlan::new(SIZE, Some(asked), shards, most).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -192,14 +192,14 @@ mod tests {
     #[test]
     fn connections_of_two_descriptors_need_twice_the_tables() {
         let size = TableSize { each: 2, ..SIZE };
-        let plan = Plan::new(size, Some(100_000), 2, 1024).unwrap();
+        let plan = TablePlan::new(size, Some(100_000), 2, 1024).unwrap();
         assert!((11..=12).contains(&plan.shards), "{plan:?}");
         assert!(plan.of_a_table <= 10_000);
     }
 
     #[test]
     fn without_a_number_all_tables_are_filled() {
-        let all = Plan::new(SIZE, None, 4, 1024).unwrap();
+        let all = TablePlan::new(SIZE, None, 4, 1024).unwrap();
         assert_eq!(all.shards, 4);
         assert!((77_000..79_800).contains(&all.max_connections), "{all:?}");
     }

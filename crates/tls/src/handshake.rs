@@ -77,7 +77,7 @@ enum Connection {
 }
 
 /// Result of one step of a connection of rustls.
-enum Step {
+enum HandshakeStep {
     /// It has more to do.
     More,
     /// It needs input.
@@ -253,17 +253,17 @@ impl Handshake {
                 Ok(step) => {
                     self.take(discard);
                     match step {
-                        Step::Complete => return Ok(Progress::Complete),
-                        Step::Blocked if !self.show_next_record() => {
+                        HandshakeStep::Complete => return Ok(Progress::Complete),
+                        HandshakeStep::Blocked if !self.show_next_record() => {
                             return Ok(Progress::NeedsInput);
                         }
-                        Step::Blocked if !self.may_go_on() => {
+                        HandshakeStep::Blocked if !self.may_go_on() => {
                             if !self.has_sent {
                                 plain_alert(Alert::UNEXPECTED_MESSAGE, out);
                             }
                             return Err(Failed::too_long());
                         }
-                        Step::Blocked | Step::More => {}
+                        HandshakeStep::Blocked | HandshakeStep::More => {}
                     }
                 }
                 Err(failed) => {
@@ -379,17 +379,17 @@ impl Connection {
 fn perform<Data>(
     UnbufferedStatus { discard, state }: UnbufferedStatus<'_, '_, Data>,
     out: &mut Vec<u8>,
-) -> (usize, Result<Step, Failed>) {
+) -> (usize, Result<HandshakeStep, Failed>) {
     let step = match state {
         Ok(ConnectionState::EncodeTlsData(mut data)) => {
-            encode(out, |space| data.encode(space)).map(|()| Step::More).map_err(internal)
+            encode(out, |space| data.encode(space)).map(|()| HandshakeStep::More).map_err(internal)
         }
         Ok(ConnectionState::TransmitTlsData(data)) => {
             data.done();
-            Ok(Step::More)
+            Ok(HandshakeStep::More)
         }
-        Ok(ConnectionState::BlockedHandshake) => Ok(Step::Blocked),
-        Ok(ConnectionState::WriteTraffic(_)) => Ok(Step::Complete),
+        Ok(ConnectionState::BlockedHandshake) => Ok(HandshakeStep::Blocked),
+        Ok(ConnectionState::WriteTraffic(_)) => Ok(HandshakeStep::Complete),
         // Early data is not accepted, and rustls is not shown any record of the session.
         Ok(_) => Err(internal("data in a handshake")),
         Err(error) => Err(Failed(error)),

@@ -39,10 +39,10 @@ pub(crate) fn stamps<'a>(files: impl Iterator<Item = &'a Path>) -> Stamps {
 }
 
 /// Files whose state at their last read is known.
-pub(crate) struct Watch(Mutex<State>);
+pub(crate) struct Watch(Mutex<WatchedFiles>);
 
 /// The state of the files.
-struct State {
+struct WatchedFiles {
     /// These stamps were read, or their mistake was reported.
     known: Stamps,
     /// These stamps were found with a mistake that was not reported yet.
@@ -54,7 +54,7 @@ struct State {
 
 impl Watch {
     pub(crate) fn new(known: Stamps) -> Self {
-        Self(Mutex::new(State { known, doubted: None, due: None }))
+        Self(Mutex::new(WatchedFiles { known, doubted: None, due: None }))
     }
 
     /// Records that the files with these stamps were read.
@@ -64,7 +64,7 @@ impl Watch {
 
     /// Does the same, with a time from which files that are not valid yet may be.
     pub(crate) fn note_until(&self, known: Stamps, due: Option<SystemTime>) {
-        *self.state() = State { known, doubted: None, due };
+        *self.state() = WatchedFiles { known, doubted: None, due };
     }
 
     /// Reads the files, whose current stamps are `now`, if they have changed, or if one of them
@@ -98,7 +98,7 @@ impl Watch {
         Ok(true)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WatchedFiles> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

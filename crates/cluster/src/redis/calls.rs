@@ -10,11 +10,11 @@ use super::explain::has_code;
 use super::names::Names;
 use super::pool::Reserved;
 use super::scripts::Scripts;
-use super::{Keep, Outgoing};
+use super::{KeepRule, Outgoing};
 use crate::envelope::Place;
 use crate::outbox::Pending;
 use crate::outcome::Ticket;
-use crate::sequencer::Answer;
+use crate::sequencer::SequenceAnswer;
 
 /// Maximum publications in one answer to a node that has a place; the node asks again for the rest.
 const PAGE: usize = 1_000;
@@ -42,7 +42,7 @@ const LEFT_OUT: i64 = -1;
 
 /// A publication with the data that identifies it.
 #[derive(Clone, Debug)]
-pub(super) struct Tagged {
+pub(super) struct NumberedPublication {
     pub(super) outgoing: Outgoing,
     /// Its memory.
     pub(super) reserved: Reserved,
@@ -65,7 +65,7 @@ pub(super) struct Tagged {
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) channel: Arc<str>,
-    pub(super) keep: Keep,
+    pub(super) keep: KeepRule,
     pub(super) number: u64,
     pub(super) after: Option<Place>,
     /// The epoch of a sequence that begins now.
@@ -173,19 +173,24 @@ pub(super) enum Outcome {
 
 /// Returns the outcomes of publications. Publications that could be sent again must stay before
 /// later ones of their channels: if the server has already accepted a later one, they are refused.
-fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) -> Vec<Outcome> {
-    let of = |(result, pending): (Result<Value, RedisError>, &Pending<Tagged>)| match result {
-        left if is_left_out(&left) => Outcome::LeftOut,
-        Ok(_) => Outcome::Published,
-        Err(error) if is_moved(&error) => Outcome::Moved(error),
-        Err(error) if is_on_the_way(&error) => Outcome::OnTheWay,
-        Err(error) if is_fatal(&error) && is_proven(&error, pending.is_repeatable) => {
-            Outcome::Fatal(error)
+fn outcomes(
+    batch: &[Pending<NumberedPublication>],
+    results: Vec<Result<Value, RedisError>>,
+) -> Vec<Outcome> {
+    let of = |(result, pending): (Result<Value, RedisError>, &Pending<NumberedPublication>)| {
+        match result {
+            left if is_left_out(&left) => Outcome::LeftOut,
+            Ok(_) => Outcome::Published,
+            Err(error) if is_moved(&error) => Outcome::Moved(error),
+            Err(error) if is_on_the_way(&error) => Outcome::OnTheWay,
+            Err(error) if is_fatal(&error) && is_proven(&error, pending.is_repeatable) => {
+                Outcome::Fatal(error)
+            }
+            Err(error) if is_fatal(&error) => Outcome::Broken(error),
+            Err(error) if is_for_now(&error) => Outcome::NotNow(error),
+            Err(error) if is_proven(&error, pending.is_repeatable) => Outcome::Refused,
+            Err(_) => Outcome::Unknown,
         }
-        Err(error) if is_fatal(&error) => Outcome::Broken(error),
-        Err(error) if is_for_now(&error) => Outcome::NotNow(error),
-        Err(error) if is_proven(&error, pending.is_repeatable) => Outcome::Refused,
-        Err(_) => Outcome::Unknown,
     };
     let mut outcomes: Vec<_> = results.into_iter().zip(batch).map(of).collect();
     let mut overtaken = HashSet::new();
@@ -245,18 +250,18 @@ pub(super) async fn publish(
     scripts: &Scripts,
     names: &Names,
     epoch: u64,
-    batch: &[Pending<Tagged>],
+    batch: &[Pending<NumberedPublication>],
 ) -> Result<Vec<Outcome>, RedisError> {
     let mut last = HashMap::new();
-    let before = |pending: &'_ Pending<Tagged>| {
-        let Tagged { outgoing, number, .. } = &pending.item;
+    let before = |pending: &'_ Pending<NumberedPublication>| {
+        let NumberedPublication { outgoing, number, .. } = &pending.item;
         last.insert(Arc::clone(&outgoing.channel), *number).unwrap_or_default()
     };
     let before: Vec<u64> = batch.iter().map(before).collect();
     let results = pipelined(connection, (scripts, names), batch.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
         for (pending, before) in items.iter().map(|at| (&batch[*at], before[*at])) {
-            let Tagged { outgoing, tag, number, refreshes, mark, .. } = &pending.item;
+            let NumberedPublication { outgoing, tag, number, refreshes, mark, .. } = &pending.item;
             let Outgoing { channel, envelope, keep, .. } = outgoing;
             let name = names.channel(channel);
             let Some(keep) = keep else {
@@ -289,7 +294,7 @@ pub(super) async fn publish(
 }
 
 /// The answer about a channel; `None`: its format is unknown to this release.
-pub(super) type Answered = Result<Option<Answer<Vec<u8>>>, RedisError>;
+pub(super) type Answered = Result<Option<SequenceAnswer<Vec<u8>>>, RedisError>;
 
 /// Asks about several channels.
 pub(super) async fn read(
@@ -327,7 +332,7 @@ pub(super) async fn read(
 }
 
 /// Reads the answer of `read.lua`; `None`: its format is unknown to this release.
-fn answer_of(value: Value) -> Option<Answer<Vec<u8>>> {
+fn answer_of(value: Value) -> Option<SequenceAnswer<Vec<u8>>> {
     let Value::Array(parts) = value else { return None };
     let [epoch, offset, tag, continues, entries, before] = <[Value; 6]>::try_from(parts).ok()?;
     let top = format!("{}:{}:{}", text(epoch)?, text(offset)?, text(tag)?).parse().ok()?;
@@ -337,7 +342,7 @@ fn answer_of(value: Value) -> Option<Answer<Vec<u8>>> {
         none if none.is_empty() => None,
         id => Some(id_of(&id)?),
     };
-    Some(Answer { top, continues: continues == Value::Int(1), entries, before })
+    Some(SequenceAnswer { top, continues: continues == Value::Int(1), entries, before })
 }
 
 fn text(value: Value) -> Option<String> {
@@ -385,12 +390,12 @@ mod tests {
         Names { prefix: "test".to_owned(), node, is_partition: false }
     }
 
-    fn pending(number: u64, is_retry: bool) -> Pending<Tagged> {
-        let keep = Some(Keep { count: 10, bytes: 1 << 20, age: Duration::from_secs(60) });
+    fn pending(number: u64, is_retry: bool) -> Pending<NumberedPublication> {
+        let keep = Some(KeepRule { count: 10, bytes: 1 << 20, age: Duration::from_secs(60) });
         let (channel, envelope) = ("a".into(), [1].into());
         let while_down = WhileDown::Refuse;
         let outgoing = Outgoing { channel, envelope, keep, while_down };
-        let item = Tagged {
+        let item = NumberedPublication {
             outgoing,
             reserved: Reserved::default(),
             tag: number,

@@ -6,27 +6,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::node::Event;
+use super::node::NodeEvent;
 
 /// Sends events to the parts of a node from any thread.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
-    direct: Arc<[UnboundedSender<Event>]>,
+    direct: Arc<[UnboundedSender<NodeEvent>]>,
     /// For a thread that passes them on.
-    relayed: Option<Sender<(u16, Event)>>,
+    relayed: Option<Sender<(u16, NodeEvent)>>,
 }
 
 /// The events that a thread must pass on.
 #[derive(Debug)]
 pub(super) struct Relayed {
-    events: Receiver<(u16, Event)>,
-    direct: Arc<[UnboundedSender<Event>]>,
+    events: Receiver<(u16, NodeEvent)>,
+    direct: Arc<[UnboundedSender<NodeEvent>]>,
 }
 
 impl Events {
     /// Creates the sender for parts with these queues.
     pub(super) fn new(
-        direct: Vec<UnboundedSender<Event>>,
+        direct: Vec<UnboundedSender<NodeEvent>>,
         is_relayed: bool,
     ) -> (Self, Option<Relayed>) {
         let direct: Arc<[_]> = direct.into();
@@ -36,7 +36,7 @@ impl Events {
     }
 
     /// Sends an event to a part; returns false if it has ended.
-    pub(super) fn send(&self, part: u16, event: Event) -> bool {
+    pub(super) fn send(&self, part: u16, event: NodeEvent) -> bool {
         match &self.relayed {
             Some(relayed) => relayed.send((part, event)).is_ok(),
             None => self.direct[usize::from(part)].send(event).is_ok(),

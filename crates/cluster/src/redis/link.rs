@@ -19,23 +19,23 @@ use crate::interest::Verb;
 
 /// A server, the sentinels that know it, or the masters of a partition, and the names in use there.
 #[derive(Clone)]
-pub(super) struct Target {
-    place: Place,
+pub(super) struct RedisTarget {
+    place: ServerPlace,
     /// Without the password.
     shown: String,
     pub(super) names: Names,
 }
 
 #[derive(Clone)]
-enum Place {
+enum ServerPlace {
     Server(Address),
     Partition(u16, Arc<Masters>),
 }
 
 /// Without the password.
-impl fmt::Debug for Target {
+impl fmt::Debug for RedisTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Target({})", self.shown)
+        write!(f, "RedisTarget({})", self.shown)
     }
 }
 
@@ -92,7 +92,7 @@ impl Link {
     }
 }
 
-impl Target {
+impl RedisTarget {
     /// Returns the servers of a URL, or the partitions of a Redis Cluster.
     pub(super) fn all(settings: Settings) -> Result<Vec<Self>, StartError> {
         let Settings { url, prefix, node, tls } = settings;
@@ -102,14 +102,14 @@ impl Target {
             && let Some((Address::Cluster(masters), shown)) = addresses.pop()
         {
             let of = |(partition, tag): (u16, &String)| Self {
-                place: Place::Partition(partition, Arc::clone(&masters)),
+                place: ServerPlace::Partition(partition, Arc::clone(&masters)),
                 shown: shown.clone(),
                 names: Names { prefix: format!("{prefix}.{{{tag}}}"), node, is_partition: true },
             };
             return Ok((0..).zip(masters.tags.iter()).map(of).collect());
         }
         let of = |(address, shown)| Self {
-            place: Place::Server(address),
+            place: ServerPlace::Server(address),
             shown,
             names: Names { prefix: prefix.clone(), node, is_partition: false },
         };
@@ -119,14 +119,14 @@ impl Target {
     /// Returns the masters, if this is a partition.
     pub(super) fn masters(&self) -> Option<&Masters> {
         match &self.place {
-            Place::Partition(_, masters) => Some(masters),
-            Place::Server(_) => None,
+            ServerPlace::Partition(_, masters) => Some(masters),
+            ServerPlace::Server(_) => None,
         }
     }
 
     /// Records that another master has this partition, as an error reports.
     pub(super) fn moved(&self, error: &RedisError, link: &Link) {
-        if let (Place::Partition(partition, masters), Some(membership)) =
+        if let (ServerPlace::Partition(partition, masters), Some(membership)) =
             (&self.place, &link.membership)
         {
             masters.moved(*partition, error, membership.server());
@@ -148,23 +148,23 @@ impl Target {
     ) -> Result<Link, StartError> {
         let names = &self.names;
         match &self.place {
-            Place::Server(Address::Server(server)) => {
+            ServerPlace::Server(Address::Server(server)) => {
                 let server = (server, &*self.shown);
                 let opened = open_subscribed(names, server, before, signals).await?;
                 Ok(Link::new(opened, self.shown.clone()))
             }
-            Place::Server(Address::Sentinels(sentinels)) => {
+            ServerPlace::Server(Address::Sentinels(sentinels)) => {
                 let (opened, shown, watch) = sentinels.connect(names, before, signals).await?;
                 let link = Link::new(opened, shown);
                 Ok(Link { _watch: Some(Arc::new(watch)), ..link })
             }
-            Place::Partition(partition, masters) => {
+            ServerPlace::Partition(partition, masters) => {
                 let membership = masters.join(names, *partition, &signals).await?;
                 let (opened, shown) = (membership.opened().clone(), membership.shown());
                 let link = Link::new(opened, shown);
                 Ok(Link { membership: Some(Arc::new(membership)), ..link })
             }
-            Place::Server(Address::Cluster(_)) => unreachable!("its partitions are targets"),
+            ServerPlace::Server(Address::Cluster(_)) => unreachable!("its partitions are targets"),
         }
     }
 }

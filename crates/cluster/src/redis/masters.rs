@@ -39,13 +39,13 @@ pub(super) struct Masters {
     /// Tags of the partitions.
     pub(super) tags: Arc<[String]>,
     slots: Vec<u16>,
-    state: Mutex<State>,
+    state: Mutex<MasterWatch>,
     /// Locked by the task that asks for the masters.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct MasterWatch {
     /// By partition.
     owners: Vec<Option<HostPort>>,
     /// Partitions whose owner a server has named since: no question is needed.
@@ -57,7 +57,7 @@ struct State {
     masters: HashMap<HostPort, Arc<Master>>,
 }
 
-impl State {
+impl MasterWatch {
     /// Removes masters that have left the cluster and are not connected.
     fn forget_others(&mut self) {
         let Self { servers, masters, .. } = self;
@@ -94,7 +94,7 @@ impl Masters {
         let tags: Arc<[String]> = tags().into();
         let slots = tags.iter().map(|tag| slot(tag.as_bytes())).collect();
         let owners = vec![None; usize::from(PARTITIONS)];
-        let state = Mutex::new(State { owners, ..State::default() });
+        let state = Mutex::new(MasterWatch { owners, ..MasterWatch::default() });
         Self { seeds, like, tags, slots, state, asking: tokio::sync::Mutex::default() }
     }
 
@@ -173,7 +173,10 @@ impl Masters {
     }
 
     /// Returns the servers to ask, in turn: connected ones first.
-    fn candidates(&self, state: &mut State) -> Vec<(HostPort, Option<MultiplexedConnection>)> {
+    fn candidates(
+        &self,
+        state: &mut MasterWatch,
+    ) -> Vec<(HostPort, Option<MultiplexedConnection>)> {
         let mut all: Vec<HostPort> = state.servers.clone();
         if !all.is_empty() {
             state.next = (state.next + 1) % all.len();
@@ -347,7 +350,8 @@ mod tests {
     #[test]
     fn masters_that_have_left_the_cluster_are_forgotten() {
         let server = |port| ("10.0.0.1".to_owned(), port);
-        let mut state = State { servers: vec![server(1), server(2)], ..State::default() };
+        let mut state =
+            MasterWatch { servers: vec![server(1), server(2)], ..MasterWatch::default() };
         state.masters.extend((1..5).map(|port| (server(port), Arc::default())));
         let connects = Arc::clone(&state.masters[&server(4)]);
         state.forget_others();

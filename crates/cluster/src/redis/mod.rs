@@ -47,8 +47,8 @@ use crate::outcome::{Ticket, Unpublished};
 use crate::partition::partition_of;
 use crate::sequencer::Tail;
 use events::Events;
-use node::Event;
-use pool::{Pool, Reserved};
+use node::NodeEvent;
+use pool::{Reserved, SendBudget};
 
 pub use node::control::Recipients;
 pub use node::presence::{Listed, RemoteMember};
@@ -118,7 +118,7 @@ impl fmt::Debug for Settings {
 
 /// History of a channel at the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct KeepRule {
     /// Maximum publications.
     pub count: usize,
     /// Maximum bytes of publications, plus 128 for each. A larger publication is published, but
@@ -136,7 +136,7 @@ pub struct Outgoing {
     /// The [encoded](crate::encode) publication.
     pub envelope: Arc<[u8]>,
     /// Its history; `None`: it has none.
-    pub keep: Option<Keep>,
+    pub keep: Option<KeepRule>,
     /// Whether it waits while the broker is away.
     pub while_down: WhileDown,
 }
@@ -219,7 +219,7 @@ pub struct Bus {
     parts: Parts,
     status: Arc<Status>,
     /// Memory of publications that were accepted and have no outcome yet.
-    pool: Arc<Pool>,
+    pool: Arc<SendBudget>,
     /// Questions that wait for an answer.
     asks: Arc<AtomicUsize>,
 }
@@ -291,24 +291,24 @@ impl Bus {
     }
 
     /// Records that a channel has a member.
-    pub fn follow(&self, channel: Arc<str>, keep: Option<Keep>) {
-        let _ = self.events.send(self.part_of(&channel), Event::Follow(channel, keep));
+    pub fn follow(&self, channel: Arc<str>, keep: Option<KeepRule>) {
+        let _ = self.events.send(self.part_of(&channel), NodeEvent::Follow(channel, keep));
     }
 
     /// Records that a channel has no members left.
     pub fn unfollow(&self, channel: Arc<str>) {
-        let _ = self.events.send(self.part_of(&channel), Event::Unfollow(channel));
+        let _ = self.events.send(self.part_of(&channel), NodeEvent::Unfollow(channel));
     }
 
     /// Asks the broker for the end of a channel's sequence: [`Members::live`] follows.
     pub fn check(&self, channel: Arc<str>) {
-        let _ = self.events.send(self.part_of(&channel), Event::Check(channel));
+        let _ = self.events.send(self.part_of(&channel), NodeEvent::Check(channel));
     }
 
     /// Asks the broker for all publications that it keeps of a channel: [`Members::refill`]
     /// follows, or [`Members::begin`], and then [`Members::live`].
     pub fn fetch(&self, channel: Arc<str>) {
-        let _ = self.events.send(self.part_of(&channel), Event::Fetch(channel));
+        let _ = self.events.send(self.part_of(&channel), NodeEvent::Fetch(channel));
     }
 
     /// Accepts a publication whose publisher does not wait; returns false if it is refused.
@@ -330,7 +330,7 @@ impl Bus {
     ) -> Option<Fill> {
         let part = self.part_of(&outgoing.channel);
         let (fill, reserved) = self.admit(part, &outgoing, publisher)?;
-        if self.events.send(part, Event::Publish(outgoing, reserved, ticket)) {
+        if self.events.send(part, NodeEvent::Publish(outgoing, reserved, ticket)) {
             return Some(fill);
         }
         self.pool.release(reserved);
@@ -377,7 +377,7 @@ impl Bus {
     pub fn stop(&self) {
         let (ended, end) = std::sync::mpsc::channel();
         for part in 0..self.status.parts().0 {
-            let _ = self.events.send(part as u16, Event::Stop(ended.clone()));
+            let _ = self.events.send(part as u16, NodeEvent::Stop(ended.clone()));
         }
         drop(ended);
         // The end of all parts closes the channel.

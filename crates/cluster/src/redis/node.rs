@@ -21,19 +21,19 @@ use std::time::Instant;
 use redis::RedisError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::calls::{Answered, Outcome, Question, Tagged};
-use super::link::{Link, Target};
+use super::calls::{Answered, NumberedPublication, Outcome, Question};
+use super::link::{Link, RedisTarget};
 use super::open::Connection;
-use super::pool::{Pool, Reserved};
+use super::pool::{Reserved, SendBudget};
 use super::signals::{Signal, Signals};
 use super::status::{Counters, Status};
-use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, task};
+use super::{KeepRule, Members, Outgoing, STOP_LIMIT, StartError, task};
 use crate::envelope::TAG_BITS;
 use crate::held::Budget;
 use crate::interest::Interest;
-use crate::outbox::Outbox;
+use crate::outbox::PublishQueue;
 use crate::outcome::{Losses, Ticket};
-use crate::sequencer::{Action, Sequencer};
+use crate::sequencer::{SequenceAction, Sequencer};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -58,8 +58,8 @@ pub(super) fn cost_of(outgoing: &Outgoing) -> usize {
 
 /// An input of a node. Numbers are the generations of connections.
 #[derive(Debug)]
-pub(super) enum Event {
-    Follow(Arc<str>, Option<Keep>),
+pub(super) enum NodeEvent {
+    Follow(Arc<str>, Option<KeepRule>),
     Unfollow(Arc<str>),
     Check(Arc<str>),
     Fetch(Arc<str>),
@@ -75,18 +75,18 @@ pub(super) enum Event {
     Panicked(u64),
     /// The first event of a partition that is used from the start.
     Begin,
-    Presence(presence::Event),
-    Control(control::Event),
-    Survey(survey::Event),
+    Presence(presence::PresenceInput),
+    Control(control::ControlInput),
+    Survey(survey::SurveyInput),
 }
 
-impl Event {
+impl NodeEvent {
     /// Returns whether it is a command or a question that fails without a connection.
     fn wants_connection(&self) -> bool {
         match self {
-            Self::Control(event) => matches!(event, control::Event::Send(..)),
+            Self::Control(event) => matches!(event, control::ControlInput::Send(..)),
             Self::Survey(event) => {
-                matches!(event, survey::Event::Ask(..) | survey::Event::Own(..))
+                matches!(event, survey::SurveyInput::Ask(..) | survey::SurveyInput::Own(..))
             }
             _ => false,
         }
@@ -95,9 +95,9 @@ impl Event {
     /// Returns when a question times out.
     fn due(&self) -> Option<Instant> {
         match self {
-            Self::Survey(survey::Event::Ask(_, due, _) | survey::Event::Own(_, due, _)) => {
-                Some(*due)
-            }
+            Self::Survey(
+                survey::SurveyInput::Ask(_, due, _) | survey::SurveyInput::Own(_, due, _),
+            ) => Some(*due),
             _ => None,
         }
     }
@@ -105,7 +105,7 @@ impl Event {
 
 pub(super) struct Channel {
     /// The sequence of a channel with history.
-    sequence: Option<(Keep, Sequencer<Vec<u8>>)>,
+    sequence: Option<(KeepRule, Sequencer<Vec<u8>>)>,
     /// When its state was last known.
     heard: u64,
     /// When the broker last answered a question about it.
@@ -116,14 +116,14 @@ pub(super) struct Channel {
 
 /// A part's access to the rest of its node.
 #[derive(Clone)]
-pub(super) struct Own {
+pub(super) struct PartContext {
     pub(super) part: u16,
-    pub(super) events: UnboundedSender<Event>,
+    pub(super) events: UnboundedSender<NodeEvent>,
     pub(super) status: Arc<Status>,
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<SendBudget>,
 }
 
-impl Own {
+impl PartContext {
     pub(super) fn counters(&self) -> &Counters {
         &self.status.counters
     }
@@ -131,16 +131,16 @@ impl Own {
 
 /// A node's part at one server, or for one partition of a Redis Cluster.
 pub(super) struct Node {
-    pub(super) target: Target,
-    pub(super) own: Own,
+    pub(super) target: RedisTarget,
+    pub(super) own: PartContext,
     /// The members of all parts. Behind a pointer, so that the node is compiled in this crate, and
     /// once.
     pub(super) members: Rc<RefCell<Box<dyn Members>>>,
-    presence: presence::State,
-    survey: survey::State,
+    presence: presence::PresenceState,
+    survey: survey::SurveyState,
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
-    outbox: Outbox<Tagged>,
+    outbox: PublishQueue<NumberedPublication>,
     /// Losses to report to publishers.
     losses: Losses,
     /// Memory for publications that the channels hold.
@@ -160,7 +160,7 @@ pub(super) struct Node {
     is_linking: bool,
     /// Commands and questions that came while the part was about to connect. The limit on all
     /// questions bounds them.
-    early: Vec<Event>,
+    early: Vec<NodeEvent>,
     /// Commands for other nodes that are being sent to the broker.
     pub(super) controls: usize,
     /// When to connect again, and the number of failed attempts.
@@ -192,7 +192,7 @@ pub(super) struct Node {
     number: u64,
     /// When this node last set the expiry of a channel's history.
     refreshed: HashMap<Arc<str>, u64>,
-    actions: Vec<Action<Vec<u8>>>,
+    actions: Vec<SequenceAction<Vec<u8>>>,
     /// The deadline of the node's end, and the threads that wait for it.
     stop: Option<(u64, Vec<mpsc::Sender<()>>)>,
 }
@@ -219,8 +219,8 @@ impl Node {
 
     /// Creates a node without a connection.
     pub(super) fn new(
-        target: Target,
-        own: Own,
+        target: RedisTarget,
+        own: PartContext,
         members: Rc<RefCell<Box<dyn Members>>>,
         budget: Budget,
     ) -> Self {
@@ -228,11 +228,11 @@ impl Node {
             target,
             own,
             members,
-            presence: presence::State::default(),
-            survey: survey::State::default(),
+            presence: presence::PresenceState::default(),
+            survey: survey::SurveyState::default(),
             interest: Interest::default(),
             channels: HashMap::new(),
-            outbox: Outbox::new(MAX_WAIT),
+            outbox: PublishQueue::new(MAX_WAIT),
             losses: Losses::default(),
             budget,
             questions: VecDeque::new(),
@@ -292,10 +292,10 @@ impl Node {
     }
 
     /// Runs until it is stopped. A partition connects at its first event.
-    pub(super) async fn run(mut self, mut events: UnboundedReceiver<Event>) {
+    pub(super) async fn run(mut self, mut events: UnboundedReceiver<NodeEvent>) {
         if self.target.masters().is_some() {
             let Some(first) = events.recv().await else { return };
-            if matches!(first, Event::Stop(_)) {
+            if matches!(first, NodeEvent::Stop(_)) {
                 return;
             }
             self.own.status.set_used(self.own.part);
@@ -327,65 +327,71 @@ impl Node {
         }
     }
 
-    pub(super) fn handle(&mut self, event: Event) {
+    pub(super) fn handle(&mut self, event: NodeEvent) {
         if event.wants_connection() && self.is_about_to_connect() {
             return self.early.push(event);
         }
         match event {
-            Event::Follow(channel, keep) => self.follow(&channel, keep),
-            Event::Unfollow(channel) => {
+            NodeEvent::Follow(channel, keep) => self.follow(&channel, keep),
+            NodeEvent::Unfollow(channel) => {
                 let spread = self.draw() % LINGER;
                 self.interest.leave(&channel, self.now() + LINGER + spread);
             }
-            Event::Check(channel) => self.check(channel),
-            Event::Fetch(channel) => {
+            NodeEvent::Check(channel) => self.check(channel),
+            NodeEvent::Fetch(channel) => {
                 self.with_sequence(&channel, |sequence, actions| sequence.fetch(actions));
             }
-            Event::Publish(outgoing, reserved, ticket) => {
+            NodeEvent::Publish(outgoing, reserved, ticket) => {
                 self.publish(outgoing, reserved, ticket);
             }
-            Event::Stop(ended) => {
+            NodeEvent::Stop(ended) => {
                 let latest = self.now() + STOP_LIMIT.as_millis() as u64;
                 self.stop.get_or_insert((latest, Vec::new())).1.push(ended);
             }
-            Event::Linked(generation, link) if generation == self.generation => self.linked(link),
-            Event::Signal(generation, signal) if generation == self.generation => match signal {
-                Signal::Push(push) => self.push(push),
-                Signal::Lost => self.broken("the connection was closed"),
-                Signal::Switched => self.broken("the sentinels name another master"),
-            },
-            Event::Subscribed(generation, done) if generation == self.generation => {
+            NodeEvent::Linked(generation, link) if generation == self.generation => {
+                self.linked(link)
+            }
+            NodeEvent::Signal(generation, signal) if generation == self.generation => {
+                match signal {
+                    Signal::Push(push) => self.push(push),
+                    Signal::Lost => self.broken("the connection was closed"),
+                    Signal::Switched => self.broken("the sentinels name another master"),
+                }
+            }
+            NodeEvent::Subscribed(generation, done) if generation == self.generation => {
                 self.is_subscribing = false;
                 match done {
                     Ok(()) => self.subscribed(self.follows_sent),
                     Err(error) => self.broken_by(&error),
                 }
             }
-            Event::Published(generation, done) if generation == self.generation => {
+            NodeEvent::Published(generation, done) if generation == self.generation => {
                 self.is_publishing = false;
                 self.published(done);
             }
-            Event::Answered(generation, questions, answers) if generation == self.generation => {
+            NodeEvent::Answered(generation, questions, answers)
+                if generation == self.generation =>
+            {
                 self.is_asking = false;
                 self.answered(questions, answers);
             }
-            Event::Probed(generation, done) if generation == self.generation => {
+            NodeEvent::Probed(generation, done) if generation == self.generation => {
                 self.check_call(done);
             }
-            Event::Panicked(generation) if generation == self.generation => {
+            NodeEvent::Panicked(generation) if generation == self.generation => {
                 self.broken("a task of the cluster's thread panicked");
             }
-            Event::Presence(event) => self.on_presence(event),
-            Event::Control(event) => self.on_control(event),
-            Event::Survey(event) => self.on_survey(event),
+            NodeEvent::Presence(event) => self.on_presence(event),
+            NodeEvent::Control(event) => self.on_control(event),
+            NodeEvent::Survey(event) => self.on_survey(event),
             // Its arrival alone makes the partition connect.
-            Event::Begin => {}
+            NodeEvent::Begin => {}
             // Events of replaced connections.
             _ => {}
         }
     }
 
-    fn follow(&mut self, channel: &Arc<str>, keep: Option<Keep>) {
+    fn follow(&mut self, channel: &Arc<str>, keep: Option<KeepRule>) {
         self.follows += 1;
         self.interest.enter(channel);
         if self.channels.contains_key(channel) {
@@ -426,8 +432,8 @@ impl Node {
         }
     }
 
-    pub(super) fn start(&self, task: impl Future<Output = Event> + Send + 'static) {
-        task::start(&self.own.events, Event::Panicked(self.generation), task);
+    pub(super) fn start(&self, task: impl Future<Output = NodeEvent> + Send + 'static) {
+        task::start(&self.own.events, NodeEvent::Panicked(self.generation), task);
     }
 
     fn probe_came(&mut self) {
@@ -437,7 +443,7 @@ impl Node {
 }
 
 /// Connects, and checks that the server has everything that a node needs.
-async fn first_link(target: Target, rules: u64, signals: Signals) -> Result<Link, StartError> {
+async fn first_link(target: RedisTarget, rules: u64, signals: Signals) -> Result<Link, StartError> {
     let link = target.link(None, signals).await?;
     link.check_rights(&target.names).await?;
     presence::begin(&link, &target.names, rules).await?;

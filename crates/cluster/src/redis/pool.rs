@@ -50,7 +50,7 @@ pub enum Fill {
     Crowded(u16),
 }
 
-/// Memory of a publication, which must be [released](Pool::release).
+/// Memory of a publication, which must be [released](SendBudget::release).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reserved {
     part: u16,
@@ -89,7 +89,7 @@ impl Default for Part {
     }
 }
 
-pub(super) struct Pool {
+pub(super) struct SendBudget {
     bytes: AtomicUsize,
     /// The bytes outside all parts' own memory.
     shared: AtomicUsize,
@@ -98,13 +98,13 @@ pub(super) struct Pool {
     own: usize,
 }
 
-impl std::fmt::Debug for Pool {
+impl std::fmt::Debug for SendBudget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pool({} bytes)", self.bytes())
+        write!(f, "SendBudget({} bytes)", self.bytes())
     }
 }
 
-impl Pool {
+impl SendBudget {
     /// Creates the pool of a node with this many parts.
     pub(super) fn new(parts: usize) -> Self {
         let own = ((MAX_BYTES - SHARED) / parts.max(1)).max(MIN_OWN);
@@ -268,14 +268,14 @@ mod tests {
 
     use super::*;
 
-    fn reserve(pool: &Pool, bytes: usize, publisher: u64) -> (bool, Reserved) {
+    fn reserve(pool: &SendBudget, bytes: usize, publisher: u64) -> (bool, Reserved) {
         let (fill, reserved) = pool.reserve(0, bytes, Some(publisher)).unwrap();
         (fill == Fill::Available, reserved)
     }
 
     #[test]
     fn publishers_that_wait_are_woken_when_little_is_used() {
-        let pool = Pool::new(1);
+        let pool = SendBudget::new(1);
         let woken = Arc::new(AtomicUsize::new(0));
         let await_capacity = |sender| {
             let woken = Arc::clone(&woken);
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn publishers_that_do_not_wait_leave_room_for_those_that_do() {
-        let pool = Pool::new(1);
+        let pool = SendBudget::new(1);
         assert!(pool.reserve(0, MAX_BYTES, None).is_some());
         assert_eq!(pool.reserve(0, 1, None), None);
         assert_eq!(
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn publishers_of_much_are_held_back_and_those_of_little_find_room() {
         for flooders in [1, 2, 10] {
-            let pool = Pool::new(1);
+            let pool = SendBudget::new(1);
             let mut all = Vec::new();
             // In turn, until each was delayed once.
             let mut are_held = vec![false; flooders];
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn publications_that_wait_for_one_part_take_no_room_of_another() {
         for parts in [2, 3, 128] {
-            let pool = Pool::new(parts);
+            let pool = SendBudget::new(parts);
             let woken = Arc::new(AtomicUsize::new(0));
             let count = Arc::clone(&woken);
             let wake = Box::new(move || {
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn threads_at_the_limit_of_a_share_take_what_they_give_back_and_no_room_of_others() {
-        let pool = &Pool::new(128);
+        let pool = &SendBudget::new(128);
         let reserve = |part, bytes| pool.reserve(part, bytes, None).map(|(_, reserved)| reserved);
         // Little of the shared memory is left, and parts are about to use it.
         let bases =
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_part_takes_a_message_that_is_larger_than_its_share_when_none_is_in_it() {
-        let pool = Pool::new(128);
+        let pool = SendBudget::new(128);
         let reserve = |part, bytes| pool.reserve(part, bytes, None).map(|(_, reserved)| reserved);
         let mut away: Vec<_> = std::iter::from_fn(|| reserve(0, 100_000)).collect();
         assert_eq!(away.len(), 1 + SHARED / 100_000);

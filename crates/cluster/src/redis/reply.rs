@@ -102,9 +102,9 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// A place among the questions that wait.
 #[derive(Debug)]
-struct Place(Arc<AtomicUsize>);
+struct ReplyPlace(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for ReplyPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -115,14 +115,14 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     answer: oneshot::Sender<Result<T, AskError>>,
-    _place: Place,
+    _place: ReplyPlace,
 }
 
 impl<T> Waiting<T> {
     /// Returns the pending answer, and a place for its question among `asks`, unless too many wait.
     pub(super) fn begin(asks: &Arc<AtomicUsize>) -> (Reply<T>, Option<Self>) {
         let (answer, reply) = oneshot::channel();
-        let place = Place(Arc::clone(asks));
+        let place = ReplyPlace(Arc::clone(asks));
         if asks.fetch_add(1, Ordering::Relaxed) >= MAX_QUESTIONS {
             let _ = answer.send(Err(AskError::Busy));
             return (Reply(reply), None);

@@ -12,9 +12,9 @@ use tokio::task::{JoinSet, LocalSet, spawn_local};
 use tokio::time::sleep;
 
 use super::events::{Events, Relayed};
-use super::link::Target;
-use super::node::{Event, Node, Own};
-use super::pool::Pool;
+use super::link::RedisTarget;
+use super::node::{Node, NodeEvent, PartContext};
+use super::pool::SendBudget;
 use super::reply;
 use super::signals::Signals;
 use super::status::Status;
@@ -31,9 +31,9 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// A part of a node before its start.
 #[derive(Debug)]
 struct Part {
-    target: Target,
-    events: UnboundedSender<Event>,
-    receiver: UnboundedReceiver<Event>,
+    target: RedisTarget,
+    events: UnboundedSender<NodeEvent>,
+    receiver: UnboundedReceiver<NodeEvent>,
 }
 
 /// A node before its start.
@@ -47,7 +47,7 @@ pub struct Starter {
 
 impl Starter {
     pub(super) fn create(settings: Settings, is_relayed: bool) -> Result<(Bus, Self), StartError> {
-        let targets = Target::all(settings)?;
+        let targets = RedisTarget::all(settings)?;
         let names: Vec<_> = targets.iter().map(|target| target.shown().to_owned()).collect();
         let parts = match names.len() {
             _ if targets.iter().any(|target| target.masters().is_some()) => Parts::Partitions,
@@ -65,7 +65,7 @@ impl Starter {
         let all: Vec<_> = targets.into_iter().map(part).collect();
         let direct = all.iter().map(|part| part.events.clone()).collect();
         let (events, relayed) = Events::new(direct, is_relayed);
-        let (pool, held) = (Arc::new(Pool::new(names.len())), Budget::new(MAX_HELD_BYTES));
+        let (pool, held) = (Arc::new(SendBudget::new(names.len())), Budget::new(MAX_HELD_BYTES));
         let status = Arc::new(Status::new(names, Arc::clone(&pool), held.clone()));
         let bus = Bus { events, parts, status, pool, asks: Arc::default() };
         Ok((bus.clone(), Self { bus, parts: all, held, relayed }))
@@ -143,7 +143,7 @@ impl Starter {
         let (mut all, mut attempts) = (JoinSet::new(), Vec::new());
         for (number, Part { target, events, receiver }) in parts.into_iter().enumerate() {
             let (status, pool) = (Arc::clone(&bus.status), Arc::clone(&bus.pool));
-            let own = Own { part: number as u16, events, status, pool };
+            let own = PartContext { part: number as u16, events, status, pool };
             let mut node = Node::new(target, own, Rc::clone(&members), held.clone());
             let (attempted, attempt) = oneshot::channel();
             if is_cluster {
@@ -168,7 +168,7 @@ impl Starter {
             }
         }
         if is_cluster {
-            let _ = bus.events.send(bus.part_of_nodes(), Event::Begin);
+            let _ = bus.events.send(bus.part_of_nodes(), NodeEvent::Begin);
         }
         let _ = started.send(Ok(()));
         while let Some(Ok(())) = all.join_next().await {}
@@ -176,7 +176,7 @@ impl Starter {
 }
 
 /// Keeps trying until a Redis Cluster is reachable: partitions in use try by themselves.
-async fn find_masters(targets: Vec<Target>, status: Arc<Status>) {
+async fn find_masters(targets: Vec<RedisTarget>, status: Arc<Status>) {
     loop {
         sleep(TRY_AGAIN).await;
         let tried = try_masters(&targets).await;
@@ -188,8 +188,8 @@ async fn find_masters(targets: Vec<Target>, status: Arc<Status>) {
 }
 
 /// Connects to each master of a Redis Cluster, and checks that it has everything that a node needs.
-async fn try_masters(targets: &[Target]) -> Result<(), StartError> {
-    let Some(masters) = targets.first().and_then(Target::masters) else { return Ok(()) };
+async fn try_masters(targets: &[RedisTarget]) -> Result<(), StartError> {
+    let Some(masters) = targets.first().and_then(RedisTarget::masters) else { return Ok(()) };
     for partition in masters.all().await? {
         let target = &targets[usize::from(partition)];
         let link = target.link(None, Signals::new(0, drop)).await?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::pool::Pool;
+use super::pool::SendBudget;
 use crate::held::Budget;
 
 /// Maximum reasons in one text.
@@ -16,7 +16,7 @@ pub struct Status {
     parts: Box<[Part]>,
     /// The word for parts: servers, or partitions.
     kind: &'static str,
-    pool: Arc<Pool>,
+    pool: Arc<SendBudget>,
     held: Budget,
     pub(super) counters: Counters,
 }
@@ -132,7 +132,7 @@ pub struct StatusSnapshot {
 
 impl Status {
     /// Creates the figures of a node whose parts are servers with these names, or partitions.
-    pub(super) fn new(names: Vec<Option<String>>, pool: Arc<Pool>, held: Budget) -> Self {
+    pub(super) fn new(names: Vec<Option<String>>, pool: Arc<SendBudget>, held: Budget) -> Self {
         let kind = if names.iter().any(Option::is_some) { "servers" } else { "partitions" };
         let part = |name| Part {
             name,
@@ -359,7 +359,7 @@ mod tests {
 
     fn status(names: &[Option<&str>]) -> Status {
         let names = names.iter().map(|name| name.map(str::to_owned)).collect();
-        let status = Status::new(names, Arc::new(Pool::new(1)), Budget::new(1));
+        let status = Status::new(names, Arc::new(SendBudget::new(1)), Budget::new(1));
         (0..status.parts.len()).for_each(|part| status.set_up(part as u16));
         status
     }
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn a_node_is_degraded_only_when_a_part_was_there_and_that_is_away_or_behind() {
         let names = vec![Some("a:1".to_owned()), Some("b:2".to_owned())];
-        let status = Status::new(names, Arc::new(Pool::new(1)), Budget::new(1));
+        let status = Status::new(names, Arc::new(SendBudget::new(1)), Budget::new(1));
         status.set_all_down("refused");
         let health = || match status.health() {
             Health::Up => ("up", String::new()),

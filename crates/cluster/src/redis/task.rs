@@ -39,7 +39,7 @@ mod tests {
 
     use crate::envelope::Place;
     use crate::outbox::WhileDown;
-    use crate::redis::{Bus, Keep, Members, Outgoing, Settings, Tls};
+    use crate::redis::{Bus, KeepRule, Members, Outgoing, Settings, Tls};
     use crate::sequencer::Tail;
 
     struct NoMembers;
@@ -71,7 +71,7 @@ mod tests {
         };
         let (bus, starter) = Bus::new(settings).unwrap();
         starter.start(NoMembers).unwrap();
-        let publish = |channel: &str, keep: Option<Keep>| {
+        let publish = |channel: &str, keep: Option<KeepRule>| {
             let (channel, envelope) = (channel.into(), [].into());
             let while_down = WhileDown::Buffer;
             assert!(bus.publish(Outgoing { channel, envelope, keep, while_down }));
@@ -81,7 +81,7 @@ mod tests {
         publish(super::super::node::PANICS, None);
         eventually("its publication is counted", || status().unknown == 1);
         publish("plain", None);
-        publish("kept", Some(Keep { count: 10, bytes: 1 << 20, age: Duration::from_secs(60) }));
+        publish("kept", Some(KeepRule { count: 10, bytes: 1 << 20, age: Duration::from_secs(60) }));
         eventually("others are published", || status().published == 2 && status().is_up);
         assert_eq!((status().reconnects, status().pending_bytes), (1, 0));
         bus.stop();

@@ -59,7 +59,7 @@ impl Broker {
     }
 
     /// Answers as the script does: a place of a lost sequence gets a new epoch.
-    fn answer(&mut self, after: Option<Place>, random: &mut Random) -> Answer<Sent> {
+    fn answer(&mut self, after: Option<Place>, random: &mut Random) -> SequenceAnswer<Sent> {
         let oldest = self.log.len().saturating_sub(self.kept);
         let mut continues = false;
         if let Some(after) = after.filter(|after| after.epoch == self.epoch) {
@@ -79,7 +79,7 @@ impl Broker {
         let entry = |(place, sent): &(Place, Sent)| (place.offset, place.tag, *sent);
         let entries = self.log[from..].iter().take(most).map(entry).collect();
         let before = oldest.checked_sub(1).map(|at| (self.log[at].0.offset, self.log[at].0.tag));
-        Answer { top: self.top(), continues, entries, before }
+        SequenceAnswer { top: self.top(), continues, entries, before }
     }
 }
 
@@ -171,15 +171,15 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
         }
         for action in std::mem::take(&mut actions) {
             match action {
-                Action::Ask { .. } if !is_subscribed => {}
-                Action::Ask { number, after } => questions.push_back((number, after)),
-                Action::Deliver { publication, .. } => {
+                SequenceAction::Ask { .. } if !is_subscribed => {}
+                SequenceAction::Ask { number, after } => questions.push_back((number, after)),
+                SequenceAction::Deliver { publication, .. } => {
                     if member != Some(publication.before) {
                         return Verdict::Wrong("a hole, a repetition or a change of order");
                     }
                     member = Some(publication.number);
                 }
-                Action::Begin { tail: Tail { place, before, entries }, is_loss } => {
+                SequenceAction::Begin { tail: Tail { place, before, entries }, is_loss } => {
                     if is_loss != member.is_some() {
                         return Verdict::Wrong("a loss that is not reported, or none that is");
                     }
@@ -196,12 +196,12 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
                     let known = broker.log.iter().find(is_known).map(|(_, sent)| sent.number);
                     member = last.or(known).or(Some(0));
                 }
-                Action::Refill(Tail { place, entries, .. }) => {
+                SequenceAction::Refill(Tail { place, entries, .. }) => {
                     if let Some(wrong) = check_refill(place, &entries, member) {
                         return Verdict::Wrong(wrong);
                     }
                 }
-                Action::Live => {}
+                SequenceAction::Live => {}
             }
         }
     }
@@ -244,8 +244,12 @@ fn check_refill(
     }
 }
 
-type Wires =
-    (VecDeque<(Place, Sent)>, VecDeque<(u64, Option<Place>)>, VecDeque<(u64, Answer<Sent>)>, bool);
+type Wires = (
+    VecDeque<(Place, Sent)>,
+    VecDeque<(u64, Option<Place>)>,
+    VecDeque<(u64, SequenceAnswer<Sent>)>,
+    bool,
+);
 
 /// Delivers everything in flight; then the member must have the last publication.
 fn settle(
@@ -271,21 +275,23 @@ fn settle(
         }
         for action in std::mem::take(&mut actions) {
             match action {
-                Action::Ask { number, after } => questions.push_back((number, after)),
-                Action::Deliver { publication, .. } if member != Some(publication.before) => {
+                SequenceAction::Ask { number, after } => questions.push_back((number, after)),
+                SequenceAction::Deliver { publication, .. }
+                    if member != Some(publication.before) =>
+                {
                     return Verdict::Wrong("a hole at the end");
                 }
-                Action::Deliver { publication, .. } => member = Some(publication.number),
-                Action::Begin { tail: Tail { place, .. }, .. } => {
+                SequenceAction::Deliver { publication, .. } => member = Some(publication.number),
+                SequenceAction::Begin { tail: Tail { place, .. }, .. } => {
                     let at = |(known, _): &&(Place, Sent)| *known == place;
                     member = Some(broker.log.iter().find(at).map_or(0, |(_, sent)| sent.number));
                 }
-                Action::Refill(Tail { place, entries, .. }) => {
+                SequenceAction::Refill(Tail { place, entries, .. }) => {
                     if let Some(wrong) = check_refill(place, &entries, member) {
                         return Verdict::Wrong(wrong);
                     }
                 }
-                Action::Live => {}
+                SequenceAction::Live => {}
             }
         }
         if pushes.is_empty() && answers.is_empty() && questions.is_empty() {
@@ -331,7 +337,7 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
     node.subscribed(&mut actions);
     node.answer(
         1,
-        Answer { top: place(3), continues: false, entries: vec![], before: None },
+        SequenceAnswer { top: place(3), continues: false, entries: vec![], before: None },
         &mut actions,
     );
     // While a question is pending, the question for all comes afterwards.
@@ -340,29 +346,37 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
     actions.clear();
     node.answer(
         2,
-        Answer { top: place(3), continues: true, entries: vec![], before: None },
+        SequenceAnswer { top: place(3), continues: true, entries: vec![], before: None },
         &mut actions,
     );
-    assert_eq!(actions, [Action::Ask { number: 3, after: None }]);
+    assert_eq!(actions, [SequenceAction::Ask { number: 3, after: None }]);
     actions.clear();
     let entries = (2..=4).map(|offset| (offset, offset, offset)).collect();
     node.answer(
         3,
-        Answer { top: place(4), continues: false, entries, before: Some((1, 1)) },
+        SequenceAnswer { top: place(4), continues: false, entries, before: Some((1, 1)) },
         &mut actions,
     );
     let expected = [
-        Action::Refill(Tail { place: place(3), before: Some(1), entries: vec![(2, 2), (3, 3)] }),
-        Action::Deliver { place: place(4), publication: 4 },
-        Action::Live,
+        SequenceAction::Refill(Tail {
+            place: place(3),
+            before: Some(1),
+            entries: vec![(2, 2), (3, 3)],
+        }),
+        SequenceAction::Deliver { place: place(4), publication: 4 },
+        SequenceAction::Live,
     ];
     assert_eq!(actions, expected);
     // If the broker no longer keeps that place, the ordinary answer shows it.
     node.fetch(&mut actions);
     let entries = (6..=7).map(|offset| (offset, offset, offset)).collect();
     actions.clear();
-    node.answer(4, Answer { top: place(7), continues: false, entries, before: None }, &mut actions);
-    assert_eq!(actions, [Action::Ask { number: 5, after: Some(place(4)) }]);
+    node.answer(
+        4,
+        SequenceAnswer { top: place(7), continues: false, entries, before: None },
+        &mut actions,
+    );
+    assert_eq!(actions, [SequenceAction::Ask { number: 5, after: Some(place(4)) }]);
 }
 
 #[test]
@@ -383,14 +397,15 @@ fn more_publications_than_can_be_held_are_fetched_afterwards() {
         actions.clear();
         node.answer(
             1,
-            Answer { top: place(0), continues: false, entries: vec![], before: None },
+            SequenceAnswer { top: place(0), continues: false, entries: vec![], before: None },
             &mut actions,
         );
         assert_eq!((node.at(), budget.bytes()), (Some(place(fits)), 0));
-        assert_eq!(actions.last(), Some(&Action::Ask { number: 2, after: node.at() }));
+        assert_eq!(actions.last(), Some(&SequenceAction::Ask { number: 2, after: node.at() }));
         let rest = (fits + 1..=count + 1).map(|offset| (offset, offset, offset)).collect();
         actions.clear();
-        let answer = Answer { top: place(count + 1), continues: true, entries: rest, before: None };
+        let answer =
+            SequenceAnswer { top: place(count + 1), continues: true, entries: rest, before: None };
         node.answer(2, answer, &mut actions);
         assert_eq!(actions.len(), 12);
         assert!(node.is_live());

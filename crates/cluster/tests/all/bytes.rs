@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use throng_cluster::redis::Keep;
+use throng_cluster::redis::KeepRule;
 use throng_testkit::{Redis, eventually};
 
 use crate::nodes::Node;
@@ -14,8 +14,8 @@ use crate::relay::Relay;
 /// Maximum bytes that a channel keeps here.
 const LIMIT: usize = 1 << 20;
 
-fn keep() -> Option<Keep> {
-    Some(Keep { count: 100, bytes: LIMIT, age: Duration::from_secs(300) })
+fn keep() -> Option<KeepRule> {
+    Some(KeepRule { count: 100, bytes: LIMIT, age: Duration::from_secs(300) })
 }
 
 /// Publishes on a node once there is room for it.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_cluster::redis::{
-    AskError, Bus, Keep, Members, Outgoing, Recipients, Settings, Tls, block_on,
+    AskError, Bus, KeepRule, Members, Outgoing, Recipients, Settings, Tls, block_on,
 };
 use throng_cluster::{Announcement, Command, Control, Place, Tail, Target, WhileDown};
 use throng_testkit::{Redis, eventually};
@@ -101,7 +101,7 @@ fn all_nodes_count_and_those_that_are_silent_are_named() {
         let outgoing = Outgoing { channel, envelope, keep, while_down: WhileDown::Refuse };
         block_on(one.publish_counted(outgoing, limit))
     };
-    let keep = Some(Keep { count: 1, bytes: 1 << 20, age: Duration::from_secs(60) });
+    let keep = Some(KeepRule { count: 1, bytes: 1 << 20, age: Duration::from_secs(60) });
     for keep in [None, keep] {
         let counted = publish(keep, Duration::from_secs(5)).unwrap();
         assert_eq!((counted.total, counted.missing), (6, vec![]));

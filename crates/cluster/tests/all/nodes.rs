@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use throng_cluster::redis::{Bus, Keep, Outgoing, Settings, Tls};
+use throng_cluster::redis::{Bus, KeepRule, Outgoing, Settings, Tls};
 use throng_cluster::{Envelope, WhileDown, encode};
 use throng_testkit::{Redis, eventually, hold_up};
 
@@ -18,21 +18,26 @@ pub(crate) struct Node {
     pub(crate) seen: Seen,
 }
 
-pub(crate) fn keep() -> Option<Keep> {
-    Some(Keep { count: 5_000, bytes: 256 << 20, age: Duration::from_secs(300) })
+pub(crate) fn keep() -> Option<KeepRule> {
+    Some(KeepRule { count: 5_000, bytes: 256 << 20, age: Duration::from_secs(300) })
 }
 
 impl Node {
-    pub(crate) fn start(redis: &Redis, node: u64, keep: Option<Keep>) -> Self {
+    pub(crate) fn start(redis: &Redis, node: u64, keep: Option<KeepRule>) -> Self {
         Self::start_at(redis.url(""), node, keep)
     }
 
-    pub(crate) fn start_at(url: String, node: u64, keep: Option<Keep>) -> Self {
+    pub(crate) fn start_at(url: String, node: u64, keep: Option<KeepRule>) -> Self {
         Self::start_with(url, node, keep, CHANNELS)
     }
 
     /// Starts a node with this many channels.
-    pub(crate) fn start_with(url: String, node: u64, keep: Option<Keep>, channels: usize) -> Self {
+    pub(crate) fn start_with(
+        url: String,
+        node: u64,
+        keep: Option<KeepRule>,
+        channels: usize,
+    ) -> Self {
         Self::start_secured((url, Tls::default()), node, keep, channels)
     }
 
@@ -40,7 +45,7 @@ impl Node {
     pub(crate) fn start_secured(
         (url, tls): (String, Tls),
         node: u64,
-        keep: Option<Keep>,
+        keep: Option<KeepRule>,
         channels: usize,
     ) -> Self {
         let settings = Settings { url, prefix: "test".to_owned(), node, tls };
@@ -61,7 +66,7 @@ impl Node {
         lock(&self.seen[channel])
     }
 
-    pub(crate) fn publish(&self, channel: usize, payload: &[u8], keep: Option<Keep>) -> bool {
+    pub(crate) fn publish(&self, channel: usize, payload: &[u8], keep: Option<KeepRule>) -> bool {
         let mut envelope = Vec::new();
         encode(&Envelope { payload, ..Envelope::default() }, &mut envelope);
         self.publish_envelope(channel, envelope, keep, WhileDown::Buffer)
@@ -77,7 +82,7 @@ impl Node {
         &self,
         channel: usize,
         envelope: Vec<u8>,
-        keep: Option<Keep>,
+        keep: Option<KeepRule>,
         while_down: WhileDown,
     ) -> bool {
         let channel = name(channel);

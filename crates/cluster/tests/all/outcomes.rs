@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng_cluster::redis::{
-    AskError, Bus, Health, Keep, Members, Outgoing, Settings, StartError, Tls, block_on,
+    AskError, Bus, Health, KeepRule, Members, Outgoing, Settings, StartError, Tls, block_on,
 };
 use throng_cluster::{
     Announcement, Await, Control, Envelope, Place, PublishOutcome, Tail, Ticket, Unpublished,
@@ -83,7 +83,7 @@ fn message(channel: &str, has_history: bool, while_down: WhileDown) -> Outgoing 
     let mut envelope = Vec::new();
     encode(&Envelope { payload: b"hello", origin: 1, ..Envelope::default() }, &mut envelope);
     let age = Duration::from_secs(600);
-    let keep = has_history.then_some(Keep { count: 100, bytes: 1 << 20, age });
+    let keep = has_history.then_some(KeepRule { count: 100, bytes: 1 << 20, age });
     Outgoing { channel: channel.into(), envelope: envelope.into(), keep, while_down }
 }
 

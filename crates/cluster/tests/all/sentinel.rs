@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use throng_cluster::redis::{Bus, Keep, Outgoing, Settings, Tls};
+use throng_cluster::redis::{Bus, KeepRule, Outgoing, Settings, Tls};
 use throng_cluster::{Envelope, WhileDown, encode};
 use throng_testkit::{Redis, eventually};
 
@@ -71,8 +71,8 @@ impl Drop for Node {
     }
 }
 
-fn keep() -> Option<Keep> {
-    Some(Keep { count: 50_000, bytes: 256 << 20, age: Duration::from_secs(300) })
+fn keep() -> Option<KeepRule> {
+    Some(KeepRule { count: 50_000, bytes: 256 << 20, age: Duration::from_secs(300) })
 }
 
 fn three(url: &str) -> [Node; 3] {

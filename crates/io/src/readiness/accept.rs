@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 
 use super::poller::Poller;
-use super::turn::Step;
+use super::turn::TurnStep;
 use crate::driver::ListenerId;
 use crate::id::ConnId;
 use crate::listener::Listener;
@@ -114,10 +114,10 @@ impl<P: Poller> Listeners<P> {
 
     /// Returns the next connection, or reports that accepting has stopped.
     #[cold]
-    pub(crate) fn next(&mut self, poller: &P, options: &Options) -> Option<Step<P::Socket>> {
+    pub(crate) fn next(&mut self, poller: &P, options: &Options) -> Option<TurnStep<P::Socket>> {
         if let Some(kind) = self.stop_report.take() {
             self.ready -= 1;
-            return Some(Step::AcceptStopped(kind));
+            return Some(TurnStep::AcceptStopped(kind));
         }
         for (number, listening) in self.listeners.iter_mut().enumerate() {
             while listening.ready && self.budget > 0 {
@@ -130,7 +130,7 @@ impl<P: Poller> Listeners<P> {
                 self.budget -= 1;
                 match P::accept(&listening.listener, options) {
                     Ok((socket, peer)) => {
-                        return Some(Step::Incoming(socket, peer, ListenerId(number as u16)));
+                        return Some(TurnStep::Incoming(socket, peer, ListenerId(number as u16)));
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
                         listening.ready = false;
@@ -139,7 +139,7 @@ impl<P: Poller> Listeners<P> {
                     Err(error) if concerns_one_connection(&error) => {}
                     Err(error) => {
                         self.stop(poller);
-                        return Some(Step::AcceptStopped(kind(&error)));
+                        return Some(TurnStep::AcceptStopped(kind(&error)));
                     }
                 }
             }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::ReadinessDriver;
 use super::poller::Poller;
-use super::table::{Entry, NONE, flag};
-use super::turn::{Budget, Share, Step};
+use super::table::{NONE, SocketEntry, flag};
+use super::turn::{Budget, Share, TurnStep};
 use crate::batch::Batch;
 use crate::clock::Clock;
 use crate::driver::{Closed, Driver, Event, SendOutcome, Traffic, Waker};
@@ -99,13 +99,13 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
             None => self.step(),
         };
         Some(match step? {
-            Step::Received(id) => Event::Received(id, &mut self.buffer[..self.lent]),
-            Step::Sent(id, batch) => Event::Sent(id, batch),
-            Step::Closed(id, why) => Event::Closed(id, why),
-            Step::Finished(id) => Event::Finished(id),
-            Step::Connected(id) => Event::Connected(id),
-            Step::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
-            Step::AcceptStopped(kind) => Event::AcceptStopped(kind),
+            TurnStep::Received(id) => Event::Received(id, &mut self.buffer[..self.lent]),
+            TurnStep::Sent(id, batch) => Event::Sent(id, batch),
+            TurnStep::Closed(id, why) => Event::Closed(id, why),
+            TurnStep::Finished(id) => Event::Finished(id),
+            TurnStep::Connected(id) => Event::Connected(id),
+            TurnStep::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
+            TurnStep::AcceptStopped(kind) => Event::AcceptStopped(kind),
         })
     }
 
@@ -152,7 +152,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     #[inline(always)]
     fn send(&mut self, conn: ConnId, mut batch: Box<Batch>) -> SendOutcome {
         // Fast path, inline: owned bytes that are sent whole.
-        if let Some(Entry { socket: Some(socket), flags, .. }) = self.table.entry(conn)
+        if let Some(SocketEntry { socket: Some(socket), flags, .. }) = self.table.entry(conn)
             && *flags & flag::CONNECTING == 0
             && let Some(bytes) = batch.plain()
         {
@@ -171,7 +171,9 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     #[inline]
     fn try_send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         match self.table.entry(conn) {
-            Some(Entry { socket: Some(socket), flags, .. }) if *flags & flag::CONNECTING == 0 => {
+            Some(SocketEntry { socket: Some(socket), flags, .. })
+                if *flags & flag::CONNECTING == 0 =>
+            {
                 match P::send(socket, bytes) {
                     Ok(n) => n,
                     Err(error) => self.handle_try_send_error(conn, &error),
@@ -243,7 +245,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     }
 
     fn finish(&mut self, conn: ConnId) {
-        if let Some(Entry { socket: Some(socket), .. }) = self.table.entry(conn) {
+        if let Some(SocketEntry { socket: Some(socket), .. }) = self.table.entry(conn) {
             P::finish(socket);
         }
     }
@@ -253,7 +255,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     }
 
     fn abort(&mut self, conn: ConnId) {
-        if let Some(Entry { socket: Some(socket), .. }) = self.table.entry(conn) {
+        if let Some(SocketEntry { socket: Some(socket), .. }) = self.table.entry(conn) {
             P::reset_on_drop(socket);
         }
         self.end(conn, Closed::Local);

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use super::ReadinessDriver;
 use super::poller::Poller;
 use super::table::{NONE, flag};
-use super::turn::Step;
+use super::turn::TurnStep;
 use crate::batch::Batch;
 use crate::driver::{Closed, SendOutcome};
 use crate::id::ConnId;
@@ -85,7 +85,7 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     #[cold]
-    pub(super) fn continue_sending(&mut self, id: ConnId) -> Option<Step<P::Socket>> {
+    pub(super) fn continue_sending(&mut self, id: ConnId) -> Option<TurnStep<P::Socket>> {
         let entry = self.table.entry(id)?;
         let batch = self.outgoing.batch(entry.outgoing);
         match transmit::<P>(entry.socket.as_ref()?, batch, &[]) {
@@ -93,7 +93,7 @@ impl<P: Poller> ReadinessDriver<P> {
                 // Write interest stays for now: after a full socket the engine usually has more to
                 // send.
                 let index = std::mem::replace(&mut entry.outgoing, NONE);
-                Some(Step::Sent(id, self.outgoing.remove(index)))
+                Some(TurnStep::Sent(id, self.outgoing.remove(index)))
             }
             Sending::Part => {
                 entry.flags &= !flag::CAN_WRITE;

@@ -10,7 +10,7 @@ use crate::id::ConnId;
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The state of a connection between events.
-pub(crate) struct Entry<S> {
+pub(crate) struct SocketEntry<S> {
     /// `None` if the slot is free, or if the end of the connection has not been delivered yet.
     pub(crate) socket: Option<S>,
     /// The batch in flight, an index into [`Outgoing`](super::outgoing::Outgoing); in a free slot
@@ -22,7 +22,7 @@ pub(crate) struct Entry<S> {
     pub(crate) flags: u64,
 }
 
-/// Bits of [`Entry::flags`].
+/// Bits of [`SocketEntry::flags`].
 pub(crate) mod flag {
     /// The connect has not finished.
     pub(crate) const CONNECTING: u64 = 1;
@@ -79,7 +79,7 @@ pub(crate) struct Table<S> {
     /// The slot that was freed first, and the slot that was freed last.
     first_free: u32,
     last_free: u32,
-    entries: Vec<Entry<S>>,
+    entries: Vec<SocketEntry<S>>,
 }
 
 impl<S> Table<S> {
@@ -130,7 +130,7 @@ impl<S> Table<S> {
     pub(crate) fn insert(&mut self, socket: S, flags: u64) {
         if self.takes_new_slot() {
             let flags = flags | ConnId::new(self.shard, 0, self.first_generation).to_bits();
-            self.entries.push(Entry { socket: Some(socket), outgoing: NONE, flags });
+            self.entries.push(SocketEntry { socket: Some(socket), outgoing: NONE, flags });
             self.live += 1;
             return;
         }
@@ -147,13 +147,13 @@ impl<S> Table<S> {
 
     /// Returns the open connection with that id.
     #[inline]
-    pub(crate) fn entry(&mut self, id: ConnId) -> Option<&mut Entry<S>> {
+    pub(crate) fn entry(&mut self, id: ConnId) -> Option<&mut SocketEntry<S>> {
         let entry = self.entries.get_mut(id.slot())?;
         (id.is_of(entry.flags) && entry.socket.is_some()).then_some(entry)
     }
 
     /// Returns the open connection with that id, read-only.
-    pub(crate) fn entry_ref(&self, id: ConnId) -> Option<&Entry<S>> {
+    pub(crate) fn entry_ref(&self, id: ConnId) -> Option<&SocketEntry<S>> {
         let entry = self.entries.get(id.slot())?;
         (id.is_of(entry.flags) && entry.socket.is_some()).then_some(entry)
     }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn an_entry_is_16_bytes() {
         #[cfg(unix)]
-        assert_eq!(size_of::<Entry<std::os::fd::OwnedFd>>(), 16);
+        assert_eq!(size_of::<SocketEntry<std::os::fd::OwnedFd>>(), 16);
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub(super) enum QueuedEvent {
 }
 
 /// An [`Event`] that does not borrow.
-pub(super) enum Step<S> {
+pub(super) enum TurnStep<S> {
     Incoming(S, Option<SocketAddr>, ListenerId),
     AcceptStopped(ErrorKind),
     Connected(ConnId),
@@ -158,15 +158,15 @@ impl<P: Poller> ReadinessDriver<P> {
 
     /// Returns the next event. Received bytes are in `buffer`.
     #[inline(never)]
-    pub(super) fn step(&mut self) -> Option<Step<P::Socket>> {
+    pub(super) fn step(&mut self) -> Option<TurnStep<P::Socket>> {
         loop {
             if let Some(local) = self.queued_events.pop_front() {
                 return Some(match local {
-                    QueuedEvent::Sent(id, batch) => Step::Sent(id, batch),
+                    QueuedEvent::Sent(id, batch) => TurnStep::Sent(id, batch),
                     QueuedEvent::Closed(id, why, traffic) => {
                         self.table.release(id);
                         self.ended = traffic.map(|traffic| (id, traffic));
-                        Step::Closed(id, why)
+                        TurnStep::Closed(id, why)
                     }
                 });
             }
@@ -260,7 +260,7 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     /// Does one unit of work for a connection. The rest is stored in `self.pending`.
-    fn handle_ready(&mut self, pending: Pending) -> Option<Step<P::Socket>> {
+    fn handle_ready(&mut self, pending: Pending) -> Option<TurnStep<P::Socket>> {
         let Pending { id, bits, reads } = pending;
         // The connection may have been closed in this very turn: the event is stale.
         let entry = self.table.entry(id)?;
@@ -307,7 +307,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
     }
 
-    fn receive(&mut self, id: ConnId, reads: u8) -> Option<Step<P::Socket>> {
+    fn receive(&mut self, id: ConnId, reads: u8) -> Option<TurnStep<P::Socket>> {
         let received = loop {
             let socket = self.table.entry(id)?.socket.as_ref()?;
             match P::recv(socket, &mut self.buffer[..self.share.bytes]) {
@@ -344,26 +344,26 @@ impl<P: Poller> ReadinessDriver<P> {
         &mut self,
         id: ConnId,
         received: io::Result<usize>,
-    ) -> Option<Step<P::Socket>> {
+    ) -> Option<TurnStep<P::Socket>> {
         let entry = self.table.entry(id)?;
         match received {
             Ok(0) if entry.flags & flag::BROKEN != 0 => {
                 let ended = entry.flags & flag::FIN_BEFORE_RESET != 0;
                 self.end(id, Closed::Reset);
-                ended.then_some(Step::Finished(id))
+                ended.then_some(TurnStep::Finished(id))
             }
             Ok(0) => {
                 // Interest is dropped only if the kernel reports again: the engine usually closes
                 // at once.
                 entry.flags |= flag::FINISHED;
-                Some(Step::Finished(id))
+                Some(TurnStep::Finished(id))
             }
             Ok(n) => {
                 if !P::LEVEL {
                     self.enqueue(id);
                 }
                 self.lent = n;
-                Some(Step::Received(id))
+                Some(TurnStep::Received(id))
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 entry.flags &= !flag::CAN_READ;
@@ -404,7 +404,7 @@ impl<P: Poller> ReadinessDriver<P> {
     pub(super) fn handle_connecting(
         &mut self,
         Pending { id, bits, .. }: Pending,
-    ) -> Option<Step<P::Socket>> {
+    ) -> Option<TurnStep<P::Socket>> {
         let entry = self.table.entry(id)?;
         match P::connected(entry.socket.as_ref()?, bits) {
             None => None,
@@ -413,7 +413,7 @@ impl<P: Poller> ReadinessDriver<P> {
                 // Output that was sent before the connection was established leaves now.
                 self.pending = Pending { id, bits: bits & (READ | WRITE), reads: self.share.reads };
                 self.sync(id);
-                Some(Step::Connected(id))
+                Some(TurnStep::Connected(id))
             }
             Some(false) => {
                 self.end(id, Closed::Refused);

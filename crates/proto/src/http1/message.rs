@@ -3,7 +3,7 @@
 use super::body::{Body, Progress};
 use super::buffered::{self, BufferedBox};
 use super::head::{HeadScan, StartLine};
-use super::state::{State, Step};
+use super::state::{DecodeStep, Http1State};
 use super::{BodyLength, Error, HeaderLines, Limits};
 use crate::input::Input;
 
@@ -15,7 +15,7 @@ use crate::input::Input;
 pub(crate) struct MessageDecoder<S> {
     buffered: BufferedBox<S>,
     body: Body,
-    state: State,
+    state: Http1State,
     after: After,
     /// Whether the next response answers a HEAD request; false for requests.
     pub(crate) answers_head: bool,
@@ -65,7 +65,7 @@ impl<S: StartLine> MessageDecoder<S> {
         Self {
             buffered: None,
             body: Body::NONE,
-            state: State::Head,
+            state: Http1State::Head,
             after: After::Next,
             answers_head: false,
         }
@@ -79,8 +79,8 @@ impl<S: StartLine> MessageDecoder<S> {
         limits: &Limits,
     ) -> Result<Option<MessageEvent<'a, H>>, Error> {
         match self.state {
-            State::Head => self.next_head(input, limits),
-            State::Failed(error) => {
+            Http1State::Head => self.next_head(input, limits),
+            Http1State::Failed(error) => {
                 buffered::clear(&mut self.buffered);
                 Err(error)
             }
@@ -91,7 +91,7 @@ impl<S: StartLine> MessageDecoder<S> {
     /// Returns the trailers of the message whose end was the last event.
     pub(crate) fn trailers(&self) -> HeaderLines<'_> {
         match self.state {
-            State::Head | State::Closed => buffered::trailers(&self.buffered),
+            Http1State::Head | Http1State::Closed => buffered::trailers(&self.buffered),
             _ => HeaderLines::default(),
         }
     }
@@ -99,17 +99,17 @@ impl<S: StartLine> MessageDecoder<S> {
     /// Returns whether no byte of a message has arrived since the last one's end.
     #[inline]
     pub(crate) const fn is_between_messages(&self) -> bool {
-        matches!(self.state, State::Head) && buffered::head(&self.buffered).is_none()
+        matches!(self.state, Http1State::Head) && buffered::head(&self.buffered).is_none()
     }
 
     /// Returns whether the head of a message has arrived in part.
     pub(crate) const fn is_in_head(&self) -> bool {
-        matches!(self.state, State::Head) && buffered::head(&self.buffered).is_some()
+        matches!(self.state, Http1State::Head) && buffered::head(&self.buffered).is_some()
     }
 
     /// Returns whether no further message can come.
     pub(crate) const fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed | State::Failed(_))
+        matches!(self.state, Http1State::Closed | Http1State::Failed(_))
     }
 
     /// Returns the number of bytes buffered.
@@ -120,21 +120,21 @@ impl<S: StartLine> MessageDecoder<S> {
     /// Handles the end of the stream; returns whether it ends the current message.
     pub(crate) fn handle_end_of_stream(&mut self) -> Result<bool, Error> {
         match self.state {
-            State::UntilClose => {
-                self.state = self.state.after(Step::ContentDone).after(Step::EndClose);
+            Http1State::UntilClose => {
+                self.state = self.state.after(DecodeStep::ContentDone).after(DecodeStep::EndClose);
                 Ok(true)
             }
-            State::Head if buffered::head(&self.buffered).is_none() => Ok(false),
-            State::Closed | State::Foreign => Ok(false),
-            State::Failed(error) => Err(error),
-            State::Head | State::Length | State::Chunked | State::Complete => {
-                self.state = self.state.after(Step::Fail(Error::Truncated));
+            Http1State::Head if buffered::head(&self.buffered).is_none() => Ok(false),
+            Http1State::Closed | Http1State::Foreign => Ok(false),
+            Http1State::Failed(error) => Err(error),
+            Http1State::Head | Http1State::Length | Http1State::Chunked | Http1State::Complete => {
+                self.state = self.state.after(DecodeStep::Fail(Error::Truncated));
                 Err(Error::Truncated)
             }
         }
     }
 
-    /// Decodes a head, in [`State::Head`].
+    /// Decodes a head, in [`Http1State::Head`].
     fn next_head<'a, 'b: 'a, H: Head<'a, Line = S>>(
         &'a mut self,
         input: &mut Input<'b>,
@@ -174,7 +174,7 @@ impl<S: StartLine> MessageDecoder<S> {
         }
     }
 
-    /// Decodes content, in any other state but [`State::Failed`].
+    /// Decodes content, in any other state but [`Http1State::Failed`].
     #[inline]
     fn next_content<'b, H>(
         &mut self,
@@ -184,13 +184,13 @@ impl<S: StartLine> MessageDecoder<S> {
         // The borrow of a buffered head ended with this call.
         buffered::clear_head(&mut self.buffered);
         let progress = match self.state {
-            State::Length => Ok(self.body.next_counted(input)),
-            State::Chunked => {
+            Http1State::Length => Ok(self.body.next_counted(input)),
+            Http1State::Chunked => {
                 buffered::next_chunk(&mut self.buffered, &mut self.body, input, limits)
             }
-            State::UntilClose => self.body.next_until_close(input, limits),
-            State::Complete => Ok(Progress::Done),
-            State::Foreign => return Ok(None),
+            Http1State::UntilClose => self.body.next_until_close(input, limits),
+            Http1State::Complete => Ok(Progress::Done),
+            Http1State::Foreign => return Ok(None),
             _ => {
                 buffered::clear(&mut self.buffered);
                 input.take(input.len());
@@ -202,11 +202,11 @@ impl<S: StartLine> MessageDecoder<S> {
             Progress::NeedsInput => Ok(None),
             Progress::Done => {
                 let end = match self.after {
-                    After::Next => Step::EndKeepAlive,
-                    After::Close => Step::EndClose,
-                    After::Switch => Step::EndSwitch,
+                    After::Next => DecodeStep::EndKeepAlive,
+                    After::Close => DecodeStep::EndClose,
+                    After::Switch => DecodeStep::EndSwitch,
                 };
-                self.state = self.state.after(Step::ContentDone).after(end);
+                self.state = self.state.after(DecodeStep::ContentDone).after(end);
                 Ok(Some(MessageEvent::End))
             }
         }
@@ -216,7 +216,7 @@ impl<S: StartLine> MessageDecoder<S> {
     #[inline]
     fn record_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = result {
-            self.state = self.state.after(Step::Fail(error));
+            self.state = self.state.after(DecodeStep::Fail(error));
             buffered::clear(&mut self.buffered);
         }
         result
@@ -229,7 +229,7 @@ impl<S: StartLine> MessageDecoder<S> {
 fn start<'a, H: Head<'a>>(
     head: Result<H, Error>,
     body: &mut Body,
-    state: &mut State,
+    state: &mut Http1State,
     after: &mut After,
     answers_head: &mut bool,
     limits: &Limits,
@@ -240,14 +240,14 @@ fn start<'a, H: Head<'a>>(
             *state = match head.after() {
                 Some(next) => {
                     (*body, *after, *answers_head) = (framed, next, false);
-                    state.after(Step::Head(head.body_length()))
+                    state.after(DecodeStep::Head(head.body_length()))
                 }
-                None => state.after(Step::Interim),
+                None => state.after(DecodeStep::Interim),
             };
             Ok(Some(MessageEvent::Head(head)))
         }
         Err(error) => {
-            *state = state.after(Step::Fail(error));
+            *state = state.after(DecodeStep::Fail(error));
             Err(error)
         }
     }

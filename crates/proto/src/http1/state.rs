@@ -6,7 +6,7 @@ use super::{BodyLength, Error};
 
 /// The kind of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum Http1State {
     /// A head, or the rest of one.
     Head,
     /// Content counted by Content-Length.
@@ -27,7 +27,7 @@ pub(crate) enum State {
 
 /// An input of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DecodeStep {
     /// A head was decoded; its content has this framing.
     Head(BodyLength),
     /// An interim (1xx) head was decoded: the final one follows.
@@ -44,24 +44,26 @@ pub(crate) enum Step {
     Fail(Error),
 }
 
-impl State {
+impl Http1State {
     /// The transition table.
-    pub(crate) const fn after(self, step: Step) -> Self {
+    pub(crate) const fn after(self, step: DecodeStep) -> Self {
         match (self, step) {
             (Self::Failed(first), _) => Self::Failed(first),
-            (_, Step::Fail(error)) => Self::Failed(error),
+            (_, DecodeStep::Fail(error)) => Self::Failed(error),
 
-            (Self::Head, Step::Interim) => Self::Head,
-            (Self::Head, Step::Head(BodyLength::Known(0))) => Self::Complete,
-            (Self::Head, Step::Head(BodyLength::Known(_))) => Self::Length,
-            (Self::Head, Step::Head(BodyLength::Chunked)) => Self::Chunked,
-            (Self::Head, Step::Head(BodyLength::UntilClose)) => Self::UntilClose,
+            (Self::Head, DecodeStep::Interim) => Self::Head,
+            (Self::Head, DecodeStep::Head(BodyLength::Known(0))) => Self::Complete,
+            (Self::Head, DecodeStep::Head(BodyLength::Known(_))) => Self::Length,
+            (Self::Head, DecodeStep::Head(BodyLength::Chunked)) => Self::Chunked,
+            (Self::Head, DecodeStep::Head(BodyLength::UntilClose)) => Self::UntilClose,
 
-            (Self::Length | Self::Chunked | Self::UntilClose, Step::ContentDone) => Self::Complete,
+            (Self::Length | Self::Chunked | Self::UntilClose, DecodeStep::ContentDone) => {
+                Self::Complete
+            }
 
-            (Self::Complete, Step::EndKeepAlive) => Self::Head,
-            (Self::Complete, Step::EndClose) => Self::Closed,
-            (Self::Complete, Step::EndSwitch) => Self::Foreign,
+            (Self::Complete, DecodeStep::EndKeepAlive) => Self::Head,
+            (Self::Complete, DecodeStep::EndClose) => Self::Closed,
+            (Self::Complete, DecodeStep::EndSwitch) => Self::Foreign,
 
             // No other pair occurs; keeping the state cannot lose the framing of a message.
             (state, _) => state,
@@ -75,27 +77,31 @@ mod tests {
 
     #[test]
     fn a_failure_is_final() {
-        let failed = State::Head.after(Step::Fail(Error::BadHost));
+        let failed = Http1State::Head.after(DecodeStep::Fail(Error::BadHost));
         for step in [
-            Step::Head(BodyLength::Chunked),
-            Step::Interim,
-            Step::ContentDone,
-            Step::EndKeepAlive,
-            Step::EndClose,
-            Step::EndSwitch,
-            Step::Fail(Error::BadTarget),
+            DecodeStep::Head(BodyLength::Chunked),
+            DecodeStep::Interim,
+            DecodeStep::ContentDone,
+            DecodeStep::EndKeepAlive,
+            DecodeStep::EndClose,
+            DecodeStep::EndSwitch,
+            DecodeStep::Fail(Error::BadTarget),
         ] {
-            assert_eq!(failed.after(step), State::Failed(Error::BadHost));
+            assert_eq!(failed.after(step), Http1State::Failed(Error::BadHost));
         }
     }
 
     #[test]
     fn only_a_complete_message_allows_the_next_head() {
-        for state in
-            [State::Length, State::Chunked, State::UntilClose, State::Foreign, State::Closed]
-        {
-            assert_eq!(state.after(Step::EndKeepAlive), state);
+        for state in [
+            Http1State::Length,
+            Http1State::Chunked,
+            Http1State::UntilClose,
+            Http1State::Foreign,
+            Http1State::Closed,
+        ] {
+            assert_eq!(state.after(DecodeStep::EndKeepAlive), state);
         }
-        assert_eq!(State::Complete.after(Step::EndKeepAlive), State::Head);
+        assert_eq!(Http1State::Complete.after(DecodeStep::EndKeepAlive), Http1State::Head);
     }
 }

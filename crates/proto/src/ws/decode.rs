@@ -29,7 +29,7 @@ use crate::input::Input;
 pub struct Decoder {
     /// Present only while a frame or message has arrived in part, or was just returned from here.
     reassembly: Option<Box<Reassembly>>,
-    stage: Stage,
+    stage: FrameStage,
     /// The fragmented message that has started and not ended.
     message: Option<Kind>,
     role: Role,
@@ -63,7 +63,7 @@ impl Kind {
 
 /// The position of the next byte in the stream of frames.
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum FrameStage {
     /// At the start of a frame.
     Start,
     /// Inside a frame header; these bytes of it have arrived.
@@ -107,14 +107,14 @@ impl Decoder {
     /// nothing.
     #[must_use]
     pub const fn new(role: Role) -> Self {
-        Self { reassembly: None, stage: Stage::Start, message: None, role, deflate: false }
+        Self { reassembly: None, stage: FrameStage::Start, message: None, role, deflate: false }
     }
 
     /// Creates a decoder for a connection that negotiated permessage-deflate; its compressed
     /// messages are [`Event::Compressed`].
     #[must_use]
     pub const fn with_deflate(role: Role) -> Self {
-        Self { reassembly: None, stage: Stage::Start, message: None, role, deflate: true }
+        Self { reassembly: None, stage: FrameStage::Start, message: None, role, deflate: true }
     }
 
     /// Takes bytes from `input` up to the next event; `None` when all are taken and none is
@@ -199,7 +199,8 @@ impl Decoder {
     /// deadline bounds the time that the peer may take to finish.
     #[must_use]
     pub fn is_between_messages(&self) -> bool {
-        self.message.is_none() && !matches!(self.stage, Stage::Header { .. } | Stage::Payload(_))
+        self.message.is_none()
+            && !matches!(self.stage, FrameStage::Header { .. } | FrameStage::Payload(_))
     }
 
     /// Returns the number of payload bytes buffered for the unfinished message.
@@ -233,7 +234,7 @@ impl Decoder {
         input: &mut Input<'b>,
         max_len: usize,
     ) -> Option<Event<'b>> {
-        if !matches!(self.stage, Stage::Start) || self.message.is_some() {
+        if !matches!(self.stage, FrameStage::Start) || self.message.is_some() {
             return None;
         }
         let MessageHeader { text, len, key, size } =
@@ -257,7 +258,7 @@ impl Decoder {
     #[inline]
     #[must_use]
     pub fn has_whole_message(&self, bytes: &[u8], max_len: usize) -> bool {
-        matches!(self.stage, Stage::Start)
+        matches!(self.stage, FrameStage::Start)
             && self.message.is_none()
             && MessageHeader::decode(bytes, self.role)
                 .is_some_and(|head| head.len <= max_len && head.size + head.len <= bytes.len())
@@ -268,7 +269,7 @@ impl Decoder {
     #[inline(always)]
     #[must_use]
     pub fn is_at_rest(&self, input: &Input<'_>) -> bool {
-        input.is_empty() && matches!(self.stage, Stage::Start) && self.message.is_none()
+        input.is_empty() && matches!(self.stage, FrameStage::Start) && self.message.is_none()
     }
 
     /// Returns whether the payload of this frame alone is its event.
@@ -324,7 +325,7 @@ impl Decoder {
             Opcode::Ping => Ok(Event::Ping(unmask(payload, head.key))),
             Opcode::Pong => Ok(Event::Pong(unmask(payload, head.key))),
             Opcode::Close => {
-                self.stage = Stage::Closed;
+                self.stage = FrameStage::Closed;
                 self.message = None;
                 close::decode(unmask(payload, head.key)).map(Event::Close)
             }
@@ -336,7 +337,7 @@ impl Decoder {
     fn fail(&mut self, error: ProtocolError) -> ProtocolError {
         self.reassembly = None;
         self.message = None;
-        self.stage = Stage::Failed(error);
+        self.stage = FrameStage::Failed(error);
         error
     }
 
@@ -392,17 +393,19 @@ impl Decoder {
     ) -> Result<Next<'b>, ProtocolError> {
         loop {
             match self.stage {
-                Stage::Start if input.is_empty() => return Ok(Next::Nothing),
-                Stage::Start => self.stage = Stage::Header { bytes: [0; MAX_HEADER - 1], len: 0 },
-                Stage::Delivered { control } => {
-                    self.drop_delivered(control, spare);
-                    self.stage = Stage::Start;
+                FrameStage::Start if input.is_empty() => return Ok(Next::Nothing),
+                FrameStage::Start => {
+                    self.stage = FrameStage::Header { bytes: [0; MAX_HEADER - 1], len: 0 }
                 }
-                Stage::Header { bytes, len } => {
+                FrameStage::Delivered { control } => {
+                    self.drop_delivered(control, spare);
+                    self.stage = FrameStage::Start;
+                }
+                FrameStage::Header { bytes, len } => {
                     let Some(head) = self.next_header(input, bytes, len)? else {
                         return Ok(Next::Nothing);
                     };
-                    self.stage = Stage::Start;
+                    self.stage = FrameStage::Start;
                     self.check_size(&head, limits)?;
                     if self.stands_alone(&head) && input.len() as u64 >= head.len {
                         return self.lent(&head, input);
@@ -411,9 +414,9 @@ impl Decoder {
                         self.message = Some(kind);
                     }
                     let FrameHeader { fin, opcode, len: remaining, key, .. } = head;
-                    self.stage = Stage::Payload(Frame { remaining, key, opcode, fin });
+                    self.stage = FrameStage::Payload(Frame { remaining, key, opcode, fin });
                 }
-                Stage::Payload(mut frame) => {
+                FrameStage::Payload(mut frame) => {
                     let chunk = input.take(usize::try_from(frame.remaining).unwrap_or(usize::MAX));
                     frame.remaining -= chunk.len() as u64;
                     if !join && !frame.opcode.is_control() {
@@ -428,10 +431,10 @@ impl Decoder {
                     }
                     if frame.remaining > 0 {
                         frame.key = frame.key.map(|key| mask::rotate(key, chunk.len()));
-                        self.stage = Stage::Payload(frame);
+                        self.stage = FrameStage::Payload(frame);
                         return Ok(Next::Nothing);
                     }
-                    self.stage = Stage::Start;
+                    self.stage = FrameStage::Start;
                     if frame.opcode.is_control() {
                         return self.deliver_control(frame.opcode);
                     }
@@ -439,12 +442,12 @@ impl Decoder {
                         return self.deliver_message();
                     }
                 }
-                Stage::Closed => {
+                FrameStage::Closed => {
                     self.reassembly = None;
                     input.take(usize::MAX);
                     return Ok(Next::Nothing);
                 }
-                Stage::Failed(error) => {
+                FrameStage::Failed(error) => {
                     input.take(usize::MAX);
                     return Err(error);
                 }
@@ -472,7 +475,7 @@ impl Decoder {
                     if more.is_empty() {
                         // The last byte cannot have arrived, or the header would be complete.
                         let [bytes @ .., _] = bytes;
-                        self.stage = Stage::Header { bytes, len: len as u8 };
+                        self.stage = FrameStage::Header { bytes, len: len as u8 };
                         return Ok(None);
                     }
                     bytes[len..len + more.len()].copy_from_slice(more);
@@ -528,8 +531,8 @@ impl Decoder {
         let key = frame.key;
         frame.key = key.map(|key| mask::rotate(key, chunk.len()));
         self.stage = match frame.remaining {
-            0 => Stage::Start,
-            _ => Stage::Payload(frame),
+            0 => FrameStage::Start,
+            _ => FrameStage::Payload(frame),
         };
         if chunk.is_empty() && !last {
             return Ok(None);
@@ -542,7 +545,7 @@ impl Decoder {
         streamed.len += bytes.len() as u64;
         if last {
             self.message = None;
-            self.stage = Stage::Delivered { control: false };
+            self.stage = FrameStage::Delivered { control: false };
         }
         Ok(Some(Chunk { text, first, last, bytes }))
     }
@@ -552,12 +555,12 @@ impl Decoder {
     }
 
     fn deliver_control<'b>(&mut self, opcode: Opcode) -> Result<Next<'b>, ProtocolError> {
-        self.stage = Stage::Delivered { control: true };
+        self.stage = FrameStage::Delivered { control: true };
         if opcode == Opcode::Close {
             if let Err(error) = close::decode(self.control()) {
                 return Err(self.fail(error));
             }
-            self.stage = Stage::Closed;
+            self.stage = FrameStage::Closed;
             self.message = None;
         }
         Ok(Next::Control(opcode))
@@ -569,7 +572,7 @@ impl Decoder {
         if kind == Kind::Text && joined.is_some_and(|joined| joined.as_str().is_none()) {
             return Err(self.fail(ProtocolError::InvalidText));
         }
-        self.stage = Stage::Delivered { control: false };
+        self.stage = FrameStage::Delivered { control: false };
         Ok(Next::Message(kind))
     }
 

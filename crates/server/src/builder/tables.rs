@@ -1,6 +1,6 @@
 //! Whether each shard gets its own descriptor table, and how many connections that makes possible.
 
-use throng_io::table_plan::{Plan, TableSize, check_machine, machine_holds};
+use throng_io::table_plan::{TablePlan, TableSize, check_machine, machine_holds};
 use throng_io::tables::{DescriptorTables, check_support};
 
 use super::Server;
@@ -25,7 +25,7 @@ pub(super) enum Decision {
     /// All threads share one table. The text is the reason if separate tables were requested.
     Shared(Option<String>),
     /// Each shard has its own table.
-    PerShard(Plan),
+    PerShard(TablePlan),
 }
 
 impl Server {
@@ -65,7 +65,7 @@ impl Server {
         let most = if self.shards.count.is_none() { MAX_SHARDS } else { shards };
         let wrong = |message: String| Error::setting("max_connections", message);
         let mut plan =
-            Plan::new(size, asked, shards, most).map_err(|error| wrong(error.to_string()))?;
+            TablePlan::new(size, asked, shards, most).map_err(|error| wrong(error.to_string()))?;
         match asked {
             Some(asked) => check_machine(asked as u64, BYTES_PER_CONNECTION, 1).map_err(wrong)?,
             None => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use throng_cluster::redis::{Bus, Fill, Keep, Members, Outgoing};
+use throng_cluster::redis::{Bus, Fill, KeepRule, Members, Outgoing};
 use throng_cluster::{
     Announcement, Await, Command, Control, Envelope, Place, PublishOutcome, Tail, Target, Ticket,
     WhileDown, decode, encode,
@@ -56,10 +56,10 @@ impl ClusterRelay {
         matching.map_or(ChannelRule::WhileDown(WhileDown::Refuse), |(_, rule)| *rule)
     }
 
-    fn keep(&self, channel: &str) -> Option<Keep> {
+    fn keep(&self, channel: &str) -> Option<KeepRule> {
         let history = self.remote.get()?.history_of(channel)?;
         let (count, age, bytes) = (history.count, history.age, history.max_bytes?);
-        Some(Keep { count, bytes, age })
+        Some(KeepRule { count, bytes, age })
     }
 
     /// Returns the time in microseconds, never the same twice: together with the node, it

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_io::{ConnId, Driver, PassedThrough, SessionFailure, TlsFailure};
 
 use super::queue::Address;
-use super::table::{Endpoint, Stage, flag};
+use super::table::{Endpoint, SecureStage, flag};
 use super::{Lending, Queued, Tls};
 use crate::alert::Alert;
 use crate::challenges::ACME_TLS_1;
@@ -39,7 +39,9 @@ impl<D: Driver> Tls<D> {
     pub(super) fn read(&mut self, id: ConnId, at: usize) -> bool {
         const HINDERED: u8 = flag::NO_INPUT_MASK | flag::PAUSED | flag::BUSY;
         let Some(conn) = self.table.conn(id) else { return false };
-        let Stage::Established(session) = &mut conn.stage else { return self.read_other(id, at) };
+        let SecureStage::Established(session) = &mut conn.stage else {
+            return self.read_other(id, at);
+        };
         if conn.flags & HINDERED != 0 {
             return self.read_other(id, at);
         }
@@ -82,13 +84,13 @@ impl<D: Driver> Tls<D> {
             return false;
         }
         match &conn.stage {
-            Stage::Begin(_) => self.read_hello(id, at),
-            Stage::Handshake(..) => {
+            SecureStage::Begin(_) => self.read_hello(id, at),
+            SecureStage::Handshake(..) => {
                 self.read_handshake(id, at);
                 false
             }
-            Stage::Established(_) => self.read_cut(id, at),
-            Stage::Ended(_) => false,
+            SecureStage::Established(_) => self.read_cut(id, at),
+            SecureStage::Ended(_) => false,
         }
     }
 
@@ -96,7 +98,7 @@ impl<D: Driver> Tls<D> {
     /// completes the record in the driver's own memory; the rest is the next event.
     fn read_cut(&mut self, id: ConnId, at: usize) -> bool {
         let Some((conn, busy)) = self.table.make_busy(id) else { return false };
-        let Stage::Established(session) = &mut conn.stage else { return false };
+        let SecureStage::Established(session) = &mut conn.stage else { return false };
         if busy.input.is_empty() {
             let lent = &mut self.inner.lent()[at..];
             let opened = session.open(lent, self.warm.keys(id), &mut busy.messages);
@@ -133,9 +135,9 @@ impl<D: Driver> Tls<D> {
             return false;
         }
         match &mut conn.stage {
-            Stage::Begin(_) => return self.read_kept_hello(id),
-            Stage::Handshake(..) => self.continue_handshake(id, Input::Kept),
-            Stage::Established(session) => {
+            SecureStage::Begin(_) => return self.read_kept_hello(id),
+            SecureStage::Handshake(..) => self.continue_handshake(id, Input::Kept),
+            SecureStage::Established(session) => {
                 self.scratch = mem::take(&mut busy.input);
                 let keys = self.warm.keys(id);
                 let opened = session.open(&mut self.scratch, keys, &mut busy.messages);
@@ -143,7 +145,7 @@ impl<D: Driver> Tls<D> {
                 let data = opened.data.clone();
                 return self.deliver(id, &opened, Lending::Scratch(data));
             }
-            Stage::Ended(_) => {}
+            SecureStage::Ended(_) => {}
         }
         false
     }
@@ -233,7 +235,7 @@ impl<D: Driver> Tls<D> {
     /// Returns whether we started this connection and it is established.
     fn is_client(&self, id: ConnId) -> bool {
         self.table.conn_ref(id).is_some_and(|conn| match &conn.stage {
-            Stage::Established(session) => session.is_client(),
+            SecureStage::Established(session) => session.is_client(),
             _ => false,
         })
     }
@@ -269,7 +271,7 @@ impl<D: Driver> Tls<D> {
     pub(super) fn end_stage_with(&mut self, id: ConnId, why: Option<SessionFailure>) {
         if let Some(conn) = self.table.conn(id) {
             conn.flags |= flag::CLOSE_SENT;
-            self.table.set_stage(id, Stage::Ended(why));
+            self.table.set_stage(id, SecureStage::Ended(why));
             self.warm.forget(id);
         }
     }
@@ -420,7 +422,7 @@ impl<D: Driver> Tls<D> {
     /// reason.
     pub(super) fn hear_last_words(&mut self, id: ConnId) {
         let Some(conn) = self.table.conn(id) else { return };
-        let is_waiting = conn.has(flag::QUEUED) && matches!(conn.stage, Stage::Handshake(..));
+        let is_waiting = conn.has(flag::QUEUED) && matches!(conn.stage, SecureStage::Handshake(..));
         if is_waiting && conn.has(flag::CONNECTING) {
             conn.flags &= !flag::QUEUED;
             self.continue_handshake(id, Input::Kept);
@@ -453,9 +455,11 @@ impl<D: Driver> Tls<D> {
         conn.flags &= !flag::QUEUED;
         let may_proceed = !conn.has(flag::NO_HANDSHAKE_MASK);
         match (&conn.stage, conn.has(flag::CONNECTING)) {
-            (Stage::Begin(_), true) if may_proceed => self.begin_client(id),
-            (Stage::Begin(_), false) if may_proceed => self.begin_server(id),
-            (Stage::Handshake(..), _) if may_proceed => self.continue_handshake(id, Input::Kept),
+            (SecureStage::Begin(_), true) if may_proceed => self.begin_client(id),
+            (SecureStage::Begin(_), false) if may_proceed => self.begin_server(id),
+            (SecureStage::Handshake(..), _) if may_proceed => {
+                self.continue_handshake(id, Input::Kept)
+            }
             _ => {}
         }
         // Nothing was read while a handshake under way waited.
@@ -472,8 +476,9 @@ impl<D: Driver> Tls<D> {
             _ => return,
         }
         let table = &self.table;
-        let is_under_way =
-            |id| table.conn_ref(id).is_some_and(|conn| matches!(conn.stage, Stage::Handshake(..)));
+        let is_under_way = |id| {
+            table.conn_ref(id).is_some_and(|conn| matches!(conn.stage, SecureStage::Handshake(..)))
+        };
         if let Some(oldest) = self.handshakes.begin(id, table.handshakes(), is_under_way) {
             self.give_up(oldest);
         }
@@ -563,12 +568,12 @@ impl<D: Driver> Tls<D> {
         }
         if info.alpn.as_deref() == Some(ACME_TLS_1) {
             // RFC 8737 section 3: no data follows the handshake of a validation.
-            self.table.set_stage(id, Stage::Established(session));
+            self.table.set_stage(id, SecureStage::Established(session));
             self.send_alert(id, Alert::CLOSE_NOTIFY);
             self.finish_input(id, flag::TRUNCATED);
             return self.end_stage(id);
         }
-        self.table.set_stage(id, Stage::Established(session));
+        self.table.set_stage(id, SecureStage::Established(session));
         self.queued.push_back(Queued::Secured(id, Box::new(info)));
         if is_connecting {
             self.queued.push_back(Queued::Connected(id));

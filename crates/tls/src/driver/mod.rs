@@ -28,7 +28,7 @@ use throng_io::{
 use self::closing::Closing;
 pub use self::queue::HandshakeLimits;
 use self::queue::{Address, Queue};
-use self::table::{Endpoint, Established, Stage, Table, flag};
+use self::table::{Endpoint, Established, SecureStage, Table, flag};
 use self::warm::Warm;
 use crate::client::TlsClient;
 use crate::server::TlsServer;
@@ -361,7 +361,7 @@ impl<D: Driver> Tls<D> {
         let refusal = self.refused.iter().position(|(of, _)| *of == id);
         let mut refusal = refusal.map(|at| self.refused.swap_remove(at).1);
         let has_begun = self.table.conn(id).is_some_and(|conn| {
-            conn.has(flag::CONNECTING) && !matches!(conn.stage, Stage::Begin(_))
+            conn.has(flag::CONNECTING) && !matches!(conn.stage, SecureStage::Begin(_))
         });
         if has_begun && why == Closed::Reset {
             refusal = refusal.or(Some(TlsFailure::Ended));
@@ -397,7 +397,7 @@ impl<D: Driver> Tls<D> {
         self.count_failure(id, TlsFailure::Ended);
         let Some(conn) = self.table.conn(id) else { return true };
         // After our own end, many peers send nothing more, not even a close_notify.
-        if matches!(conn.stage, Stage::Established(_)) && !conn.has(flag::CLOSE_SENT) {
+        if matches!(conn.stage, SecureStage::Established(_)) && !conn.has(flag::CLOSE_SENT) {
             self.count_session_failure(id, SessionFailure::Truncated);
         }
         let Some(conn) = self.table.conn(id) else { return true };
@@ -664,7 +664,7 @@ impl<D: Driver> Driver for Tls<D> {
         if let Some((state, busy)) = self.table.conn_and_busy(conn) {
             state.flags &= !flag::PAUSED;
             // Its input waits for a step of the handshake.
-            if state.has(flag::QUEUED) && matches!(state.stage, Stage::Handshake(..)) {
+            if state.has(flag::QUEUED) && matches!(state.stage, SecureStage::Handshake(..)) {
                 return;
             }
             if let Some(busy) = busy {

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use throng_io::{Batch, ConnId, Driver, SendOutcome, SessionFailure};
 
 use super::Tls;
-use super::table::{Stage, flag};
+use super::table::{SecureStage, flag};
 use crate::alert::Alert;
 use crate::record::{MAX_OVERHEAD, MAX_PLAINTEXT};
 use crate::session::{Session, WarmKeys};
@@ -41,9 +41,11 @@ impl<D: Driver> Tls<D> {
             return SendOutcome::Done(batch);
         };
         let (has_keys, waits_for_them) = match conn.stage {
-            Stage::Established(_) => (true, false),
-            Stage::Begin(_) | Stage::Handshake(..) => (false, conn.has(flag::CONNECTING)),
-            Stage::Ended(_) => (false, false),
+            SecureStage::Established(_) => (true, false),
+            SecureStage::Begin(_) | SecureStage::Handshake(..) => {
+                (false, conn.has(flag::CONNECTING))
+            }
+            SecureStage::Ended(_) => (false, false),
         };
         if conn.has(flag::CLOSING) || !has_keys && !waits_for_them {
             return SendOutcome::Done(batch);
@@ -72,7 +74,7 @@ impl<D: Driver> Tls<D> {
         if in_flight || conn.has(flag::CLOSING | flag::CLOSE_SENT) || bytes.len() > SEALED_AT_ONCE {
             return 0;
         }
-        let Stage::Established(session) = &mut conn.stage else { return 0 };
+        let SecureStage::Established(session) = &mut conn.stage else { return 0 };
         let mut cipher = self.spare.take().unwrap_or_default();
         let warm = self.warm.keys(id);
         if cipher.append(|out| session.seal_contiguous(bytes, warm, out)).is_err() {
@@ -94,7 +96,7 @@ impl<D: Driver> Tls<D> {
         most: usize,
     ) -> Option<Box<Batch>> {
         let Some(conn) = self.table.conn(id) else { return Some(batch) };
-        let Stage::Established(session) = &mut conn.stage else { return Some(batch) };
+        let SecureStage::Established(session) = &mut conn.stage else { return Some(batch) };
         let keys = self.warm.keys(id);
         while !batch.is_empty() {
             let mut cipher = self.spare.take().unwrap_or_default();
@@ -178,7 +180,7 @@ impl<D: Driver> Tls<D> {
         }
         let is_open = !conn.has(flag::CLOSE_SENT);
         let before = control.len();
-        if let Stage::Established(session) = &mut conn.stage
+        if let SecureStage::Established(session) = &mut conn.stage
             && is_open
             && session.seal_reply(&mut control).is_err()
         {
@@ -269,7 +271,7 @@ impl<D: Driver> Tls<D> {
         if busy.is_some_and(|busy| busy.in_flight) || conn.has(flag::CLOSE_SENT | flag::CLOSING) {
             return;
         }
-        let Stage::Established(session) = &mut conn.stage else { return };
+        let SecureStage::Established(session) = &mut conn.stage else { return };
         let mut out = Vec::new();
         match session.seal_reply(&mut out) {
             Ok(()) => self.send_control(id, &out),
@@ -291,7 +293,7 @@ impl<D: Driver> Tls<D> {
         if conn.has(flag::CLOSE_SENT) {
             return;
         }
-        let Stage::Established(session) = &mut conn.stage else { return };
+        let SecureStage::Established(session) = &mut conn.stage else { return };
         let mut out = Vec::new();
         if session.seal_alert(alert, &mut out).is_ok() {
             self.send_control(id, &out);

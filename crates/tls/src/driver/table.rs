@@ -15,7 +15,7 @@ use crate::server::TlsServer;
 use crate::session::{Messages, Session};
 
 /// The stage of a secured connection.
-pub(super) enum Stage {
+pub(super) enum SecureStage {
     /// No handshake has begun: the ClientHello is not complete or waits for its turn, or our
     /// connection is not established yet.
     Begin(HandshakePeer),
@@ -36,7 +36,7 @@ pub(super) struct HandshakePeer {
     pub(super) is_counted: bool,
 }
 
-impl Stage {
+impl SecureStage {
     /// Returns the client of the handshake, until it is complete.
     pub(super) fn handshake_peer(&self) -> Option<&HandshakePeer> {
         match self {
@@ -53,7 +53,7 @@ impl Stage {
     }
 }
 
-/// Bits of [`Conn::flags`].
+/// Bits of [`SecuredConn::flags`].
 pub(super) mod flag {
     /// Reading is paused.
     pub(crate) const PAUSED: u8 = 1;
@@ -81,15 +81,15 @@ pub(super) mod flag {
 }
 
 /// A secured connection. All fields are bytes, so that none is lost to alignment.
-pub(super) struct Conn {
+pub(super) struct SecuredConn {
     generation: [u8; 4],
     /// The TLS configuration: the server's, or until the session is established, the client's.
     endpoint: EndpointId,
-    pub(super) stage: Stage,
+    pub(super) stage: SecureStage,
     pub(super) flags: u8,
 }
 
-impl Conn {
+impl SecuredConn {
     #[inline]
     fn is(&self, id: ConnId) -> bool {
         self.generation == id.generation().to_ne_bytes()
@@ -102,7 +102,7 @@ impl Conn {
 
 /// An established connection that moves to another driver.
 pub(super) struct Established {
-    stage: Stage,
+    stage: SecureStage,
     endpoint: Option<Endpoint>,
     messages: Messages,
     input: Vec<u8>,
@@ -175,8 +175,8 @@ impl Endpoints {
 
 /// An entry of the table.
 #[allow(clippy::large_enum_variant, reason = "most entries are used")]
-enum Entry {
-    Used(Conn),
+enum SealSlot {
+    Used(SecuredConn),
     /// A free entry: one more than the index of the next; 0: it is the last.
     Free([u8; 4]),
 }
@@ -186,7 +186,7 @@ enum Entry {
 #[derive(Default)]
 struct Chunks {
     /// Each has a capacity that is never exceeded.
-    chunks: Vec<Vec<Entry>>,
+    chunks: Vec<Vec<SealSlot>>,
     /// Entries that were ever used.
     len: usize,
     connections: usize,
@@ -199,14 +199,14 @@ const CHUNK: usize = 2048;
 
 // A chunk must be a separate mapping of the allocator: between chunks in its heap, the freed memory
 // of handshakes would never return to the system.
-const _: () = assert!(CHUNK * size_of::<Entry>() >= MAP_FROM);
+const _: () = assert!(CHUNK * size_of::<SealSlot>() >= MAP_FROM);
 
 impl Chunks {
     /// Adds a connection; returns its index.
-    fn add(&mut self, conn: Conn) -> u32 {
+    fn add(&mut self, conn: SecuredConn) -> u32 {
         let index = self.free.checked_sub(1).unwrap_or_else(|| self.grow());
         let entry = self.entry(index);
-        if let Entry::Free(next) = std::mem::replace(entry, Entry::Used(conn)) {
+        if let SealSlot::Free(next) = std::mem::replace(entry, SealSlot::Used(conn)) {
             self.free = u32::from_ne_bytes(next);
         }
         self.connections += 1;
@@ -218,7 +218,7 @@ impl Chunks {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         if let Some(chunk) = self.chunks.last_mut() {
-            chunk.push(Entry::Free([0; 4]));
+            chunk.push(SealSlot::Free([0; 4]));
         }
         self.len += 1;
         (self.len - 1) as u32
@@ -227,28 +227,28 @@ impl Chunks {
     fn remove(&mut self, index: u32) {
         let next = self.free.to_ne_bytes();
         let entry = self.entry(index);
-        if let Entry::Used(_) = entry {
-            *entry = Entry::Free(next);
+        if let SealSlot::Used(_) = entry {
+            *entry = SealSlot::Free(next);
             (self.free, self.connections) = (index + 1, self.connections - 1);
         }
     }
 
-    fn entry(&mut self, index: u32) -> &mut Entry {
+    fn entry(&mut self, index: u32) -> &mut SealSlot {
         &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
     }
 
-    fn at(&self, index: u32) -> Option<&Conn> {
+    fn at(&self, index: u32) -> Option<&SecuredConn> {
         match &self.chunks[index as usize / CHUNK][index as usize % CHUNK] {
-            Entry::Used(conn) => Some(conn),
-            Entry::Free(_) => None,
+            SealSlot::Used(conn) => Some(conn),
+            SealSlot::Free(_) => None,
         }
     }
 
     #[inline(always)]
-    fn at_mut(&mut self, index: u32) -> Option<&mut Conn> {
+    fn at_mut(&mut self, index: u32) -> Option<&mut SecuredConn> {
         match self.entry(index) {
-            Entry::Used(conn) => Some(conn),
-            Entry::Free(_) => None,
+            SealSlot::Used(conn) => Some(conn),
+            SealSlot::Free(_) => None,
         }
     }
 }
@@ -274,7 +274,7 @@ pub(super) struct Table {
     shard: usize,
     busy: HashMap<u32, Box<Busy>>,
     endpoints: Endpoints,
-    /// Handshakes of the connections in [`Stage::Handshake`], by slot.
+    /// Handshakes of the connections in [`SecureStage::Handshake`], by slot.
     handshakes: HashMap<u32, Box<Handshake>>,
 }
 
@@ -293,14 +293,14 @@ impl Table {
     /// Adds a connection whose handshake has not begun.
     pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, address: Address, flags: u8) {
         let peer = HandshakePeer { address, is_counted: false };
-        self.add(id, Some(endpoint), Stage::Begin(peer), flags);
+        self.add(id, Some(endpoint), SecureStage::Begin(peer), flags);
     }
 
-    fn add(&mut self, id: ConnId, endpoint: Option<Endpoint>, stage: Stage, flags: u8) {
+    fn add(&mut self, id: ConnId, endpoint: Option<Endpoint>, stage: SecureStage, flags: u8) {
         let endpoint = endpoint.map_or(EndpointId::NONE, |endpoint| self.endpoints.add(endpoint));
         let generation = id.generation().to_ne_bytes();
         self.shard = id.shard();
-        let index = self.conns.add(Conn { generation, endpoint, stage, flags });
+        let index = self.conns.add(SecuredConn { generation, endpoint, stage, flags });
         if self.of_slot.len() <= id.slot() {
             self.of_slot.resize(id.slot() + 1, 0);
         }
@@ -310,8 +310,9 @@ impl Table {
     /// Returns whether the connection is established, and has nothing in progress except input.
     pub(super) fn is_at_rest(&self, id: ConnId) -> bool {
         const ENDING: u8 = flag::NO_INPUT_MASK | flag::CLOSE_SENT | flag::CONNECTING;
-        let is_open =
-            |conn: &Conn| conn.flags & ENDING == 0 && matches!(conn.stage, Stage::Established(_));
+        let is_open = |conn: &SecuredConn| {
+            conn.flags & ENDING == 0 && matches!(conn.stage, SecureStage::Established(_))
+        };
         self.conn_ref(id).is_some_and(is_open) && self.busy_ref(id).is_none_or(Busy::is_at_rest)
     }
 
@@ -319,7 +320,7 @@ impl Table {
     pub(super) fn take_established(&mut self, id: ConnId) -> Option<Box<Established>> {
         let index = self.index(id)?;
         let mut taken = Box::new(Established {
-            stage: Stage::Established(Session::blank()),
+            stage: SecureStage::Established(Session::blank()),
             endpoint: self.endpoint(id).cloned(),
             messages: Messages::default(),
             input: Vec::new(),
@@ -336,7 +337,7 @@ impl Table {
 
     /// Adds a connection that another driver has released. Returns how much input it brings.
     pub(super) fn insert_established(&mut self, id: ConnId, mut from: Box<Established>) -> usize {
-        self.add(id, from.endpoint.take(), Stage::Established(Session::blank()), 0);
+        self.add(id, from.endpoint.take(), SecureStage::Established(Session::blank()), 0);
         if let Some(conn) = self.conn(id) {
             std::mem::swap(&mut conn.stage, &mut from.stage);
         }
@@ -353,7 +354,7 @@ impl Table {
     /// Removes the connection with that id, if it is secured.
     pub(super) fn remove(&mut self, id: ConnId) {
         let Some(index) = self.index(id) else { return };
-        self.set_stage(id, Stage::Ended(None));
+        self.set_stage(id, SecureStage::Ended(None));
         if let Some(conn) = self.conns.at(index) {
             self.endpoints.release(&conn.endpoint);
         }
@@ -399,10 +400,12 @@ impl Table {
     /// Begins the handshake of a connection.
     pub(super) fn begin_handshake(&mut self, id: ConnId, handshake: Handshake) {
         // Not for a session: its keys would stay behind.
-        let is_first = |conn: &&mut Conn| matches!(conn.stage, Stage::Begin(_));
+        let is_first = |conn: &&mut SecuredConn| matches!(conn.stage, SecureStage::Begin(_));
         let Some(conn) = self.conn(id).filter(is_first) else { return };
-        if let Stage::Begin(peer) = std::mem::replace(&mut conn.stage, Stage::Ended(None)) {
-            conn.stage = Stage::Handshake(peer, Secrets::default());
+        if let SecureStage::Begin(peer) =
+            std::mem::replace(&mut conn.stage, SecureStage::Ended(None))
+        {
+            conn.stage = SecureStage::Handshake(peer, Secrets::default());
             self.handshakes.insert(id.slot() as u32, Box::new(handshake));
         }
     }
@@ -410,7 +413,7 @@ impl Table {
     /// Returns the handshake under way of a connection, with its secrets.
     pub(super) fn handshake(&mut self, id: ConnId) -> Option<(&mut Secrets, &mut Handshake)> {
         let index = self.index(id)?;
-        let Stage::Handshake(_, secrets) = &mut self.conns.at_mut(index)?.stage else {
+        let SecureStage::Handshake(_, secrets) = &mut self.conns.at_mut(index)?.stage else {
             return None;
         };
         Some((secrets, self.handshakes.get_mut(&(id.slot() as u32))?))
@@ -436,7 +439,7 @@ impl Table {
     pub(super) fn input_memory(&self, id: ConnId) -> usize {
         let Some(conn) = self.conn_ref(id) else { return 0 };
         let handshake = match conn.stage {
-            Stage::Handshake(..) => self.handshakes.get(&(id.slot() as u32)),
+            SecureStage::Handshake(..) => self.handshakes.get(&(id.slot() as u32)),
             _ => None,
         };
         let handshake = handshake.map_or(0, |handshake| handshake.memory());
@@ -446,27 +449,27 @@ impl Table {
     /// Returns whether the connection waits for its handshake to begin.
     pub(super) fn is_waiting(&self, id: ConnId) -> bool {
         self.conn_ref(id).is_some_and(|conn| {
-            !conn.has(flag::NO_HANDSHAKE_MASK) && matches!(conn.stage, Stage::Begin(_))
+            !conn.has(flag::NO_HANDSHAKE_MASK) && matches!(conn.stage, SecureStage::Begin(_))
         })
     }
 
     /// Returns whether the connection's handshake is not complete.
     pub(super) fn is_handshaking(&self, id: ConnId) -> bool {
         let stage = self.conn_ref(id).map(|conn| &conn.stage);
-        matches!(stage, Some(Stage::Begin(_) | Stage::Handshake(..)))
+        matches!(stage, Some(SecureStage::Begin(_) | SecureStage::Handshake(..)))
     }
 
     /// Sets the stage of a connection. The keys of the previous stage are wiped in place.
-    pub(super) fn set_stage(&mut self, id: ConnId, stage: Stage) {
+    pub(super) fn set_stage(&mut self, id: ConnId, stage: SecureStage) {
         let Some(index) = self.index(id) else { return };
         let Some(conn) = self.conns.at_mut(index) else { return };
         // Releases the client's configuration, which may have been replaced.
-        if let Stage::Established(_) = stage
+        if let SecureStage::Established(_) = stage
             && let Some(Endpoint::Client(_)) = self.endpoints.get(&conn.endpoint)
         {
             self.endpoints.release(&std::mem::replace(&mut conn.endpoint, EndpointId::NONE));
         }
-        if let Stage::Handshake(..) = conn.stage {
+        if let SecureStage::Handshake(..) = conn.stage {
             remove_from(&mut self.handshakes, id.slot() as u32);
         }
         // A move would leave the keys behind in this place.
@@ -476,7 +479,7 @@ impl Table {
     /// Returns why the connection's session has ended, if it failed.
     pub(super) fn failure(&self, id: ConnId) -> Option<SessionFailure> {
         match self.conn_ref(id)?.stage {
-            Stage::Ended(why) => why,
+            SecureStage::Ended(why) => why,
             _ => None,
         }
     }
@@ -493,19 +496,22 @@ impl Table {
 
     /// Returns the secured connection with that id.
     #[inline]
-    pub(super) fn conn(&mut self, id: ConnId) -> Option<&mut Conn> {
+    pub(super) fn conn(&mut self, id: ConnId) -> Option<&mut SecuredConn> {
         let index = self.of_slot.get(id.slot())?.checked_sub(1)?;
         let shard = self.shard;
         self.conns.at_mut(index).filter(|conn| conn.is(id) && id.shard() == shard)
     }
 
     /// Returns the secured connection with that id, read-only.
-    pub(super) fn conn_ref(&self, id: ConnId) -> Option<&Conn> {
+    pub(super) fn conn_ref(&self, id: ConnId) -> Option<&SecuredConn> {
         self.conns.at(self.index(id)?)
     }
 
     /// Returns the connection, and its state if it is busy.
-    pub(super) fn conn_and_busy(&mut self, id: ConnId) -> Option<(&mut Conn, Option<&mut Busy>)> {
+    pub(super) fn conn_and_busy(
+        &mut self,
+        id: ConnId,
+    ) -> Option<(&mut SecuredConn, Option<&mut Busy>)> {
         let index = self.index(id)?;
         let conn = self.conns.at_mut(index)?;
         let busy = match conn.has(flag::BUSY) {
@@ -516,7 +522,7 @@ impl Table {
     }
 
     /// Returns the connection and its state, which is created if there is none.
-    pub(super) fn make_busy(&mut self, id: ConnId) -> Option<(&mut Conn, &mut Busy)> {
+    pub(super) fn make_busy(&mut self, id: ConnId) -> Option<(&mut SecuredConn, &mut Busy)> {
         let index = self.index(id)?;
         let conn = self.conns.at_mut(index)?;
         conn.flags |= flag::BUSY;
@@ -557,7 +563,7 @@ mod tests {
 
     #[test]
     fn an_idle_secured_connection_takes_211_bytes() {
-        assert!(size_of::<Entry>() + size_of::<u32>() <= 211, "{}", size_of::<Entry>());
+        assert!(size_of::<SealSlot>() + size_of::<u32>() <= 211, "{}", size_of::<SealSlot>());
     }
 
     fn endpoint() -> Endpoint {
@@ -578,7 +584,7 @@ mod tests {
                 let expected = if slot % 2 == 0 { &one } else { &other };
                 assert!(table.endpoint(id).unwrap().is(expected));
                 if slot < 3 {
-                    table.set_stage(id, Stage::Ended(None));
+                    table.set_stage(id, SecureStage::Ended(None));
                 }
                 table.remove(id);
             }
@@ -594,15 +600,15 @@ mod tests {
             let (mut table, id) = (Table::default(), ConnId::new(0, 0, 1));
             table.insert(id, endpoint(), Address::OWN, 0);
             let session = Session::from_secrets(suite, &[1; 32], &[2; 32]).unwrap();
-            table.set_stage(id, Stage::Established(session));
+            table.set_stage(id, SecureStage::Established(session));
             let start = std::ptr::from_ref(table.conn_ref(id).unwrap()).addr();
             WIPED.take();
             match is_removed {
                 true => table.remove(id),
-                false => table.set_stage(id, Stage::Ended(None)),
+                false => table.set_stage(id, SecureStage::Ended(None)),
             }
             let wiped = WIPED.take();
-            let is_within = |at: &usize| (start..start + size_of::<Conn>()).contains(at);
+            let is_within = |at: &usize| (start..start + size_of::<SecuredConn>()).contains(at);
             assert_eq!(wiped.iter().filter(|at| is_within(at)).count(), 2, "send and receive");
         }
     }
@@ -615,19 +621,19 @@ mod tests {
         from.insert(old, endpoint(), Address::OWN, 0);
         assert!(!from.is_at_rest(old), "its handshake has not begun");
         let session = Session::from_secrets(suite, &[1; 32], &[2; 32]).unwrap();
-        from.set_stage(old, Stage::Established(session));
+        from.set_stage(old, SecureStage::Established(session));
         from.make_busy(old).unwrap().1.input = b"start of a record".to_vec();
         assert!(from.is_at_rest(old));
         let start = std::ptr::from_ref(from.conn_ref(old).unwrap()).addr();
         WIPED.take();
         let taken = from.take_established(old).unwrap();
-        let is_within = |at: &usize| (start..start + size_of::<Conn>()).contains(at);
+        let is_within = |at: &usize| (start..start + size_of::<SecuredConn>()).contains(at);
         assert_eq!(WIPED.take().iter().filter(|at| is_within(at)).count(), 2);
         assert_eq!((from.connections(), from.busy.len()), (0, 0));
         assert_eq!(to.insert_established(new, taken), 17);
         assert_eq!(WIPED.take().len(), 2, "the box's place");
         assert!(to.is_at_rest(new));
-        let Stage::Established(session) = &to.conn(new).unwrap().stage else { panic!() };
+        let SecureStage::Established(session) = &to.conn(new).unwrap().stage else { panic!() };
         assert!(session.sends_with_keys_of(suite, &[1; 32]));
         assert_eq!(to.busy_ref(new).unwrap().input, b"start of a record");
     }

@@ -16,14 +16,14 @@ const ENTRIES: usize = 1024;
 /// Minimum time without use after which keys are released.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-struct Entry {
+struct WarmConn {
     id: ConnId,
     keys: WarmKeys,
     /// Whether the keys were used since the last sweep.
     was_used: bool,
 }
 
-impl Entry {
+impl WarmConn {
     fn new(id: ConnId) -> Box<Self> {
         Box::new(Self { id, keys: WarmKeys::default(), was_used: true })
     }
@@ -32,15 +32,15 @@ impl Entry {
 /// Assigns a place to another connection. Returns whether it was free.
 #[cold]
 #[inline(never)]
-fn begin(place: &mut Option<Box<Entry>>, id: ConnId) -> bool {
-    place.replace(Entry::new(id)).is_none()
+fn begin(place: &mut Option<Box<WarmConn>>, id: ConnId) -> bool {
+    place.replace(WarmConn::new(id)).is_none()
 }
 
 /// The keys; the slot determines the place.
 #[derive(Default)]
 pub(super) struct Warm {
     /// Empty, or of length [`ENTRIES`].
-    entries: Vec<Option<Box<Entry>>>,
+    entries: Vec<Option<Box<WarmConn>>>,
     used: usize,
     next_sweep: Option<Instant>,
 }
@@ -56,7 +56,7 @@ impl Warm {
         if place.as_ref().is_none_or(|entry| entry.id != id) {
             self.used += usize::from(begin(place, id));
         }
-        let entry = place.get_or_insert_with(|| Entry::new(id));
+        let entry = place.get_or_insert_with(|| WarmConn::new(id));
         entry.was_used = true;
         &mut entry.keys
     }

@@ -7,7 +7,7 @@ use redis::RedisError;
 use super::super::calls;
 use super::super::link::Link;
 use super::super::signals::Signals;
-use super::{Event, Node, StartError, first_link};
+use super::{Node, NodeEvent, StartError, first_link};
 use crate::outbox::WhileDown;
 
 /// The longest wait before another attempt, in milliseconds. Publications wait for five seconds,
@@ -136,7 +136,7 @@ impl Node {
                 true => first_link(target, rules, signals).await,
                 false => target.link(last, signals).await,
             };
-            Event::Linked(generation, link)
+            NodeEvent::Linked(generation, link)
         });
     }
 
@@ -144,7 +144,7 @@ impl Node {
     pub(super) fn signals(&self) -> Signals {
         let (events, generation) = (self.own.events.clone(), self.generation);
         Signals::new(generation, move |signal| {
-            let _ = events.send(Event::Signal(generation, signal));
+            let _ = events.send(NodeEvent::Signal(generation, signal));
         })
     }
 }

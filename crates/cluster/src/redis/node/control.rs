@@ -13,7 +13,7 @@ use crate::survey::Survey;
 
 /// An event of commands; with the generation of its connection.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum ControlInput {
     Send(Option<u64>, Vec<u8>, Waiting<u64>),
     Sent(u64, Waiting<u64>, Result<u64, RedisError>),
 }
@@ -40,18 +40,18 @@ impl Bus {
                 Recipients::Node(node) => (self.part_of_nodes(), Some(node)),
                 Recipients::Of(channel) => (self.part_of(channel), None),
             };
-            let event = Event::Send(node, command, waiting);
-            let _ = self.events.send(part, node::Event::Control(event));
+            let event = ControlInput::Send(node, command, waiting);
+            let _ = self.events.send(part, node::NodeEvent::Control(event));
         }
         reply
     }
 }
 
 impl Node {
-    pub(super) fn on_control(&mut self, event: Event) {
+    pub(super) fn on_control(&mut self, event: ControlInput) {
         match event {
-            Event::Send(to, command, waiting) => self.send_control(to, &command, waiting),
-            Event::Sent(generation, waiting, done) => {
+            ControlInput::Send(to, command, waiting) => self.send_control(to, &command, waiting),
+            ControlInput::Sent(generation, waiting, done) => {
                 if generation == self.generation {
                     self.controls -= 1;
                 }
@@ -75,7 +75,7 @@ impl Node {
         self.controls += 1;
         self.start(async move {
             let done = publish.query_async(&mut connection).await;
-            node::Event::Control(Event::Sent(generation, waiting, done))
+            node::NodeEvent::Control(ControlInput::Sent(generation, waiting, done))
         });
     }
 

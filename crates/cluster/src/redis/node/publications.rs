@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use redis::RedisError;
 
-use super::super::Keep;
-use super::super::calls::{Outcome, REFRESHES, Tagged};
+use super::super::KeepRule;
+use super::super::calls::{NumberedPublication, Outcome, REFRESHES};
 use super::super::pool::Reserved;
 use super::{Node, Outgoing};
 use crate::envelope::{Envelope, decode};
@@ -37,7 +37,7 @@ impl Node {
 
     /// Gives a place to a publication without one, from a node where the channel has no history.
     /// Each node with a history tries to, and one of them does.
-    pub(super) fn adopt(&mut self, channel: &Arc<str>, keep: Keep, envelope: Vec<u8>) {
+    pub(super) fn adopt(&mut self, channel: &Arc<str>, keep: KeepRule, envelope: Vec<u8>) {
         let Ok((_, Envelope { origin, published, .. })) = decode(&envelope) else { return };
         let mark = Some(self.target.names.mark(origin, published));
         let (channel, envelope) = (Arc::clone(channel), envelope.into());
@@ -68,7 +68,8 @@ impl Node {
         self.number += 1;
         let (tag, number, after) = (self.draw_tag(), self.number, self.follows);
         let refreshes = self.refreshes(&outgoing);
-        let item = Tagged { outgoing, reserved, tag, number, refreshes, mark, after, ticket };
+        let item =
+            NumberedPublication { outgoing, reserved, tag, number, refreshes, mark, after, ticket };
         let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
         if let Some(local) = self.outbox.offer(pending, while_down) {
             self.publish_here(local.item);
@@ -93,7 +94,7 @@ impl Node {
     }
 
     /// Delivers a publication only to members of this node.
-    pub(super) fn publish_here(&mut self, mut item: Tagged) {
+    pub(super) fn publish_here(&mut self, mut item: NumberedPublication) {
         self.survey.forget(item.number);
         let Outgoing { channel, envelope, .. } = &item.outgoing;
         self.members.borrow_mut().publish(channel, envelope);
@@ -182,7 +183,7 @@ impl Node {
 
     /// Counts a publication that has an outcome, frees its memory, and reports it to the waiting
     /// listeners. Call [`tell_losses`](Self::tell_losses) afterwards.
-    fn settle_one(&mut self, mut pending: Pending<Tagged>, outcome: PublishOutcome) {
+    fn settle_one(&mut self, mut pending: Pending<NumberedPublication>, outcome: PublishOutcome) {
         let counters = self.own.counters();
         let counter = match outcome {
             PublishOutcome::Taken => &counters.published,
@@ -190,7 +191,7 @@ impl Node {
             PublishOutcome::Unknown => &counters.unknown,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        let Tagged { reserved, number, ticket, .. } = &mut pending.item;
+        let NumberedPublication { reserved, number, ticket, .. } = &mut pending.item;
         self.own.pool.release(*reserved);
         self.losses.add(ticket.publisher, outcome);
         ticket.settle(outcome);
@@ -207,14 +208,14 @@ impl Node {
     }
 
     /// Settles publications whose outcome is unknown.
-    pub(super) fn settle_unknown(&mut self, unknown: Vec<Pending<Tagged>>) {
+    pub(super) fn settle_unknown(&mut self, unknown: Vec<Pending<NumberedPublication>>) {
         unknown.into_iter().for_each(|one| self.settle_one(one, PublishOutcome::Unknown));
         self.tell_losses();
     }
 
     /// Settles publications that have waited for too long. If one was sent before the connection
     /// was lost, its outcome is unknown.
-    pub(super) fn settle_expired(&mut self, expired: Vec<Pending<Tagged>>) {
+    pub(super) fn settle_expired(&mut self, expired: Vec<Pending<NumberedPublication>>) {
         for pending in expired {
             let outcome = match pending.is_retry {
                 true => PublishOutcome::Unknown,

@@ -9,7 +9,7 @@ use redis::{PushInfo, PushKind, RedisError, Value};
 use super::super::calls::{self, Answered, Question};
 use super::Node;
 use crate::envelope::{Placed, decode, split_place};
-use crate::sequencer::{Action, Sequencer};
+use crate::sequencer::{SequenceAction, Sequencer};
 
 /// Time after which the broker is asked again about a channel it could not answer for.
 const ASK_AGAIN: u64 = 1_000;
@@ -103,7 +103,7 @@ impl Node {
     pub(super) fn with_sequence(
         &mut self,
         name: &Arc<str>,
-        event: impl FnOnce(&mut Sequencer<Vec<u8>>, &mut Vec<Action<Vec<u8>>>),
+        event: impl FnOnce(&mut Sequencer<Vec<u8>>, &mut Vec<SequenceAction<Vec<u8>>>),
     ) {
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
@@ -114,23 +114,23 @@ impl Node {
         event(sequence, &mut actions);
         for action in actions.drain(..) {
             match action {
-                Action::Ask { number, after } => {
+                SequenceAction::Ask { number, after } => {
                     let (channel, epoch) = (Arc::clone(name), self.draw());
                     let (data, was_late) = (self.presence.data(), false);
                     let question = Question { channel, keep, number, after, epoch, data, was_late };
                     self.questions.push_back(question);
                 }
-                Action::Begin { tail, is_loss } => {
+                SequenceAction::Begin { tail, is_loss } => {
                     if is_loss {
                         self.own.counters().lost.fetch_add(1, Ordering::Relaxed);
                     }
                     self.members.borrow_mut().begin(name, tail, is_loss);
                 }
-                Action::Deliver { place, publication } => {
+                SequenceAction::Deliver { place, publication } => {
                     self.members.borrow_mut().deliver(name, place, &publication);
                 }
-                Action::Refill(tail) => self.members.borrow_mut().refill(name, tail),
-                Action::Live => self.members.borrow_mut().live(name),
+                SequenceAction::Refill(tail) => self.members.borrow_mut().refill(name, tail),
+                SequenceAction::Live => self.members.borrow_mut().live(name),
             }
         }
         self.actions = actions;

@@ -1,10 +1,10 @@
 //! Sends subscriptions, questions, publications and probes to the broker.
 
-use super::super::calls::{self, ANSWER_BYTES, Question, Tagged};
+use super::super::calls::{self, ANSWER_BYTES, NumberedPublication, Question};
 use super::super::link::Link;
 #[cfg(test)]
 use super::PANICS;
-use super::{Event, Node};
+use super::{Node, NodeEvent};
 use crate::interest::Batch;
 
 /// Maximum commands in a pipeline, and bytes of publications in one.
@@ -23,7 +23,7 @@ impl Node {
             .arg("")
             .to_owned();
         self.start(async move {
-            Event::Probed(generation, publish.query_async::<()>(&mut commands).await)
+            NodeEvent::Probed(generation, publish.query_async::<()>(&mut commands).await)
         });
     }
 
@@ -64,7 +64,7 @@ impl Node {
             if done.is_ok() {
                 done = link.confirmed().await;
             }
-            Event::Subscribed(generation, done)
+            NodeEvent::Subscribed(generation, done)
         });
     }
 
@@ -82,7 +82,7 @@ impl Node {
         self.start(async move {
             let Link { commands, scripts, .. } = &mut link;
             let answers = calls::read(commands, scripts, &names, &questions).await;
-            Event::Answered(generation, questions, answers)
+            NodeEvent::Answered(generation, questions, answers)
         });
     }
 
@@ -92,7 +92,7 @@ impl Node {
         while batch.len() < PIPELINE
             && bytes < PIPELINE_BYTES
             && let Some(pending) =
-                self.outbox.send_if(tries_held, |next: &Tagged| next.after <= taken)
+                self.outbox.send_if(tries_held, |next: &NumberedPublication| next.after <= taken)
         {
             bytes += pending.bytes;
             batch.push(pending);
@@ -108,7 +108,7 @@ impl Node {
             assert!(batch.iter().all(|one| &*one.item.outgoing.channel != PANICS));
             let Link { commands, scripts, .. } = &mut link;
             let done = calls::publish(commands, scripts, &names, epoch, &batch).await;
-            Event::Published(generation, done)
+            NodeEvent::Published(generation, done)
         });
     }
 }

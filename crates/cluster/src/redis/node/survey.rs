@@ -24,7 +24,7 @@ const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// An event of questions, with their timeouts; with the generation of its connection.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum SurveyInput {
     Ask(Arc<str>, Instant, Waiting<Counted>),
     Own(Box<[u8]>, Instant, Waiting<Surveyed>),
     Publish(Outgoing, Reserved, Duration, Waiting<Counted>),
@@ -120,7 +120,7 @@ impl Question {
 
 /// The questions of a node that wait for answers.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct SurveyState {
     questions: HashMap<u64, Question>,
     /// Publications that have no outcome yet, by their number.
     unpublished: HashMap<u64, Unpublished>,
@@ -134,7 +134,7 @@ struct Unpublished {
     waiting: Waiting<Counted>,
 }
 
-impl State {
+impl SurveyState {
     /// Returns when the next question times out.
     pub(super) fn next_due(&self) -> Option<u64> {
         self.questions.values().map(|question| question.due).min()
@@ -174,8 +174,8 @@ impl Bus {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
             let part = self.part_of(&channel);
-            let event = Event::Ask(channel, due_in(limit), waiting);
-            let _ = self.events.send(part, node::Event::Survey(event));
+            let event = SurveyInput::Ask(channel, due_in(limit), waiting);
+            let _ = self.events.send(part, node::NodeEvent::Survey(event));
         }
         reply
     }
@@ -191,8 +191,8 @@ impl Bus {
             let why = format!("a question has {MAX_CONTENT} bytes at most");
             waiting.answer(Err(AskError::Failed(why)));
         } else {
-            let event = Event::Own(question.into(), due_in(limit), waiting);
-            let _ = self.events.send(self.part_of_nodes(), node::Event::Survey(event));
+            let event = SurveyInput::Own(question.into(), due_in(limit), waiting);
+            let _ = self.events.send(self.part_of_nodes(), node::NodeEvent::Survey(event));
         }
         reply
     }
@@ -205,8 +205,8 @@ impl Bus {
         let Some(waiting) = waiting else { return reply };
         let part = self.part_of(&outgoing.channel);
         if let Some((_, reserved)) = self.admit(part, &outgoing, None) {
-            let event = Event::Publish(outgoing, reserved, limit.min(LIMIT), waiting);
-            let _ = self.events.send(part, node::Event::Survey(event));
+            let event = SurveyInput::Publish(outgoing, reserved, limit.min(LIMIT), waiting);
+            let _ = self.events.send(part, node::NodeEvent::Survey(event));
         } else {
             waiting.answer(Err(AskError::Refused));
         }
@@ -215,21 +215,21 @@ impl Bus {
 }
 
 impl Node {
-    pub(super) fn on_survey(&mut self, event: Event) {
+    pub(super) fn on_survey(&mut self, event: SurveyInput) {
         match event {
-            Event::Ask(channel, due, waiting) => self.count_all(&channel, due, waiting),
-            Event::Own(question, due, waiting) => {
+            SurveyInput::Ask(channel, due, waiting) => self.count_all(&channel, due, waiting),
+            SurveyInput::Own(question, due, waiting) => {
                 let answers = Answers::Own(waiting, HashMap::new());
                 self.ask_all(Content::Own(&question), due, answers);
             }
-            Event::Publish(outgoing, reserved, limit, waiting) => {
+            SurveyInput::Publish(outgoing, reserved, limit, waiting) => {
                 let channel = Arc::clone(&outgoing.channel);
                 if let Some(number) = self.publish(outgoing, reserved, Ticket::default()) {
                     let unpublished = Unpublished { channel, limit, waiting };
                     self.survey.unpublished.insert(number, unpublished);
                 }
             }
-            Event::Asked(generation, asked, nodes) if generation == self.generation => {
+            SurveyInput::Asked(generation, asked, nodes) if generation == self.generation => {
                 match nodes {
                     Ok(mut nodes) => {
                         // Its own first heartbeat may come later.
@@ -247,7 +247,7 @@ impl Node {
                     }
                 }
             }
-            Event::Answered(generation, Err(error)) if generation == self.generation => {
+            SurveyInput::Answered(generation, Err(error)) if generation == self.generation => {
                 self.failed(&error);
             }
             // Events of replaced connections.
@@ -296,7 +296,7 @@ impl Node {
                 pipeline.query_async(&mut connection).await;
             let of = |node: &Vec<u8>| number(node.as_slice().try_into().ok()?).ok();
             let nodes = nodes.map(|(nodes,)| nodes.iter().filter_map(of).collect());
-            node::Event::Survey(Event::Asked(generation, asked, nodes))
+            node::NodeEvent::Survey(SurveyInput::Asked(generation, asked, nodes))
         });
     }
 
@@ -329,7 +329,7 @@ impl Node {
         let (mut connection, generation) = (commands, self.generation);
         self.start(async move {
             let done = publish.query_async::<()>(&mut connection).await;
-            node::Event::Survey(Event::Answered(generation, done))
+            node::NodeEvent::Survey(SurveyInput::Answered(generation, done))
         });
     }
 }

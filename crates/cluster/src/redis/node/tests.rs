@@ -44,10 +44,10 @@ impl Members for Notes {
 fn node() -> (Node, Notes) {
     let url = "redis://127.0.0.1:1".to_owned();
     let settings = Settings { url, prefix: "test".to_owned(), node: 1, tls: Tls::default() };
-    let target = Target::all(settings).unwrap().remove(0);
-    let pool = Arc::new(Pool::new(1));
+    let target = RedisTarget::all(settings).unwrap().remove(0);
+    let pool = Arc::new(SendBudget::new(1));
     let status = Arc::new(Status::new(vec![None], Arc::clone(&pool), Budget::new(1)));
-    let own = Own { part: 0, events: unbounded_channel().0, status, pool };
+    let own = PartContext { part: 0, events: unbounded_channel().0, status, pool };
     let notes = Notes::default();
     let members: Box<dyn Members> = Box::new(notes.clone());
     let members = Rc::new(RefCell::new(members));
@@ -87,14 +87,14 @@ fn a_question_that_waits_for_the_first_connection_ends_at_its_limit() {
     let asks = Arc::default();
     let ask = |node: &mut Node, limit| {
         let (reply, waiting) = Waiting::begin(&asks);
-        let ask = survey::Event::Ask("a".into(), Instant::now() + limit, waiting.unwrap());
-        node.handle(Event::Survey(ask));
+        let ask = survey::SurveyInput::Ask("a".into(), Instant::now() + limit, waiting.unwrap());
+        node.handle(NodeEvent::Survey(ask));
         reply
     };
     let reply = ask(&mut node, Duration::ZERO);
     let (_answer, waiting) = Waiting::begin(&asks);
-    let command = control::Event::Send(None, Vec::new(), waiting.unwrap());
-    node.handle(Event::Control(command));
+    let command = control::ControlInput::Send(None, Vec::new(), waiting.unwrap());
+    node.handle(NodeEvent::Control(command));
     assert_eq!(node.early.len(), 2);
     node.on_time();
     assert_eq!(node.early.len(), 1, "the command waits on");

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::open::LIMIT;
-use super::{Channel, Event, Node};
+use super::{Channel, Node, NodeEvent};
 
 /// Time without a publication after which delivery is probed, and time after which it is probed in
 /// any case: another server than the one published to may deliver the messages.
@@ -27,7 +27,7 @@ impl Node {
         let now = self.now();
         let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
         let down = self.is_about_to_connect().then_some(self.left + MAX_UNLINKED + 1);
-        let early = self.early.iter().filter_map(Event::due).min().map(|due| self.at(due));
+        let early = self.early.iter().filter_map(NodeEvent::due).min().map(|due| self.at(due));
         let stop = self.stop.as_ref().map(|(at, _)| *at);
         let publish = Some(self.next_publish).filter(|at| *at > now);
         let heartbeat = self.link.as_ref().and_then(|_| self.presence.next_heartbeat());

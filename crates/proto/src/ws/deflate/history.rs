@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum WindowStep {
         Own(Vec<u8>),
         Shared(Vec<u8>, usize),
     }
@@ -243,12 +243,12 @@ mod tests {
             bits in 9..=12u8,
             steps in vec(
                 prop_oneof![
-                    vec(any::<u8>(), 0..300).prop_map(Step::Own),
-                    vec(any::<u8>(), 0..3000).prop_map(Step::Own),
+                    vec(any::<u8>(), 0..300).prop_map(WindowStep::Own),
+                    vec(any::<u8>(), 0..3000).prop_map(WindowStep::Own),
                     (vec(any::<u8>(), 0..300), 0..10usize)
-                        .prop_map(|(bytes, start)| Step::Shared(bytes, start)),
+                        .prop_map(|(bytes, start)| WindowStep::Shared(bytes, start)),
                     (vec(any::<u8>(), 0..9000), 0..10usize)
-                        .prop_map(|(bytes, start)| Step::Shared(bytes, start)),
+                        .prop_map(|(bytes, start)| WindowStep::Shared(bytes, start)),
                 ],
                 0..40,
             ),
@@ -257,11 +257,11 @@ mod tests {
             let mut all = Vec::new();
             for step in &steps {
                 match step {
-                    Step::Own(bytes) => {
+                    WindowStep::Own(bytes) => {
                         history.append(bytes);
                         all.extend_from_slice(bytes);
                     }
-                    Step::Shared(bytes, start) => {
+                    WindowStep::Shared(bytes, start) => {
                         let start = (*start).min(bytes.len());
                         history.append_shared(&bytes[..].into(), start..bytes.len());
                         all.extend_from_slice(&bytes[start..]);

@@ -158,7 +158,7 @@ pub(super) async fn list(
     names: &Names,
     except: Option<u64>,
     questions: &[(Arc<str>, usize)],
-) -> Result<Vec<Result<Answer, RedisError>>, RedisError> {
+) -> Result<Vec<Result<PresenceListing, RedisError>>, RedisError> {
     let keys = Keys(names);
     let except = except.map(|node| format!("{node:016x}")).unwrap_or_default();
     let mut pipeline = Pipeline::with_capacity(questions.len());
@@ -182,12 +182,12 @@ pub(super) async fn list(
 
 /// Members of a channel, and the number of the server's data at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct PresenceListing {
     pub(super) epoch: String,
     pub(super) listed: Listed,
 }
 
-fn listed(value: Value) -> Result<Answer, RedisError> {
+fn listed(value: Value) -> Result<PresenceListing, RedisError> {
     let (epoch, total, fields): (String, u64, Vec<Vec<u8>>) = redis::from_redis_value(value)?;
     let member = |fields: &[Vec<u8>]| {
         let [node, client, info] = fields else { return None };
@@ -197,7 +197,7 @@ fn listed(value: Value) -> Result<Answer, RedisError> {
     };
     // Ignore entries written by other programs.
     let members = fields.chunks(3).filter_map(member).collect();
-    Ok(Answer { epoch, listed: Listed { total, members } })
+    Ok(PresenceListing { epoch, listed: Listed { total, members } })
 }
 
 /// A member of this node that the server has.

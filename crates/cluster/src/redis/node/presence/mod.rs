@@ -30,7 +30,7 @@ use crate::announcement::Announcement;
 use crate::redis::node::{self, Node};
 use crate::roster::{Roster, Update};
 use crate::view::View;
-use calls::{Answer, Found, Heartbeat, LIFE, Scripts};
+use calls::{Found, Heartbeat, LIFE, PresenceListing, Scripts};
 
 use question::Question;
 pub use question::{Listed, RemoteMember};
@@ -59,22 +59,22 @@ pub(super) const MAX_LISTED: usize = 10_000;
 
 /// An event of presence; with the generation of its connection.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum PresenceInput {
     Join { channel: Arc<str>, client: u64, info: Arc<str>, announces: bool },
     Leave { channel: Arc<str>, client: u64 },
     Watch(Arc<str>),
     Ask(Question),
     HeartbeatDone(u64, Result<(Scripts, Heartbeat), RedisError>),
     Written(u64, u64, Vec<Update>, Result<Vec<Result<Value, RedisError>>, RedisError>),
-    Listed(u64, Vec<Question>, Result<Vec<Result<Answer, RedisError>>, RedisError>),
-    Viewed(u64, Vec<Arc<str>>, Result<Vec<Result<Answer, RedisError>>, RedisError>),
+    Listed(u64, Vec<Question>, Result<Vec<Result<PresenceListing, RedisError>>, RedisError>),
+    Viewed(u64, Vec<Arc<str>>, Result<Vec<Result<PresenceListing, RedisError>>, RedisError>),
     Audited(u64, Result<Vec<Found>, RedisError>),
     DeadRemoved(u64, Result<(), RedisError>),
 }
 
 /// A node's part of presence.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct PresenceState {
     roster: Roster,
     /// Scripts of the server in use.
     scripts: Option<Scripts>,
@@ -107,7 +107,7 @@ pub(super) struct State {
     view_from: u64,
 }
 
-impl State {
+impl PresenceState {
     /// Records that the connections were lost, after `follows` subscriptions.
     pub(super) fn broken(&mut self, follows: u64) {
         self.view.restart(follows);
@@ -154,18 +154,18 @@ impl Bus {
     /// leaves.
     pub fn enter(&self, channel: Arc<str>, client: u64, info: Arc<str>, announces: bool) {
         let part = self.part_of(&channel);
-        self.send_presence(part, Event::Join { channel, client, info, announces });
+        self.send_presence(part, PresenceInput::Join { channel, client, info, announces });
     }
 
     /// Records that a client has left a channel with presence.
     pub fn exit(&self, channel: Arc<str>, client: u64) {
-        self.send_presence(self.part_of(&channel), Event::Leave { channel, client });
+        self.send_presence(self.part_of(&channel), PresenceInput::Leave { channel, client });
     }
 
     /// Records that the members of a followed channel get joins and leaves: after a lost
     /// connection, [`Members::presence`](super::super::Members::presence) reports the missed ones.
     pub fn watch(&self, channel: Arc<str>) {
-        self.send_presence(self.part_of(&channel), Event::Watch(channel));
+        self.send_presence(self.part_of(&channel), PresenceInput::Watch(channel));
     }
 
     /// Lists up to `most` members of a channel on other nodes, at most 10,000 and a mebibyte.
@@ -177,13 +177,13 @@ impl Bus {
         if let Some(waiting) = waiting {
             let part = self.part_of(&channel);
             let question = Question { channel, most, waiting, due: 0, after: 0 };
-            self.send_presence(part, Event::Ask(question));
+            self.send_presence(part, PresenceInput::Ask(question));
         }
         reply
     }
 
-    fn send_presence(&self, part: u16, event: Event) {
-        let _ = self.events.send(part, node::Event::Presence(event));
+    fn send_presence(&self, part: u16, event: PresenceInput) {
+        let _ = self.events.send(part, node::NodeEvent::Presence(event));
     }
 }
 
@@ -198,34 +198,36 @@ pub(super) async fn begin(link: &Link, names: &Names, rules: u64) -> Result<(), 
 }
 
 impl Node {
-    pub(super) fn on_presence(&mut self, event: Event) {
+    pub(super) fn on_presence(&mut self, event: PresenceInput) {
         let current = self.generation;
         self.presence.roster.follow(self.follows);
         match event {
-            Event::Watch(channel) => self.presence.view.watch(&channel, self.follows),
-            Event::Join { channel, client, info, announces } => {
+            PresenceInput::Watch(channel) => self.presence.view.watch(&channel, self.follows),
+            PresenceInput::Join { channel, client, info, announces } => {
                 self.presence.roster.join(&channel, client, info, announces);
             }
-            Event::Leave { channel, client } => self.presence.roster.leave(&channel, client),
-            Event::Ask(mut question) => {
+            PresenceInput::Leave { channel, client } => {
+                self.presence.roster.leave(&channel, client)
+            }
+            PresenceInput::Ask(mut question) => {
                 question.due = self.now() + LIMIT.as_millis() as u64;
                 question.after = self.follows;
                 self.presence.questions.push_back(question);
             }
-            Event::HeartbeatDone(generation, done) if generation == current => {
+            PresenceInput::HeartbeatDone(generation, done) if generation == current => {
                 self.on_heartbeat(done)
             }
-            Event::Written(generation, round, updates, done) if generation == current => {
+            PresenceInput::Written(generation, round, updates, done) if generation == current => {
                 self.written(round, &updates, done);
             }
-            Event::Listed(generation, questions, done) if generation == current => {
+            PresenceInput::Listed(generation, questions, done) if generation == current => {
                 self.listed(questions, done);
             }
-            Event::Viewed(generation, channels, done) if generation == current => {
+            PresenceInput::Viewed(generation, channels, done) if generation == current => {
                 self.viewed(&channels, done);
             }
-            Event::Audited(generation, done) if generation == current => self.audited(done),
-            Event::DeadRemoved(generation, done) if generation == current => {
+            PresenceInput::Audited(generation, done) if generation == current => self.audited(done),
+            PresenceInput::DeadRemoved(generation, done) if generation == current => {
                 self.presence.is_removing_dead = false;
                 if let Err(error) = done {
                     self.failed(&error);
@@ -300,7 +302,7 @@ impl Node {
         let generation = self.generation;
         self.start(async move {
             let done = calls::remove_dead(&mut connection, &scripts, &names, &dead).await;
-            node::Event::Presence(Event::DeadRemoved(generation, done))
+            node::NodeEvent::Presence(PresenceInput::DeadRemoved(generation, done))
         });
     }
 
@@ -347,7 +349,7 @@ impl Node {
     fn listed(
         &mut self,
         questions: Vec<Question>,
-        done: Result<Vec<Result<Answer, RedisError>>, RedisError>,
+        done: Result<Vec<Result<PresenceListing, RedisError>>, RedisError>,
     ) {
         self.presence.is_listing = false;
         match done {
@@ -410,7 +412,7 @@ impl Node {
                     calls::send_heartbeat(&mut connection, &scripts, &names, fresh).await?;
                 Ok((scripts, heartbeat))
             };
-            node::Event::Presence(Event::HeartbeatDone(generation, done.await))
+            node::NodeEvent::Presence(PresenceInput::HeartbeatDone(generation, done.await))
         });
     }
 
@@ -460,13 +462,13 @@ impl Node {
             let (round, scripts, epoch) = (state.round, scripts.clone(), state.epoch.clone());
             self.start(async move {
                 let done = calls::write(&mut connection, &scripts, &names, &epoch, &updates).await;
-                node::Event::Presence(Event::Written(generation, round, updates, done))
+                node::NodeEvent::Presence(PresenceInput::Written(generation, round, updates, done))
             });
         } else if state.audit.is_some_and(|at| at <= now) && state.roster.is_settled() {
             state.audit = None;
             self.start(async move {
                 let done = calls::audit(&mut connection, &names).await;
-                node::Event::Presence(Event::Audited(generation, done))
+                node::NodeEvent::Presence(PresenceInput::Audited(generation, done))
             });
         }
     }
@@ -489,7 +491,7 @@ impl Node {
             let asked: Vec<_> = questions.iter().map(Question::asked).collect();
             let except = Some(names.node);
             let done = calls::list(&mut connection, &scripts, &names, except, &asked).await;
-            node::Event::Presence(Event::Listed(generation, questions, done))
+            node::NodeEvent::Presence(PresenceInput::Listed(generation, questions, done))
         });
     }
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use redis::RedisError;
 
-use super::calls::{self, Answer, Scripts};
-use super::{AGAIN, Event, MAX_LISTED, QUESTIONS, State};
+use super::calls::{self, PresenceListing, Scripts};
+use super::{AGAIN, MAX_LISTED, PresenceInput, PresenceState, QUESTIONS};
 use crate::announcement::Announcement;
 use crate::redis::Listed;
 use crate::redis::link::Link;
 use crate::redis::node::{self, Node};
 use crate::view::Missed;
 
-impl State {
+impl PresenceState {
     /// Returns whether the server may be asked for the members that clients should know. It must
     /// have the members of this node at that time: otherwise they would leave and join for others.
     pub(super) fn may_view(&self) -> bool {
@@ -44,7 +44,7 @@ impl Node {
             let asked: Vec<_> =
                 channels.iter().map(|channel| (Arc::clone(channel), MAX_LISTED)).collect();
             let done = calls::list(&mut connection, &scripts, &names, None, &asked).await;
-            node::Event::Presence(Event::Viewed(generation, channels, done))
+            node::NodeEvent::Presence(PresenceInput::Viewed(generation, channels, done))
         });
     }
 
@@ -52,7 +52,7 @@ impl Node {
     pub(super) fn viewed(
         &mut self,
         channels: &[Arc<str>],
-        done: Result<Vec<Result<Answer, RedisError>>, RedisError>,
+        done: Result<Vec<Result<PresenceListing, RedisError>>, RedisError>,
     ) {
         self.presence.is_viewing = false;
         let answers = match done {
@@ -62,7 +62,7 @@ impl Node {
         let again = self.now() + AGAIN;
         for (channel, answer) in channels.iter().zip(answers) {
             match answer {
-                Ok(Answer { epoch, listed }) if epoch == self.presence.epoch => {
+                Ok(PresenceListing { epoch, listed }) if epoch == self.presence.epoch => {
                     self.repair(channel, listed);
                 }
                 // Data was lost, and some members are not written again yet.
