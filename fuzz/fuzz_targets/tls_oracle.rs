@@ -1,6 +1,6 @@
-//! A session of ours and a connection of rustls, in every suite of both versions: what one seals,
-//! in pieces and with updates of the keys, the other opens, however it is cut; and of a damaged
-//! stream no more than what was sent.
+//! A session of Throng and a connection of rustls, in every suite of both versions: what one seals,
+//! in pieces and with updates of the keys, the other opens, for any split of the bytes. From a
+//! damaged stream the receiver gets only bytes that were sent.
 #![no_main]
 
 use std::cell::RefCell;
@@ -63,12 +63,12 @@ thread_local! {
 struct Pair {
     client: ClientConnection,
     ours: Session,
-    /// Bytes that the client has said and ours has not heard.
+    /// Bytes that the client has sent and the session has not read.
     wire: Vec<u8>,
     messages: Messages,
     /// Expanded keys, as they are kept while a connection is busy.
     warm: WarmKeys,
-    /// Updates since the client has said data, and since ours has.
+    /// Updates since the client's last data, and since the session's.
     in_a_row: (u8, u8),
     /// All updates.
     updates: u8,
@@ -114,7 +114,8 @@ impl Pair {
         true
     }
 
-    /// Gives ours up to `n` bytes of the wire; returns their data, and why the session has ended.
+    /// Gives the session up to `n` bytes of the wire; returns their data, and why the session has
+    /// ended.
     fn deliver(&mut self, n: usize) -> (Vec<u8>, Option<End>) {
         let n = n.min(self.wire.len());
         let opened = self.ours.open(&mut self.wire[..n], &mut self.warm, &mut self.messages);

@@ -1,5 +1,5 @@
 //! Any bytes in any reads, to a server and to a client: no panic, no memory beyond the received
-//! bytes and the limits, and the same events however the bytes are split.
+//! bytes and the limits, and the same events for any split of the bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
