@@ -12,6 +12,8 @@
 mod broadcast;
 mod cells;
 mod compression;
+#[cfg(test)]
+mod golden;
 mod io_models;
 mod netbench;
 mod pool;

@@ -358,6 +358,11 @@ mod tests {
     }
 
     #[test]
+    fn all_forms_are_those_of_before() {
+        crate::golden::assert_unchanged("broadcast", &report());
+    }
+
+    #[test]
     fn json_names_are_stable() {
         let json: serde_json::Value = serde_json::from_str(&report().to_json()).unwrap();
         for pointer in [

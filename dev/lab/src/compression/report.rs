@@ -261,6 +261,11 @@ mod tests {
     }
 
     #[test]
+    fn all_forms_are_those_of_before() {
+        crate::golden::assert_unchanged("compression", &report());
+    }
+
+    #[test]
     fn the_page_draws_windows_and_levels() {
         let html = report().to_html();
         assert_well_formed(&html);

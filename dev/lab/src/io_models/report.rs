@@ -358,6 +358,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn all_forms_are_those_of_before() {
+        let mut report = example();
+        let plan = &mut report.plan;
+        // Those of this machine.
+        (plan.cpus, plan.event_loops, plan.workers_by_rule) = (2, 2, 102);
+        (plan.descriptor_limit, plan.most_threads) = (Some(20_000), Some(9_954));
+        (plan.models, plan.event_driven) =
+            (vec![IoModel::Threads, IoModel::Epoll, IoModel::Portable], Some(IoModel::Epoll));
+        report.advice = advice::sentences(&report);
+        crate::golden::assert_unchanged("io-models", &report);
+    }
+
+    #[test]
     fn csv_has_a_cell_for_each_name() {
         let csv = example().to_csv();
         let mut lines = csv.lines();

@@ -247,3 +247,31 @@ impl fmt::Display for PlanReport {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netbench::ServerCommand;
+
+    #[test]
+    fn all_forms_are_those_of_before() {
+        let plan = Plan::new(ServerCommand::parse("./server {mode} --quiet").unwrap());
+        let measured = |connections: usize, mode, per_s: f64| CaseReport {
+            connections,
+            mode,
+            failure: None,
+            requests: Some(1_000),
+            responses: Some(999),
+            throughput_per_s: Some(per_s),
+            requests_per_server_cpu_s: Some(2.0 * per_s),
+            limit: Some(Limit::Server),
+            load: None,
+        };
+        let cases = vec![
+            measured(1, Mode::Blank, 12_345.6),
+            measured(1, Mode::Work, 7_654.3),
+            CaseReport::failed(100, Mode::Blank, "the status is 500, not 200".to_owned(), None),
+        ];
+        crate::golden::assert_unchanged("netbench", &Report::of(&plan, 4, cases));
+    }
+}

@@ -353,6 +353,11 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn all_forms_are_those_of_before() {
+        crate::golden::assert_unchanged("proxies", &example());
+    }
+
+    #[test]
     fn csv_has_a_cell_for_each_name() {
         let csv = example().to_csv();
         let mut lines = csv.lines();
