@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod basic;
+pub mod blocking_client;
 mod body;
 pub mod calendar;
 mod client;

@@ -32,6 +32,7 @@ pub mod client;
 pub mod clock;
 pub mod common;
 pub mod compare;
+pub mod deflate;
 pub mod demo;
 pub mod descriptors;
 pub mod error;

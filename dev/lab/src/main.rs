@@ -1,32 +1,32 @@
-//! `lab`: the measurements that the pages of results quote, and the servers they need.
+//! `lab`: the measurements that the pages of results quote, and servers for tests from outside.
 //!
-//! * Duty: compare ways to broadcast, settings of compression, I/O models, proxies, and any server
-//!   in the blank/work benchmark; be the test servers for it.
-//! * Not its duty: load on one server (`throng bench`), comparisons with other WebSocket libraries
-//!   (`bench/run`).
-//! * Depends on: `throng-load` for the load, `throng-cli` for settings, flags and output, `throng`
-//!   for the servers.
+//! * Duty: run the comparisons of `throng-compare` from the command line; be the test servers.
+//! * Not its duty: the comparisons themselves; load on one server (`throng bench`); comparisons
+//!   with other WebSocket libraries (`bench/run`).
+//! * Depends on: `throng-compare`, and `throng-cli` for settings, flags and output.
 //! * Start reading at: `Command`.
 #![forbid(unsafe_code)]
 
-mod broadcast;
-mod cells;
-mod compression;
-#[cfg(test)]
-mod golden;
-mod io_models;
-mod netbench;
-mod pool;
-mod proxies;
 mod servers;
-mod spread;
+mod tables;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use throng_cli::bench::output::OutputArgs;
+use throng_cli::bench::progress::StatusLine;
 use throng_cli::signals::Stop;
 use throng_cli::{Failure, terminal};
+use throng_compare::broadcast::{self, Broadcast};
+use throng_compare::compression::{self, Compression};
+use throng_compare::io_models::{self, IoModels};
+use throng_compare::netbench::{self, NetBench};
+use throng_compare::parts::{self, Part};
+use throng_compare::proxies::{self, Proxies};
+use throng_compare::{CellProgress, Comparison};
+use throng_load::units::show_duration;
 
 /// Measurements of Throng's own figures: comparisons with other designs, servers and proxies.
 #[derive(Parser)]
@@ -36,34 +36,45 @@ struct Cli {
     command: Command,
 }
 
+/// A comparison, and how it is shown.
+#[derive(clap::Args)]
+struct Compare<C: clap::Args> {
+    #[command(flatten)]
+    comparison: C,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Compare three ways to send one message to all: encoding for each, encoding once, publishing
-    #[command(after_help = broadcast::command::EXAMPLES)]
-    Broadcast(broadcast::command::Args),
+    #[command(after_help = broadcast::EXAMPLES)]
+    Broadcast(Compare<Broadcast>),
     /// Compare settings of compression: memory of a connection, CPU and size of a message
-    #[command(after_help = compression::command::EXAMPLES)]
-    Compression(compression::command::Args),
+    #[command(after_help = compression::EXAMPLES)]
+    Compression(Compare<Compression>),
     /// Compare I/O models: a thread for each connection, epoll, the portable event loop
     ///
     /// Idle CPU and memory, time to connect and echo, and a handler that blocks; beside ours,
     /// figures published for other servers with a thread per connection, IOCP and epoll. Starts a
     /// server for each cell.
-    #[command(after_help = io_models::command::EXAMPLES)]
-    IoModels(io_models::command::Args),
+    #[command(after_help = io_models::EXAMPLES)]
+    IoModels(Compare<IoModels>),
     /// Run the matrix of the blank/work benchmark NetBenchmarks on any server command
     ///
     /// For each case the server is started afresh, its answers are checked, and it is put under
     /// load with one request at a time on each connection.
-    #[command(after_help = netbench::command::EXAMPLES)]
-    Netbench(netbench::command::Args),
+    #[command(after_help = netbench::EXAMPLES)]
+    Netbench(Compare<NetBench>),
     /// Compare WebSocket proxies: CPU of a message and of a connection, memory of an idle tunnel,
     /// added latency
     ///
     /// Any proxy that runs, by its URL; or with --peers nginx, HAProxy and `throng balance`,
     /// started here and measured in turn.
-    #[command(after_help = proxies::command::EXAMPLES)]
-    Proxies(proxies::command::Args),
+    #[command(after_help = proxies::EXAMPLES)]
+    Proxies(Compare<Proxies>),
+    /// Print the rows of `bench/run` and its like as tables in Markdown
+    Tables(tables::Args),
     /// Be a server of the blank/work benchmark NetBenchmarks
     #[command(after_help = servers::netbench::HELP)]
     ServeNetbench(servers::netbench::Args),
@@ -75,12 +86,12 @@ enum Command {
     /// /sleep/{ms} blocks the event loop for so many milliseconds, /worker/{ms} one of the workers;
     /// /echo does not block. Every client that reaches it can stop it.
     ServeBlocking(servers::blocking::Args),
-    /// The server that the comparisons start
+    /// The servers and subscribers that the comparisons start
     #[command(hide = true)]
-    OwnServer(servers::own::Args),
-    /// The subscribers that `broadcast` starts
-    #[command(hide = true)]
-    OwnSubscribers(broadcast::subscriber_process::Args),
+    Part {
+        /// The part as JSON
+        part: String,
+    },
     /// The `throng` binary, as it is linked into this one; for tests
     #[command(hide = true)]
     Throng {
@@ -97,23 +108,77 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
-    // Children get a terminal's Ctrl-C as well: they end when this process lets them go.
-    let stop = || Stop::on_signals().map_err(Failure::runtime);
     match command {
-        Command::Broadcast(args) => broadcast::command::run(args, &stop()?),
-        Command::Compression(args) => compression::command::run(args, &stop()?),
-        Command::IoModels(args) => io_models::command::run(args, &stop()?),
-        Command::Netbench(args) => netbench::command::run(args, &stop()?),
-        Command::Proxies(args) => proxies::command::run(args, &stop()?),
+        Command::Broadcast(args) => compare(args),
+        Command::Compression(args) => compare(args),
+        Command::IoModels(args) => compare(args),
+        Command::Netbench(mut args) => {
+            let own = this_program().to_string_lossy().into_owned();
+            let words = ["serve-netbench", "{mode}", "--listen"].map(str::to_owned);
+            args.comparison.own = std::iter::once(own).chain(words).collect();
+            compare(args)
+        }
+        Command::Proxies(args) => compare(args),
+        Command::Tables(args) => tables::run(&args),
         Command::ServeNetbench(args) => servers::netbench::run(&args),
         Command::ServeProbe(args) => servers::probe::run(&args),
         Command::ServeBlocking(args) => servers::blocking::run(&args),
-        Command::OwnServer(args) => stop().and_then(|_| servers::own::run(&args)),
-        Command::OwnSubscribers(args) => {
-            stop().and_then(|_| broadcast::subscriber_process::run(&args))
+        Command::Part { part } => {
+            // A terminal's Ctrl-C reaches this process as well: it ends when its parent lets it go.
+            let _stop = Stop::on_signals().map_err(Failure::runtime)?;
+            parts::play(&part)?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::Throng { arguments } => {
             Ok(throng_cli::run(std::iter::once("throng".into()).chain(arguments)))
+        }
+    }
+}
+
+/// Where this program cannot be found, starting it fails with a message that names it.
+fn this_program() -> OsString {
+    std::env::current_exe().map_or_else(|_| "lab".into(), Into::into)
+}
+
+/// Compares, and shows the report.
+fn compare<C: Comparison>(args: Compare<C>) -> Result<ExitCode, Failure> {
+    let Compare { comparison, output } = args;
+    output.check()?;
+    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let launch = |part: &Part| {
+        let mut command = std::process::Command::new(this_program());
+        command.arg("part").arg(part.text());
+        command
+    };
+    let mut line = CellLine::new(C::NAME, output.quiet);
+    let report = throng_compare::run(comparison, &launch, stop.flag(), &mut |at| line.show(at));
+    drop(line);
+    output.show(&report?)
+}
+
+/// A comparison that takes longer is announced with its time.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Shows how far a comparison is, after a line that says how long it will take.
+struct CellLine {
+    line: StatusLine,
+    is_announced: bool,
+}
+
+impl CellLine {
+    fn new(title: &str, quiet: bool) -> Self {
+        Self { line: StatusLine::new(title, quiet), is_announced: quiet }
+    }
+
+    fn show(&mut self, progress: &CellProgress) {
+        let left = show_duration(Duration::from_secs(progress.left.as_secs()));
+        if !std::mem::replace(&mut self.is_announced, true) && progress.left > LONG {
+            terminal::error_line(format_args!("{} cells, about {left} in all", progress.cells));
+        }
+        let (cell, number) = (&progress.cell, progress.done + 1);
+        self.line.rename(&format!("{number} of {}, about {left} left; {cell}", progress.cells));
+        if let Some(within) = &progress.within {
+            self.line.show(within);
         }
     }
 }

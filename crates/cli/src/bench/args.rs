@@ -5,12 +5,12 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use clap::Subcommand;
 use throng_config::units::{parse_count, parse_duration};
-use throng_load::{Deflate, Error, Mode, Pace, Plan, Target};
+use throng_load::{Deflate, Error, Mode, Pace, Plan, Target, deflate};
 
 use super::flags::{Common, LoopArgs, TargetArgs, TimeArgs};
 use super::measurement::Measurement;
 use super::payload::PayloadArgs;
-use super::{broadcast, compare, connect, deflate, fanout, http, own, script};
+use super::{broadcast, compare, connect, fanout, http, own, script};
 
 /// Measure the throughput, latency and memory of a WebSocket or HTTP server under load.
 ///

@@ -4,7 +4,6 @@ pub mod args;
 mod broadcast;
 mod compare;
 mod connect;
-pub mod deflate;
 mod fanout;
 mod find_max;
 pub mod flags;

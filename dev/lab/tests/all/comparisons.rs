@@ -126,9 +126,11 @@ fn mistakes_are_reported_in_one_line_before_anything_starts() {
 fn children_end_when_their_input_does() {
     use std::process::Stdio;
 
+    use throng_compare::parts::{Part, ServerPart};
+
+    let part = Part::Server(ServerPart::default()).text();
     let mut server = Command::new(env!("CARGO_BIN_EXE_lab"))
-        .args(["own-server", "--listen", "127.0.0.1:0", "--share-port", "false"])
-        .args(["--shards", "1", "--size", "100"])
+        .args(["part", &part])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()

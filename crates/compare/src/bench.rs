@@ -1,0 +1,61 @@
+//! The means by which a cell is measured.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use throng_load::report::Errors;
+use throng_load::sampler::Processes;
+use throng_load::{Error, Plan, Progress, Report};
+
+use crate::parts::Launch;
+
+/// Connections that come and go before memory is measured: what a process allocates once should
+/// not count as a connection's.
+pub(crate) const FIRST_CONNECTIONS: usize = 4;
+/// Longest wait until a server has noticed that those have gone.
+const GONE: Duration = Duration::from_secs(2);
+
+/// The means by which a cell is measured: the way to start processes, the end of the run, its
+/// progress.
+pub struct Bench<'a> {
+    pub(crate) launch: Launch<'a>,
+    /// The run must end.
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) watch: &'a mut dyn FnMut(&Progress),
+}
+
+impl Bench<'_> {
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Runs a load.
+    pub(crate) fn load(&mut self, plan: &Plan) -> Result<Report, Error> {
+        throng_load::run(plan, self.stop, self.watch)
+    }
+
+    /// Runs a load; wrong answers and lost connections are an error.
+    pub(crate) fn flawless_load(&mut self, plan: &Plan) -> Result<Report, Error> {
+        let report = self.load(plan)?;
+        flawless(&report.errors).map(|()| report)
+    }
+}
+
+/// Refuses figures with wrong answers or lost connections.
+pub(crate) fn flawless(errors: &Errors) -> Result<(), Error> {
+    match &errors.first {
+        Some(first) => {
+            Err(Error::Child(format!("{} failures, the first: {first}", errors.total())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Waits until processes have closed the descriptors that they did not have `before`.
+pub(crate) fn until_gone(processes: &Processes, before: Option<usize>) {
+    let begun = Instant::now();
+    while processes.descriptors() > before && begun.elapsed() < GONE {
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,92 @@
+//! A comparison: cells that are measured one after the other, and the report of their rows.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use throng_load::Error;
+use throng_load::report::Render;
+
+use crate::bench::Bench;
+
+/// A comparison. Its fields are its flags.
+pub trait Comparison: clap::Args {
+    /// One measurement to be made; its text names it to people.
+    type Cell: Display;
+    /// The measurement of a cell, or why there is none.
+    type Row;
+    /// The rows, in all forms.
+    type Findings: Render;
+
+    /// The name of the comparison on the command line.
+    const NAME: &'static str;
+
+    /// Refuses flags that are not valid, and finds the programs that it measures.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] naming the flag, the value and what to write instead; or there is nothing
+    /// to measure.
+    fn prepare(&mut self) -> Result<(), Error>;
+
+    /// The cells, in the order in which they are measured.
+    fn cells(&self) -> Vec<Self::Cell>;
+
+    /// About how long a cell takes.
+    fn estimate(&self, cell: &Self::Cell) -> Duration;
+
+    /// Measures a cell.
+    ///
+    /// # Errors
+    /// There are no figures; [`Error::Interrupted`] if the run was stopped.
+    fn measure(&self, cell: &Self::Cell, bench: &mut Bench<'_>) -> Result<Self::Row, Error>;
+
+    /// The row of a cell that failed; `None`, the default, if its failure ends the comparison.
+    fn failed(&self, _: &Self::Cell, _: &Error) -> Option<Self::Row> {
+        None
+    }
+
+    /// Sentences that follow from the rows.
+    fn advice(&self, _: &[Self::Row]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The report.
+    fn report(self, measured: Measured<Self::Row>) -> Self::Findings;
+}
+
+/// The rows of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Measured<R> {
+    /// The rows, in the order of their cells. There are fewer if the run was stopped.
+    pub rows: Vec<R>,
+    /// The sentences of [`Comparison::advice`].
+    pub advice: Vec<String>,
+    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
+    pub machine_busy_share: Option<f64>,
+}
+
+/// Reads a comparison from its flags; without any it is the usual one.
+///
+/// # Errors
+/// An unknown flag or value.
+pub fn from_flags<C: Comparison>(flags: &[&str]) -> Result<C, clap::Error> {
+    let command = C::augment_args(clap::Command::new(C::NAME).no_binary_name(true));
+    C::from_arg_matches(&command.try_get_matches_from(flags)?)
+}
+
+/// Half a comparison of a test: its flags, checked.
+#[cfg(test)]
+pub(crate) fn checked<C: Comparison>(line: &str) -> Result<C, String> {
+    let flags: Vec<&str> = line.split_whitespace().collect();
+    let mut comparison = from_flags::<C>(&flags).map_err(|error| error.to_string())?;
+    comparison.prepare().map_err(|error| error.to_string())?;
+    Ok(comparison)
+}
+
+/// Checks that each line of flags is refused with these words.
+#[cfg(test)]
+pub(crate) fn assert_refused<C: Comparison>(lines: &[(&str, &str)]) {
+    for (line, words) in lines {
+        let error = checked::<C>(line).err().unwrap_or_default();
+        assert!(error.contains(words), "{line}: {error:?}");
+    }
+}
