@@ -13,7 +13,7 @@ use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_proto::escape::Escaped;
 
 use crate::failure::Failure;
-use crate::http_client::Client;
+use crate::http_client::{Client, JsonBody as _};
 use crate::register::read_token;
 use crate::terminal;
 

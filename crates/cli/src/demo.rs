@@ -1,13 +1,6 @@
 //! `throng demo`: a server, a web page and simulated clients in one process; or a cluster.
 
-mod attack;
-mod attacks;
 mod certificate;
-mod folder;
-mod neighbours;
-#[cfg(all(unix, feature = "redis"))]
-mod nodes;
-mod wire;
 
 use std::ffi::OsString;
 use std::io::stdout;
@@ -26,7 +19,7 @@ use self::certificate::OwnCertificate;
 use crate::failure::Failure;
 use crate::serve::{Settings, TABLE, site};
 use crate::signals::Stop;
-use crate::{serve, terminal};
+use crate::{hostile, serve, terminal};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -103,18 +96,18 @@ Examples:
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.attacked {
-        return attack::serve_attacked();
+        return hostile::serve_attacked();
     }
     if args.attack {
         let limit = process::descriptor_limit();
-        if limit < attack::DESCRIPTORS {
-            let needed = attack::DESCRIPTORS;
+        if limit < hostile::DESCRIPTORS {
+            let needed = hostile::DESCRIPTORS;
             return Err(Failure::usage(format!(
                 "--attack needs {needed} descriptors, but the limit is {limit}; raise it with \
                  `ulimit -n {needed}`"
             )));
         }
-        return attack::run(args.duration.unwrap_or(ATTACK), args.json);
+        return hostile::run(args.duration.unwrap_or(ATTACK), args.json);
     }
     if let Some(parent) = args.end_with {
         return Err(become_child(parent, &args.program));
@@ -222,12 +215,12 @@ fn show_until_the_end(
 }
 
 #[cfg(all(unix, feature = "redis"))]
-use nodes::become_child;
+use crate::nodes::{self, become_child};
 
 #[cfg(all(unix, feature = "redis"))]
 fn run_nodes(nodes: usize, args: Args) -> Result<ExitCode, Failure> {
     let Args { clients, rate, duration, cluster: url, .. } = args;
-    nodes::run(&nodes::Plan { nodes, clients, rate, duration, url })
+    nodes::run(&nodes::NodesPlan { nodes, clients, rate, duration, url })
 }
 
 #[cfg(not(all(unix, feature = "redis")))]

@@ -1,20 +1,15 @@
-//! A blocking HTTP client, for admin APIs, registrations and health checks, and for the answers
-//! that `dev/lab` checks in full.
-//!
-//! One connection for each request: they come a few times a minute, and a kept connection can have
-//! died between two of them.
+//! A blocking client of JSON APIs over HTTP, for admin APIs, registrations and health checks.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use throng_http::blocking_client::{self, exchange};
 use throng_load::Target;
-use throng_proto::Input;
-use throng_proto::http1::{self, Limits, RequestHead, ResponseDecoder, ResponseEvent};
+use throng_proto::http1::RequestHead;
 
-/// An admin API's list of a thousand backends has half a mebibyte.
-const LIMITS: Limits = Limits { max_header_bytes: 16 << 10, max_headers: 100, max_body: 16 << 20 };
+pub(crate) use throng_http::blocking_client::{ClientResponse, Unanswered, plain};
 
 /// A client of one server.
 #[derive(Clone, Debug)]
@@ -23,30 +18,21 @@ pub(crate) struct Client {
     token: Option<String>,
 }
 
-/// A complete response.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Response {
-    /// The status code.
-    pub status: u16,
-    /// The value of `Content-Type`, if it is text.
-    pub content_type: Option<String>,
-    /// The body, without its framing.
-    pub body: Vec<u8>,
+/// The JSON in the body of a response.
+pub(crate) trait JsonBody {
+    /// Parses the body as JSON; null if it is not JSON.
+    fn json(&self) -> Value;
+
+    /// Returns the reason of a refusal, from the body.
+    fn reason(&self) -> String;
 }
 
-impl Response {
-    /// Returns whether the status is 2xx.
-    pub(crate) fn is_success(&self) -> bool {
-        (200..300).contains(&self.status)
-    }
-
-    /// Parses the body as JSON; null if it is not JSON.
-    pub(crate) fn json(&self) -> Value {
+impl JsonBody for ClientResponse {
+    fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Returns the reason of a refusal, from the body.
-    pub(crate) fn reason(&self) -> String {
+    fn reason(&self) -> String {
         match self.json()["error"].as_str() {
             Some(error) => error.to_owned(),
             None => String::from_utf8_lossy(&self.body).trim().chars().take(300).collect(),
@@ -90,7 +76,7 @@ impl Client {
         path: &str,
         body: Option<&Value>,
         timeout: Duration,
-    ) -> Result<Response, String> {
+    ) -> Result<ClientResponse, String> {
         let request = self.encode(method, path, body)?;
         exchange(self.address()?, &request, timeout)
     }
@@ -160,21 +146,6 @@ fn example() -> &'static str {
     "for example http://127.0.0.1:8081"
 }
 
-/// Sends `request`, which is already encoded, on a new connection.
-///
-/// # Errors
-/// The error has the reason why there is no complete response within `timeout`.
-pub fn exchange(
-    address: SocketAddr,
-    request: &[u8],
-    timeout: Duration,
-) -> Result<Response, String> {
-    let until = Instant::now() + timeout;
-    let stream = TcpStream::connect_timeout(&address, timeout)
-        .map_err(|error| format!("cannot connect: {}", plain(&error)))?;
-    converse(stream, request, until).map_err(|error| error.why)
-}
-
 /// A connection whose reads and writes can have a time limit.
 pub(crate) trait Stream: Read + Write {
     fn limit(&mut self, time: Duration) -> io::Result<()>;
@@ -193,107 +164,16 @@ impl Stream for throng_load::TlsStream {
     }
 }
 
-/// The reason why there is no complete response on a connection.
-pub(crate) struct Unanswered {
-    pub(crate) why: String,
-    /// The server has ended the connection: it is reachable, and would not answer.
-    pub(crate) is_ended: bool,
-}
-
-impl Unanswered {
-    pub(crate) fn of(error: &io::Error, what: &str) -> Self {
-        let is_late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-        Self { why: format!("{what}: {}", plain(error)), is_ended: !is_late }
-    }
-}
-
-impl From<String> for Unanswered {
-    fn from(why: String) -> Self {
-        Self { why, is_ended: false }
-    }
-}
-
 /// Sends `request`, which is already encoded, and reads the response.
 ///
 /// # Errors
-/// The error has the reason why there is no complete response before `until`.
+/// The error names the reason why there is no complete response before `until`.
 pub(crate) fn converse(
-    mut stream: impl Stream,
+    stream: impl Stream,
     request: &[u8],
     until: Instant,
-) -> Result<Response, Unanswered> {
-    let failed = |error| Unanswered::of(&error, "it does not answer");
-    let left = || {
-        let left = until.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(Unanswered::from("it does not answer in time".to_owned())),
-            false => Ok(left),
-        }
-    };
-    stream.limit(left()?).map_err(failed)?;
-    stream.write_all(request).map_err(failed)?;
-    let mut receiving = Receiving::default();
-    let mut buffer = [0; 16 << 10];
-    loop {
-        stream.limit(left()?).map_err(failed)?;
-        let is_complete = match stream.read(&mut buffer) {
-            Ok(0) => receiving
-                .end_of_stream()
-                .map_err(|why| Unanswered { is_ended: true, ..why.into() })?,
-            Ok(count) => receiving.receive(&mut buffer[..count])?,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(failed(error)),
-        };
-        if is_complete {
-            return Ok(receiving.response);
-        }
-    }
-}
-
-/// A response that is being received.
-#[derive(Default)]
-struct Receiving {
-    decoder: ResponseDecoder,
-    response: Response,
-}
-
-impl Receiving {
-    /// Returns whether the response is complete.
-    fn receive(&mut self, bytes: &mut [u8]) -> Result<bool, String> {
-        let mut input = Input::new(bytes);
-        while let Some(event) = self.decoder.next_event(&mut input, &LIMITS).map_err(not_http)? {
-            match event {
-                ResponseEvent::Head(head) => {
-                    self.response.status = head.status();
-                    self.response.content_type = head.header("content-type").map(str::to_owned);
-                }
-                ResponseEvent::Body(bytes) => self.response.body.extend_from_slice(bytes),
-                ResponseEvent::End => return Ok(true),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Returns true if the end of the stream completes the response; otherwise it is an error.
-    fn end_of_stream(&mut self) -> Result<bool, String> {
-        match self.decoder.handle_end_of_stream().map_err(not_http)? {
-            Some(_) => Ok(true),
-            None => Err("it closed the connection without an answer".to_owned()),
-        }
-    }
-}
-
-fn not_http(error: http1::Error) -> String {
-    format!("its answer is no HTTP: {error}")
-}
-
-/// Returns an error as text, without the number of the operating system.
-pub(crate) fn plain(error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => "no answer in time".to_owned(),
-        _ => error.to_string(),
-    }
+) -> Result<ClientResponse, Unanswered> {
+    blocking_client::converse(stream, Stream::limit, request, until)
 }
 
 #[cfg(test)]
@@ -310,8 +190,8 @@ mod tests {
     /// Returns the request, where the answer is `answer` in two chunks.
     fn answered(
         answer: &'static str,
-        request: impl FnOnce(Client) -> Result<Response, String>,
-    ) -> (String, Result<Response, String>) {
+        request: impl FnOnce(Client) -> Result<ClientResponse, String>,
+    ) -> (String, Result<ClientResponse, String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {

@@ -21,19 +21,23 @@ mod documents;
 #[cfg(feature = "tls")]
 mod expiry;
 mod failure;
+mod folder;
 mod generate;
 mod health;
+mod hostile;
 mod hosts;
-#[doc(hidden)]
-pub mod http_client;
+mod http_client;
 mod log;
 mod monitoring;
+#[cfg(all(unix, feature = "redis"))]
+mod nodes;
 mod register;
 pub mod serve;
 mod service;
 pub mod signals;
 mod sockets;
 pub mod terminal;
+mod wire;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::http_client::{Client, Response};
+use crate::http_client::{Client, ClientResponse, JsonBody as _};
 use crate::log::{Log, events};
 
 /// Time limit of a request.
@@ -215,7 +215,7 @@ impl Backend {
             }
             // The balancer does not know this backend, so there is nothing to do.
             Ok(answer) if answer.status == 404 => {}
-            Ok(Response { status, .. }) => {
+            Ok(ClientResponse { status, .. }) => {
                 self.failed("the balancer did not end the registration", &status.to_string());
             }
             Err(why) if registered => {

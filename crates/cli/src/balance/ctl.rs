@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::reload::json_in_words;
 use super::sentences::{added_in_words, removed_in_words};
 use crate::failure::Failure;
-use crate::http_client::Client;
+use crate::http_client::{Client, JsonBody as _};
 use crate::register::read_token;
 use crate::terminal;
 

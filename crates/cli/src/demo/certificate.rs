@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::folder::Folder;
+use crate::folder::Folder;
 
 /// The certificate for `localhost` and loopback addresses, and its key.
 pub(super) struct OwnCertificate {

@@ -12,7 +12,7 @@ use throng_proto::proxy_protocol;
 
 use crate::config::Program;
 use crate::failure::Failure;
-use crate::http_client::{Client, Response, Unanswered, converse, plain};
+use crate::http_client::{Client, ClientResponse, JsonBody as _, Unanswered, converse, plain};
 
 /// The route to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl Way {
         place: &Place,
         ready: bool,
         until: Instant,
-    ) -> Result<Response, Unanswered> {
+    ) -> Result<ClientResponse, Unanswered> {
         let path = if ready { "/readyz" } else { "/livez" };
         let host = match place {
             Place::Address(address) => address.to_string(),
@@ -241,7 +241,7 @@ impl Way {
 }
 
 /// Returns the status and the reason of a refusal, whose body may begin with the status.
-fn why(answer: &Response) -> String {
+fn why(answer: &ClientResponse) -> String {
     let (status, reason) = (answer.status.to_string(), answer.reason());
     if reason.starts_with(&status) { reason } else { format!("{status} {reason}") }
 }

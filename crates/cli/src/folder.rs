@@ -4,20 +4,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// A new folder that only this user can read; dropping it removes it with its content.
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     /// Creates a folder, whose name begins with `name`.
     ///
     /// # Errors
     /// It cannot be created, or exists already.
-    pub(super) fn make(name: &str) -> io::Result<Self> {
+    pub(crate) fn make(name: &str) -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         private_folder(&path)?;
         Ok(Self(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

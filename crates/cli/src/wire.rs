@@ -1,4 +1,4 @@
-//! Blocking connections to the attacked server, of its attackers and of its other clients.
+//! Blocking connections of attackers, and of clients that account for every message.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens a connection.
-pub(super) fn dial(address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -35,7 +35,7 @@ fn read_status(stream: &mut TcpStream) -> io::Result<u16> {
 ///
 /// # Errors
 /// No response came, or a response with another status than 200.
-pub(super) fn request(address: SocketAddr, request: &[u8]) -> io::Result<()> {
+pub(crate) fn request(address: SocketAddr, request: &[u8]) -> io::Result<()> {
     let mut stream = dial(address)?;
     stream.write_all(request)?;
     match read_status(&mut stream)? {
@@ -45,8 +45,8 @@ pub(super) fn request(address: SocketAddr, request: &[u8]) -> io::Result<()> {
 }
 
 /// A WebSocket.
-pub(super) struct Client {
-    pub(super) stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     decoder: Decoder,
     received: Vec<u8>,
 }
@@ -56,7 +56,7 @@ impl Client {
     ///
     /// # Errors
     /// No response came, or a response with another status than 101.
-    pub(super) fn open(address: SocketAddr, path: &str, extensions: &str) -> io::Result<Self> {
+    pub(crate) fn open(address: SocketAddr, path: &str, extensions: &str) -> io::Result<Self> {
         let mut stream = dial(address)?;
         write!(
             stream,
@@ -75,7 +75,7 @@ impl Client {
     ///
     /// # Errors
     /// The session has ended.
-    pub(super) fn echo(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn echo(&mut self, text: &str) -> io::Result<()> {
         self.send(text)?;
         while self.next_text()? != text {}
         Ok(())
@@ -85,7 +85,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection is lost.
-    pub(super) fn send(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn send(&mut self, text: &str) -> io::Result<()> {
         self.send_frame(Opcode::Text, text.as_bytes())
     }
 
@@ -94,7 +94,7 @@ impl Client {
     /// # Errors
     /// The connection is lost.
     #[cfg(all(unix, feature = "redis"))]
-    pub(super) fn close(&mut self) -> io::Result<()> {
+    pub(crate) fn close(&mut self) -> io::Result<()> {
         self.send_frame(Opcode::Close, &1000u16.to_be_bytes())
     }
 
@@ -108,7 +108,7 @@ impl Client {
     ///
     /// # Errors
     /// None came in time, or the session has ended.
-    pub(super) fn next_text(&mut self) -> io::Result<String> {
+    pub(crate) fn next_text(&mut self) -> io::Result<String> {
         let limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
         let mut buffer = [0; 4096];
         loop {

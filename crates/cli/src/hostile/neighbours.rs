@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use super::wire::{Client, request};
+use crate::wire::{Client, request};
 
 /// Sessions that send messages for the whole time.
 const SESSIONS: usize = 8;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::folder::Folder;
 use crate::failure::Failure;
+use crate::folder::Folder;
 
 /// Names of Redis server programs.
 const BROKERS: [&str; 2] = ["redis-server", "valkey-server"];
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const CHANNELS: &str = "demo.>=close,history=10000/5m,while_down=buffer";
 
 /// Becomes the program of `command`, which is killed when the process `parent` ends.
-pub(in super::super) fn become_child(parent: u32, command: &[OsString]) -> Failure {
+pub(crate) fn become_child(parent: u32, command: &[OsString]) -> Failure {
     let Some((program, words)) = command.split_first() else {
         return Failure::usage("there is no program to start");
     };

@@ -3,6 +3,9 @@
 //!
 //! Each attack has a separate server in a separate process, so that its memory is known.
 
+mod attacks;
+mod neighbours;
+
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -16,8 +19,8 @@ use throng::prelude::*;
 use throng_config::Sources;
 use throng_load::units::{grouped, show_bytes};
 
-use super::attacks::{ATTACKS, Attack, Context, NONE};
-use super::neighbours::{self, Totals};
+use self::attacks::{ATTACKS, Attack, Context, NONE};
+use self::neighbours::Totals;
 use crate::failure::Failure;
 use crate::serve::{Settings, TABLE, site};
 use crate::{serve, terminal};
@@ -32,7 +35,7 @@ const SETTINGS: [(&str, &str); 4] = [
 ];
 
 /// The descriptors that the attackers and the other clients need.
-pub(super) const DESCRIPTORS: usize = 2000;
+pub(crate) const DESCRIPTORS: usize = 2000;
 
 /// The time in which the server's memory may fall after an attack.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -40,7 +43,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_millis(20);
 
 /// Serves as the attacked server, until it is ended.
-pub(super) fn serve_attacked() -> Result<ExitCode, Failure> {
+pub(crate) fn serve_attacked() -> Result<ExitCode, Failure> {
     let settings = settings()?;
     let app = site::app(&settings, None).post("/body", |request| {
         Response::text(request.body().len().to_string()).with_status(Status::OK)
@@ -65,7 +68,7 @@ fn settings() -> Result<Settings, Failure> {
 }
 
 /// Runs all attacks, each for `duration`, and prints a row for each.
-pub(super) fn run(duration: Duration, json: bool) -> Result<ExitCode, Failure> {
+pub(crate) fn run(duration: Duration, json: bool) -> Result<ExitCode, Failure> {
     if !json {
         let settings = SETTINGS.map(|(key, value)| format!("{key}={value}")).join(" ");
         let shards = shards();

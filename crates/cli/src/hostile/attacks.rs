@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use throng_proto::ws::{self, Opcode};
 
-use super::wire::{Client, dial};
+use crate::wire::{Client, dial};
 
 /// An attack, which lasts until it is stopped.
 pub(super) struct Attack {

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::signals::Stop;
 use crate::terminal;
 
-pub(super) use processes::become_child;
+pub(crate) use processes::become_child;
 
 /// Default number of clients, and its maximum: each has a thread.
 const CLIENTS: usize = 120;
@@ -41,18 +41,18 @@ const SETTLE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A cluster for a demonstration.
-pub(super) struct Plan {
-    pub(super) nodes: usize,
-    pub(super) clients: Option<usize>,
+pub(crate) struct NodesPlan {
+    pub(crate) nodes: usize,
+    pub(crate) clients: Option<usize>,
     /// Messages a second that each client sends.
-    pub(super) rate: f64,
-    pub(super) duration: Option<Duration>,
+    pub(crate) rate: f64,
+    pub(crate) duration: Option<Duration>,
     /// A running Redis server.
-    pub(super) url: Option<String>,
+    pub(crate) url: Option<String>,
 }
 
-pub(super) fn run(plan: &Plan) -> Result<ExitCode, Failure> {
-    let Plan { nodes, clients, rate, duration, url } = plan;
+pub(crate) fn run(plan: &NodesPlan) -> Result<ExitCode, Failure> {
+    let NodesPlan { nodes, clients, rate, duration, url } = plan;
     let clients = clients.unwrap_or(CLIENTS);
     if !(*nodes..=MOST_CLIENTS).contains(&clients) {
         return Err(Failure::usage(format!(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use throng_load::{Record, machine_now_ns};
 
-use super::super::wire::Client;
+use crate::wire::Client;
 
 /// The longest wait for a message before the client checks for new instructions.
 const LOOK: Duration = Duration::from_millis(100);
