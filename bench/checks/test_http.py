@@ -133,14 +133,15 @@ class Generators(unittest.TestCase):
 
 
 class Tables(unittest.TestCase):
-    def test_ratios_are_taken_within_a_round(self) -> None:
-        both = [cell("throng", 1, 110.0), cell("throng", 2, 55.0), cell("throng", 3, None)]
-        both += [cell("nginx", 1, 100.0), cell("nginx", 2, 50.0), cell("nginx", 3, 100.0)]
-        self.assertEqual(tables.ratios(both, KEEP.name, "throng", "nginx"), [1.1, 1.1])
-        text = tables.report(both, "nginx")
-        self.assertIn("| blank, 100 conns, keep-alive | 1.10 (1.10-1.10) |  |", text)
-        self.assertIn("throng, blank-100-keep: died", text)
-        self.assertIn("No errors.", text)
+    def test_each_figure_of_a_round_is_a_row(self) -> None:
+        both = [cell("throng", 1, 110.0), cell("throng", 2, None), cell("nginx", 1, 100.0)]
+        document = json.loads(tables.report(both, "nginx"))
+        self.assertEqual((document["servers"], document["baseline"]), (["Throng", "nginx"], "nginx"))
+        first = [row for row in document["rows"] if row["table"] == tables.TABLES[0][0]]
+        self.assertEqual([row["value"] for row in first], [110.0, 100.0])
+        self.assertEqual(first[0]["work"], "blank, 100 conns, keep-alive")
+        self.assertIn("throng, blank-100-keep: died", document["remarks"][0])
+        self.assertEqual(document["remarks"][-1], "No errors.")
 
     def test_errors_are_told(self) -> None:
         text = tables.report([cell("throng", 1, 100.0, 2), cell("throng", 2, 100.0, 3)], "nginx")
