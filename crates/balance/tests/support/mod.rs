@@ -341,8 +341,8 @@ impl ByHand {
         Self::with(&all, settings)
     }
 
-    /// Starts a shard for these backends; connections with the given server name are passed through
-    /// to theirs.
+    /// Starts a shard for these backends; connections that ask for a given server name are passed
+    /// through to its backend.
     pub(crate) fn with(backends: &[(SocketAddr, Option<&str>)], settings: Settings) -> Self {
         let (listener, address) =
             listen("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
