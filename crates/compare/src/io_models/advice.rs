@@ -10,7 +10,7 @@ const LEVEL: f64 = 1.25;
 /// From so many times on a difference decides.
 const DECIDES: f64 = 2.0;
 
-/// The sentences, the last of which is the advice.
+/// The sentences. The last one is the advice.
 pub(super) fn sentences(report: &IoModelsReport) -> Vec<String> {
     let memory = Memory::of(report);
     let blocking = Blocking::of(report);

@@ -93,7 +93,7 @@ tally! {
 }
 
 impl<P: Protocol> Pool<P> {
-    /// The connections of a thread, of which the first `dialled_first` are made at its start.
+    /// The connections of a thread, which begins with the first `dialled_first` of them.
     pub(crate) fn new(
         start: &ThreadStart,
         dialled_first: usize,

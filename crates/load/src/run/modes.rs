@@ -86,8 +86,8 @@ pub(super) fn echo(
     Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts, times))
 }
 
-/// Connections, of which each has one echo: when one ends, its place makes the next, or they begin
-/// by the schedule.
+/// Connections with one echo each: when one ends, its place makes the next, or they begin by the
+/// schedule.
 pub(super) fn connect(
     context: &RunContext<'_>,
     mut steering: Steering<'_>,
