@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use throng_balance::Config;
 use throng_config::{Kind, Table, units};
 
@@ -30,6 +30,38 @@ fn the_document_has_all_keys_events_and_metrics() {
         .replace("{{events}}", events().trim_end())
         .replace("{{metrics}}", monitoring::table().trim_end());
     is_current(&docs.join("operations.md"), &text);
+}
+
+/// What users see of flags is reviewed as a text.
+#[test]
+fn the_help_of_each_command_is_the_golden_one() {
+    let mut all = crate::Cli::command().term_width(80);
+    all.build();
+    for name in ["serve", "balance", "bench"] {
+        let command = all.find_subcommand_mut(name).unwrap();
+        let mut text = String::new();
+        add_help(&format!("throng {name} -h"), &command.render_help(), &mut text);
+        add_long_help(command, &format!("throng {name}"), &mut text);
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
+        is_current(&golden.join(format!("{name}.txt")), &text);
+    }
+}
+
+/// Writes the long help of a command and of those below it.
+fn add_long_help(command: &mut clap::Command, path: &str, text: &mut String) {
+    add_help(&format!("{path} --help"), &command.render_long_help(), text);
+    let is_shown = |below: &&mut clap::Command| !below.is_hide_set() && below.get_name() != "help";
+    for below in command.get_subcommands_mut().filter(is_shown) {
+        let path = format!("{path} {}", below.get_name());
+        add_long_help(below, &path, text);
+    }
+}
+
+fn add_help(command: &str, help: &clap::builder::StyledStr, text: &mut String) {
+    let _ = writeln!(text, "$ {command}");
+    for line in help.to_string().lines() {
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
 }
 
 /// Returns the words of a command as a shell has them, up to what follows the command.
@@ -167,7 +199,7 @@ fn is_current(path: &Path, text: &str) {
     assert!(
         written == text,
         "{} is not what the tables say; write it with \
-         `{WRITE}=1 cargo test -p throng-cli --lib the_document_has_all_keys`",
+         `{WRITE}=1 cargo test -p throng-cli --lib documents`",
         path.display()
     );
 }
