@@ -37,33 +37,30 @@ pub enum SessionEvent<'e> {
     Closed(Close<'e>),
 }
 
-/// The kind of a [`SessionEvent`]: its place in the table of callbacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EventKind {
-    Open,
-    Recovered,
-    Refresh,
-    Drained,
-    Shutdown,
-    Closed,
-}
-
-impl EventKind {
-    pub(crate) const COUNT: usize = 6;
-}
-
-impl SessionEvent<'_> {
-    pub(crate) fn kind(&self) -> EventKind {
-        match self {
-            Self::Open => EventKind::Open,
-            Self::Recovered { .. } => EventKind::Recovered,
-            Self::Refresh(_) => EventKind::Refresh,
-            Self::Drained => EventKind::Drained,
-            Self::Shutdown => EventKind::Shutdown,
-            Self::Closed(_) => EventKind::Closed,
+/// Makes the kinds of events. A new event needs its word in the list below.
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        /// The kind of a [`SessionEvent`]: its place in the table of callbacks.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum EventKind {
+            $($kind,)*
         }
-    }
+
+        impl EventKind {
+            pub(crate) const COUNT: usize = [$(Self::$kind),*].len();
+        }
+
+        impl SessionEvent<'_> {
+            pub(crate) fn kind(&self) -> EventKind {
+                match self {
+                    $(Self::$kind { .. } => EventKind::$kind,)*
+                }
+            }
+        }
+    };
 }
+
+kinds! { Open Recovered Refresh Drained Shutdown Closed }
 
 /// A session's publications that a cluster has accepted, and which are lost, or may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
