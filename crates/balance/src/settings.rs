@@ -397,66 +397,6 @@ pub enum CloseOrder {
     IdleAndOldest,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            pick: Pick::default(),
-            sticky: Sticky::default(),
-            cookie_key: CookieKey::default(),
-            cookie_same_site: SameSite::default(),
-            trusted_proxies: Vec::new(),
-            drop_headers: DROPPED_HEADERS.map(str::to_owned).to_vec(),
-            request_ids: false,
-            loop_id: None,
-            accept_proxy: false,
-            timeouts: Timeouts::default(),
-            max_handshakes: 128,
-            retries: 2,
-            keep_alive: 32,
-            max_connections: 0,
-            max_connections_per_address: None,
-            max_tls_memory: 0,
-            max_header_bytes: 16 << 10,
-            max_headers: 100,
-            max_response_header_bytes: 64 << 10,
-            max_response_headers: 500,
-            max_body: u64::MAX,
-            min_body_rate: 1024,
-            min_response_rate: 256,
-            sources: Vec::new(),
-            slow_start: Duration::ZERO,
-            close_rate: 200,
-            removed: Removed::default(),
-            health: Health::default(),
-        }
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            connect: seconds(5),
-            response: seconds(60),
-            upgrade: seconds(10),
-            body: seconds(60),
-            head: seconds(10),
-            keep_alive: seconds(75),
-            tunnel: seconds(3600),
-            half_closed: seconds(60),
-            close: seconds(5),
-            queue: seconds(10),
-        }
-    }
-}
-
-impl Default for Health {
-    fn default() -> Self {
-        let ten = Duration::from_secs(10);
-        Self { observe: Observe::default(), failures: 3, within: ten, down_for: ten, check: None }
-    }
-}
-
 impl Check {
     /// Creates a check of this kind with the default times.
     #[must_use]

@@ -8,13 +8,11 @@ mod sources;
 mod tls;
 mod words;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_config::{
-    ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, Values, drain_delay,
-};
+use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, Values};
 use throng_io::tables::DescriptorTables;
 
 use crate::settings::Settings;
@@ -189,32 +187,16 @@ pub struct Shutdown {
     pub deadline: Duration,
 }
 
+/// The defaults of the table, with one descriptor table for all event loops.
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
-            shards: 0,
-            descriptors: DescriptorTables::Shared,
-            backends: Vec::new(),
-            tls: None,
-            backend_tls: None,
-            names: Vec::new(),
-            lookup_interval: Duration::from_secs(10),
-            settings: Settings::default(),
-            register: None,
-            admin: None,
-            admin_token: None,
-            shutdown: Shutdown {
-                delay: drain_delay(),
-                window: Duration::from_secs(10),
-                deadline: Duration::from_secs(30),
-            },
-            log: LogSettings::default(),
-            warnings: Vec::new(),
-            places: Vec::new(),
-            values: None,
-        }
+        Self { descriptors: DescriptorTables::Shared, ..read::read(&defaults()) }
     }
+}
+
+/// Returns the values of a configuration without any source.
+fn defaults() -> Draft {
+    Sources::new(&keys::TABLE).finish()
 }
 
 impl Config {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use throng_config::listen::tcp_addresses;
 use throng_config::{Draft, LogSettings, drain_delay};
 
-use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, server_names, sources, tls};
+use super::{
+    BackendConfig, Config, NamedBackend, Register, Shutdown, defaults, server_names, sources, tls,
+};
 use crate::config::Token;
 use crate::cookie::CookieKey;
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
@@ -67,6 +69,27 @@ pub(super) fn read(draft: &Draft) -> Config {
     }
 }
 
+/// The defaults of the table.
+impl Default for Settings {
+    fn default() -> Self {
+        settings(&defaults())
+    }
+}
+
+/// The defaults of the table.
+impl Default for Timeouts {
+    fn default() -> Self {
+        timeouts(&defaults())
+    }
+}
+
+/// The defaults of the table.
+impl Default for Health {
+    fn default() -> Self {
+        health(&defaults())
+    }
+}
+
 fn settings(draft: &Draft) -> Settings {
     let secret = draft.secret("cookie_secret", "cookie_secret_file", Token::new);
     Settings {
@@ -97,13 +120,17 @@ fn settings(draft: &Draft) -> Settings {
         slow_start: draft.get("slow_start"),
         close_rate: draft.get("close_rate"),
         removed: draft.parse("removed").unwrap_or_default(),
-        health: Health {
-            observe: draft.parse("health.observe").unwrap_or_default(),
-            failures: draft.get("health.failures"),
-            within: draft.get("health.within"),
-            down_for: draft.get("health.down_for"),
-            check: check(draft),
-        },
+        health: health(draft),
+    }
+}
+
+fn health(draft: &Draft) -> Health {
+    Health {
+        observe: draft.parse("health.observe").unwrap_or_default(),
+        failures: draft.get("health.failures"),
+        within: draft.get("health.within"),
+        down_for: draft.get("health.down_for"),
+        check: check(draft),
     }
 }
 

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use throng_config::drain_delay;
+
 use super::*;
 use crate::cookie::CookieKey;
 use crate::settings::{Check, CheckKind, Pick, SameSite, Sticky};
@@ -608,14 +610,4 @@ fn all_mistakes_are_reported_at_once_with_their_lines() {
     assert!(shown.contains("b.toml:3:11: retries is \"many\""), "{shown}");
     assert!(shown.contains("\n  3 | retries = \"many\"\n    |           ^\n"), "{shown}");
     assert!(shown.contains("10 | token = ...") && !shown.contains("secret word"), "{shown}");
-}
-
-#[test]
-fn the_table_has_the_defaults_of_the_library() {
-    let config = Config::parse("backends = [\"127.0.0.1:1\"]", "b.toml").unwrap();
-    let default = Config::default();
-    let cookie_key = config.settings.cookie_key.clone();
-    assert_eq!(config.settings, Settings { cookie_key, ..default.settings });
-    assert_eq!((config.listen, config.shards), (default.listen, default.shards));
-    assert_eq!((config.admin, config.shutdown), (default.admin, default.shutdown));
 }
