@@ -213,13 +213,10 @@ fn table(of: &Table) -> String {
             default => format!("`{}`", default.replace(',', ", ")),
         };
         let restart = if key.at_start { "; needs a restart" } else { "" };
-        let help = key.help.replace('|', "\\|");
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {default} | {help}{restart} |",
-            key.name,
-            kind(&key.kind)
-        );
+        let meaning = key.meaning().replace('|', "\\|");
+        let flag = key.flag.map_or(String::new(), |flag| format!(", `{}`", flag.name));
+        let (name, kind) = (key.name, kind(&key.kind));
+        let _ = writeln!(text, "| `{name}`{flag} | {kind} | {default} | {meaning}{restart} |");
     }
     text
 }

@@ -21,6 +21,7 @@ mod documents;
 #[cfg(feature = "tls")]
 mod expiry;
 mod failure;
+pub mod flags;
 mod folder;
 mod generate;
 mod health;

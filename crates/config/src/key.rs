@@ -13,8 +13,8 @@ pub struct Table {
     pub keys: &'static [Key],
 }
 
-/// A setting.
-#[derive(Debug)]
+/// A setting: the one row that its variable, its flag and its description are made of.
+#[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The name in files and after `--set`; dots separate tables, as in `timeouts.connect`.
     pub name: &'static str,
@@ -22,11 +22,29 @@ pub struct Key {
     pub kind: Kind,
     /// The default as text; empty if it is not set by default.
     pub default: &'static str,
-    /// The meaning, on one line.
+    /// The meaning: a phrase that begins with a small letter.
     pub help: &'static str,
+    /// More about values, for the long help and for documents; empty if there is no more.
+    pub details: &'static str,
+    /// The flag, if it has one besides `--set`.
+    pub flag: Option<Flag>,
     /// Whether a change takes effect only at the next start. Matters only for programs that read
     /// their file again while they run.
     pub at_start: bool,
+}
+
+/// The flag of a setting. One of a list may be repeated.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// The name with its dashes: `--max-connections`.
+    pub name: &'static str,
+    /// The placeholder of the value: `N`.
+    pub value: &'static str,
+    /// Whether the short help leaves it out.
+    pub is_advanced: bool,
+    /// Converts the value to those of several keys, if it stands for these. The error is the
+    /// remedy.
+    pub expand: Option<fn(&str) -> Result<Fields, String>>,
 }
 
 /// The type of a setting's value.
@@ -110,7 +128,45 @@ impl Key {
         default: &'static str,
         help: &'static str,
     ) -> Self {
-        Self { name, kind, default, help, at_start: false }
+        Self { name, kind, default, help, details: "", flag: None, at_start: false }
+    }
+
+    /// Returns the key with more text about its values.
+    #[must_use]
+    pub const fn details(self, details: &'static str) -> Self {
+        Self { details, ..self }
+    }
+
+    /// Returns the key with a flag, such as `--max-connections N`.
+    #[must_use]
+    pub const fn flag(self, name: &'static str, value: &'static str) -> Self {
+        Self { flag: Some(Flag { name, value, is_advanced: false, expand: None }), ..self }
+    }
+
+    /// Returns the key with a [flag](Key::flag) that only the long help shows.
+    #[must_use]
+    pub const fn advanced_flag(self, name: &'static str, value: &'static str) -> Self {
+        Self { flag: Some(Flag { name, value, is_advanced: true, expand: None }), ..self }
+    }
+
+    /// Returns the key with a flag that `expand` converts to the values of several keys.
+    #[must_use]
+    pub const fn expanded_flag(
+        self,
+        name: &'static str,
+        value: &'static str,
+        expand: fn(&str) -> Result<Fields, String>,
+    ) -> Self {
+        Self { flag: Some(Flag { name, value, is_advanced: true, expand: Some(expand) }), ..self }
+    }
+
+    /// Returns the meaning with the details, as one text.
+    #[must_use]
+    pub fn meaning(&self) -> String {
+        match self.details {
+            "" => self.help.to_owned(),
+            details => format!("{}; {details}", self.help),
+        }
     }
 
     /// Returns the key with changes that take effect at the next start.
@@ -280,6 +336,45 @@ pub(crate) fn joined(words: &[impl AsRef<str>], last: &str) -> String {
         [one] => (*one).to_owned(),
         [most @ .., end] => format!("{} {last} {end}", most.join(", ")),
     }
+}
+
+/// Returns the number of keys in these lists, for [`joined_keys`].
+#[must_use]
+pub const fn number_of_keys(lists: &[&[Key]]) -> usize {
+    let (mut number, mut list) = (0, 0);
+    while list < lists.len() {
+        number += lists[list].len();
+        list += 1;
+    }
+    number
+}
+
+/// Joins lists of keys, `N` in all, to the list of a table: the keys that several programs have are
+/// lists of their own.
+#[must_use]
+pub const fn joined_keys<const N: usize>(lists: &[&[Key]]) -> [Key; N] {
+    let mut keys = [Key::new("", Kind::Switch, "", ""); N];
+    let (mut at, mut list) = (0, 0);
+    while list < lists.len() {
+        let mut of_list = 0;
+        while of_list < lists[list].len() {
+            keys[at] = lists[list][of_list];
+            (at, of_list) = (at + 1, of_list + 1);
+        }
+        list += 1;
+    }
+    keys
+}
+
+/// Returns the keys with changes that take effect at the next start.
+#[must_use]
+pub const fn all_at_start<const N: usize>(mut keys: [Key; N]) -> [Key; N] {
+    let mut at = 0;
+    while at < N {
+        keys[at].at_start = true;
+        at += 1;
+    }
+    keys
 }
 
 impl Table {

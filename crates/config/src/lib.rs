@@ -54,10 +54,11 @@ pub use acme::AcmeValues;
 pub use draft::{Draft, Record};
 pub use error::{ConfigError, ConfigErrors, Location, Origin};
 pub use file::{read_file, read_file_in_use};
-pub use key::{Fields, Key, Kind, Records, Table};
+pub use key::{Fields, Flag, Key, Kind, Records, Table, all_at_start, joined_keys, number_of_keys};
 pub use listen::Listen;
 pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
+pub use tls::TlsValues;
 pub use token::Token;
 pub use values::{Entry, FromValue, Value, Values};
 

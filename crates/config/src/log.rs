@@ -4,58 +4,33 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::draft::Draft;
-use crate::key::{Key, Kind};
+use crate::key::{Key, Kind, Table};
+use crate::sources::Sources;
 
-/// The least severe level that is logged.
-pub const LEVEL: Key = Key::new(
-    "log.level",
-    Kind::Word(&["error", "warn", "info", "debug"]),
-    "info",
-    "least level of the events that are logged",
-);
-
-/// The form of a line.
-pub const FORMAT: Key = Key::new(
-    "log.format",
-    Kind::Word(&["auto", "text", "json", "journald"]),
-    "auto",
-    "form of a line; auto = text on a terminal, journald if systemd reads it, else json",
-)
-.at_start();
-
-/// The file of the log.
-pub const FILE: Key = Key::new(
-    "log.file",
-    Kind::Path,
-    "",
-    "file that the log is appended to, opened again on SIGUSR1; if not set, standard error",
-)
-.at_start();
-
-/// The requests and sessions that are logged.
-pub const ACCESS: Key = Key::new(
-    "log.access",
-    Kind::Word(&["off", "errors", "all"]),
-    "errors",
-    "requests and sessions that are logged: none, those that failed, or all",
-);
-
-/// The sampling of requests that succeeded.
-pub const SAMPLE: Key = Key::new(
-    "log.sample",
-    Kind::count(1, u32::MAX as u64),
-    "1",
-    "with log.access = all, one of this many that did not fail is logged",
-);
-
-/// The rate of lines that clients can cause, by kind of event.
-pub const MAX_RATE: Key = Key::new(
-    "log.max_rate",
-    Kind::count(0, u32::MAX as u64),
-    "1000",
-    "lines per second of each kind of event that clients cause; more are dropped and counted; 0 = \
-     no limit",
-);
+/// Returns the keys of the log, with this default of `log.access`.
+#[rustfmt::skip]
+#[must_use]
+pub const fn keys(access: &'static str) -> [Key; 6] {
+    [
+    Key::new("log.level", Kind::Word(&["error", "warn", "info", "debug"]), "info",
+        "least level of the events that are logged: error, warn, info or debug")
+        .advanced_flag("--log-level", "LEVEL"),
+    Key::new("log.format", Kind::Word(&["auto", "text", "json", "journald"]), "auto",
+        "form of a line; auto = text on a terminal, journald if systemd reads it, else json")
+        .advanced_flag("--log-format", "FORMAT").at_start(),
+    Key::new("log.file", Kind::Path, "",
+        "file that the log is appended to, opened again on SIGUSR1; if not set, standard error")
+        .advanced_flag("--log-file", "FILE").at_start(),
+    Key::new("log.access", Kind::Word(&["off", "errors", "all"]), access,
+        "requests and sessions that are logged: off = none, errors = those that failed, or all")
+        .flag("--log-access", "WHICH"),
+    Key::new("log.sample", Kind::count(1, u32::MAX as u64), "1",
+        "with log.access = all, one of this many that did not fail is logged"),
+    Key::new("log.max_rate", Kind::count(0, u32::MAX as u64), "1000",
+        "lines per second of each kind of event that clients cause; more are dropped and counted; \
+         0 = no limit"),
+    ]
+}
 
 /// The settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,14 +52,8 @@ pub struct LogSettings {
 /// The defaults of the keys.
 impl Default for LogSettings {
     fn default() -> Self {
-        Self {
-            level: LogLevel::default(),
-            format: LogFormat::default(),
-            file: None,
-            access: AccessDetail::default(),
-            sample: 1,
-            max_rate: 1000,
-        }
+        static TABLE: Table = Table { program: "log", keys: &keys("errors") };
+        Self::from_draft(&Sources::new(&TABLE).finish())
     }
 }
 
@@ -184,13 +153,10 @@ words!(AccessDetail: "off" => Self::Off, "errors" => Self::Errors, "all" => Self
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Table;
-    use crate::sources::Sources;
 
     #[test]
     fn the_settings_are_read_and_their_words_are_all_known() {
-        static KEYS: &[Key] = &[LEVEL, FORMAT, FILE, ACCESS, SAMPLE, MAX_RATE];
-        static TABLE: Table = Table { program: "serve", keys: KEYS };
+        static TABLE: Table = Table { program: "serve", keys: &keys("errors") };
         let read = |pairs: &[&str]| {
             let mut sources = Sources::new(&TABLE);
             pairs.iter().for_each(|pair| sources.set(pair));
@@ -205,8 +171,8 @@ mod tests {
         for level in LogLevel::ALL {
             assert_eq!(level.word().parse(), Ok(level));
         }
-        for key in [&LEVEL, &FORMAT, &ACCESS] {
-            let Kind::Word(words) = key.kind else { panic!("{} has no words", key.name) };
+        for key in TABLE.keys {
+            let Kind::Word(words) = key.kind else { continue };
             for word in words {
                 let known = match key.name {
                     "log.level" => word.parse::<LogLevel>().is_ok(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::draft::Draft;
 use crate::environment::{self, Found};
 use crate::error::{ConfigError, Origin};
-use crate::key::{Kind, Table};
+use crate::key::{Flag, Key, Kind, Table};
 use crate::raw::{self, Node, Pair, Raw};
 use crate::read;
 use crate::values::{Value, Values};
@@ -29,7 +29,7 @@ impl Sources {
     /// In debug builds, if a default is not a valid value of its key.
     #[must_use]
     pub fn new(table: &'static Table) -> Self {
-        let default = |key: &crate::Key| {
+        let default = |key: &Key| {
             let entry = read::default(key.name, &key.kind, key.default);
             let is_word = matches!(key.kind, Kind::Or(word, _) if word == key.default);
             let is_set = !matches!(entry.value, Value::Unset);
@@ -77,7 +77,7 @@ impl Sources {
                 self.values.sections.insert(name.clone(), seen);
                 self.pairs(&format!("{name}."), inner);
             } else {
-                let example = table.in_section(&name).next().map(crate::Key::example);
+                let example = table.in_section(&name).next().map(Key::example);
                 let remedy =
                     format!("write [{name}], and below it {}", example.unwrap_or_default());
                 let Raw { origin, written, .. } = &pair.value;
@@ -99,7 +99,7 @@ impl Sources {
             }
             _ => {
                 let Kind::Records(records) = key.kind else { return };
-                let first = records.fields.first().map(crate::Key::example);
+                let first = records.fields.first().map(Key::example);
                 format!("write [[{alias}]], and below it {}", first.unwrap_or_default())
             }
         };
@@ -140,16 +140,21 @@ impl Sources {
         self.set_text(key, text, Origin::Flag(flag.to_owned()));
     }
 
-    /// Sets the list `key` to the texts of a flag that may be repeated; without any, the list stays
-    /// as it is.
-    pub fn flags(&mut self, flag: &str, key: &str, texts: &[String]) {
-        let Some(at) = self.values.table.position(key).filter(|_| !texts.is_empty()) else {
+    /// Sets `key` to the texts that were given to its flag.
+    pub fn given(&mut self, key: &Key, texts: &[String]) {
+        let Some(Flag { name, expand, .. }) = key.flag.filter(|_| !texts.is_empty()) else {
             return;
         };
-        let origin = Origin::Flag(flag.to_owned());
-        let items: Vec<Raw> = texts.iter().map(|text| Raw::text(text, origin.clone())).collect();
-        let written = items.iter().map(|item| item.written.as_str()).collect::<Vec<_>>().join(", ");
-        self.put(at, &Raw { origin, written: format!("[{written}]"), node: Node::List(items) });
+        let text = texts.join(if let Kind::Records(_) = key.kind { ";" } else { "," });
+        match expand.map(|expand| expand(&text)) {
+            None => self.flag(name, key.name, &text),
+            Some(Ok(fields)) => fields.iter().for_each(|(key, text)| self.flag(name, key, text)),
+            Some(Err(remedy)) => {
+                let what = format!("it is {text:?}: {remedy}");
+                let origin = Origin::Flag(name.to_owned());
+                self.errors.push(ConfigError::without_value(key.name, origin, what));
+            }
+        }
     }
 
     /// Sets `key=value` as given to `--set`. The value is text, or written as in a file.

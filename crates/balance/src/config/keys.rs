@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_config::{Fields, Key, Kind, Records, Table, acme, log, tls};
+use throng_config::{Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, tls};
 
 use super::sources;
 use crate::backend::MAX_WEIGHT;
@@ -11,7 +11,7 @@ use crate::backend::MAX_WEIGHT;
 pub(crate) const MAX_SHARDS: usize = 1024;
 
 /// The table of `throng balance`.
-pub(super) static TABLE: Table = Table { program: "balance", keys: KEYS };
+pub(super) static TABLE: Table = Table { program: "balance", keys: &KEYS };
 
 static BACKENDS: Records = Records {
     alias: None,
@@ -60,49 +60,36 @@ const PICKS: Kind = Kind::Word(&[
 ]);
 const STICKY: Kind = Kind::Tagged { words: &["none", "ip"], tags: &["cookie", "header", "query"] };
 
+static KEYS: [Key; number_of_keys(LISTS)] = joined_keys(LISTS);
+
 #[rustfmt::skip]
-static KEYS: &[Key] = &[
+const LISTS: &[&[Key]] = &[
+    &[
     Key::new("listen", ADDRESSES, "127.0.0.1:8080",
-        "addresses and ports where clients connect; port 0 takes a free one; [::]:80 is IPv6 alone")
-        .at_start(),
+        "address and port where clients connect")
+        .details("port 0 takes a free one; [::]:80 is IPv6 alone")
+        .flag("--listen", "HOST:PORT").at_start(),
     Key::new("shards", Kind::count(0, MAX_SHARDS as u64), "0",
-        "event loops; 0 = one per usable CPU").at_start(),
+        "event loops; 0 = one per usable CPU")
+        .advanced_flag("--shards", "N").at_start(),
     Key::new("descriptors", Kind::Word(&["auto", "shared", "per-shard"]), "auto",
         "descriptor table of an event loop: shared = that of the process, per-shard = its own, so \
          that the descriptor limit counts for each (Linux 5.9); auto = its own if \
          max_connections needs it").at_start(),
     Key::new("backends", Kind::Records(&BACKENDS), "",
-        "the backends; a list of addresses, or [[backends]] tables with address, weight, \
-         send_proxy, tls, tls_name and passthrough"),
+        "a backend")
+        .details("ADDRESS:PORT[,weight=N][,send_proxy][,tls][,tls_name=NAME][,passthrough=NAME], \
+                  several with ; or [[backends]] tables: weight, 1 to 1000, is its share of the \
+                  load; send_proxy sends it the client's address in a PROXY v2 header; tls connects \
+                  to it with TLS; passthrough gives it the TLS of clients that ask for NAME (SNI) \
+                  as it is")
+        .flag("--backend", "BACKEND"),
     Key::new("tls.listen", ADDRESSES, "",
         "addresses of clients with TLS, beside those in listen; if empty, all in listen")
         .at_start(),
-    Key::new("tls.cert", Kind::List(&Kind::Path), "",
-        "certificates of clients' connections, in PEM, each followed by those that lead to a root"),
-    Key::new("tls.key", Kind::List(&Kind::Path), "",
-        "private keys of the certificates, in the same order"),
-    Key::new("tls.min_version", Kind::Word(&["1.2", "1.3"]), "1.2", "oldest version of TLS"),
-    Key::new("tls.prefer", Kind::Word(&["client", "aes128"]), "client",
-        "cipher suites: client = in the order of the client, aes128 = AES-128 first, whose \
-         handshakes take a fifth less time"),
-    tls::CLIENT_CA,
-    tls::CLIENT_CRL,
-    tls::CLIENT_AUTH,
-    tls::TICKET_KEYS,
-    tls::HSTS,
-    tls::HSTS_SUBDOMAINS,
-    Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",
-        "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, \
-         serve = as without TLS"),
-    Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
-        "TLS handshakes of clients that may begin in a second; 0 = no limit").at_start(),
-    acme::DOMAINS,
-    acme::EMAIL,
-    acme::DIRECTORY,
-    acme::CA,
-    acme::CHALLENGE,
-    acme::DIR,
-    acme::AGREE_TOS,
+    ],
+    &tls::KEYS,
+    &[
     Key::new("backend_tls.ca", Kind::Path, "",
         "authorities that certify backends, in PEM; if not set, the system's"),
     Key::new("backend_tls.verify", Kind::Switch, "true",
@@ -114,9 +101,11 @@ static KEYS: &[Key] = &[
     Key::new("backend_tls.key", Kind::Path, "", "its private key"),
     Key::new("lookup_interval", LOOKUP, "10s",
         "time between two lookups of a backend's name; each of its addresses is a backend"),
-    Key::new("pick", PICKS, "power_of_two", "load-balancing algorithm"),
+    Key::new("pick", PICKS, "power_of_two", "load-balancing algorithm")
+        .flag("--pick", "PICK"),
     Key::new("sticky", STICKY, "none",
-        "session affinity: none, ip, or the NAME of a cookie, header or query parameter"),
+        "session affinity of clients to backends: none, ip, cookie:NAME, header:NAME or query:NAME")
+        .flag("--sticky", "BY"),
     Key::new("cookie_secret", Kind::Secret, "",
         "key of sticky cookies, and of the hashes of sticky headers, parameters and addresses; if \
          not set, drawn at the start for cookies, and none for hashes"),
@@ -124,7 +113,8 @@ static KEYS: &[Key] = &[
     Key::new("cookie_same_site", Kind::Word(&["lax", "strict", "none"]), "lax",
         "SameSite of sticky cookies; none = also with requests of other sites, and always Secure"),
     Key::new("trusted_proxies", NETWORKS, "",
-        "networks whose X-Forwarded-*, Forwarded and PROXY headers are trusted"),
+        "network whose X-Forwarded-*, Forwarded and PROXY headers are trusted")
+        .flag("--trusted-proxy", "NETWORK"),
     Key::new("request_ids", Kind::Switch, "false",
         "give a request without X-Request-ID one, for its backend and the log"),
     Key::new("drop_headers", Kind::List(&Kind::Text("a header name such as \"X-Client-IP\"")),
@@ -167,8 +157,10 @@ static KEYS: &[Key] = &[
     Key::new("min_response_rate", Kind::SIZE, "256B",
         "least bytes per second of a response with a length; 0 = any progress"),
     Key::new("sources", SOURCES, "",
-        "addresses of this machine for connections to backends, used in turn, or networks of at \
-         most 256 of them; each address allows about 28,000 connections per backend"),
+        "address of this machine for connections to backends, or a network of at most 256 of them \
+         such as 10.0.0.16/28")
+        .details("used in turn; each address allows about 28,000 connections per backend")
+        .advanced_flag("--source", "ADDRESS"),
     Key::new("slow_start", Kind::DURATION, "0s",
         "time in which the share of a backend that came up grows to its weight"),
     Key::new("close_rate", ONE_OR_MORE, "200",
@@ -213,28 +205,30 @@ static KEYS: &[Key] = &[
     Key::new("health.check.fall", ONE_OR_MORE, "3",
         "failed checks in a row that take a backend down"),
     Key::new("register.token", Kind::Secret, "", "token of backends that register themselves"),
-    Key::new("register.token_file", Kind::Path, "", "file whose first line is register.token"),
+    Key::new("register.token_file", Kind::Path, "",
+        "file whose first line is the token of backends that register themselves")
+        .advanced_flag("--register-token-file", "FILE"),
     Key::new("register.time_to_live", TIMEOUT, "10s",
         "time without a heartbeat after which a registered backend gets no new clients"),
     Key::new("register.networks", NETWORKS, "",
         "networks that backends may register from; if empty, all but link-local ones"),
     Key::new("admin.listen", Kind::Address, "",
-        "address of the admin API; if not set, there is none").at_start(),
+        "address of the admin API, the status page and metrics; if not set, there is none")
+        .details("without a token, a loopback address")
+        .flag("--admin", "HOST:PORT").at_start(),
     Key::new("admin.token", Kind::Secret, "",
         "token of the admin API; required unless admin.listen is a loopback address"),
-    Key::new("admin.token_file", Kind::Path, "", "file whose first line is admin.token"),
+    Key::new("admin.token_file", Kind::Path, "",
+        "file whose first line is the token of the admin API")
+        .advanced_flag("--admin-token-file", "FILE"),
     Key::new("shutdown.delay", Kind::Or("auto", &Kind::DURATION), "auto",
         "from /readyz of the admin API turning to 503 to the first close; auto = 5s in \
          Kubernetes, else 0s"),
     Key::new("shutdown.window", Kind::DURATION, "10s", "spreads the closes of a shutdown"),
     Key::new("shutdown.deadline", Kind::DURATION, "30s",
         "from the first close to a reset of connections that are left"),
-    log::LEVEL,
-    log::FORMAT,
-    log::FILE,
-    log::ACCESS,
-    log::SAMPLE,
-    log::MAX_RATE,
+    ],
+    &log::keys("errors"),
 ];
 
 /// Converts a backend such as `127.0.0.1:9002,weight=2,send_proxy` to fields.

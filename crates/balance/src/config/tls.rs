@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throng_acme::{AcmeSettings, Challenge};
 use throng_config::listen::tcp_addresses;
-use throng_config::{AcmeValues, Draft, tls};
+use throng_config::{AcmeValues, Draft, TlsValues};
 use throng_http::{HttpsPolicy, PlainHttp, strict_transport_security};
 use throng_tls::{
     CertificateFiles, ClientAuth, ClientSettings, SuitePreference, TlsConfig, Trust, Version,
@@ -80,43 +80,27 @@ pub(super) fn client_side(draft: &Draft, passes_through: bool) -> Option<ClientS
     if !draft.values().has_section("tls") {
         return None;
     }
-    let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));
-    let acme = acme(draft);
-    let is_missing = chains.is_empty() && acme.is_none() && !passes_through;
-    if is_missing || chains.len() != keys.len() {
-        let remedy = format!(
-            "cert names {} files and key {}: each certificate needs its private key, in the same \
-             order: cert = [\"a.pem\", \"b.pem\"] and key = [\"a.key\", \"b.key\"]",
-            chains.len(),
-            keys.len()
-        );
-        draft.wrong("tls", remedy);
+    let values = TlsValues::from_draft(draft);
+    let acme = values.acme.map(|values| acme(draft, values));
+    if values.certificates.is_empty() && acme.is_none() && !passes_through {
+        draft.wrong("tls", "it has no certificate: write cert and key, or [tls.acme]");
         return None;
     }
-    let min_version = match draft.get::<String>("tls.min_version").as_str() {
-        "1.3" => Version::Tls13,
-        _ => Version::Tls12,
-    };
-    let pairs = chains.into_iter().zip(keys);
+    let pairs = values.certificates.into_iter();
     let certificates = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
-    let clients = tls::client_certificates(draft);
-    if let Some(acme) = &acme {
-        tls::check_validation(draft, clients.as_ref(), acme.challenge == Challenge::Http01);
-    }
-    let client_auth = clients.map(|clients| ClientAuth {
+    let client_auth = values.clients.map(|clients| ClientAuth {
         authorities: clients.authorities,
         revoked: clients.revoked,
         is_required: clients.is_required,
     });
-    let preference = match draft.get::<String>("tls.prefer").as_str() {
-        "aes128" => SuitePreference::Aes128,
-        _ => SuitePreference::Client,
-    };
     let server = TlsConfig {
-        min_version,
-        preference,
+        min_version: if values.is_1_3_only { Version::Tls13 } else { Version::Tls12 },
+        preference: match values.prefers_aes128 {
+            true => SuitePreference::Aes128,
+            false => SuitePreference::Client,
+        },
         client_auth,
-        ticket_keys: draft.path(tls::TICKET_KEYS.name),
+        ticket_keys: values.ticket_keys,
         ..TlsConfig::new(certificates)
     };
     Some(ClientSide {
@@ -124,14 +108,13 @@ pub(super) fn client_side(draft: &Draft, passes_through: bool) -> Option<ClientS
         server,
         acme,
         plain: draft.parse("tls.plain").unwrap_or_default(),
-        hsts: tls::hsts(draft),
-        handshakes_per_second: draft.get("tls.handshakes_per_second"),
+        hsts: values.hsts,
+        handshakes_per_second: values.handshakes_per_second,
     })
 }
 
-/// Reads `[tls.acme]`; `None` if it names no domains.
-fn acme(draft: &Draft) -> Option<AcmeSettings> {
-    let values = AcmeValues::from_draft(draft)?;
+/// Converts `[tls.acme]`.
+fn acme(draft: &Draft, values: AcmeValues) -> AcmeSettings {
     if cfg!(not(feature = "acme")) {
         let remedy = "this program was built without ACME: build it with its feature acme";
         draft.wrong("tls.acme.domains", remedy);
@@ -148,7 +131,7 @@ fn acme(draft: &Draft) -> Option<AcmeSettings> {
     if let Err(error) = settings.check() {
         draft.wrong(&format!("tls.acme.{}", error.setting), error.remedy);
     }
-    Some(settings)
+    settings
 }
 
 /// Reads `[backend_tls]`; `None` if there is no such table.

@@ -1,81 +1,22 @@
 //! The flags of `throng balance`, and the configuration that they and the file make.
 
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
 
 use throng_balance::Config;
-use throng_config::{
-    ConfigError, ConfigErrors, Draft, Sources, Values, read_file, read_file_in_use,
-};
+use throng_config::{ConfigError, ConfigErrors, Draft, Table, Values};
 
-/// The flags of `throng balance`; they win over the configuration file.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Flags {
-    /// Address and port; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
-    listen: Vec<String>,
-    /// A backend; may be repeated
-    ///
-    /// ADDRESS:PORT[,weight=N][,send_proxy][,tls][,passthrough=NAME]: weight, 1 to 1000, is its
-    /// share of the load; send_proxy sends it the client's address in a PROXY v2 header; tls
-    /// connects to it with TLS; passthrough gives it the TLS of clients that ask for NAME (SNI) as
-    /// it is.
-    #[arg(long, value_name = "BACKEND")]
-    backend: Vec<String>,
-    /// Read the configuration from a TOML file; read again on SIGHUP
-    #[arg(long, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
-    /// Only check the configuration
-    #[arg(long)]
-    pub(super) check: bool,
-    /// Load-balancing algorithm [default: power_of_two]
-    ///
-    /// power_of_two, least_connections, round_robin, rendezvous, random or ip_hash.
-    #[arg(long, value_name = "PICK")]
-    pick: Option<String>,
-    /// Session affinity of clients to backends: none, ip, cookie:NAME, header:NAME or query:NAME
-    /// [default: none]
-    #[arg(long, value_name = "BY")]
-    sticky: Option<String>,
-    /// Serve the admin API, the status page and metrics here [default: off]
-    ///
-    /// Without a token it must be a loopback address.
-    #[arg(long, value_name = "HOST:PORT")]
-    admin: Option<String>,
-    /// Require the token in this file for the admin API
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    admin_token_file: Option<PathBuf>,
-    /// Let backends register themselves with the token in this file
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    register_token_file: Option<PathBuf>,
-    /// Serve https and wss with this certificate, in PEM
-    ///
-    /// Followed by those that lead to a root; may be repeated, clients choose by the server name.
-    #[arg(long, value_name = "FILE", value_delimiter = ',')]
-    tls_cert: Vec<String>,
-    /// The private key of each certificate, in the same order
-    #[arg(long, value_name = "FILE", value_delimiter = ',')]
-    tls_key: Vec<String>,
-    /// Event loops; 0 = one per usable CPU [default: 0]
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    shards: Option<String>,
-    /// Trust X-Forwarded-*, Forwarded and PROXY headers from this network; may be repeated
-    #[arg(long, value_name = "NETWORK")]
-    trusted_proxy: Vec<String>,
-    /// Source address of connections to backends, or a network of them such as 10.0.0.16/28, used
-    /// in turn; may be repeated: each address allows about 28,000 connections per backend
-    #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
-    source: Vec<String>,
-    #[command(flatten)]
-    log: crate::log::LogFlags,
-    /// Set any key of the file, for example --set timeouts.connect=2s; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+use crate::flags::{HasTable, TableFlags};
+
+/// The flags of `throng balance` that are settings.
+pub(crate) type Flags = TableFlags<Config>;
+
+impl HasTable for Config {
+    fn table() -> &'static Table {
+        Self::table()
+    }
 }
 
 impl Flags {
-    // Addresses and numbers are texts here, so that all mistakes have one form.
-
     /// Returns the checked configuration: the defaults, overridden by the file, the environment,
     /// the flags, and then `--set`.
     ///
@@ -90,12 +31,7 @@ impl Flags {
     /// # Errors
     /// Fails as [`Flags::config`] does.
     pub(super) fn config_and_values(&self) -> Result<(Config, Values), ConfigErrors> {
-        self.config_by(read_file)
-    }
-
-    /// Returns whether clients use TLS by a flag.
-    pub(super) fn has_tls(&self) -> bool {
-        !self.tls_cert.is_empty() || !self.tls_key.is_empty()
+        checked(self.sources()?.finish())
     }
 
     /// Reads the configuration again while the balancer runs, when the file may be being written.
@@ -103,71 +39,15 @@ impl Flags {
     /// # Errors
     /// Fails as [`Flags::config`] does, or if the file looks incomplete.
     pub(super) fn config_again(&self) -> Result<(Config, Values), ConfigErrors> {
-        self.config_by(read_file_in_use)
+        checked(self.sources_in_use()?.finish())
     }
+}
 
-    /// Returns the path of the configuration file.
-    pub(super) fn file(&self) -> Option<PathBuf> {
-        Sources::path(self.config.as_deref())
-    }
-
-    fn config_by(
-        &self,
-        read: fn(&Path) -> Result<String, ConfigError>,
-    ) -> Result<(Config, Values), ConfigErrors> {
-        let draft = self.draft_by(read)?;
-        let values = draft.values().clone();
-        let config = Config::from_draft(draft)?;
-        fits_here(&config)?;
-        Ok((config, values))
-    }
-
-    /// Returns all values before they are checked.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub(crate) fn draft(&self) -> Result<Draft, ConfigErrors> {
-        self.draft_by(read_file)
-    }
-
-    fn draft_by(
-        &self,
-        read: fn(&Path) -> Result<String, ConfigError>,
-    ) -> Result<Draft, ConfigErrors> {
-        let mut sources = Sources::new(Config::table());
-        if let Some(path) = self.file() {
-            sources.file(&path.display().to_string(), &read(&path)?);
-        }
-        sources.environment(std::env::vars_os());
-        for (flag, key, list) in [
-            ("--listen", "listen", &self.listen),
-            ("--backend", "backends", &self.backend),
-            ("--trusted-proxy", "trusted_proxies", &self.trusted_proxy),
-            ("--source", "sources", &self.source),
-            ("--tls-cert", "tls.cert", &self.tls_cert),
-            ("--tls-key", "tls.key", &self.tls_key),
-        ] {
-            sources.flags(flag, key, list);
-        }
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        for (flag, key, text) in [
-            ("--pick", "pick", self.pick.clone()),
-            ("--sticky", "sticky", self.sticky.clone()),
-            ("--admin", "admin.listen", self.admin.clone()),
-            ("--admin-token-file", "admin.token_file", path(&self.admin_token_file)),
-            ("--register-token-file", "register.token_file", path(&self.register_token_file)),
-            ("--shards", "shards", self.shards.clone()),
-        ] {
-            if let Some(text) = text {
-                sources.flag(flag, key, &text);
-            }
-        }
-        self.log.add_to(&mut sources);
-        for pair in &self.set {
-            sources.set(pair);
-        }
-        Ok(sources.finish())
-    }
+fn checked(draft: Draft) -> Result<(Config, Values), ConfigErrors> {
+    let values = draft.values().clone();
+    let config = Config::from_draft(draft)?;
+    fits_here(&config)?;
+    Ok((config, values))
 }
 
 /// Returns an error if a valid configuration does not fit this process or machine.

@@ -39,6 +39,9 @@ pub(crate) struct Args {
     command: Option<Command>,
     #[command(flatten)]
     flags: Flags,
+    /// Only check the configuration
+    #[arg(long)]
+    check: bool,
 }
 
 impl Args {
@@ -101,7 +104,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         return ctl::run(&args);
     }
     let flags = args.flags;
-    if flags.check {
+    if args.check {
         terminal::report_line(checked(flags.config()?)?)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -124,7 +124,7 @@ impl Reloader {
     fn has_files(&self) -> bool {
         // A reload also checks the certificate of an authority.
         let has_issuer = self.started.is_set("tls.acme.domains");
-        self.flags.file().is_some() || self.flags.has_tls() || has_issuer
+        self.flags.file().is_some() || self.flags.has("tls.cert") || has_issuer
     }
 
     /// Returns the settings of the shutdown.

@@ -78,13 +78,13 @@ enum Name {
 impl ProgramArgs {
     /// Returns whether a program or one of its flags is named.
     pub(crate) fn are_given(&self) -> bool {
-        self.program.is_some() || self.flags != SettingFlags::default()
+        self.program.is_some() || self.flags.is_given()
     }
 
     pub(crate) fn program(self) -> Result<Program, Failure> {
         match self.program {
             None => Ok(Program::Serve(Box::new(self.flags))),
-            Some(_) if self.flags != SettingFlags::default() => Err(Failure::usage(
+            Some(_) if self.flags.is_given() => Err(Failure::usage(
                 "flags before the program's name have no effect: write them after it, for example \
                  throng config show balance --config balance.toml",
             )),
@@ -99,7 +99,7 @@ impl Program {
         match self {
             Self::Serve(flags) => flags.draft("", &[]),
             #[cfg(feature = "balance")]
-            Self::Balance(flags) => Ok(flags.draft()?),
+            Self::Balance(flags) => Ok(flags.sources()?.finish()),
         }
     }
 }
@@ -194,7 +194,7 @@ fn as_json(values: &Values) -> Json {
             "value": value(entry),
             "default": key.default,
             "origin": entry.origin().to_string(),
-            "help": key.help,
+            "help": key.meaning(),
         })
     };
     let settings: Vec<_> = values.iter().map(setting).collect();

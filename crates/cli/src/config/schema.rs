@@ -31,7 +31,7 @@ fn object() -> Json {
 
 fn property(key: &Key) -> Json {
     let mut property = kind(&key.kind);
-    property["description"] = json!(key.help);
+    property["description"] = json!(key.meaning());
     if !key.default.is_empty() {
         property["default"] = match key.kind {
             Kind::Switch => json!(key.default == "true"),

@@ -12,7 +12,7 @@ fn the_schema_has_every_key_in_its_section() {
         for key in table.keys {
             let path = format!("/properties/{}", key.name.replace('.', "/properties/"));
             let property = schema.pointer(&path).unwrap_or_else(|| panic!("{path}"));
-            assert_eq!(property["description"], key.help);
+            assert_eq!(property["description"], key.meaning());
         }
         assert_eq!(schema["additionalProperties"], false);
     }

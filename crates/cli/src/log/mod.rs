@@ -20,7 +20,7 @@ use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng::metrics::openmetrics::{Type, Writer};
-use throng_config::{AccessDetail, LogSettings, Sources};
+use throng_config::{AccessDetail, LogSettings};
 
 pub(crate) use self::events::Event;
 use self::events::KINDS;
@@ -36,39 +36,6 @@ const QUEUE: usize = 8192;
 
 /// The time for the last lines when the process ends.
 const LAST_LINES: Duration = Duration::from_secs(1);
-
-/// The flags for the log.
-#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
-pub(crate) struct LogFlags {
-    /// Least level of the events that are logged: error, warn, info or debug [default: info]
-    #[arg(long, value_name = "LEVEL", help_heading = "Log", hide_short_help = true)]
-    log_level: Option<String>,
-    /// Form of the log: auto, text, json or journald [default: auto]
-    #[arg(long, value_name = "FORMAT", help_heading = "Log", hide_short_help = true)]
-    log_format: Option<String>,
-    /// Append the log to this file instead of standard error; opened again on SIGUSR1
-    #[arg(long, value_name = "FILE", help_heading = "Log", hide_short_help = true)]
-    log_file: Option<String>,
-    /// Requests and sessions to log: off, errors or all [default: off; balance: errors]
-    #[arg(long, value_name = "WHICH", help_heading = "Log")]
-    log_access: Option<String>,
-}
-
-impl LogFlags {
-    /// Adds the given values.
-    pub(crate) fn add_to(&self, sources: &mut Sources) {
-        for (key, flag, text) in [
-            ("log.level", "--log-level", &self.log_level),
-            ("log.format", "--log-format", &self.log_format),
-            ("log.file", "--log-file", &self.log_file),
-            ("log.access", "--log-access", &self.log_access),
-        ] {
-            if let Some(text) = text {
-                sources.flag(flag, key, text);
-            }
-        }
-    }
-}
 
 /// A log. Clones share it.
 #[derive(Clone)]

@@ -1,17 +1,15 @@
 //! Converts the settings `tls.acme.*` for the library.
 
 use throng::tls::Tls;
-use throng_config::tls::ClientCertificates;
 use throng_config::{AcmeValues, Draft};
 
-/// Returns TLS with the certificate of an authority, if the settings request one.
+/// Returns TLS with the certificate of an authority.
 #[cfg(feature = "acme")]
-pub(super) fn tls(draft: &Draft, clients: Option<&ClientCertificates>) -> Option<Tls> {
+pub(super) fn tls(draft: &Draft, values: AcmeValues) -> Option<Tls> {
     use throng::Error;
     use throng::tls::{Acme, AcmeChallenge};
 
-    let AcmeValues { domains, email, directory, ca, is_http_01, dir, agree_tos } =
-        AcmeValues::from_draft(draft)?;
+    let AcmeValues { domains, email, directory, ca, is_http_01, dir, agree_tos } = values;
     let acme = Acme::new(dir).directory(directory).agree_tos(agree_tos);
     let acme = domains.into_iter().fold(acme, Acme::domain);
     let acme = email.into_iter().fold(acme, Acme::email);
@@ -23,14 +21,12 @@ pub(super) fn tls(draft: &Draft, clients: Option<&ClientCertificates>) -> Option
     if let Err(Error::Setting(error)) = acme.check() {
         draft.wrong(&format!("tls.{}", error.setting()), error);
     }
-    throng_config::tls::check_validation(draft, clients, is_http_01);
     Some(Tls::acme(acme))
 }
 
 /// Refuses it: this build has no client of an authority.
 #[cfg(not(feature = "acme"))]
-pub(super) fn tls(draft: &Draft, _: Option<&ClientCertificates>) -> Option<Tls> {
-    AcmeValues::from_draft(draft)?;
+pub(super) fn tls(draft: &Draft, _: AcmeValues) -> Option<Tls> {
     draft.wrong("tls.acme.domains", crate::NO_ACME);
     None
 }

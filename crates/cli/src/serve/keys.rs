@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use throng_config::units::LARGEST;
-use throng_config::{Fields, Key, Kind, Records, Table, acme, log, tls};
+use throng_config::{
+    Fields, Key, Kind, Records, Table, all_at_start, joined_keys, log, number_of_keys, tls,
+};
 use throng_proto::escape::Escaped;
 
 /// The table of `throng serve`.
-pub static TABLE: Table = Table { program: "serve", keys: KEYS };
+pub static TABLE: Table = Table { program: "serve", keys: &KEYS };
 
 /// An example of a rule for channels, for messages.
 const EXAMPLE: &str = "prices.*=latest,max_backlog=64KiB,max_age=5s";
@@ -33,9 +35,8 @@ static CHANNELS: Records = Records {
             "list the members at /presence/{channel} of the admin server"),
         Key::new("join_leave", Kind::Switch, "false",
             "send members the joins and leaves of others, with presence"),
-        Key::new("max_announced", Kind::COUNT, "",
-            "with join_leave: most members on a server that get joins and leaves; if not set, \
-             1000"),
+        Key::new("max_announced", Kind::COUNT, "1000",
+            "with join_leave: maximum members on a server that get joins and leaves"),
     ],
     parse: rule,
     example: "a rule such as \"prices.*=latest,max_age=5s\"",
@@ -58,21 +59,28 @@ const TIMEOUT: Kind = Kind::duration(Duration::from_secs(1), LONGEST);
 const OR_NEVER: Kind = Kind::duration(Duration::ZERO, LONGEST);
 const MAX_AGE: Kind = Kind::duration(Duration::ZERO, Duration::from_secs(24 * 3600));
 
+static KEYS: [Key; number_of_keys(LISTS)] = joined_keys(LISTS);
+
 #[rustfmt::skip]
-static KEYS: &[Key] = &[
+const LISTS: &[&[Key]] = &[
+    &[
     Key::new("listen", Kind::List(&Kind::Listener), "127.0.0.1:9001",
-        "address and port, or a list; port 0 takes a free one; [::]:80 is IPv6 alone; \
-         unix:/run/app.sock = a Unix socket; \
-         systemd = all sockets that were passed on, fd:3 = one of them").at_start(),
+        "address and port where clients connect")
+        .details("port 0 takes a free one; [::]:80 is IPv6 alone; unix:/run/app.sock = a Unix \
+                  socket; systemd = all sockets that were passed on, fd:3 = one of them")
+        .flag("--listen", "HOST:PORT").at_start(),
     Key::new("unix_mode", Kind::Text("permissions in octal such as \"660\""), "660",
         "permissions of Unix sockets that it makes: who may write may connect").at_start(),
-    Key::new("shards", Kind::COUNT, "0", "event loops; 0 = one per usable CPU").at_start(),
+    Key::new("shards", Kind::COUNT, "0", "event loops; 0 = one per usable CPU")
+        .advanced_flag("--shards", "N").at_start(),
     Key::new("descriptors", Kind::Word(&["auto", "shared", "per-shard"]), "auto",
         "descriptor table of an event loop: shared = that of the process, per-shard = its own, so \
          that the descriptor limit counts for each (Linux 5.9); auto = its own if \
-         max_connections needs it").at_start(),
+         max_connections needs it")
+        .advanced_flag("--descriptors", "TABLES").at_start(),
     Key::new("io", Kind::Word(&["auto", "epoll", "portable", "threads"]), "auto",
-        "I/O backend: auto, epoll, portable, or threads (one per connection)").at_start(),
+        "I/O backend: auto, epoll, portable, or threads (one per connection)")
+        .advanced_flag("--io", "IO").at_start(),
     Key::new("thread_stack", Kind::SIZE, "256KiB",
         "stack of a connection's thread with io = threads").at_start(),
     Key::new("pin", Kind::Word(&["none", "cores"]), "none",
@@ -82,7 +90,8 @@ static KEYS: &[Key] = &[
     Key::new("backlog", Kind::count(1, i32::MAX as u64), "4096",
         "connections the kernel queues until they are accepted, at least 1").at_start(),
     Key::new("dir", Kind::Path, "",
-        "serve the files of this directory, at every path without another meaning").at_start(),
+        "serve the files of this directory, at every path without another meaning")
+        .flag("--dir", "PATH").at_start(),
     Key::new("media_types", MEDIA_TYPES, "",
         "media types of files in dir by their extension, beside and before the known ones: \
          EXTENSION=TYPE, comma-separated").at_start(),
@@ -91,33 +100,9 @@ static KEYS: &[Key] = &[
          none of them gets none").at_start(),
     Key::new("share_port", Kind::Switch, "false",
         "let other processes listen on the port, too (SO_REUSEPORT)").at_start(),
-    Key::new("tls.cert", Kind::List(&Kind::Path), "",
-        "certificate in PEM, then those that lead to a root; a list; empty = no TLS").at_start(),
-    Key::new("tls.key", Kind::List(&Kind::Path), "",
-        "private key in PEM of each certificate, in the same order").at_start(),
-    Key::new("tls.min_version", Kind::Word(&["1.2", "1.3"]), "1.2",
-        "lowest TLS version that is accepted: 1.2 or 1.3").at_start(),
-    Key::new("tls.prefer", Kind::Word(&["client", "aes128"]), "client",
-        "cipher suites: client = in the order of the client, aes128 = AES-128 first, whose \
-         handshakes take a fifth less time").at_start(),
-    tls::CLIENT_CA.at_start(),
-    tls::CLIENT_CRL.at_start(),
-    tls::CLIENT_AUTH.at_start(),
-    tls::TICKET_KEYS.at_start(),
-    tls::HSTS.at_start(),
-    tls::HSTS_SUBDOMAINS.at_start(),
-    Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",
-        "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, serve = as without \
-         TLS").at_start(),
-    Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
-        "TLS handshakes that may begin in a second; 0 = no limit").at_start(),
-    acme::DOMAINS,
-    acme::EMAIL,
-    acme::DIRECTORY,
-    acme::CA,
-    acme::CHALLENGE,
-    acme::DIR,
-    acme::AGREE_TOS,
+    ],
+    &all_at_start(tls::KEYS),
+    &[
     Key::new("allowed_origins", ORIGINS, "",
         "web pages that may connect, such as https://example.com or https://*.example.com for \
          subdomains, null or file://; empty = same host, * = any"),
@@ -130,17 +115,20 @@ static KEYS: &[Key] = &[
         "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect")
         .at_start(),
     Key::new("max_connections", Kind::COUNT, "0",
-        "open connections; 0 = as many as descriptors allow").at_start(),
+        "open connections; 0 = as many as descriptors allow")
+        .flag("--max-connections", "N").at_start(),
     Key::new("max_pending_handshakes", OR_AUTO, "auto",
         "connections before their first request; auto = half of max_connections; 0 = no limit"),
     Key::new("max_connections_per_address", OR_AUTO, "auto",
         "of an IPv4 address or IPv6 /64; auto = a quarter, loopback without limit; 0 = no limit; \
          at it, one without a request for 1s makes room, on the same event loop"),
     Key::new("max_message_size", SOME, "4MiB",
-        "message size; larger close with 1009; raises max_frame_size unless that is set"),
+        "message size; larger close with 1009; raises max_frame_size unless that is set")
+        .advanced_flag("--max-message-size", "SIZE"),
     Key::new("max_upload_size", Kind::SIZE, "1GiB",
         "size of messages to /upload, which are not buffered; larger close with 1009"),
-    Key::new("max_frame_size", SOME, "4MiB", "frame size; larger close with 1009"),
+    Key::new("max_frame_size", SOME, "4MiB", "frame size; larger close with 1009")
+        .advanced_flag("--max-frame-size", "SIZE"),
     Key::new("max_header_bytes", SOME, "16KiB", "size of a request's head; larger get 431"),
     Key::new("max_headers", ONE_OR_MORE, "100", "header lines of a request; more get 431"),
     Key::new("max_body", Kind::SIZE, "1MiB",
@@ -152,10 +140,13 @@ static KEYS: &[Key] = &[
     Key::new("max_age", MAX_AGE, "0s",
         "queued messages older than this are dropped; 0s = no limit"),
     Key::new("channels", Kind::Records(&CHANNELS), "",
-        "rules by channel, first match wins: \
-         PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE][,recovery=cache]\
-         [,presence=true][,join_leave=true][,max_announced=N], several with ; \
-         or [[channel]] tables; history and presence need a restart"),
+        "rules of the channels that match: slow receivers, history, presence")
+        .details("PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE]\
+                  [,recovery=cache][,presence=true][,join_leave=true][,max_announced=N], several \
+                  with ; or [[channel]] tables; the first rule that matches applies; for example \
+                  'prices.*=latest,max_backlog=64KiB,max_age=5s'; history and presence need a \
+                  restart")
+        .flag("--channel", "RULE"),
     Key::new("request_ids", Kind::Switch, "false",
         "give each request without a valid X-Request-ID one; the response and the log have it")
         .at_start(),
@@ -196,7 +187,10 @@ static KEYS: &[Key] = &[
     Key::new("close_timeout", TIMEOUT, "5s",
         "wait for the peer's Close frame, at least 1s; then a reset"),
     Key::new("deflate.enabled", Kind::Switch, "false",
-        "compress messages for clients that offer permessage-deflate").at_start(),
+        "compress messages for clients that offer permessage-deflate")
+        .details("--deflate shared = each message by itself, window:BITS = with the last 2^BITS \
+                  bytes as context, 9 to 15, off = not")
+        .expanded_flag("--deflate", "shared|window:BITS|off", deflate).at_start(),
     Key::new("deflate.mode", Kind::Word(&["shared", "window"]), "shared",
         "shared: each message by itself; window: with earlier messages as context").at_start(),
     Key::new("deflate.window_bits", BITS, "10",
@@ -227,12 +221,15 @@ static KEYS: &[Key] = &[
     Key::new("drain.grace", Kind::DURATION, "5s",
         "from the end of drain.window to a reset; 0s = at once"),
     Key::new("cluster.url", Kind::Secret, "",
-        "Redis or Valkey server that carries channels to other servers, as \
-         redis://[user[:password]@]host[:port][/database], or that which sentinels name, as \
-         redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]; \
-         several of these with commas between them share the channels out; or a Redis Cluster, as \
-         redis-cluster://[user[:password]@]host[:port][,host[:port]...]; rediss in place of redis \
-         = with TLS; if not set, channels end here").at_start(),
+        "Redis or Valkey server that carries channels to other servers; if not set, channels end \
+         here")
+        .details("redis://[user[:password]@]host[:port][/database]; or the one that sentinels \
+                  name: redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master\
+                  [/database]; several of these with commas between them share the channels out; \
+                  or a Redis Cluster: \
+                  redis-cluster://[user[:password]@]host[:port][,host[:port]...]; rediss in place \
+                  of redis = with TLS")
+        .flag("--cluster", "URL").at_start(),
     Key::new("cluster.prefix", Kind::Text("a name such as \"throng\""), "throng",
         "beginning of all names there: letters, digits, - and _; other applications have others")
         .at_start(),
@@ -252,9 +249,10 @@ static KEYS: &[Key] = &[
         "name in the certificates of all of the cluster's servers; if not set, each one's own name \
          or address").at_start(),
     Key::new("admin.listen", Kind::Address, "",
-        "address for operators: /metrics, /stats.json, /livez, /readyz and POST /reload; if not \
-         set, there is none")
-        .at_start(),
+        "address where operators get metrics and statistics, and clients then do not; if not set, \
+         there is none")
+        .details("/metrics, /stats.json, /livez, /readyz and POST /reload")
+        .flag("--admin", "HOST:PORT").at_start(),
     Key::new("admin.token", Kind::Secret, "",
         "token for /metrics, /stats.json and /reload there; required unless it is a loopback \
          address")
@@ -264,13 +262,9 @@ static KEYS: &[Key] = &[
     Key::new("public_metrics", Kind::Or("auto", &Kind::Switch), "auto",
         "/metrics and /stats.json are at `listen`, for every client; auto = without admin.listen, \
          and on loopback alone").at_start(),
-    log::LEVEL,
-    log::FORMAT,
-    log::FILE,
+    ],
     // The data of a record would cost an allocation for each request.
-    Key { default: "off", ..log::ACCESS },
-    log::SAMPLE,
-    log::MAX_RATE,
+    &log::keys("off"),
 ];
 
 /// Converts a rule such as `prices.*=latest,max_backlog=64KiB` to fields.
@@ -307,4 +301,18 @@ fn unknown(key: &str, known: impl Iterator<Item = &'static str>) -> String {
             .to_owned()
     });
     format!("unknown key `{}`: {hint}", Escaped(key))
+}
+
+/// Converts a value of `--deflate` to those of the three settings that it stands for.
+fn deflate(text: &str) -> Result<Fields, String> {
+    let (mode, bits) = match text.trim().split_once(':') {
+        None if text == "off" => return Ok(vec![("deflate.enabled", "false".to_owned())]),
+        None if text == "shared" => (text, None),
+        Some(("window", bits)) => ("window", Some(bits)),
+        _ => return Err("write shared, window:BITS with 9 to 15 bits, or off".to_owned()),
+    };
+    let mut fields = vec![("deflate.enabled", "true".to_owned())];
+    fields.push(("deflate.mode", mode.to_owned()));
+    fields.extend(bits.map(|bits| ("deflate.window_bits", bits.to_owned())));
+    Ok(fields)
 }
