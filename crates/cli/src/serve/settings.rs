@@ -1,18 +1,22 @@
 //! Converts the settings of `throng serve` for the library.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use throng::channel::{Backpressure, Channels, History, HistoryMode, SlowPolicy};
+#[cfg(feature = "redis")]
+use throng::cluster::{Cluster, WhileDown};
 use throng::http::{Files, Origins};
-use throng::server::{CpuAffinity, DrainPlan, IoBackend, Limit, Proxies};
+use throng::server::{DrainPlan, Limit, Proxies, Shards, SocketOptions};
 #[cfg(feature = "tls")]
 use throng::tls::Tls;
 use throng::ws::{Deflate, DeflateMode};
 use throng::{App, Limits, Server};
 use throng_config::listen::{overlap, without_address};
+#[cfg(not(feature = "tls"))]
+use throng_config::tls;
 use throng_config::{
     ConfigError, ConfigErrors, Draft, Listen, LogSettings, Record, Token, drain_delay, units,
 };
@@ -26,23 +30,17 @@ use crate::hosts::{AllowedHosts, ListedHost, LiveHosts, is_loopback};
 #[derive(Debug)]
 pub struct Settings {
     pub(crate) listen: Vec<String>,
-    pub(crate) shards: usize,
+    pub(crate) shards: Shards,
     pub(crate) descriptors: DescriptorTables,
-    pub(crate) io: IoBackend,
-    pub(crate) thread_stack: usize,
+    pub(crate) sockets: SocketOptions,
     pub(crate) unix_mode: FileMode,
-    pub(crate) pin: CpuAffinity,
-    pub(crate) stall_warning: Duration,
-    pub(crate) backlog: i32,
-    pub(crate) dir: Option<PathBuf>,
-    /// By extension.
-    pub(crate) media_types: Vec<MediaType>,
+    pub(crate) stall_warning: Option<Duration>,
+    /// `None`: a page of the program's own.
+    pub(crate) files: Option<Files>,
     pub(crate) subprotocols: Vec<String>,
-    pub(crate) share_port: bool,
     pub(crate) origins: Origins,
     pub(crate) hosts: LiveHosts,
-    pub(crate) trusted_proxies: Vec<ProxyNetwork>,
-    pub(crate) proxy_protocol: bool,
+    pub(crate) proxies: Proxies,
     pub(crate) limits: Limits,
     /// Schedule by which a shutdown closes the connections.
     pub drain: DrainPlan,
@@ -52,8 +50,7 @@ pub struct Settings {
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
     pub(crate) request_ids: bool,
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "it is refused there"))]
-    pub(crate) cluster: Option<ClusterSettings>,
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) deflate: Deflate,
     /// `None`: connections are not secured.
     #[cfg(feature = "tls")]
@@ -67,19 +64,9 @@ pub struct Settings {
     pub(crate) warnings: Vec<String>,
 }
 
-/// The settings `cluster.*`.
-#[derive(Debug)]
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "it is refused there"))]
-pub(crate) struct ClusterSettings {
-    pub(crate) url: String,
-    pub(crate) prefix: String,
-    pub(crate) unready_after: Duration,
-    pub(crate) require_at_start: bool,
-    pub(crate) tls_ca: Option<PathBuf>,
-    /// Certificate and private key.
-    pub(crate) tls_certificate: Option<(PathBuf, PathBuf)>,
-    pub(crate) tls_name: Option<String>,
-}
+/// A cluster is refused in this build.
+#[cfg(not(feature = "redis"))]
+type Cluster = std::convert::Infallible;
 
 /// A pattern and the rules for the channels that match it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,8 +84,8 @@ pub(crate) struct Rule {
 pub(crate) struct Members {
     /// Members get each other's joins and leaves.
     pub(crate) join_leave: bool,
-    /// Maximum members up to which they do; `None`: the default.
-    pub(crate) max_announced: Option<usize>,
+    /// Maximum members up to which they do.
+    pub(crate) max_announced: usize,
 }
 
 /// The receivers of a channel's messages in a cluster.
@@ -153,10 +140,9 @@ impl Settings {
         let hosts = draft.get::<Option<Vec<String>>>("allowed_hosts").map(|_| hosts);
         let admin = admin(&draft, &listen);
         let is_local = listen.iter().all(|address| is_loopback(address));
-        let (trusted_proxies, proxy_protocol) = proxies(&draft);
+        let channels = channels(&draft, backpressure);
         let mut settings = Self {
-            trusted_proxies,
-            proxy_protocol,
+            proxies: proxies(&draft),
             hosts: LiveHosts::new(
                 // Clients request the names in its certificate.
                 AllowedHosts::new(hosts.as_deref(), &listen).and(draft.get("tls.acme.domains")),
@@ -166,26 +152,27 @@ impl Settings {
                 .unwrap_or(admin.is_none() && is_local),
             admin,
             listen,
-            shards: draft.get("shards"),
+            shards: Shards::new()
+                .count(unless_0(&draft, "shards"))
+                .io(draft.parse("io").unwrap_or_default())
+                .thread_stack(draft.get("thread_stack"))
+                .pin(draft.parse("pin").unwrap_or_default()),
             descriptors: draft.parse("descriptors").unwrap_or_default(),
-            io: draft.parse("io").unwrap_or_default(),
-            thread_stack: draft.get("thread_stack"),
+            sockets: SocketOptions::new()
+                .backlog(draft.get("backlog"))
+                .reuse_port(draft.get("share_port")),
             unix_mode: draft.parse("unix_mode").unwrap_or_default(),
-            pin: draft.parse("pin").unwrap_or_default(),
-            stall_warning: draft.get("stall_warning"),
-            backlog: draft.get("backlog"),
-            dir: draft.path("dir"),
-            media_types: draft.parse_list("media_types"),
+            stall_warning: unless_zero(draft.get("stall_warning")),
+            files: files(&draft),
             subprotocols: subprotocols(&draft),
-            share_port: draft.get("share_port"),
             origins: origins(&draft),
             limits: limits(&draft),
             drain,
             backpressure,
-            channels: channels(&draft, backpressure),
             wildcards: draft.get("wildcards"),
             request_ids: draft.get("request_ids"),
-            cluster: cluster(&draft),
+            cluster: cluster(&draft, &channels),
+            channels,
             deflate: deflate(&draft),
             #[cfg(feature = "tls")]
             tls: super::tls::read(&draft),
@@ -216,26 +203,24 @@ impl FromStr for FileMode {
     }
 }
 
-/// The media type of files with an extension.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MediaType {
-    pub(crate) extension: String,
-    pub(crate) media_type: String,
-}
-
-impl FromStr for MediaType {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let remedy = || {
-            "write an extension and a media type, for example \"glb=model/gltf-binary\"".to_owned()
-        };
-        let (extension, media_type) = text.split_once('=').ok_or_else(remedy)?;
-        let (extension, media_type) = (extension.trim(), media_type.trim());
-        let checked = Files::new("").media_type(extension, media_type);
-        let pair = Self { extension: extension.to_owned(), media_type: media_type.to_owned() };
-        checked.map(|_| pair).map_err(|error| format!("{error}: {}", remedy()))
+/// Reads the settings of files; `None` without `dir`.
+fn files(draft: &Draft) -> Option<Files> {
+    let dir = draft.path("dir");
+    let mut files = Files::new(dir.as_deref().unwrap_or(Path::new("")));
+    for (at, text) in draft.get::<Vec<String>>("media_types").iter().enumerate() {
+        let (extension, media_type) = text.split_once('=').unwrap_or((text, ""));
+        match files.clone().media_type(extension.trim(), media_type.trim()) {
+            Ok(with) => files = with,
+            Err(error) => draft.wrong(
+                &format!("media_types[{at}]"),
+                format_args!(
+                    "{error}: write an extension and a media type, for example \
+                     \"glb=model/gltf-binary\""
+                ),
+            ),
+        }
     }
+    dir.is_some().then_some(files)
 }
 
 /// Reads the subprotocols.
@@ -250,9 +235,14 @@ fn subprotocols(draft: &Draft) -> Vec<String> {
     names
 }
 
-/// A network of [`Proxies::trusted`].
-#[derive(Clone, Debug)]
-pub(crate) struct ProxyNetwork(pub(crate) String);
+/// A network of [`Proxies::trusted`], which is checked.
+struct ProxyNetwork(String);
+
+impl AsRef<str> for ProxyNetwork {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
 
 impl FromStr for ProxyNetwork {
     type Err = String;
@@ -309,32 +299,21 @@ fn drain(draft: &Draft, listen: &[String]) -> DrainPlan {
 /// Refuses settings of TLS, which this build does not have.
 #[cfg(not(feature = "tls"))]
 fn refuse_tls(draft: &Draft) {
-    for key in [
-        "tls.cert",
-        "tls.key",
-        "tls.acme.domains",
-        "tls.client_ca",
-        "tls.client_crl",
-        "tls.client_auth",
-        "tls.ticket_keys",
-        "tls.hsts",
-    ] {
-        if draft.values().is_set(key) {
-            draft.wrong(key, crate::NO_TLS);
-        }
+    for key in tls::KEYS.iter().filter(|key| draft.values().is_set(key.name)) {
+        draft.wrong(key.name, crate::NO_TLS);
     }
 }
 
 /// Reads the trusted proxies, and whether their connections begin with a PROXY header.
-fn proxies(draft: &Draft) -> (Vec<ProxyNetwork>, bool) {
-    let trusted_proxies: Vec<ProxyNetwork> = draft.parse_list("trusted_proxies");
+fn proxies(draft: &Draft) -> Proxies {
+    let trusted: Vec<ProxyNetwork> = draft.parse_list("trusted_proxies");
     let proxy_protocol = draft.get("proxy_protocol");
-    if proxy_protocol && trusted_proxies.is_empty() {
+    if proxy_protocol && trusted.is_empty() {
         let remedy = "any client could claim any address: name the proxies in trusted_proxies, \
                       for example [\"10.0.0.0/8\"]";
         draft.wrong("proxy_protocol", remedy);
     }
-    (trusted_proxies, proxy_protocol)
+    Proxies::new().trusted(trusted).proxy_protocol(proxy_protocol)
 }
 
 fn origins(draft: &Draft) -> Origins {
@@ -487,37 +466,50 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
     rules
 }
 
-/// Reads the settings `cluster.*`.
-fn cluster(draft: &Draft) -> Option<ClusterSettings> {
+/// Reads the settings `cluster.*`; `rules` have the scopes of channels.
+#[cfg(feature = "redis")]
+fn cluster(draft: &Draft, rules: &[Rule]) -> Option<Cluster> {
     let url = draft.get::<Option<String>>("cluster.url")?;
-    #[cfg(not(feature = "redis"))]
-    draft.wrong("cluster.url", "this build has no clusters: build it with the feature redis");
     if draft.get("wildcards") {
         let problem = "with a cluster, a pattern would miss the channels that only other servers \
                        have: take wildcards out";
         draft.wrong("wildcards", problem);
     }
-    let tls_certificate = match (draft.path("cluster.tls_cert"), draft.path("cluster.tls_key")) {
-        (None, None) => None,
-        (Some(chain), Some(key)) => Some((chain, key)),
+    let mut cluster = Cluster::redis(url)
+        .prefix(draft.get::<String>("cluster.prefix"))
+        .unready_after(draft.get("cluster.unready_after"))
+        .require_at_start(draft.get("cluster.require_at_start"));
+    if let Some(authorities) = draft.path("cluster.tls_ca") {
+        cluster = cluster.tls_ca(authorities);
+    }
+    match (draft.path("cluster.tls_cert"), draft.path("cluster.tls_key")) {
+        (None, None) => {}
+        (Some(chain), Some(key)) => cluster = cluster.tls_certificate(chain, key),
         (Some(_), None) => {
             draft.wrong("cluster.tls_cert", "it needs its private key: write cluster.tls_key");
-            None
         }
         (None, Some(_)) => {
             draft.wrong("cluster.tls_key", "it needs its certificate: write cluster.tls_cert");
-            None
         }
-    };
-    Some(ClusterSettings {
-        url,
-        prefix: draft.get("cluster.prefix"),
-        unready_after: draft.get("cluster.unready_after"),
-        require_at_start: draft.get("cluster.require_at_start"),
-        tls_ca: draft.path("cluster.tls_ca"),
-        tls_certificate,
-        tls_name: draft.get("cluster.tls_name"),
-    })
+    }
+    if let Some(name) = draft.get::<Option<String>>("cluster.tls_name") {
+        cluster = cluster.tls_name(name);
+    }
+    Some(rules.iter().fold(cluster, |cluster, Rule { pattern, scope, .. }| match scope {
+        Some(Scope::Local) => cluster.local(pattern),
+        Some(Scope::Cluster("buffer")) => cluster.while_down(pattern, WhileDown::Buffer),
+        Some(Scope::Cluster("local")) => cluster.while_down(pattern, WhileDown::Local),
+        // Later rules do not apply to its channels.
+        Some(Scope::Cluster(_)) | None => cluster.while_down(pattern, WhileDown::Refuse),
+    }))
+}
+
+/// Refuses a cluster, which this build does not have.
+#[cfg(not(feature = "redis"))]
+fn cluster(draft: &Draft, _: &[Rule]) -> Option<Cluster> {
+    draft.get::<Option<String>>("cluster.url")?;
+    draft.wrong("cluster.url", "this build has no clusters: build it with the feature redis");
+    None
 }
 
 /// Reads the scope of a channel's rule.
@@ -576,11 +568,10 @@ fn presence(record: &Record<'_>) -> Option<Members> {
     if join_leave && !is_on {
         record.wrong("join_leave needs presence: write presence = true beside it");
     }
-    let max_announced: Option<usize> = record.get("max_announced");
-    if max_announced.is_some() && !join_leave {
+    if record.is_set("max_announced") && !join_leave {
         record.wrong("max_announced needs join_leave: write join_leave = true beside it");
     }
-    is_on.then_some(Members { join_leave, max_announced })
+    is_on.then(|| Members { join_leave, max_announced: record.get("max_announced") })
 }
 
 /// The text of a history: `100/5m`.

@@ -1,19 +1,13 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
-use std::path::Path;
-
 use throng::channel::{Position, Receipt, Recovery};
-#[cfg(feature = "redis")]
-use throng::cluster::{Cluster, WhileDown};
-use throng::http::{EventStream, Files, RequestIds, Topic};
+use throng::http::{EventStream, RequestIds, Topic};
 use throng::metrics::{self, openmetrics::Writer};
 use throng::prelude::*;
-use throng::server::{EndReason, Observe, Proxies, Shards, SocketOptions};
+use throng::server::{EndReason, Observe};
 use throng_config::Listen;
 
-#[cfg(feature = "redis")]
-use super::settings::{ClusterSettings, Scope};
-use super::settings::{MediaType, Members};
+use super::settings::Members;
 use super::{Rule, Settings};
 use crate::build_labels::BUILD_LABELS;
 use crate::log::Log;
@@ -90,29 +84,19 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         .backpressure(settings.backpressure)
         .compression(settings.deflate)
         .origins(settings.origins.clone())
-        .proxies(
-            Proxies::new()
-                .trusted(settings.trusted_proxies.iter().map(|network| &network.0))
-                .proxy_protocol(settings.proxy_protocol),
-        )
-        .shards(
-            Shards::new()
-                .count(Some(settings.shards).filter(|&shards| shards > 0))
-                .io(settings.io)
-                .thread_stack(settings.thread_stack)
-                .pin(settings.pin),
-        )
+        .proxies(settings.proxies.clone())
+        .shards(settings.shards.clone())
         .descriptor_tables(settings.descriptors)
         .observe(observe(settings))
-        .sockets(SocketOptions::new().backlog(settings.backlog).reuse_port(settings.share_port));
+        .sockets(settings.sockets.clone());
     #[cfg(feature = "tls")]
     let server = match &settings.tls {
         Some(tls) => server.tls(tls.clone()),
         None => server,
     };
     #[cfg(feature = "redis")]
-    let server = match cluster(settings) {
-        Some(cluster) => server.cluster(cluster),
+    let server = match &settings.cluster {
+        Some(cluster) => server.cluster(cluster.clone()),
         None => server,
     };
     server.channels(rules(settings))
@@ -120,8 +104,7 @@ pub fn configured(app: App, settings: &Settings) -> Server {
 
 /// Returns the reports of a server besides events and requests.
 pub(super) fn observe(settings: &Settings) -> Observe {
-    let stall_warning = Some(settings.stall_warning).filter(|warning| !warning.is_zero());
-    Observe::new().stall_warning(stall_warning).build_info(BUILD_LABELS)
+    Observe::new().stall_warning(settings.stall_warning).build_info(BUILD_LABELS)
 }
 
 /// Returns the rules of channels.
@@ -129,11 +112,7 @@ fn rules(settings: &Settings) -> Channels {
     let rules = settings.channels.iter();
     rules.fold(Channels::new(), |channels, Rule { pattern, rules, history, presence, .. }| {
         let presence = presence.map(|Members { join_leave, max_announced }| {
-            let presence = Presence::new().join_leave(join_leave);
-            match max_announced {
-                Some(most) => presence.max_announced(most),
-                None => presence,
-            }
+            Presence::new().join_leave(join_leave).max_announced(max_announced)
         });
         let channels = channels.presence(pattern, presence);
         match history {
@@ -142,35 +121,6 @@ fn rules(settings: &Settings) -> Channels {
             None => channels.backpressure(pattern, *rules).history(pattern, None),
         }
     })
-}
-
-/// Returns the cluster that `settings` describe.
-#[cfg(feature = "redis")]
-fn cluster(settings: &Settings) -> Option<Cluster> {
-    let ClusterSettings { url, prefix, unready_after, require_at_start, .. } =
-        settings.cluster.as_ref()?;
-    let ClusterSettings { tls_ca, tls_certificate, tls_name, .. } = settings.cluster.as_ref()?;
-    let mut cluster = Cluster::redis(url)
-        .prefix(prefix)
-        .unready_after(*unready_after)
-        .require_at_start(*require_at_start);
-    if let Some(authorities) = tls_ca {
-        cluster = cluster.tls_ca(authorities);
-    }
-    if let Some((chain, key)) = tls_certificate {
-        cluster = cluster.tls_certificate(chain, key);
-    }
-    if let Some(name) = tls_name {
-        cluster = cluster.tls_name(name);
-    }
-    let rules = settings.channels.iter();
-    Some(rules.fold(cluster, |cluster, Rule { pattern, scope, .. }| match scope {
-        Some(Scope::Local) => cluster.local(pattern),
-        Some(Scope::Cluster("buffer")) => cluster.while_down(pattern, WhileDown::Buffer),
-        Some(Scope::Cluster("local")) => cluster.while_down(pattern, WhileDown::Local),
-        // Later rules do not apply to its channels.
-        Some(Scope::Cluster(_)) | None => cluster.while_down(pattern, WhileDown::Refuse),
-    }))
 }
 
 /// Binds `server` to all addresses of `settings`.
@@ -234,8 +184,8 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
             app.get(path, |_| Response::error(Status::NOT_FOUND, NO_METRICS))
         }),
     };
-    let app = match &settings.dir {
-        Some(dir) => app.dir("/", files(dir, settings)),
+    let app = match &settings.files {
+        Some(files) => app.dir("/", files.clone()),
         None => app.get("/", |_| Response::html(PAGE)),
     };
     let app = match settings.request_ids {
@@ -244,15 +194,6 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
     };
     let hosts = settings.hosts.clone();
     app.layer(move |request: &mut Request<'_>| hosts.check(request))
-}
-
-/// Returns the files of `dir`.
-fn files(dir: &Path, settings: &Settings) -> Files {
-    let types = settings.media_types.iter();
-    types.fold(Files::new(dir), |files, MediaType { extension, media_type }| {
-        // They were checked when the settings were read.
-        files.clone().media_type(extension, media_type).unwrap_or(files)
-    })
 }
 
 /// Sessions of members of channels, without a callback for messages.

@@ -4,7 +4,7 @@ use clap::Parser;
 use std::path::Path;
 use throng::Limits;
 use throng::channel::{Backpressure, History, HistoryMode, SlowPolicy};
-use throng::server::{CpuAffinity, DrainPlan};
+use throng::server::{CpuAffinity, DrainPlan, Observe, Proxies, Shards, SocketOptions};
 use throng::ws::{Deflate, DeflateMode};
 
 use throng_config::{ConfigErrors, Sources, Values};
@@ -56,9 +56,13 @@ fn the_table_has_the_defaults_of_the_library() {
     assert_eq!(format!("{:?}", settings.limits), format!("{:?}", Limits::default()));
     assert_eq!(format!("{:?}", settings.drain), format!("{:?}", DrainPlan::default()));
     assert_eq!(settings.deflate, Deflate::default());
+    assert_eq!(format!("{:?}", settings.shards), format!("{:?}", Shards::new()));
+    assert_eq!(format!("{:?}", settings.sockets), format!("{:?}", SocketOptions::new()));
+    assert_eq!(format!("{:?}", settings.proxies), format!("{:?}", Proxies::new()));
+    assert_eq!(format!("{:?}", site::observe(&settings)), format!("{:?}", Observe::new()));
     #[cfg(feature = "tls")]
     assert!(settings.tls.is_none());
-    assert!(settings.channels.is_empty() && settings.dir.is_none());
+    assert!(settings.channels.is_empty() && settings.files.is_none());
 }
 
 #[test]
@@ -75,7 +79,8 @@ fn later_sources_win_and_are_named() {
         assert_eq!(origin(draft.values(), key), expected);
     }
     let settings = Settings::from_draft(draft).unwrap();
-    assert_eq!((settings.limits.max_backlog, settings.shards), (2 << 20, 1));
+    assert_eq!(settings.limits.max_backlog, 2 << 20);
+    assert_eq!(format!("{:?}", settings.shards), format!("{:?}", Shards::new().count(1)));
     assert_eq!(settings.limits.heartbeat_interval, Some(Duration::from_secs(8)));
 }
 
@@ -146,11 +151,9 @@ fn rates_and_lifetimes_are_passed_on() {
         "max_connections=\"10k\"",
     ])
     .unwrap();
-    let pinned = (settings.stall_warning, settings.pin);
-    assert_eq!(pinned, (Duration::from_millis(20), CpuAffinity::Cores));
-    let usual = with(&[]).unwrap();
-    let pinned = (usual.stall_warning, usual.pin);
-    assert_eq!(pinned, (Duration::from_millis(50), CpuAffinity::None));
+    let pinned = format!("{:?}", Shards::new().pin(CpuAffinity::Cores));
+    assert_eq!(format!("{:?}", settings.shards), pinned);
+    assert_eq!(settings.stall_warning, Some(Duration::from_millis(20)));
     assert_eq!(settings.limits.max_messages_per_second, Some(1000));
     assert_eq!(settings.limits.max_bytes_per_second, Some(1 << 20));
     assert_eq!(settings.limits.max_lifetime, Some(Duration::from_secs(7200)));
@@ -508,8 +511,10 @@ fn a_path_in_a_file_is_relative_to_the_file() {
     let mut sources = Sources::new(&TABLE);
     sources.file("/etc/throng/t.toml", "dir = \"public\"\n");
     let settings = Settings::from_draft(sources.finish()).unwrap();
-    assert_eq!(settings.dir.unwrap(), Path::new("/etc/throng/public"));
-    assert_eq!(with(&["dir=public"]).unwrap().dir.unwrap(), Path::new("public"));
+    let root = |settings: Settings| settings.files.unwrap().root().clone();
+    assert_eq!(root(settings), Path::new("/etc/throng/public"));
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(root(with(&["dir=public"]).unwrap()), here.join("public"));
 }
 
 /// Warnings of a conversion are not lost, as the warnings of a secret's file were.
