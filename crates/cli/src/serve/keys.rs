@@ -95,6 +95,12 @@ const LISTS: &[&[Key]] = &[
     Key::new("media_types", MEDIA_TYPES, "",
         "media types of files in dir by their extension, beside and before the known ones: \
          EXTENSION=TYPE, comma-separated").at_start(),
+    Key::new("cache_control", Kind::Text("a value such as \"public, max-age=3600\""), "",
+        "Cache-Control of the files in dir, such as max-age=3600; if not set, browsers guess by \
+         the age of a file").at_start(),
+    Key::new("precompressed", Kind::Switch, "false",
+        "send app.js.br or app.js.gz in dir in place of app.js to clients that accept it, if it is \
+         as new").at_start(),
     Key::new("subprotocols", SUBPROTOCOLS, "",
         "WebSocket subprotocols that clients may choose from, in their order; a client that offers \
          none of them gets none").at_start(),

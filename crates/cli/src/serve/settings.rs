@@ -206,7 +206,14 @@ impl FromStr for FileMode {
 /// Reads the settings of files; `None` without `dir`.
 fn files(draft: &Draft) -> Option<Files> {
     let dir = draft.path("dir");
-    let mut files = Files::new(dir.as_deref().unwrap_or(Path::new("")));
+    let mut files = Files::new(dir.as_deref().unwrap_or(Path::new("")))
+        .precompressed(draft.get("precompressed"));
+    if let Some(value) = draft.get::<Option<String>>("cache_control") {
+        match files.clone().cache_control(value) {
+            Ok(with) => files = with,
+            Err(error) => draft.wrong("cache_control", error),
+        }
+    }
     for (at, text) in draft.get::<Vec<String>>("media_types").iter().enumerate() {
         let (extension, media_type) = text.split_once('=').unwrap_or((text, ""));
         match files.clone().media_type(extension.trim(), media_type.trim()) {

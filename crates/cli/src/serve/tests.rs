@@ -517,6 +517,37 @@ fn a_path_in_a_file_is_relative_to_the_file() {
     assert_eq!(root(with(&["dir=public"]).unwrap()), here.join("public"));
 }
 
+#[test]
+fn files_have_the_caching_of_the_settings_and_their_compressed_forms() {
+    use std::io::{Read, Write};
+
+    let dir = std::env::temp_dir().join(format!("throng-caching-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("app.js"), "as it is").unwrap();
+    std::fs::write(dir.join("app.js.gz"), "compressed").unwrap();
+    let ask = |pairs: &[&str]| {
+        let dir = format!("dir={}", dir.display());
+        let settings = with(&[&["listen=127.0.0.1:0", &*dir][..], pairs].concat()).unwrap();
+        let running = site::bind(&settings).unwrap().start().unwrap();
+        let mut stream = std::net::TcpStream::connect(running.local_addr()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let request = "GET /app.js HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\
+                       Connection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let usual = ask(&[]);
+    assert!(!usual.contains("Cache-Control") && usual.ends_with("\r\n\r\nas it is"), "{usual}");
+    let set = ask(&["cache_control=public, max-age=60", "precompressed=true"]);
+    assert!(set.contains("\r\nCache-Control: public, max-age=60\r\n"), "{set}");
+    assert!(set.ends_with("\r\n\r\ncompressed"), "{set}");
+    std::fs::remove_dir_all(dir).unwrap();
+    let error = with(&["cache_control=a\u{1}b"]).unwrap_err();
+    assert!(error.contains("cache_control") && error.contains("--set"), "{error}");
+}
+
 /// Warnings of a conversion are not lost, as the warnings of a secret's file were.
 #[test]
 fn settings_that_are_hardly_intended_are_warnings() {
