@@ -20,11 +20,11 @@ use crate::terminal;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: ClusterCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum ClusterCommand {
     /// Show whether each server's cluster delivers to it, and its figures.
     Status(Status),
 }
@@ -73,7 +73,7 @@ Examples:
   throng cluster status --json 10.0.0.1:9101 | jq '.[] | select(.up | not).why'";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let Command::Status(args) = &args.command;
+    let ClusterCommand::Status(args) = &args.command;
     let token = args.token_file.as_ref().map(|file| read_token(file, "--token-file"));
     let token = token.transpose()?;
     let clients = args.nodes.iter().map(|node| Ok(Client::parse(node)?.with_token(token.clone())));

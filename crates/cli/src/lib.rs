@@ -3,7 +3,7 @@
 //! * Duty: flags, settings, signals, output. Every command is a thin layer over a library.
 //! * Not its duty: serving (`throng`), balancing (`throng-balance`), load (`throng-load`).
 //! * Depends on: those three, and `throng-proto` for its own few requests.
-//! * Start reading at: `Command`.
+//! * Start reading at: `ThrongCommand`.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -53,7 +53,7 @@ pub use failure::Failure;
 #[command(propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: ThrongCommand,
 }
 
 /// Version, commit and its date.
@@ -96,7 +96,7 @@ pub(crate) const NO_ACME: &str =
     "this program was built without ACME: build it with its default features";
 
 #[derive(Subcommand)]
-enum Command {
+enum ThrongCommand {
     /// Run a server with a web page and 1,000 simulated clients, and print statistics every second.
     Demo(demo::Args),
     /// Serve WebSocket channels, server-sent events, files, health checks and metrics.
@@ -121,15 +121,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut matches = with_negative_numbers(Cli::command()).get_matches_from(arguments);
     let cli = Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
-        Command::Demo(args) => demo::run(args),
-        Command::Serve(args) => serve::run(args),
+        ThrongCommand::Demo(args) => demo::run(args),
+        ThrongCommand::Serve(args) => serve::run(args),
         #[cfg(feature = "balance")]
-        Command::Balance(args) => balance::run(*args),
-        Command::Bench(args) => bench::run(args),
-        Command::Cluster(args) => cluster::run(&args),
-        Command::Config(args) => config::run(args),
-        Command::Generate(args) => generate::run(&args, Cli::command()),
-        Command::Health(args) => health::run(args),
+        ThrongCommand::Balance(args) => balance::run(*args),
+        ThrongCommand::Bench(args) => bench::run(args),
+        ThrongCommand::Cluster(args) => cluster::run(&args),
+        ThrongCommand::Config(args) => config::run(args),
+        ThrongCommand::Generate(args) => generate::run(&args, Cli::command()),
+        ThrongCommand::Health(args) => health::run(args),
     };
     match outcome {
         Ok(code) => code,
@@ -147,9 +147,11 @@ pub(crate) fn program_of(arguments: impl IntoIterator<Item = OsString>) -> Optio
     let command = with_negative_numbers(Cli::command());
     let mut matches = command.try_get_matches_from(arguments).ok()?;
     match Cli::from_arg_matches_mut(&mut matches).ok()?.command {
-        Command::Serve(args) => Some(config::Program::Serve(Box::new(args.into_flags()))),
+        ThrongCommand::Serve(args) => Some(config::Program::Serve(Box::new(args.into_flags()))),
         #[cfg(feature = "balance")]
-        Command::Balance(args) => Some(config::Program::Balance(Box::new(args.into_flags()?))),
+        ThrongCommand::Balance(args) => {
+            Some(config::Program::Balance(Box::new(args.into_flags()?)))
+        }
         _ => None,
     }
 }

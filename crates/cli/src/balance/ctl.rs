@@ -32,11 +32,11 @@ pub(super) struct Args {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    command: Command,
+    command: CtlCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CtlCommand {
     /// List the backends.
     List,
     /// Add a backend. It is kept on reloads, until the balancer restarts.
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let value = answer.json();
     match args.command {
         _ if args.json => terminal::report_line(&value)?,
-        Command::List => terminal::report(table(&value))?,
+        CtlCommand::List => terminal::report(table(&value))?,
         _ => terminal::report_line(in_words(&args.command, &value))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -136,15 +136,15 @@ fn backend(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Method, path and body.
-fn request(command: &Command) -> (&'static str, String, Option<Value>) {
+fn request(command: &CtlCommand) -> (&'static str, String, Option<Value>) {
     let of = |address: &SocketAddr, what: &str| {
         // RFC 3986 section 3.3: a path has no brackets.
         let address = address.to_string().replace('[', "%5B").replace(']', "%5D");
         format!("/backends/{address}{what}")
     };
     match command {
-        Command::List => ("GET", "/backends".to_owned(), None),
-        Command::Add { address, weight, send_proxy, passthrough } => {
+        CtlCommand::List => ("GET", "/backends".to_owned(), None),
+        CtlCommand::Add { address, weight, send_proxy, passthrough } => {
             let mut body =
                 json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
             // A balancer of an earlier version refuses the key.
@@ -153,44 +153,44 @@ fn request(command: &Command) -> (&'static str, String, Option<Value>) {
             }
             ("POST", "/backends".to_owned(), Some(body))
         }
-        Command::Weight { address, weight } => {
+        CtlCommand::Weight { address, weight } => {
             ("PATCH", of(address, ""), Some(json!({ "weight": weight })))
         }
-        Command::Drain { address, window } => {
+        CtlCommand::Drain { address, window } => {
             ("POST", of(address, "/drain"), Some(json!({ "window": window })))
         }
-        Command::Undrain { address } => ("POST", of(address, "/undrain"), Some(json!({}))),
-        Command::Remove { address, drain } => {
+        CtlCommand::Undrain { address } => ("POST", of(address, "/undrain"), Some(json!({}))),
+        CtlCommand::Remove { address, drain } => {
             ("DELETE", of(address, ""), drain.then(|| json!({ "drain": true })))
         }
-        Command::Rebalance { dry_run, rate } => {
+        CtlCommand::Rebalance { dry_run, rate } => {
             let body = json!({ "dry_run": dry_run, "rate": rate });
             ("POST", "/rebalance".to_owned(), Some(body))
         }
-        Command::Reload => ("POST", "/reload".to_owned(), Some(json!({}))),
+        CtlCommand::Reload => ("POST", "/reload".to_owned(), Some(json!({}))),
     }
 }
 
-fn in_words(command: &Command, value: &Value) -> String {
+fn in_words(command: &CtlCommand, value: &Value) -> String {
     let number = |name: &str| value[name].as_u64().and_then(|number| u32::try_from(number).ok());
     let tunnels = || {
         let last = if value["last"] == true { "; it was the last one that was up" } else { "" };
         removed_in_words(number("tunnels").unwrap_or_default(), number("rate")) + last
     };
     match command {
-        Command::Add { address, weight, passthrough, .. } => {
+        CtlCommand::Add { address, weight, passthrough, .. } => {
             added_in_words(*address, *weight, passthrough)
         }
-        Command::Weight { address, weight } => {
+        CtlCommand::Weight { address, weight } => {
             format!("the weight of {address} is {weight}, and was {}", value["before"])
         }
-        Command::Drain { address, .. } => format!("draining {address}: {}", tunnels()),
-        Command::Undrain { address } => format!("{address} is taken in again"),
-        Command::Remove { address, .. } => format!("removing {address}: {}", tunnels()),
-        Command::Rebalance { dry_run, .. } => rebalance(*dry_run, value),
-        Command::Reload => format!("configuration read again: {}", json_in_words(value)),
+        CtlCommand::Drain { address, .. } => format!("draining {address}: {}", tunnels()),
+        CtlCommand::Undrain { address } => format!("{address} is taken in again"),
+        CtlCommand::Remove { address, .. } => format!("removing {address}: {}", tunnels()),
+        CtlCommand::Rebalance { dry_run, .. } => rebalance(*dry_run, value),
+        CtlCommand::Reload => format!("configuration read again: {}", json_in_words(value)),
         // It has a table.
-        Command::List => value.to_string(),
+        CtlCommand::List => value.to_string(),
     }
 }
 
@@ -260,7 +260,9 @@ mod tests {
         let body = |names: &[&str]| {
             let passthrough = names.iter().map(ToString::to_string).collect();
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
-            request(&Command::Add { address, weight: 1, send_proxy: false, passthrough }).2.unwrap()
+            request(&CtlCommand::Add { address, weight: 1, send_proxy: false, passthrough })
+                .2
+                .unwrap()
         };
         let plain = json!({ "address": "127.0.0.1:1", "weight": 1, "send_proxy": false });
         assert_eq!(body(&[]), plain);

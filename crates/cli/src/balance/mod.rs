@@ -36,7 +36,7 @@ use watch::Watch;
 #[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<BalanceSubcommand>,
     #[command(flatten)]
     flags: Flags,
     /// Only check the configuration
@@ -52,7 +52,7 @@ impl Args {
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum BalanceSubcommand {
     /// Query and control a running balancer through its admin API.
     Ctl(ctl::Args),
 }
@@ -100,7 +100,7 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 pub(crate) use self::metrics::write_idle as write_idle_metrics;
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    if let Some(Command::Ctl(args)) = args.command {
+    if let Some(BalanceSubcommand::Ctl(args)) = args.command {
         return ctl::run(&args);
     }
     let flags = args.flags;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use throng_balance::{Balancer, Metrics, NameRow, Row, Status};
 use throng_load::units::grouped;
 
-use crate::log::{Event, Log, Value, events};
+use crate::log::{Log, LogEvent, Value, events};
 use crate::terminal;
 
 /// The interval between two comparisons of the metrics.
@@ -162,7 +162,7 @@ fn ever(status: &Status) -> (u64, u64) {
 /// An event about a backend or a name.
 #[derive(Clone, Debug)]
 struct Change {
-    event: &'static Event,
+    event: &'static LogEvent,
     message: String,
     fields: Vec<(&'static str, Value)>,
 }

@@ -20,11 +20,11 @@ use crate::terminal;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum ConfigCommand {
     /// Print every setting with its value and meaning, in the form of a file.
     Show {
         /// Print where each value comes from instead of its meaning
@@ -106,7 +106,7 @@ impl Program {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Show { origin, json, of } => {
+        ConfigCommand::Show { origin, json, of } => {
             let values = values(&of.program()?)?;
             if json {
                 terminal::report_line(format_args!("{:#}", as_json(&values)))?;
@@ -114,7 +114,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 terminal::report(listing(&values, origin))?;
             }
         }
-        Command::Check { of } => {
+        ConfigCommand::Check { of } => {
             terminal::report_line(match of.program()? {
                 Program::Serve(flags) => {
                     let settings = flags.settings("", &[])?;
@@ -126,7 +126,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 Program::Balance(flags) => checked(flags.config()?)?,
             })?;
         }
-        Command::Schema { program } => {
+        ConfigCommand::Schema { program } => {
             let table = match program {
                 #[cfg(feature = "balance")]
                 Some(Name::Balance) => Config::table(),

@@ -15,7 +15,7 @@ use throng::tls::{ClientCertificate, TlsConnection};
 use throng_balance::{Access, AccessLog, EndReason, TlsFailure};
 use throng_config::AccessDetail;
 
-use super::{Event, Log, Value, events};
+use super::{Log, LogEvent, Value, events};
 
 impl Log {
     /// Returns whether a request or session that begins is of interest: never, only if it fails, or
@@ -36,7 +36,7 @@ impl Log {
     /// Logs a limited event whose fields are only made if it is logged.
     pub(crate) fn access(
         &self,
-        event: &'static Event,
+        event: &'static LogEvent,
         fields: impl FnOnce() -> Vec<(&'static str, Value)>,
     ) {
         if self.is_on(event) {

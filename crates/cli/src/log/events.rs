@@ -4,7 +4,7 @@ use throng_config::LogLevel;
 
 /// A kind of event.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct LogEvent {
     /// Its name, which stays from release to release.
     pub(crate) name: &'static str,
     pub(crate) level: LogLevel,
@@ -28,7 +28,7 @@ macro_rules! events {
                 not(all(feature = "balance", feature = "redis", feature = "tls")),
                 allow(dead_code, reason = "the table does not depend on features")
             )]
-            pub(crate) static $name: Event = Event {
+            pub(crate) static $name: LogEvent = LogEvent {
                 name: $text,
                 level: LogLevel::$level,
                 fields: &[$($field),*],
@@ -47,7 +47,7 @@ macro_rules! events {
 
         /// All events, in the order of the document.
         #[cfg(test)]
-        pub(crate) static ALL: &[&Event] = &[$(&$name),+];
+        pub(crate) static ALL: &[&LogEvent] = &[$(&$name),+];
     };
     (@ clients) => { true };
     (@ process) => { false };

@@ -86,7 +86,7 @@ pub(crate) fn log_issued(log: &Log, names: &[String], expires: SystemTime, renew
 /// Logs a failure after which another attempt follows.
 pub(crate) fn log_retried(
     log: &Log,
-    event: &'static super::Event,
+    event: &'static super::LogEvent,
     reason: &str,
     retry_in: Duration,
 ) {

@@ -22,8 +22,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use throng::metrics::openmetrics::{Type, Writer};
 use throng_config::{AccessDetail, LogSettings};
 
-pub(crate) use self::events::Event;
 use self::events::KINDS;
+pub(crate) use self::events::LogEvent;
 use self::render::Record;
 pub(crate) use self::render::Value;
 use self::sink::Sink;
@@ -126,7 +126,7 @@ impl Log {
     /// Logs an event.
     pub(crate) fn event(
         &self,
-        event: &'static Event,
+        event: &'static LogEvent,
         message: impl ToString,
         fields: impl Into<Vec<(&'static str, Value)>>,
     ) {
@@ -138,7 +138,7 @@ impl Log {
     /// Logs that the process has started, unless standard output shows it on the same terminal.
     pub(crate) fn started(
         &self,
-        event: &'static Event,
+        event: &'static LogEvent,
         fields: impl Into<Vec<(&'static str, Value)>>,
     ) {
         if !self.is_on_same_terminal() {
@@ -152,11 +152,11 @@ impl Log {
     }
 
     /// Returns whether an event is logged.
-    fn is_on(&self, event: &Event) -> bool {
+    fn is_on(&self, event: &LogEvent) -> bool {
         event.level as u8 <= self.0.level.load(Relaxed)
     }
 
-    fn add(&self, event: &'static Event, message: String, fields: Vec<(&'static str, Value)>) {
+    fn add(&self, event: &'static LogEvent, message: String, fields: Vec<(&'static str, Value)>) {
         debug_assert!(
             fields.iter().all(|(name, _)| event.fields.contains(name)),
             "the table does not have all fields of {}: {fields:?}",
@@ -175,7 +175,7 @@ impl Log {
 
     /// Counts a line that a client caused; returns false if this second already had enough of its
     /// kind.
-    fn admit(&self, event: &Event, at: SystemTime) -> bool {
+    fn admit(&self, event: &LogEvent, at: SystemTime) -> bool {
         let most = self.0.max_rate.load(Relaxed);
         if most == 0 {
             return true;
@@ -282,7 +282,7 @@ impl Inner {
     }
 
     /// Counts a record that has left the queue.
-    fn dequeued(&self, event: &Event) {
+    fn dequeued(&self, event: &LogEvent) {
         if event.is_limited {
             self.kinds[event.number].waiting.fetch_sub(1, Relaxed);
             self.waiting.fetch_sub(1, Relaxed);

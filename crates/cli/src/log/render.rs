@@ -6,12 +6,12 @@ use std::time::SystemTime;
 use throng_config::LogLevel;
 use throng_proto::escape::Escaped;
 
-use super::events::Event;
+use super::events::LogEvent;
 
 /// An event that happened.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(super) event: &'static Event,
+    pub(super) event: &'static LogEvent,
     pub(super) at: SystemTime,
     /// The message for people; may be empty.
     pub(super) message: String,

@@ -32,7 +32,7 @@ use self::reload::Reloader;
 use self::requests::{PendingReloads, ReloadRequests, reload_requests};
 use crate::aside::Aside;
 use crate::failure::Failure;
-use crate::log::{Event, Log, Value, events, log_event};
+use crate::log::{Log, LogEvent, Value, events, log_event};
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::{register, terminal};
@@ -445,7 +445,7 @@ pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Fail
 
 /// Work that did not end within a drain.
 struct Unfinished {
-    event: &'static Event,
+    event: &'static LogEvent,
     message: String,
     fields: Vec<(&'static str, Value)>,
 }

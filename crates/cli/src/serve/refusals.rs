@@ -6,7 +6,7 @@ use throng::server::Running;
 use crate::log::Log;
 #[cfg(feature = "redis")]
 use {
-    crate::log::{Event, events},
+    crate::log::{LogEvent, events},
     std::time::{Duration, Instant},
 };
 
@@ -40,7 +40,14 @@ struct Logged {
 
 #[cfg(feature = "redis")]
 impl Logged {
-    fn look(&mut self, messages: u64, event: &'static Event, reason: &str, help: &str, log: &Log) {
+    fn look(
+        &mut self,
+        messages: u64,
+        event: &'static LogEvent,
+        reason: &str,
+        help: &str,
+        log: &Log,
+    ) {
         if messages == self.messages || self.last.is_some_and(|last| last.elapsed() < EACH) {
             return;
         }
