@@ -1,6 +1,6 @@
 //! The settings that a reload has changed, and those that it cannot change.
 
-use throng_config::{Entry, Key, Values};
+use throng_config::{Key, ValueEntry, Values};
 
 use crate::log::{Log, events};
 
@@ -23,7 +23,7 @@ impl Changes {
     /// Compares the values `now` with the values `before`. Settings that need a restart are
     /// compared with the start's, so that they are reported until the restart.
     pub(crate) fn between(started: &Values, before: &Values, now: &Values) -> Self {
-        let text = |values: &Values, key: &Key| values.entry(key.name).map(Entry::to_toml);
+        let text = |values: &Values, key: &Key| values.entry(key.name).map(ValueEntry::to_toml);
         let mut changes = Self::default();
         for (key, _) in now.iter() {
             let (list, before) = match key.at_start {

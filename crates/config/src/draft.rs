@@ -9,7 +9,7 @@ use std::str::FromStr;
 use throng_io::{file, may_pass};
 
 use crate::error::{ConfigError, ConfigErrors, Origin};
-use crate::values::{Entry, FromValue, Value, Values};
+use crate::values::{FromValue, Value, ValueEntry, Values};
 
 /// Values that a program converts to its own types. Mistakes that it finds are added to the
 /// mistakes of the sources; a value with a mistake is read as the one before it.
@@ -56,7 +56,7 @@ impl Draft {
         self.items(key).iter().filter_map(|item| self.parse_entry(item)).collect()
     }
 
-    fn parse_entry<T: FromStr<Err: Display>>(&self, entry: &Entry) -> Option<T> {
+    fn parse_entry<T: FromStr<Err: Display>>(&self, entry: &ValueEntry) -> Option<T> {
         let Value::Text(text) = &entry.value else { return None };
         let parsed = text.parse();
         parsed.map_err(|remedy| self.wrong_at(entry, &entry.key, &remedy)).ok()
@@ -72,7 +72,7 @@ impl Draft {
     /// Returns the paths of the list `key`.
     #[must_use]
     pub fn paths(&self, key: &str) -> Vec<PathBuf> {
-        self.items(key).iter().map(Entry::path).collect()
+        self.items(key).iter().map(ValueEntry::path).collect()
     }
 
     /// Returns the tables of the list `key`.
@@ -81,7 +81,7 @@ impl Draft {
         self.items(key).iter().map(|entry| Record { draft: self, entry }).collect()
     }
 
-    fn items(&self, key: &str) -> &[Entry] {
+    fn items(&self, key: &str) -> &[ValueEntry] {
         match &self.entry(key).value {
             Value::List(items) => items,
             _ => &[],
@@ -158,12 +158,12 @@ impl Draft {
         self.add(ConfigError::new(key, origin, "incomplete", remedy));
     }
 
-    fn wrong_at(&self, entry: &Entry, key: &str, remedy: &impl Display) {
+    fn wrong_at(&self, entry: &ValueEntry, key: &str, remedy: &impl Display) {
         self.fails_at(entry, key, remedy, false);
     }
 
     /// Adds the error, which `may_pass` without a change of the value.
-    fn fails_at(&self, entry: &Entry, key: &str, remedy: &impl Display, may_pass: bool) {
+    fn fails_at(&self, entry: &ValueEntry, key: &str, remedy: &impl Display, may_pass: bool) {
         let value = match &entry.value {
             Value::List(items) if items.is_empty() => "empty",
             _ => &entry.written,
@@ -216,7 +216,7 @@ impl Draft {
         }
     }
 
-    fn entry(&self, key: &str) -> &Entry {
+    fn entry(&self, key: &str) -> &ValueEntry {
         match self.values.entry(key) {
             Some(entry) => entry,
             None => panic!("the setting {key} is missing in the table of keys"),
@@ -228,7 +228,7 @@ impl Draft {
 #[derive(Clone, Copy)]
 pub struct Record<'d> {
     draft: &'d Draft,
-    entry: &'d Entry,
+    entry: &'d ValueEntry,
 }
 
 impl Record<'_> {
@@ -261,11 +261,11 @@ impl Record<'_> {
         self.draft.wrong_at(self.entry, &self.entry.key, &remedy);
     }
 
-    fn field(&self, field: &str) -> &Entry {
+    fn field(&self, field: &str) -> &ValueEntry {
         let Value::Record(fields) = &self.entry.value else {
             panic!("{} is no table", self.entry.key)
         };
-        let is_it = |entry: &&Entry| entry.key.rsplit('.').next() == Some(field);
+        let is_it = |entry: &&ValueEntry| entry.key.rsplit('.').next() == Some(field);
         match fields.iter().find(is_it) {
             Some(entry) => entry,
             None => panic!("the field {field} is missing in the table of keys"),

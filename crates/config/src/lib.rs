@@ -60,7 +60,7 @@ pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
 pub use tls::TlsValues;
 pub use token::Token;
-pub use values::{Entry, FromValue, Value, Values};
+pub use values::{FromValue, Value, ValueEntry, Values};
 
 /// Returns the default time between the end of readiness and the first close of a shutdown:
 /// Kubernetes takes some seconds to notify its proxies that a pod is ending.

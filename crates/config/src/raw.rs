@@ -14,11 +14,11 @@ pub(crate) struct Raw {
     pub(crate) origin: Origin,
     /// The text for messages, on one line and not too long.
     pub(crate) written: String,
-    pub(crate) node: Node,
+    pub(crate) node: RawNode,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+pub(crate) enum RawNode {
     /// A text, or any other scalar as text.
     Scalar(String),
     /// `true` or `false` without quotes.
@@ -38,7 +38,7 @@ pub(crate) struct Pair {
 impl Raw {
     /// Creates a value of text that did not come from a file.
     pub(crate) fn text(text: &str, origin: Origin) -> Self {
-        Self { origin, written: format!("{text:?}"), node: Node::Scalar(text.to_owned()) }
+        Self { origin, written: format!("{text:?}"), node: RawNode::Scalar(text.to_owned()) }
     }
 }
 
@@ -69,9 +69,9 @@ pub(crate) fn set_origin(pairs: &mut [Pair], origin: &Origin) {
 fn set_value_origin(value: &mut Raw, origin: &Origin) {
     value.origin = origin.clone();
     match &mut value.node {
-        Node::Scalar(_) | Node::Switch(_) => {}
-        Node::List(items) => items.iter_mut().for_each(|item| set_value_origin(item, origin)),
-        Node::Table(pairs) => set_origin(pairs, origin),
+        RawNode::Scalar(_) | RawNode::Switch(_) => {}
+        RawNode::List(items) => items.iter_mut().for_each(|item| set_value_origin(item, origin)),
+        RawNode::Table(pairs) => set_origin(pairs, origin),
     }
 }
 
@@ -110,7 +110,7 @@ impl<'t> Document<'t> {
                 value: self.value(value),
             };
             // For an array of tables, use the first header.
-            if let Node::List(items) = &pair.value.node
+            if let RawNode::List(items) = &pair.value.node
                 && !self.text[value.span()].starts_with('[')
             {
                 pair.value.origin =
@@ -129,11 +129,11 @@ impl<'t> Document<'t> {
     fn value(&self, value: &Spanned<DeValue<'_>>) -> Raw {
         let node = match value.get_ref() {
             DeValue::Array(items) => {
-                Node::List(items.iter().map(|item| self.value(item)).collect())
+                RawNode::List(items.iter().map(|item| self.value(item)).collect())
             }
-            DeValue::Table(table) => Node::Table(self.pairs(table)),
-            DeValue::Boolean(value) => Node::Switch(value.to_string()),
-            scalar => Node::Scalar(plain(scalar)),
+            DeValue::Table(table) => RawNode::Table(self.pairs(table)),
+            DeValue::Boolean(value) => RawNode::Switch(value.to_string()),
+            scalar => RawNode::Scalar(plain(scalar)),
         };
         let span = value.span();
         Raw { origin: self.origin(span.start), written: self.written(span), node }
@@ -182,7 +182,7 @@ mod tests {
             ("0xFFFF_FFFF_FFFF_FFFF", "18446744073709551615"),
         ] {
             let value = first(&format!("shards = {text}"));
-            assert!(matches!(value.node, Node::Scalar(text) if text == number), "{text}");
+            assert!(matches!(value.node, RawNode::Scalar(text) if text == number), "{text}");
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
         };
         let list = first("# \u{e4}\na = [1,\n \"b\"]\n");
         assert_eq!(place(&list), (2, 5, "a = [1,".to_owned()));
-        let Node::List(items) = &list.node else { panic!("{list:?}") };
+        let RawNode::List(items) = &list.node else { panic!("{list:?}") };
         assert_eq!(place(&items[1]), (3, 2, " \"b\"]".to_owned()));
         assert_eq!(list.written, "[1, \"b\"]");
         assert_eq!(place(&first("\n[[x]]\na = 1\n[[x]]\n")).0, 2);

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use crate::error::{ConfigError, Origin};
 use crate::key::{Kind, Records, joined};
 use crate::listen::check_tcp;
-use crate::raw::{Node, Pair, Raw};
+use crate::raw::{Pair, Raw, RawNode};
 use crate::units;
-use crate::values::{Entry, Value};
+use crate::values::{Value, ValueEntry};
 
 /// Reads `raw` as the value of `key`. All mistakes are added to `errors`; without a value there is
 /// at least one.
@@ -16,23 +16,27 @@ pub(crate) fn read(
     kind: &Kind,
     raw: &Raw,
     errors: &mut Vec<ConfigError>,
-) -> Option<Entry> {
+) -> Option<ValueEntry> {
     let value = match (kind, &raw.node) {
-        (Kind::List(item), Node::List(items)) => list(key, item, items, errors)?,
-        (Kind::List(item), Node::Scalar(text)) => {
+        (Kind::List(item), RawNode::List(items)) => list(key, item, items, errors)?,
+        (Kind::List(item), RawNode::Scalar(text)) => {
             list(key, item, &as_items(raw, &list_parts(item, text)), errors)?
         }
-        (Kind::List(item), Node::Switch(_)) => list(key, item, std::slice::from_ref(raw), errors)?,
-        (Kind::Switch, Node::Switch(text)) => Value::Switch(text == "true"),
-        (Kind::Records(records), Node::List(items)) => self::records(key, records, items, errors)?,
-        (Kind::Records(records), Node::Scalar(text)) => {
+        (Kind::List(item), RawNode::Switch(_)) => {
+            list(key, item, std::slice::from_ref(raw), errors)?
+        }
+        (Kind::Switch, RawNode::Switch(text)) => Value::Switch(text == "true"),
+        (Kind::Records(records), RawNode::List(items)) => {
+            self::records(key, records, items, errors)?
+        }
+        (Kind::Records(records), RawNode::Scalar(text)) => {
             let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
             self::records(key, records, &as_items(raw, &parts.collect::<Vec<_>>()), errors)?
         }
-        (Kind::Tagged { tags, .. }, Node::Table(pairs)) => {
+        (Kind::Tagged { tags, .. }, RawNode::Table(pairs)) => {
             return tagged(key, kind, tags, raw, pairs, errors);
         }
-        (Kind::Or(word, _), Node::Scalar(text)) if text.trim() == *word => Value::Unset,
+        (Kind::Or(word, _), RawNode::Scalar(text)) if text.trim() == *word => Value::Unset,
         (Kind::Or(word, inner), _) => {
             let before = errors.len();
             let entry = read(key, inner, raw, errors);
@@ -41,7 +45,7 @@ pub(crate) fn read(
             }
             return entry;
         }
-        (_, Node::Scalar(text)) => match scalar(key, kind, text.trim()) {
+        (_, RawNode::Scalar(text)) => match scalar(key, kind, text.trim()) {
             Ok(value) => value,
             Err(remedy) => {
                 errors.push(wrong(key, kind, raw, &remedy));
@@ -54,10 +58,10 @@ pub(crate) fn read(
         }
     };
     let text = match &raw.node {
-        Node::Scalar(text) | Node::Switch(text) => text.trim().to_owned(),
+        RawNode::Scalar(text) | RawNode::Switch(text) => text.trim().to_owned(),
         _ => String::new(),
     };
-    Some(Entry {
+    Some(ValueEntry {
         key: key.to_owned(),
         origin: raw.origin.clone(),
         written: raw.written.clone(),
@@ -99,7 +103,7 @@ fn list(key: &str, kind: &Kind, items: &[Raw], errors: &mut Vec<ConfigError>) ->
     let before = errors.len();
     let named = items.iter().enumerate();
     let entries = named.filter_map(|(at, item)| {
-        if matches!(item.node, Node::List(_)) {
+        if matches!(item.node, RawNode::List(_)) {
             errors.push(wrong(
                 &format!("{key}[{at}]"),
                 kind,
@@ -129,7 +133,12 @@ fn records(
     (errors.len() == before).then_some(Value::List(entries))
 }
 
-fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>) -> Option<Entry> {
+fn record(
+    key: &str,
+    records: &Records,
+    raw: &Raw,
+    errors: &mut Vec<ConfigError>,
+) -> Option<ValueEntry> {
     let fields = match record_fields(records, raw) {
         Ok(fields) => fields,
         Err(remedy) => {
@@ -153,7 +162,7 @@ fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>
         }
         let path = match (&raw.node, at) {
             // In messages, a text that is the first field alone is the item itself.
-            (Node::Scalar(_), 0) if fields.len() == 1 => key.to_owned(),
+            (RawNode::Scalar(_), 0) if fields.len() == 1 => key.to_owned(),
             _ => format!("{key}.{}", known.name),
         };
         let entry = match written {
@@ -161,9 +170,11 @@ fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>
             None => Some(default(&path, &known.kind, known.default)),
         };
         // In messages it is the item, for programs it is the field.
-        entries.extend(entry.map(|entry| Entry { key: format!("{key}.{}", known.name), ..entry }));
+        entries.extend(
+            entry.map(|entry| ValueEntry { key: format!("{key}.{}", known.name), ..entry }),
+        );
     }
-    (errors.len() == before).then(|| Entry {
+    (errors.len() == before).then(|| ValueEntry {
         key: key.to_owned(),
         origin: raw.origin.clone(),
         written: raw.written.clone(),
@@ -176,12 +187,12 @@ fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>
 /// Returns the fields of a record as they are written. The error is the remedy.
 fn record_fields(records: &Records, raw: &Raw) -> Result<Vec<Pair>, String> {
     match &raw.node {
-        Node::Table(pairs) => Ok(pairs.clone()),
-        Node::Scalar(text) => {
+        RawNode::Table(pairs) => Ok(pairs.clone()),
+        RawNode::Scalar(text) => {
             let fields = (records.parse)(text.trim())?;
             Ok(fields.into_iter().map(|(name, text)| field(raw, name, text)).collect())
         }
-        Node::List(_) | Node::Switch(_) => Err(format!("write {}", records.example)),
+        RawNode::List(_) | RawNode::Switch(_) => Err(format!("write {}", records.example)),
     }
 }
 
@@ -201,21 +212,21 @@ fn refuse_unknown(key: &str, records: &Records, fields: &[Pair], errors: &mut Ve
 }
 
 fn field(item: &Raw, name: &str, text: String) -> Pair {
-    let is_whole = matches!(&item.node, Node::Scalar(whole) if *whole == text);
+    let is_whole = matches!(&item.node, RawNode::Scalar(whole) if *whole == text);
     let value = match is_whole {
         // As it was written, for messages.
-        true => Raw { node: Node::Scalar(text), ..item.clone() },
+        true => Raw { node: RawNode::Scalar(text), ..item.clone() },
         false => Raw::text(&text, item.origin.clone()),
     };
     Pair { name: name.to_owned(), origin: item.origin.clone(), value }
 }
 
 /// Returns the entry of a default, which is not set if it is empty.
-pub(crate) fn default(key: &str, kind: &Kind, text: &str) -> Entry {
+pub(crate) fn default(key: &str, kind: &Kind, text: &str) -> ValueEntry {
     let raw = Raw::text(text, Origin::Default);
     let mut errors = Vec::new();
     let is_list = matches!(kind, Kind::List(_) | Kind::Records(_));
-    let unset = Entry {
+    let unset = ValueEntry {
         key: key.to_owned(),
         origin: Origin::Default,
         written: raw.written.clone(),
@@ -236,13 +247,13 @@ fn tagged(
     raw: &Raw,
     pairs: &[Pair],
     errors: &mut Vec<ConfigError>,
-) -> Option<Entry> {
+) -> Option<ValueEntry> {
     let remedy = match pairs {
-        [Pair { name, value: Raw { node: Node::Scalar(text), .. }, .. }]
+        [Pair { name, value: Raw { node: RawNode::Scalar(text), .. }, .. }]
             if tags.contains(&name.as_str()) =>
         {
             let text = format!("{name}:{text}");
-            return Some(Entry {
+            return Some(ValueEntry {
                 key: key.to_owned(),
                 origin: pairs[0].value.origin.clone(),
                 written: pairs[0].value.written.clone(),

@@ -8,7 +8,7 @@ use crate::draft::Draft;
 use crate::environment::{self, Found};
 use crate::error::{ConfigError, Origin};
 use crate::key::{Flag, Key, Kind, Table};
-use crate::raw::{self, Node, Pair, Raw};
+use crate::raw::{self, Pair, Raw, RawNode};
 use crate::read;
 use crate::values::{Value, Values};
 
@@ -72,7 +72,7 @@ impl Sources {
                 // Without its value: a mistyped token's value is a secret.
                 let error = ConfigError::without_value(&name, pair.origin.clone(), what);
                 self.errors.push(error);
-            } else if let Node::Table(inner) = &pair.value.node {
+            } else if let RawNode::Table(inner) = &pair.value.node {
                 let seen = (pair.value.origin.clone(), pair.value.written.clone());
                 self.values.sections.insert(name.clone(), seen);
                 self.pairs(&format!("{name}."), inner);
@@ -94,7 +94,9 @@ impl Sources {
             _ if all.iter().any(|other| other.name == key.name) => {
                 format!("{} is there, too: write one of the two", key.name)
             }
-            Node::List(items) if items.iter().all(|item| matches!(item.node, Node::Table(_))) => {
+            RawNode::List(items)
+                if items.iter().all(|item| matches!(item.node, RawNode::Table(_))) =>
+            {
                 return self.put(at, &pair.value);
             }
             _ => {

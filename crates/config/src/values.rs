@@ -11,7 +11,7 @@ use crate::key::{Key, Table};
 
 /// A value, its key and its origin.
 #[derive(Clone)]
-pub struct Entry {
+pub struct ValueEntry {
     pub(crate) key: String,
     pub(crate) origin: Origin,
     pub(crate) written: String,
@@ -20,7 +20,7 @@ pub struct Entry {
     pub(crate) is_secret: bool,
 }
 
-/// The value of an [`Entry`].
+/// The value of an [`ValueEntry`].
 #[derive(Clone)]
 pub enum Value {
     /// Not set, or the word of a [`Kind::Or`](crate::Kind::Or).
@@ -36,12 +36,12 @@ pub enum Value {
     /// An address.
     Address(SocketAddr),
     /// The items of a list.
-    List(Vec<Entry>),
+    List(Vec<ValueEntry>),
     /// The fields of a table in a list.
-    Record(Vec<Entry>),
+    Record(Vec<ValueEntry>),
 }
 
-impl Entry {
+impl ValueEntry {
     /// Returns the key: `backends[0].weight`.
     #[must_use]
     pub fn key(&self) -> &str {
@@ -124,7 +124,7 @@ impl Entry {
 pub struct Values {
     pub(crate) table: &'static Table,
     /// In the order of the table.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<ValueEntry>,
     /// The tables that sources have, even empty ones.
     pub(crate) sections: BTreeMap<String, (Origin, String)>,
 }
@@ -137,13 +137,13 @@ impl Values {
     }
 
     /// Returns each key with its value.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &ValueEntry)> {
         self.table.keys.iter().zip(&self.entries)
     }
 
     /// Returns the value of a key of the table.
     #[must_use]
-    pub fn entry(&self, key: &str) -> Option<&Entry> {
+    pub fn entry(&self, key: &str) -> Option<&ValueEntry> {
         self.table.position(key).map(|at| &self.entries[at])
     }
 
@@ -180,7 +180,7 @@ impl Values {
     }
 
     /// Returns the entry at a path such as `backends[1].weight`, or the nearest one around it.
-    pub(crate) fn find(&self, path: &str) -> Option<&Entry> {
+    pub(crate) fn find(&self, path: &str) -> Option<&ValueEntry> {
         let end = path.find('[').unwrap_or(path.len());
         let mut entry = self.entry(&path[..end])?;
         let mut rest = &path[end..];

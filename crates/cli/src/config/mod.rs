@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::{Value as Json, json};
 #[cfg(feature = "balance")]
 use throng_balance::Config;
-use throng_config::{Draft, Entry, Key, Table, Value, Values};
+use throng_config::{Draft, Key, Table, Value, ValueEntry, Values};
 
 #[cfg(feature = "balance")]
 use crate::balance::{Flags, checked};
@@ -183,12 +183,12 @@ fn listing(values: &Values, origin: bool) -> String {
     text
 }
 
-fn is_list(entry: &Entry) -> bool {
+fn is_list(entry: &ValueEntry) -> bool {
     matches!(entry.value(), Value::List(_))
 }
 
 fn as_json(values: &Values) -> Json {
-    let setting = |(key, entry): (&Key, &Entry)| {
+    let setting = |(key, entry): (&Key, &ValueEntry)| {
         json!({
             "key": key.name,
             "value": value(entry),
@@ -206,7 +206,7 @@ fn program(values: &Values) -> &'static str {
     program
 }
 
-fn value(entry: &Entry) -> Json {
+fn value(entry: &ValueEntry) -> Json {
     match entry.value() {
         _ if entry.is_secret() && entry.origin().is_set() => json!("(secret)"),
         Value::Unset if entry.text().is_empty() => Json::Null,
@@ -215,7 +215,7 @@ fn value(entry: &Entry) -> Json {
         Value::List(items) => items.iter().map(value).collect(),
         Value::Record(fields) => {
             let set = fields.iter().filter(|field| field.origin().is_set());
-            let pair = |field: &Entry| {
+            let pair = |field: &ValueEntry| {
                 let name = field.key().rsplit('.').next().unwrap_or_default().to_owned();
                 (name, value(field))
             };
