@@ -32,7 +32,7 @@ fn the_document_has_all_keys_events_and_metrics() {
     is_current(&docs.join("operations.md"), &text);
 }
 
-/// What users see of flags is reviewed as a text.
+/// Compares the help with the text that was reviewed.
 #[test]
 fn the_help_of_each_command_is_the_golden_one() {
     let mut all = crate::Cli::command().term_width(80);

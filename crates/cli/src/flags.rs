@@ -15,7 +15,7 @@ pub trait HasTable {
     fn table() -> &'static Table;
 }
 
-/// The flags of the settings `S`: those of its table, `--config` and `--set`.
+/// The flags of the settings `S`: the flags of its table, `--config` and `--set`.
 #[derive(Debug)]
 pub struct TableFlags<S> {
     /// The texts of each flag that is given.

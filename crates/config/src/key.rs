@@ -42,7 +42,7 @@ pub struct Flag {
     pub value: &'static str,
     /// Whether the short help leaves it out.
     pub is_advanced: bool,
-    /// Converts the value to those of several keys, if it stands for these. The error is the
+    /// Converts the value to the values of several keys, if it stands for these. The error is the
     /// remedy.
     pub expand: Option<fn(&str) -> Result<Fields, String>>,
 }

@@ -80,8 +80,8 @@ const LISTS: &[&[Key]] = &[
         "a backend")
         .details("ADDRESS:PORT[,weight=N][,send_proxy][,tls][,tls_name=NAME][,passthrough=NAME], \
                   several with ; or [[backends]] tables: weight, 1 to 1000, is its share of the \
-                  load; send_proxy sends it the client's address in a PROXY v2 header; tls connects \
-                  to it with TLS; passthrough gives it the TLS of clients that ask for NAME (SNI) \
+                  load; send_proxy sends it the client's address in a PROXY v2 header; tls \
+                  connects to it with TLS; passthrough gives it the TLS of clients that ask for NAME (SNI) \
                   as it is")
         .flag("--backend", "BACKEND"),
     Key::new("tls.listen", ADDRESSES, "",

@@ -309,7 +309,7 @@ fn unknown(key: &str, known: impl Iterator<Item = &'static str>) -> String {
     format!("unknown key `{}`: {hint}", Escaped(key))
 }
 
-/// Converts a value of `--deflate` to those of the three settings that it stands for.
+/// Converts a value of `--deflate` to the values of the three settings that it stands for.
 fn deflate(text: &str) -> Result<Fields, String> {
     let (mode, bits) = match text.trim().split_once(':') {
         None if text == "off" => return Ok(vec![("deflate.enabled", "false".to_owned())]),
