@@ -1,5 +1,5 @@
-//! Checks that `docs/configuration.md` and `docs/operations.md`, whose tables are made from those
-//! of the program, are current, and that the commands in all documents exist.
+//! Checks that `docs/configuration.md` and `docs/operations.md`, whose tables are made from the
+//! program's own tables, are current, and that the commands in all documents exist.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -90,7 +90,7 @@ fn commands(text: &str) -> Vec<String> {
         if line.starts_with("```") {
             is_code = !is_code;
         } else if is_code {
-            // At the end of a pipe, too.
+            // Also at the end of a pipe.
             let command = line.rsplit("| ").next().unwrap_or_default();
             found.extend(command.starts_with("throng ").then(|| command.to_owned()));
         } else {
