@@ -230,6 +230,12 @@ impl AsyncClient {
         }
     }
 
+    /// Waits as [`AsyncClient::recv`] does, which then returns at once. Returns false if the
+    /// session has ended.
+    pub(crate) async fn wait_for_message(&mut self) -> Result<bool, ClientError> {
+        self.wait().await
+    }
+
     /// Waits until a message, or a chunk of one, can be taken. Returns false if none will come.
     async fn wait(&mut self) -> Result<bool, ClientError> {
         loop {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use throng_proto::ws::{Chunk, CloseCode, Fragment, Message, Opcode};
@@ -274,8 +275,8 @@ impl Client {
 
     /// Waits as [`Client::recv`] does, which then returns at once. Returns false if the session has
     /// ended.
-    pub(crate) fn wait_for_message(&mut self) -> Result<bool, ClientError> {
-        self.wait(None)
+    pub(crate) fn wait_for_message(&mut self, until: Option<Wait>) -> Result<bool, ClientError> {
+        self.wait(until)
     }
 
     fn drop_message(&mut self) -> Result<(), ClientError> {
@@ -369,7 +370,15 @@ impl ClientBuilder {
     /// All except [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`]
     /// returns whose fault it is.
     pub fn connect(&self) -> Result<Client, ClientError> {
-        let dialled = dial::connect(self)?;
+        self.connect_watched(|_| {})
+    }
+
+    /// Connects; `watch` gets the socket as soon as there is one.
+    pub(crate) fn connect_watched(
+        &self,
+        watch: impl FnOnce(&TcpStream),
+    ) -> Result<Client, ClientError> {
+        let dialled = dial::connect(self, watch)?;
         Ok(Client::new(self, dialled))
     }
 
@@ -386,21 +395,21 @@ impl ClientBuilder {
 
 /// A time until which to wait.
 #[derive(Clone, Copy, Debug)]
-struct Wait {
+pub(crate) struct Wait {
     limit: Duration,
     since: Instant,
 }
 
 impl Wait {
-    fn new(limit: Duration) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, since: Instant::now() }
     }
 
-    fn left(self) -> Option<Duration> {
+    pub(crate) fn left(self) -> Option<Duration> {
         self.limit.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())
     }
 
-    fn missed(self) -> ClientError {
+    pub(crate) fn missed(self) -> ClientError {
         ClientError::Timeout { during: DialStep::Receiving, limit: self.limit }
     }
 }

@@ -1,7 +1,10 @@
 //! The settings of clients.
 
+use std::fmt;
+use std::io;
 #[cfg(feature = "tls")]
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_proto::url::Url;
@@ -42,6 +45,7 @@ use crate::tls::ClientTls;
 pub struct ClientBuilder {
     pub(crate) url: String,
     headers: Vec<(String, String)>,
+    headers_with: Option<HeadersWith>,
     subprotocols: Vec<String>,
     deflate: ws::deflate::Settings,
     max_message_size: usize,
@@ -53,6 +57,16 @@ pub struct ClientBuilder {
     pub(crate) proxy: Option<String>,
     #[cfg(feature = "tls")]
     pub(crate) tls: ClientTls,
+}
+
+/// Makes headers for one attempt.
+#[derive(Clone)]
+struct HeadersWith(Arc<dyn Fn() -> io::Result<Vec<(String, String)>> + Send + Sync>);
+
+impl fmt::Debug for HeadersWith {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeadersWith(..)")
+    }
 }
 
 /// Everything that one attempt to connect needs.
@@ -67,6 +81,7 @@ impl ClientBuilder {
         Self {
             url: url.to_owned(),
             headers: Vec::new(),
+            headers_with: None,
             subprotocols: Vec::new(),
             deflate: ws::deflate::Settings::default(),
             max_message_size: 4 << 20,
@@ -85,6 +100,21 @@ impl ClientBuilder {
     /// Connecting fails for headers that the handshake writes itself.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds the headers that `make` returns to the upgrade request. It is called for each attempt,
+    /// on the thread or task that connects: for tokens that expire. See
+    /// [`reconnect`](crate::reconnect).
+    ///
+    /// Its error fails the attempt with [`ClientError::Headers`]. A client that reconnects
+    /// calls it again, unless the error's kind is
+    /// [`PermissionDenied`](std::io::ErrorKind::PermissionDenied).
+    pub fn headers_with<F>(mut self, make: F) -> Self
+    where
+        F: Fn() -> io::Result<Vec<(String, String)>> + Send + Sync + 'static,
+    {
+        self.headers_with = Some(HeadersWith(Arc::new(make)));
         self
     }
 
@@ -207,8 +237,13 @@ impl ClientBuilder {
         deflate: Option<&Policy>,
     ) -> Result<Vec<u8>, ClientError> {
         let subprotocols: Vec<&str> = self.subprotocols.iter().map(String::as_str).collect();
+        let made = match &self.headers_with {
+            Some(HeadersWith(make)) => make().map_err(ClientError::Headers)?,
+            None => Vec::new(),
+        };
+        let all = self.headers.iter().chain(&made);
         let headers: Vec<(&str, &str)> =
-            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            all.map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let (host, target) = (url.host_header(), url.resource("/"));
         let offer = deflate.map(Policy::offer);
         let mut request = Vec::with_capacity(512);
@@ -221,13 +256,13 @@ impl ClientBuilder {
             &headers,
             &mut request,
         )
-        .map_err(|unsendable| self.unsendable(unsendable))?;
+        .map_err(|unsendable| self.unsendable(unsendable, &headers))?;
         Ok(request)
     }
 
     /// Names the setting that cannot be in a request.
-    fn unsendable(&self, unsendable: Unsendable) -> ClientError {
-        let names = || self.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
+    fn unsendable(&self, unsendable: Unsendable, headers: &[(&str, &str)]) -> ClientError {
+        let names = || headers.iter().map(|(name, _)| *name).collect::<Vec<_>>();
         let (setting, value) = match unsendable {
             Unsendable::FieldName | Unsendable::FieldValue => ("header", names().join(", ")),
             Unsendable::Subprotocol | Unsendable::RepeatedSubprotocol => {

@@ -60,18 +60,23 @@ pub(crate) struct Dialled {
 }
 
 /// Connects by TCP, through the proxy and with TLS as the settings require, and upgrades.
-pub(crate) fn connect(builder: &ClientBuilder) -> Result<Dialled, ClientError> {
+/// `watch` gets the socket as soon as there is one.
+pub(crate) fn connect(
+    builder: &ClientBuilder,
+    watch: impl FnOnce(&TcpStream),
+) -> Result<Dialled, ClientError> {
     let deadline = Deadline::after(builder.connect_timeout);
     let plan = builder.plan()?;
     let (host, port) = (plan.url.host(), plan.url.port());
-    let tcp = match &plan.proxy {
-        None => connect_tcp(host, port, deadline)?,
-        Some(proxy) => {
-            let mut tcp = connect_tcp(&proxy.host, proxy.port, deadline)?;
-            pass_proxy(&mut tcp, proxy, host, port, deadline)?;
-            tcp
-        }
+    let (reached, port_reached) = match &plan.proxy {
+        None => (host, port),
+        Some(proxy) => (&*proxy.host, proxy.port),
     };
+    let mut tcp = connect_tcp(reached, port_reached, deadline)?;
+    watch(&tcp);
+    if let Some(proxy) = &plan.proxy {
+        pass_proxy(&mut tcp, proxy, host, port, deadline)?;
+    }
     let stream = secure(builder, &plan, tcp, deadline)?;
     upgrade(builder, plan.opening, stream, deadline)
 }

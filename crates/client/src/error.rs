@@ -25,6 +25,11 @@ pub enum ClientError {
     Url(InvalidUrl),
     /// A setting cannot work; the text names it, its value and the remedy.
     Setting(SettingError),
+    /// The closure of [`ClientBuilder::headers_with`] failed. Its error is temporary, unless its
+    /// kind is [`PermissionDenied`](io::ErrorKind::PermissionDenied).
+    ///
+    /// [`ClientBuilder::headers_with`]: crate::ClientBuilder::headers_with
+    Headers(io::Error),
     /// The host has no address.
     Resolve {
         /// The host.
@@ -109,6 +114,12 @@ pub struct UpgradeRefused {
 }
 
 impl UpgradeRefused {
+    /// Returns whether a later attempt may succeed: the status is 408, 425, 429 or from 500 on.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self.status, 408 | 425 | 429 | 500..)
+    }
+
     /// Returns the value of the first header called `name`, case-insensitively.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -123,6 +134,7 @@ impl ClientError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Url(_) | Self::Setting(_) | Self::Closed(None) => Blame::Configuration,
+            Self::Headers(_) => Blame::Configuration,
             Self::Resolve { .. } | Self::Connect { .. } | Self::Lost(_) => Blame::Network,
             Self::Timeout { .. } => Blame::Network,
             Self::Proxy(_) | Self::Tls(_) | Self::Http(_) | Self::Handshake(_) => Blame::Peer,
@@ -143,7 +155,8 @@ impl ClientError {
         match self {
             Self::Resolve { .. } | Self::Connect { .. } | Self::Lost(_) => true,
             Self::Timeout { .. } | Self::Http(_) => true,
-            Self::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
+            Self::Refused(refused) => refused.is_temporary(),
+            Self::Headers(error) => error.kind() != io::ErrorKind::PermissionDenied,
             Self::Closed(Some(close)) => close.asks_to_reconnect(),
             // A handshake that was cut off, not a handshake that failed for a reason.
             Self::Tls(error) => error.kind() != io::ErrorKind::InvalidData,
@@ -184,6 +197,7 @@ impl fmt::Display for ClientError {
         match self {
             Self::Url(error) => error.fmt(f),
             Self::Setting(error) => error.fmt(f),
+            Self::Headers(source) => write!(f, "the headers of the request failed: {source}"),
             Self::Resolve { host, source } => write!(f, "cannot find the host {host}: {source}"),
             Self::Connect { address, source } => write!(f, "cannot connect to {address}: {source}"),
             Self::Proxy(what) => write!(f, "the proxy made no connection: {what}"),
@@ -233,7 +247,8 @@ impl std::error::Error for ClientError {
             Self::Handshake(error) => Some(error),
             Self::Protocol(error) => Some(error),
             Self::Resolve { source, .. } | Self::Connect { source, .. } => Some(source),
-            Self::Tls(source) | Self::Lost(source) | Self::Random(source) => Some(source),
+            Self::Tls(source) | Self::Lost(source) => Some(source),
+            Self::Headers(source) | Self::Random(source) => Some(source),
             Self::Proxy(_) | Self::Refused(_) | Self::Timeout { .. } | Self::Closed(_) => None,
         }
     }

@@ -2,7 +2,8 @@
 //! `throng::client`.
 //!
 //! [`Client`] is blocking: one thread for each connection. `AsyncClient`, with the feature `tokio`,
-//! has futures. [`ReconnectingClient`] connects again when a connection is lost.
+//! has futures. [`ReconnectingClient`] connects again when a connection is lost, and so does
+//! `reconnect::AsyncReconnectingClient`.
 //!
 //! A [`ClientError`] names the failure and, by [`ClientError::blame`], whose fault it is: the
 //! program's, the server's or the network's. Input of the server is checked as strictly as the
@@ -26,7 +27,7 @@
 //! |---|---|---|---|
 //! | `deflate` | yes | compression of messages: `ClientBuilder::compression` | zlib-rs |
 //! | `tls` | no | `wss` | rustls, aws-lc-rs (a C compiler) |
-//! | `tokio` | no | `AsyncClient` | tokio (`net`, `rt`, `time`) |
+//! | `tokio` | no | `AsyncClient`, and reconnecting | tokio (`net`, `rt`, `time`) |
 //!
 //! * Duty: connect, upgrade, send and receive: sockets, proxies, TLS, reconnecting.
 //! * Not its duty: the bytes of RFC 6455 (`throng-proto`), records of TLS (`throng-tls`).
@@ -48,7 +49,7 @@ mod error;
 mod handshake;
 mod proxy;
 mod random;
-mod reconnect;
+pub mod reconnect;
 mod session;
 mod stream;
 #[cfg(feature = "tls")]

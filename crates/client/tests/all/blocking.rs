@@ -9,7 +9,7 @@ use throng_client::{Backoff, Blame, Client, ClientBuilder, ClientError, DialStep
 use throng_proto::ws::handshake::accept_key;
 use throng_testkit::{TIMEOUT, read_head};
 
-fn url(address: SocketAddr, path: &str) -> String {
+pub(crate) fn url(address: SocketAddr, path: &str) -> String {
     format!("ws://{address}{path}")
 }
 
@@ -38,14 +38,20 @@ fn scripted(frames: Vec<u8>) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     (address, thread)
 }
 
-fn accept(listener: &TcpListener) -> TcpStream {
+pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
-fn upgrade(stream: &mut TcpStream, headers: &str) -> String {
+pub(crate) fn upgrade(stream: &mut TcpStream, headers: &str) -> String {
     let head = read_head(stream);
+    accept_upgrade(stream, &head, headers);
+    head
+}
+
+/// Answers the request with this head.
+pub(crate) fn accept_upgrade(stream: &mut TcpStream, head: &str, headers: &str) {
     let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
     let accept = accept_key(key);
     let accept = str::from_utf8(&accept).unwrap();
@@ -54,7 +60,6 @@ fn upgrade(stream: &mut TcpStream, headers: &str) -> String {
          Sec-WebSocket-Accept: {accept}\r\n{headers}\r\n"
     );
     stream.write_all(answer.as_bytes()).unwrap();
-    head
 }
 
 /// Unmasks the payload of a short frame.

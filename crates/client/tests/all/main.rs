@@ -4,5 +4,6 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod blocking;
+mod reconnecting;
 #[cfg(feature = "tls")]
 mod tls;

@@ -1,0 +1,256 @@
+//! The blocking client that reconnects.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use throng_proto::ws::Message;
+
+use super::backoff::Backoff;
+use super::retry::Retry;
+use super::stop::Stopper;
+use crate::blocking::{Client, Wait};
+use crate::builder::ClientBuilder;
+use crate::close_frame::CloseFrame;
+use crate::error::{ClientError, DialStep, UpgradeRefused};
+
+/// A blocking client that reconnects when its connection is lost or the server asks for it, from
+/// [`ClientBuilder::reconnecting`].
+///
+/// By default the close codes 1001, 1006 and 1011 to 1014 ask for it, and 1008 with the reason
+/// "slow consumer", with which this server closes clients that read too slowly; any other 1008 is a
+/// refusal. [`ReconnectingClient::reconnect_if`] replaces this rule.
+///
+/// Each new connection first goes to the resume hook, which can log in, subscribe, and request
+/// missed messages. Messages without an answer are not repeated: only the program knows whether
+/// that is safe. For tokens that expire see [`reconnect`](crate::reconnect).
+///
+/// ```no_run
+/// use throng_client::{Backoff, Client};
+///
+/// # fn main() -> Result<(), throng_client::ClientError> {
+/// let mut feed = Client::builder("ws://127.0.0.1:9001/feed")
+///     .reconnecting(Backoff::default())
+///     .on_connect(|client| client.send("subscribe prices"));
+/// while let Some(message) = feed.recv()? {
+///     println!("{message:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct ReconnectingClient {
+    builder: ClientBuilder,
+    resume: Resume,
+    retry: Retry,
+    client: Option<Client>,
+    /// The end of the pause before the next attempt.
+    pause_end: Option<Instant>,
+    stopper: Stopper,
+}
+
+/// Prepares a new connection.
+type Resume = Box<dyn FnMut(&mut Client) -> Result<(), ClientError> + Send>;
+
+impl ClientBuilder {
+    /// Creates a client that connects when it is first used, and again whenever that is necessary.
+    pub fn reconnecting(self, backoff: Backoff) -> ReconnectingClient {
+        ReconnectingClient {
+            builder: self,
+            resume: Box::new(|_| Ok(())),
+            retry: Retry::new(backoff),
+            client: None,
+            pause_end: None,
+            stopper: Stopper::default(),
+        }
+    }
+}
+
+impl ReconnectingClient {
+    /// Calls `resume` with each new connection, before anything else uses it. If it fails with a
+    /// [temporary](ClientError::is_temporary) error, or because the server is closing with a code
+    /// that asks to connect again, that counts as a failed attempt.
+    pub fn on_connect(
+        mut self,
+        resume: impl FnMut(&mut Client) -> Result<(), ClientError> + Send + 'static,
+    ) -> Self {
+        self.resume = Box::new(resume);
+        self
+    }
+
+    /// Decides by the server's Close frame whether to reconnect, instead of the default. After a
+    /// connection that ends without one, the client always reconnects.
+    ///
+    /// ```no_run
+    /// # use throng_client::{Backoff, Client};
+    /// let feed = Client::builder("ws://127.0.0.1:9001/feed")
+    ///     .reconnecting(Backoff::default())
+    ///     .reconnect_if(|close| close.code.get() != 4001);
+    /// ```
+    pub fn reconnect_if(mut self, policy: impl Fn(&CloseFrame) -> bool + Send + 'static) -> Self {
+        self.retry.asks_to_reconnect = Box::new(policy);
+        self
+    }
+
+    /// Decides by the server's refusal of an upgrade whether to try again, after the pause, instead
+    /// of the default: [`UpgradeRefused::is_temporary`]. For a 401, for example, after which
+    /// [`ClientBuilder::headers_with`] gets another token.
+    pub fn on_refused(
+        mut self,
+        policy: impl FnMut(&UpgradeRefused) -> bool + Send + 'static,
+    ) -> Self {
+        self.retry.on_refused = Box::new(policy);
+        self
+    }
+
+    /// Returns a handle by which another thread can end this client.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Returns the number of connections made so far.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.retry.connections
+    }
+
+    /// Returns the server's last Close frame, of this connection or of one before: the reason for
+    /// which [`recv`](Self::recv) returned `None` or reconnected. `None` if no connection has
+    /// ended by one.
+    #[must_use]
+    pub fn close_frame(&self) -> Option<&CloseFrame> {
+        self.retry.close_frame()
+    }
+
+    /// Returns the connection, and opens it if there is none. When the server has closed the
+    /// session for good, so that [`recv`](Self::recv) returns `None`, it is the closed connection:
+    /// the client does not reconnect.
+    ///
+    /// # Errors
+    /// An error that is not [temporary](ClientError::is_temporary), or the last of as many attempts
+    /// as [`Backoff::attempts`] allows; [`ClientError::Closed`] after [`Stopper::stop`].
+    pub fn client(&mut self) -> Result<&mut Client, ClientError> {
+        self.connect(None)?;
+        // Without one it was stopped.
+        self.client.as_mut().ok_or(ClientError::Closed(None))
+    }
+
+    /// Connects, if there is no connection, unless it is stopped.
+    fn connect(&mut self, until: Option<Wait>) -> Result<(), ClientError> {
+        while self.client.is_none() && !self.stopper.is_stopped() {
+            if let Some(end) = self.pause_end {
+                let limit = match until {
+                    None => None,
+                    Some(until) => Some(until.left().ok_or_else(|| until.missed())?),
+                };
+                if !self.stopper.pause(end, limit) {
+                    continue;
+                }
+                self.pause_end = None;
+            }
+            match self.attempt() {
+                Ok(client) => {
+                    self.retry.connected();
+                    self.client = Some(client);
+                }
+                Err(_) if self.stopper.is_stopped() => {}
+                Err(error) => {
+                    let pause = self.retry.failed(error)?;
+                    self.reconnect_after(pause);
+                }
+            }
+        }
+        if self.stopper.is_stopped() {
+            self.client = None;
+        }
+        Ok(())
+    }
+
+    /// Connects once and prepares the connection.
+    fn attempt(&mut self) -> Result<Client, ClientError> {
+        let stopper = &self.stopper;
+        let mut client = self.builder.connect_watched(|socket| stopper.watch(socket))?;
+        (self.resume)(&mut client)?;
+        Ok(client)
+    }
+
+    fn reconnect_after(&mut self, pause: Duration) {
+        self.client = None;
+        self.stopper.forget();
+        self.pause_end = Instant::now().checked_add(pause);
+    }
+
+    /// Sends a message over the connection, which it opens if there is none.
+    ///
+    /// # Errors
+    /// As for [`ReconnectingClient::client`] and [`Client::send`]: after an error of the latter the
+    /// message may or may not have arrived, and the next call reconnects; but
+    /// [`ClientError::Closed`] with a code that does not ask for that is the error of every further
+    /// call.
+    pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
+        let sent = self.client()?.send(message);
+        if let Err(error) = &sent
+            && self.retry.gives_up(error)
+        {
+            self.client = None;
+        }
+        sent
+    }
+
+    /// Receives the next message, and reconnects as often as necessary; `None` if the server closed
+    /// the session with a code that does not ask for that, such as 1000, and from then on:
+    /// [`close_frame`](Self::close_frame) has the code. `None` as well after [`Stopper::stop`].
+    ///
+    /// # Errors
+    /// As for [`ReconnectingClient::client`], and errors of [`Client::recv`] that are not
+    /// temporary.
+    pub fn recv(&mut self) -> Result<Option<Message<'_>>, ClientError> {
+        self.recv_until(None)
+    }
+
+    /// Receives the next message if it comes within `timeout`, which includes connecting and the
+    /// pauses; otherwise like [`recv`](Self::recv). An attempt to connect that has begun is not
+    /// interrupted: this then returns later by at most [`ClientBuilder::connect_timeout`].
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv). [`ClientError::Timeout`] with [`DialStep::Receiving`]: no
+    /// message came; a later call goes on, also with a pause between attempts.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Message<'_>>, ClientError> {
+        self.recv_until(Some(Wait::new(timeout)))
+    }
+
+    fn recv_until(&mut self, until: Option<Wait>) -> Result<Option<Message<'_>>, ClientError> {
+        loop {
+            self.connect(until)?;
+            let Some(client) = &mut self.client else { return Ok(None) };
+            let close = match client.wait_for_message(until) {
+                Ok(true) => break,
+                Ok(false) => client.close_frame(),
+                Err(error @ ClientError::Timeout { during: DialStep::Receiving, .. }) => {
+                    return Err(error);
+                }
+                Err(error) if error.is_temporary() => None,
+                Err(error) => return Err(error),
+            };
+            match self.retry.ended(close) {
+                _ if self.stopper.is_stopped() => {}
+                Some(pause) => self.reconnect_after(pause),
+                None => return Ok(None),
+            }
+        }
+        self.retry.received();
+        match &mut self.client {
+            Some(client) => client.recv(),
+            None => Ok(None),
+        }
+    }
+}
+
+impl fmt::Debug for ReconnectingClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReconnectingClient")
+            .field("backoff", &self.retry.backoff)
+            .field("connections", &self.retry.connections)
+            .finish_non_exhaustive()
+    }
+}
