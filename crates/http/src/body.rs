@@ -26,6 +26,14 @@ pub trait StreamSource: Send {
         drop(waker);
     }
 
+    /// Returns whether the body ends, without its end, when the client closes its side of the
+    /// connection: for bodies that may be silent for long and have no end of their own, whose
+    /// client is noticed to have gone by nothing else. Default: false, so that a client that has
+    /// closed only its side gets the whole body.
+    fn ends_with_client(&self) -> bool {
+        false
+    }
+
     /// Returns the trailers of a body sent in chunks (RFC 9112 section 7.1.2).
     ///
     /// Called after [`SourcePull::End`]. The trailers are dropped if the body is not sent in chunks

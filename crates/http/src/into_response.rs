@@ -10,8 +10,9 @@ use throng_proto::http1;
 #[diagnostic::on_unimplemented(
     message = "a handler cannot answer with `{Self}`",
     label = "it answers with text, bytes, a status, a `Response`, or a `Result` of them",
-    note = "for JSON use `Json(value)` or `Response::json(text)`; a handler that answers later is \
-            added with `Route::deferred`, and a blocking handler with `get(..).blocking()`"
+    note = "for JSON use `Json(value)` or `Response::json(text)`; an `async` handler is added \
+            with `get_async`, one that answers later with `Route::deferred`, and a blocking one \
+            with `get(..).blocking()`"
 )]
 pub trait IntoResponse {
     /// Converts to a response.

@@ -39,6 +39,8 @@ mod response;
 mod route;
 mod router;
 mod status;
+#[cfg(feature = "stream")]
+mod stream_body;
 mod summary;
 
 pub use basic::BasicCredentials;

@@ -3,9 +3,13 @@
 use crate::body::{Body, Stream, StreamSource};
 use crate::method::Allow;
 use crate::status::Status;
+#[cfg(feature = "stream")]
+use crate::stream_body::StreamBody;
 use std::borrow::Cow;
 use std::fmt;
 use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, ResponseHead};
+#[cfg(feature = "stream")]
+use throng_proto::sse::ToEvent;
 
 /// A response: status, headers, body. Content-Length, Date and Connection are added when it is
 /// encoded.
@@ -314,6 +318,76 @@ impl Response {
     pub fn with_stream(mut self, length: Option<u64>, source: impl StreamSource + 'static) -> Self {
         self.body = Body::Stream(Stream { source: Box::new(source), length });
         self
+    }
+
+    /// Sets a body that a stream produces, of `length` bytes if that is known; otherwise like
+    /// [`with_stream`](Self::with_stream).
+    ///
+    /// The stream is polled on the connection's thread, so a poll must not block. It is polled when
+    /// the client has taken the bytes before, at most 64 KiB and one item, and is dropped when the
+    /// client leaves: when it closes the connection, or its side of it. An error of the stream
+    /// closes the connection before the end of the body, which the client can notice.
+    ///
+    /// ```
+    /// # mod throng { pub use throng_http::*; pub use throng_http as http; }
+    /// # use std::{convert::Infallible, pin::Pin, task::{Context, Poll}};
+    /// # struct Pages;
+    /// # impl futures_core::Stream for Pages {
+    /// #     type Item = Result<Vec<u8>, Infallible>;
+    /// #     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    /// #         Poll::Ready(None)
+    /// #     }
+    /// # }
+    /// # fn pages() -> Pages { Pages }
+    /// use throng::Response;
+    /// use throng::http::Status;
+    ///
+    /// // A stream of `Result<Vec<u8>, _>`, of any bytes and errors.
+    /// let export = Response::new(Status::OK).with_body_stream(None, pages());
+    /// ```
+    #[cfg(feature = "stream")]
+    pub fn with_body_stream<S, B, E>(self, length: Option<u64>, stream: S) -> Self
+    where
+        S: futures_core::Stream<Item = Result<B, E>> + Send + 'static,
+        B: AsRef<[u8]>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let append = |item: Result<B, E>, out: &mut Vec<u8>| {
+            out.extend_from_slice(item.map_err(std::io::Error::other)?.as_ref());
+            Ok(())
+        };
+        self.with_stream(length, StreamBody::new(stream, append))
+    }
+
+    /// Creates a 200 whose body is a stream of server-sent events ([WHATWG HTML section
+    /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)): texts, or frames with
+    /// an id and a name. It ends when `events` does.
+    ///
+    /// For one request, such as the tokens of one answer; a channel is streamed by `App::sse`,
+    /// which also checks origins and sends comments to keep a silent stream open. Here nothing is
+    /// sent while `events` is silent: where proxies close silent connections, add an event now and
+    /// then. `events` is polled and dropped like the stream of
+    /// [`with_body_stream`](Self::with_body_stream).
+    #[cfg(feature = "stream")]
+    pub fn events<S>(events: S) -> Self
+    where
+        S: futures_core::Stream<Item: ToEvent> + Send + 'static,
+    {
+        let append = |event: S::Item, out: &mut Vec<u8>| {
+            event.encode_event(out);
+            Ok(())
+        };
+        Self::events_head().with_stream(None, StreamBody::new(events, append))
+    }
+
+    /// Creates the head of a stream of events, which neither browsers nor proxies may keep, and
+    /// whose end proxies must not wait for.
+    #[doc(hidden)]
+    pub fn events_head() -> Self {
+        Self::new(Status::OK)
+            .with_bytes("text/event-stream", Vec::new())
+            .push_checked("Cache-Control", "no-store")
+            .push_checked("X-Accel-Buffering", "no")
     }
 
     /// Closes the connection after this response.

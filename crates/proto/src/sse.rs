@@ -61,6 +61,18 @@ impl Fields {
     }
 }
 
+/// A message that can be sent as an event: a text, or one of Throng's frames.
+pub trait ToEvent {
+    /// Appends the event.
+    fn encode_event(&self, out: &mut Vec<u8>);
+}
+
+impl<T: AsRef<str>> ToEvent for T {
+    fn encode_event(&self, out: &mut Vec<u8>) {
+        encode(&Fields::default(), true, self.as_ref().as_bytes(), out);
+    }
+}
+
 /// Returns the text without the characters that would end its line, or make an id invalid.
 fn one_line(text: &str) -> Box<str> {
     text.chars().filter(|c| !matches!(c, '\r' | '\n' | '\0')).collect::<String>().into()

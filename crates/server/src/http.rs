@@ -50,6 +50,8 @@ pub use crate::app::{
     BasicAuth, BasicUser, Cors, RequestId, RequestIds, Route, StateApp, any, delete, get, patch,
     post, put,
 };
+#[cfg(feature = "tokio")]
+pub use crate::app::{any_async, delete_async, get_async, patch_async, post_async, put_async};
 pub use crate::exchanges::{BodyReader, BodyWriter, Responder};
 #[cfg(feature = "gzip")]
 pub use crate::gzip::Gzip;

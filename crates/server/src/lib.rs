@@ -142,8 +142,9 @@
 //! ```
 //!
 //! With the feature `tokio` a handler can be a future on a tokio runtime of yours: one for each
-//! message (`Ws::on_message_async`), or one for each session with an `asynchronous::AsyncSocket`
-//! (`Ws::on_session_async`).
+//! message (`Ws::on_message_async`), one for each session with an `asynchronous::AsyncSocket`
+//! (`Ws::on_session_async`), or one for each request (`http::get_async`), whose response may be a
+//! stream (`Response::events`).
 //!
 //! # Features
 //!

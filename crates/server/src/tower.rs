@@ -16,6 +16,7 @@ use tower_service::Service;
 
 use crate::app::{App, RequestId, RouteAction};
 use crate::exchanges::Responder;
+use crate::exchanges::futures::unless_closed;
 
 /// Name of the parameter with the path that a service sees.
 const REST: &str = "path";
@@ -199,16 +200,6 @@ where
     }
     // It fails if the client has left, or if the body fails, which then has no end.
     let _ = send_body(body, head, responder).await;
-}
-
-/// Waits for a future, and drops it when the client leaves.
-async fn unless_closed<F: Future>(future: F, responder: &mut Responder) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => responder.poll_closed(cx).map(|()| None),
-    })
-    .await
 }
 
 async fn send_body<B: Body<Error: fmt::Display>>(

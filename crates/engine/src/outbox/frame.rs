@@ -383,6 +383,12 @@ impl Frame {
     }
 }
 
+impl sse::ToEvent for Frame {
+    fn encode_event(&self, out: &mut Vec<u8>) {
+        Self::encode_event(self, out);
+    }
+}
+
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Frame({} bytes)", self.inner.bytes.len())

@@ -1,19 +1,28 @@
 //! Handlers of HTTP requests at one path.
 
 use std::fmt;
+#[cfg(feature = "tokio")]
+use std::sync::Arc;
 
 use throng_engine::SettingError;
 use throng_http::{IntoResponse, Method, Request};
+#[cfg(feature = "tokio")]
+use tokio::runtime::Handle;
 
 use super::route::RouteAction;
+#[cfg(feature = "tokio")]
+use crate::exchanges::OwnedRequest;
+#[cfg(feature = "tokio")]
+use crate::exchanges::futures::answer;
 use crate::exchanges::{BodyReader, Responder};
 
 /// Handlers by method, for one path: the argument of [`App::route`](crate::App::route).
 ///
 /// It begins with a function such as [`get`], with [`Route::on`] for any method, or with
-/// [`Route::deferred`] or [`Route::streaming`] for answers that come later; the methods of the same
-/// names add handlers. [`blocking`](Self::blocking) and [`max_body`](Self::max_body) apply to all
-/// of them.
+/// [`Route::deferred`] or [`Route::streaming`] for answers that come later; with the feature
+/// `tokio` also with one such as `get_async`, for handlers that are futures. The methods of the
+/// same names add handlers. [`blocking`](Self::blocking) and [`max_body`](Self::max_body) apply to
+/// all of them.
 ///
 /// ```
 /// # use throng::prelude::*;
@@ -86,6 +95,63 @@ impl Route {
         Self::of(Some(method), RouteAction::Deferred(Box::new(handler)))
     }
 
+    /// Answers `method` with the output of a future on a tokio runtime: for methods without a
+    /// function of their own, such as [`get_async`](crate::http::get_async).
+    ///
+    /// The request's body is read before `handler` is called, up to [`max_body`](Self::max_body):
+    /// [`OwnedRequest::body`]. The client's next request on this connection waits for the response;
+    /// other connections are served. A panic is answered with 500 and counted.
+    ///
+    /// When the client closes the connection, or its side of it, the future is dropped at its next
+    /// `await`; where the client's next request waits already, within about a second, and on Linux
+    /// only. A response may be a stream ([`Response::events`](crate::Response::events),
+    /// [`Response::with_body_stream`](crate::Response::with_body_stream)): it is polled on the
+    /// connection's shard, where it can use the timers and sockets of `runtime`.
+    ///
+    /// ```no_run
+    /// use futures_util::{StreamExt, stream};
+    /// use throng::http::get_async;
+    /// use throng::prelude::*;
+    ///
+    /// # async fn find(id: &str) -> Option<String> { Some(id.to_owned()) }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    /// let user = get_async(runtime.handle().clone(), |request| async move {
+    ///     let id = request.param("id").ok_or(Reject::not_found())?;
+    ///     find(&id).await.ok_or(Reject::not_found())
+    /// });
+    /// // Server-sent events for one request.
+    /// let answer = get_async(runtime.handle().clone(), |_| async {
+    ///     Response::events(stream::iter(["The", "answer", "is", "42"]).map(Frame::text))
+    /// });
+    /// let app = App::new().route("/users/{id}", user).route("/answer", answer);
+    /// Server::new(app).bind("127.0.0.1:9001")?.run()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn on_async<F, Fut>(runtime: Handle, method: Method, handler: F) -> Self
+    where
+        F: Fn(OwnedRequest) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoResponse> + Send + 'static,
+    {
+        Self::default().http_async(runtime, Some(method), handler)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn http_async<F, Fut>(self, runtime: Handle, method: Option<Method>, handler: F) -> Self
+    where
+        F: Fn(OwnedRequest) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoResponse> + Send + 'static,
+    {
+        let handler = Arc::new(handler);
+        let start = move |request, responder| {
+            let handler = Arc::clone(&handler);
+            drop(runtime.spawn(answer(move || handler(request), responder)));
+        };
+        self.and(method, RouteAction::Async(Box::new(start)))
+    }
+
     /// Takes a request's body while it comes, up to [`max_body`](Self::max_body), and answers
     /// later: both from a thread that may block. Neither the body nor the response needs to fit in
     /// memory: see [`BodyReader`] and [`BodyWriter`](crate::http::BodyWriter).
@@ -146,8 +212,21 @@ impl fmt::Debug for Route {
 }
 
 macro_rules! methods {
-    ($($name:ident $method:expr, $what:literal;)+) => {
+    ($($name:ident $name_async:ident $method:expr, $what:literal;)+) => {
         $(
+            #[doc = concat!("A [`Route`] that answers ", $what, " with the output of a future on \
+                a tokio runtime, which [`IntoResponse`] converts.")]
+            ///
+            /// See [`Route::on_async`], which is the same for any method.
+            #[cfg(feature = "tokio")]
+            pub fn $name_async<F, Fut>(runtime: Handle, handler: F) -> Route
+            where
+                F: Fn(OwnedRequest) -> Fut + Send + Sync + 'static,
+                Fut: Future<Output: IntoResponse> + Send + 'static,
+            {
+                Route::default().http_async(runtime, $method, handler)
+            }
+
             #[doc = concat!("A [`Route`] that answers ", $what, " with the return value \
                 of `handler`: text, bytes, a status, a [`Response`](crate::Response), or a \
                 `Result` of them.")]
@@ -172,6 +251,16 @@ macro_rules! methods {
                     T: IntoResponse,
                 {
                     self.http($method, handler)
+                }
+
+                #[doc = concat!("Also answers ", $what, ": see [`", stringify!($name_async), "`].")]
+                #[cfg(feature = "tokio")]
+                pub fn $name_async<F, Fut>(self, runtime: Handle, handler: F) -> Self
+                where
+                    F: Fn(OwnedRequest) -> Fut + Send + Sync + 'static,
+                    Fut: Future<Output: IntoResponse> + Send + 'static,
+                {
+                    self.http_async(runtime, $method, handler)
                 }
             )+
         }
@@ -210,10 +299,10 @@ macro_rules! methods {
 }
 
 methods! {
-    get Some(Method::Get), "GET and HEAD";
-    post Some(Method::Post), "POST";
-    put Some(Method::Put), "PUT";
-    delete Some(Method::Delete), "DELETE";
-    patch Some(Method::Patch), "PATCH";
-    any None, "every method that has no handler of its own";
+    get get_async Some(Method::Get), "GET and HEAD";
+    post post_async Some(Method::Post), "POST";
+    put put_async Some(Method::Put), "PUT";
+    delete delete_async Some(Method::Delete), "DELETE";
+    patch patch_async Some(Method::Patch), "PATCH";
+    any any_async None, "every method that has no handler of its own";
 }

@@ -22,6 +22,8 @@ use throng_proto::ws::handshake;
 pub use basic_auth::{BasicAuth, BasicUser};
 pub use cors::Cors;
 pub use methods::{Route, any, delete, get, patch, post, put};
+#[cfg(feature = "tokio")]
+pub use methods::{any_async, delete_async, get_async, patch_async, post_async, put_async};
 pub use request_id::{RequestId, RequestIds};
 #[cfg(feature = "metrics")]
 pub(crate) use route::MetricsFn;

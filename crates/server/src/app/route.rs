@@ -6,6 +6,8 @@ use std::sync::Arc;
 use throng_http::Files;
 use throng_http::{Method, Reject, Request};
 
+#[cfg(feature = "tokio")]
+use crate::exchanges::futures::AsyncFn;
 use crate::exchanges::{BodyReader, HttpFn, Responder};
 use crate::middleware::Middleware;
 use crate::topic::EventStream;
@@ -39,6 +41,9 @@ pub(crate) enum RouteAction {
     Files(Box<Files>),
     /// Answers later, from any thread.
     Deferred(Box<DeferredFn>),
+    /// Answers from a future.
+    #[cfg(feature = "tokio")]
+    Async(Box<AsyncFn>),
     /// Takes the body while it comes, and answers later.
     Streaming(Box<StreamingFn>),
     /// Answers on a worker.
@@ -64,7 +69,12 @@ pub(crate) type ChannelFn = dyn Fn(&Request<'_>) -> Result<EventStream, Reject> 
 impl RouteAction {
     /// Whether a request's body is read before the handler is called.
     pub(crate) fn wants_body(&self) -> bool {
-        matches!(self, Self::Http(_) | Self::Deferred(_) | Self::Blocking(_))
+        match self {
+            Self::Http(_) | Self::Deferred(_) | Self::Blocking(_) => true,
+            #[cfg(feature = "tokio")]
+            Self::Async(_) => true,
+            _ => false,
+        }
     }
 }
 

@@ -75,6 +75,17 @@ impl Exchange {
         }
     }
 
+    /// Returns whether the request ends when its client ends its side of the connection.
+    pub(crate) fn ends_with_client(&self) -> bool {
+        self.client.as_ref().is_some_and(ClientGuard::ends_request)
+            || self.outgoing.as_ref().is_some_and(|outgoing| outgoing.source.ends_with_client())
+    }
+
+    /// Returns whether the request has ended with its client, which left before the response.
+    pub(crate) fn has_lost_client(&self) -> bool {
+        self.client.as_ref().is_some_and(ClientGuard::is_closed) && self.ends_with_client()
+    }
+
     /// Returns how the response must be encoded.
     pub(crate) fn reply_to<'d>(&self, date: &'d str, hsts: Option<&'d str>) -> ReplyTo<'d> {
         ReplyTo {

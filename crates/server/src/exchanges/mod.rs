@@ -4,6 +4,8 @@
 
 pub(crate) mod exchange;
 #[cfg(feature = "tokio")]
+pub(crate) mod futures;
+#[cfg(feature = "tokio")]
 mod owned_request;
 pub(crate) mod reader;
 mod responder;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use throng_http::{Extensions, Network, Params, Ranges, Request};
 use throng_proto::http1::{self, SavedRequest};
 
-/// The request of an upgrade, owned, so that a future can keep it: see
-/// [`Ws::from_request_async`](crate::Ws::from_request_async).
+/// A request, owned, so that a future can keep it: see
+/// [`Ws::from_request_async`](crate::Ws::from_request_async) and
+/// [`http::get_async`](crate::http::get_async).
 pub struct OwnedRequest {
     /// The names of its route's parameters.
     names: Arc<[Box<str>]>,
@@ -17,6 +18,8 @@ pub struct OwnedRequest {
     ranges: Ranges,
     peer: Option<SocketAddr>,
     extensions: Extensions,
+    /// Empty for an upgrade.
+    body: Box<[u8]>,
 }
 
 impl OwnedRequest {
@@ -28,10 +31,11 @@ impl OwnedRequest {
     ) -> Self {
         let mut saved = SavedRequest::new();
         saved.save(head);
-        let (ranges, peer) = (request.params().ranges(), request.peer());
+        let (ranges, peer, body) =
+            (request.params().ranges(), request.peer(), request.body().into());
         let extensions = request.into_extensions();
         let (names, trusted_proxies) = (Arc::clone(names), Arc::clone(trusted_proxies));
-        Self { names, trusted_proxies, head: saved, ranges, peer, extensions }
+        Self { names, trusted_proxies, head: saved, ranges, peer, extensions, body }
     }
 
     /// Borrows the request, without the values attached by middleware; see
@@ -41,7 +45,8 @@ impl OwnedRequest {
     pub fn as_request(&self) -> Request<'_> {
         let head = self.head.request().expect("the head was saved");
         let params = Params::new(&self.names, self.ranges);
-        Request::new(head, params, &[], self.peer).with_trusted_proxies(&self.trusted_proxies)
+        Request::new(head, params, &self.body, self.peer)
+            .with_trusted_proxies(&self.trusted_proxies)
     }
 
     /// Returns the token of `Authorization: Bearer`, as
@@ -70,6 +75,21 @@ impl OwnedRequest {
     #[must_use]
     pub fn query(&self, name: &str) -> Option<String> {
         self.as_request().query(name).map(str::to_owned)
+    }
+
+    /// Returns the body, which has come whole; empty for an upgrade.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Parses the body as JSON, as [`Request::json`](crate::Request::json) does.
+    ///
+    /// # Errors
+    /// As for [`Request::json`](crate::Request::json).
+    #[cfg(feature = "serde")]
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, throng_http::Reject> {
+        self.as_request().json()
     }
 
     /// Returns a value that middleware has attached.

@@ -90,7 +90,7 @@ impl Responder {
     }
 
     /// Ends the request when its client ends its side of the connection.
-    #[cfg(feature = "tower")]
+    #[cfg(feature = "tokio")]
     pub(crate) fn end_with_client(&self) {
         self.client.ends_request.store(true, Ordering::Relaxed);
     }
@@ -183,6 +183,11 @@ impl ClientGuard {
         if let Some(waker) = waiting {
             waker.wake();
         }
+    }
+
+    /// Returns whether the client is marked as gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed.load(Ordering::Acquire)
     }
 
     /// Returns whether the request ends with its client's side of the connection.

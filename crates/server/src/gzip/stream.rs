@@ -175,6 +175,10 @@ impl StreamSource for CompressedSource {
         self.waker = Some(waker);
     }
 
+    fn ends_with_client(&self) -> bool {
+        self.source.ends_with_client()
+    }
+
     fn trailers(&mut self) -> Vec<(String, String)> {
         self.source.trailers()
     }

@@ -347,16 +347,12 @@ impl Service for ShardService {
     }
 
     fn on_half_closed(&mut self, cx: &mut Cx<'_>) {
-        let Some(client) =
-            self.exchanges.get(&cx.id()).and_then(|exchange| exchange.client.as_ref())
-        else {
-            return;
-        };
-        client.close();
-        if client.ends_request() {
-            self.record(cx, |access| access.is_complete = false);
-            let outgoing = self.exchanges.remove(&cx.id()).and_then(|exchange| exchange.outgoing);
-            response::break_off(cx, outgoing.is_none_or(|outgoing| outgoing.is_delimited()));
+        let Some(exchange) = self.exchanges.get(&cx.id()) else { return };
+        if let Some(client) = &exchange.client {
+            client.close();
+        }
+        if exchange.ends_with_client() {
+            self.end_with_client(cx);
         }
     }
 

@@ -16,6 +16,8 @@ use super::{BoundRoute, ShardService, Shared};
 use crate::app::{RouteAction, StreamingFn};
 use crate::cluster::Guard;
 use crate::events::{ServerEvent, Subject};
+#[cfg(feature = "tokio")]
+use crate::exchanges::OwnedRequest;
 use crate::exchanges::exchange::Exchange;
 use crate::exchanges::{ClientGuard, Responder, reader};
 use crate::health::live;
@@ -174,6 +176,17 @@ impl ShardService {
             RouteAction::Deferred(handler) => {
                 let (responder, client) = responder_of(cx, shared.route(route));
                 handler(request, responder);
+                self.begin_exchange(cx, head, client);
+                return Answer::Later;
+            }
+            #[cfg(feature = "tokio")]
+            RouteAction::Async(start) => {
+                let BoundRoute { names, .. } = shared.route(route);
+                let (responder, client) = responder_of(cx, shared.route(route));
+                responder.end_with_client();
+                let request =
+                    OwnedRequest::new(names, &shared.trusted_proxies, head, routed.request);
+                start(request, responder);
                 self.begin_exchange(cx, head, client);
                 return Answer::Later;
             }

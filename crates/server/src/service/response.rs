@@ -44,7 +44,7 @@ fn close_answered(cx: &mut Cx<'_>, status: Status) -> Answer {
 /// Ends a connection whose response is incomplete, so that its client cannot take it for complete.
 /// `is_delimited`: the response has not begun, or the client can see that its end is missing
 /// (RFC 9112 section 8); earlier answers then still arrive.
-pub(super) fn break_off(cx: &mut Cx<'_>, is_delimited: bool) {
+fn break_off(cx: &mut Cx<'_>, is_delimited: bool) {
     let id = cx.id();
     match is_delimited {
         true => cx.core().finish_answer(id, false),
@@ -116,6 +116,10 @@ impl ShardService {
         if exchange.outgoing.is_none() {
             return Answer::Done { keep_alive };
         }
+        if exchange.ends_with_client() {
+            let id = cx.id();
+            cx.core().watch_client(id);
+        }
         self.exchanges.insert(cx.id(), exchange);
         match self.send_more(cx) {
             Some(keep_alive) => Answer::Done { keep_alive },
@@ -174,6 +178,10 @@ impl ShardService {
         let keep_alive = response.keeps_alive(&to);
         exchange.outgoing = Outgoing::of(cx, response, &to, exchange.wants_trailers);
         let ended = match exchange.outgoing {
+            Some(_) if exchange.has_lost_client() => {
+                self.note_status(cx, status.code());
+                return self.end_with_client(cx);
+            }
             Some(_) => self.send_more(cx),
             None => {
                 self.exchanges.remove(&id);
@@ -185,6 +193,13 @@ impl ShardService {
             self.record(cx, |_| {});
             cx.core().finish_answer(id, keep_alive);
         }
+    }
+
+    /// Ends a request whose client has ended its side of the connection.
+    pub(super) fn end_with_client(&mut self, cx: &mut Cx<'_>) {
+        self.record(cx, |access| access.is_complete = false);
+        let outgoing = self.exchanges.remove(&cx.id()).and_then(|exchange| exchange.outgoing);
+        break_off(cx, outgoing.is_none_or(|outgoing| outgoing.is_delimited()));
     }
 
     /// Sends the next part of a response. After the last part, returns whether the connection is

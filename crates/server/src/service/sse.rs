@@ -110,8 +110,7 @@ fn begin(cx: &mut Cx<'_>, recovery: &Recovery, had_id: bool) {
     });
 }
 
-/// Returns the response's head, as middleware changes it. Browsers and proxies must not store the
-/// response or wait for its end.
+/// Returns the response's head, as middleware changes it.
 fn events_head(head: &http1::Request<'_>, pending: &mut Pending) -> Result<Response, HeaderError> {
     const READABLE_BY: &str = "Access-Control-Allow-Origin";
     let origin = head.origins().next().and_then(|origin| str::from_utf8(origin).ok());
@@ -119,11 +118,7 @@ fn events_head(head: &http1::Request<'_>, pending: &mut Pending) -> Result<Respo
         // After the layers have run, it is too late for an error.
         http1::HeaderValue::new(origin)?;
     }
-    let response = Response::new(Status::OK)
-        .with_bytes("text/event-stream", Vec::new())
-        .header("Cache-Control", "no-store")?
-        .header("X-Accel-Buffering", "no")?;
-    let response = pending.apply(response);
+    let response = pending.apply(Response::events_head());
     let is_decided = response.headers().any(|(name, _)| name.eq_ignore_ascii_case(READABLE_BY));
     match origin {
         // The origin was accepted, so a page of another host may also read the stream (WHATWG Fetch

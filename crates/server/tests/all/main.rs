@@ -6,6 +6,8 @@ mod across_shards;
 mod admission;
 mod adopted;
 mod apps;
+#[cfg(all(feature = "test", feature = "tokio"))]
+mod async_http;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod basic_auth;

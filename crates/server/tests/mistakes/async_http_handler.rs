@@ -1,5 +1,5 @@
 //~ a handler cannot answer with `
-//~ a handler that answers later is added with `Route::deferred`
+//~ an `async` handler is added with `get_async`
 
 use throng::prelude::*;
 
