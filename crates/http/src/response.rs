@@ -32,6 +32,8 @@ pub struct Response {
     content_type: Option<Cow<'static, str>>,
     body: Body,
     close: bool,
+    /// The body is the page of [`Response::error`].
+    is_error_page: bool,
 }
 
 /// The reason why a header was refused.
@@ -139,6 +141,7 @@ impl Response {
             content_type: None,
             body: Body::Whole(Cow::Borrowed(&[])),
             close: false,
+            is_error_page: false,
         }
     }
 
@@ -173,7 +176,30 @@ impl Response {
     /// for engineers and programs.
     pub fn error(status: Status, reason: &str) -> Self {
         let separator = if reason.is_empty() { "" } else { ": " };
-        Self::new(status).with_text(format!("{status}{separator}{reason}\n"))
+        let page = Self::new(status).with_text(format!("{status}{separator}{reason}\n"));
+        Self { is_error_page: true, ..page }
+    }
+
+    /// Returns the reason of a page of [`Response::error`], unless its body was replaced.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn refused_because(&self) -> Option<&str> {
+        if !self.is_error_page || !self.status.is_error() {
+            return None;
+        }
+        let page = str::from_utf8(self.body()).ok()?;
+        Some(page.split_once(": ").map_or("", |(_, reason)| reason.trim_end()))
+    }
+
+    /// Takes the body of `form`, and adds its headers.
+    #[doc(hidden)]
+    pub fn in_form(mut self, form: Self) -> Self {
+        if let Body::Whole(_) = form.body {
+            self.body = form.body;
+            self.content_type = form.content_type;
+            self.headers.extend(form.headers);
+        }
+        self
     }
 
     /// Creates a 405, or a 204 to OPTIONS, with the methods of a path.
@@ -255,6 +281,7 @@ impl Response {
         assert!(is_valid, "content type {content_type:?} is not valid as the value of a header");
         self.content_type = Some(Cow::Borrowed(content_type));
         self.body = Body::Whole(body.into());
+        self.is_error_page = false;
         self
     }
 
@@ -317,6 +344,7 @@ impl Response {
     /// ```
     pub fn with_stream(mut self, length: Option<u64>, source: impl StreamSource + 'static) -> Self {
         self.body = Body::Stream(Stream { source: Box::new(source), length });
+        self.is_error_page = false;
         self
     }
 

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use throng_engine::SettingError;
 #[cfg(feature = "files")]
-use throng_http::{Files, Response, Status};
-use throng_http::{Method, Reject, Request, RouteError, Router};
+use throng_http::{Files, Status};
+use throng_http::{IntoResponse, Method, Reject, Request, Response, RouteError, Router};
 use throng_proto::ws::handshake;
 
 pub use basic_auth::{BasicAuth, BasicUser};
@@ -33,6 +33,9 @@ pub use state::StateApp;
 use crate::middleware::Middleware;
 use crate::topic::EventStream;
 use crate::ws::IntoWs;
+
+/// Makes the bodies of refusals.
+pub(crate) type RefusalForm = dyn Fn(&Reject) -> Response + Send + Sync;
 
 /// The routes of a server.
 ///
@@ -67,6 +70,7 @@ pub struct App {
     pub(crate) routes: Vec<AppRoute>,
     /// Handler of requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
+    pub(crate) refusals: Option<Box<RefusalForm>>,
     /// Directories of each [`dir`](Self::dir): their open files count against the connections.
     #[cfg(feature = "files")]
     pub(crate) files: Vec<Files>,
@@ -214,6 +218,11 @@ impl App {
         if let Some(mistake) = other.mistake {
             self.note(mistake);
         }
+        if other.refusals.is_some() {
+            let message = "the form of refusals is that of the app which is given to Server::new: \
+                           call App::refusals there";
+            self.note(SettingError::new("refusals", message));
+        }
         self
     }
 
@@ -248,6 +257,38 @@ impl App {
             route.layers.insert(0, Arc::clone(&middleware));
         }
         self.layers.insert(0, middleware);
+        self
+    }
+
+    /// Sets the form of all refusals, in one place: `form` gets the status and the reason of each
+    /// error that is answered with a page of text, and returns another body. The status and the
+    /// headers of the refusal, such as `Allow` and `Retry-After`, stay; headers of the new response
+    /// are added. Default: text, such as `404 Not Found: no such room`.
+    ///
+    /// These are the server's own errors, such as 400 to bytes that are not a request, 404, 405,
+    /// 408, 413, 503, and 500 when a handler panics, and those that handlers and middleware return
+    /// as a [`Reject`], a [`Status`](crate::http::Status), a `None` or by
+    /// [`Response::error`](crate::Response::error). Error responses with a body of their own stay
+    /// as they are. Middleware sees the new response. `form` is called on the connection's shard;
+    /// if it panics, the client gets the text of a 500.
+    ///
+    /// It belongs to the app that is given to [`Server::new`](crate::Server::new). A form of an app
+    /// that is merged or nested is a mistake, which [`Server::bind`](crate::Server::bind) reports.
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    ///
+    /// let app = App::new()
+    ///     .get("/", |_| "hello")
+    ///     .refusals(|refused| Response::json(format!(r#"{{"status":{}}}"#, refused.code())));
+    /// # Server::new(app).check().unwrap();
+    /// ```
+    pub fn refusals<F, T>(mut self, form: F) -> Self
+    where
+        F: Fn(&Reject) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.refusals = Some(Box::new(move |refused| form(refused).into_response()));
         self
     }
 

@@ -440,6 +440,7 @@ impl Server {
             routes: self.app.routes.into_iter().map(bind).collect::<Result<_>>()?,
             router,
             layers: self.app.layers,
+            refusals: self.app.refusals,
             origins: LiveOrigins::new(self.origins),
             trusted_proxies: self.proxies.trusted.into(),
             pool: pool.clone(),

@@ -57,6 +57,8 @@ pub(crate) struct ShardService {
     /// The request that is being routed or handled now, and middleware's changes to its response.
     /// If a handler panics, the answer to the panic uses them.
     calling: (Option<ConnId>, Pending),
+    /// The app's form of refusals is being called; it is left so by a panic there.
+    is_forming: bool,
     /// Requests whose answer comes later, or is still being sent.
     exchanges: ConnMap<Exchange>,
     /// The data of requests and sessions that the access log will record.
@@ -80,6 +82,7 @@ impl ShardService {
             awaited: ConnMap::default(),
             ending: ConnMap::default(),
             calling: (None, Pending::default()),
+            is_forming: false,
             exchanges: ConnMap::default(),
             entries: ConnMap::default(),
             timers: Timers::default(),

@@ -58,6 +58,7 @@ impl ShardService {
                 let reason = if has_tls { MISDIRECTED } else { "the client uses no TLS" };
                 self.report_refused(cx, response.status(), reason);
             }
+            let response = self.in_form(response);
             return self.reply(cx, head, false, response);
         }
         let found = shared.find(head);
@@ -122,11 +123,27 @@ impl ShardService {
         std::mem::take(&mut self.calling).1
     }
 
-    /// Passes the response to the current request through its middleware.
+    /// Passes the response to the current request through its middleware, a refusal in the app's
+    /// form.
     pub(super) fn changed(&mut self, response: Response) -> Response {
+        let response = self.in_form(response);
         let response = self.calling.1.apply(response);
         self.calling.0 = None;
         response
+    }
+
+    /// Gives a refusal the app's form. Where that has panicked, the answer to that stays text.
+    fn in_form(&mut self, response: Response) -> Response {
+        let Some(form) = &self.shared.refusals else { return response };
+        if std::mem::take(&mut self.is_forming) {
+            return response;
+        }
+        let Some(reason) = response.refused_because() else { return response };
+        let refused = Reject::status(response.status()).with_reason(reason.to_owned());
+        self.is_forming = true;
+        let formed = response.in_form(form(&refused));
+        self.is_forming = false;
+        formed
     }
 
     /// Answers a request in place of its handler, with `response` as its middleware changes it.

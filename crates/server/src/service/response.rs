@@ -155,10 +155,11 @@ impl ShardService {
         self.refresh_date(cx.core_ref().now());
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         self.calling = (Some(id), std::mem::take(&mut exchange.pending));
-        let response = self.calling.1.apply(response);
-        self.calling.0 = None;
         #[cfg(feature = "gzip")]
-        let response = match (exchange.route.map(u16::try_from), exchange.accepts_gzip) {
+        let (route, accepts_gzip) = (exchange.route.map(u16::try_from), exchange.accepts_gzip);
+        let response = self.changed(response);
+        #[cfg(feature = "gzip")]
+        let response = match (route, accepts_gzip) {
             (Some(Ok(route)), accepts) => self.coded(cx, route, || accepts, response),
             _ => response,
         };

@@ -11,7 +11,7 @@ use throng_proto::ws::deflate;
 use throng_proto::ws::handshake;
 
 use crate::access;
-use crate::app::AppRoute;
+use crate::app::{AppRoute, RefusalForm};
 use crate::cluster::Guard;
 use crate::events::Events;
 use crate::live::LiveOrigins;
@@ -30,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) router: Router<u16>,
     /// Handler of requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
+    pub(crate) refusals: Option<Box<RefusalForm>>,
     pub(crate) origins: LiveOrigins,
     pub(crate) trusted_proxies: Arc<[Network]>,
     pub(crate) pool: Pool,

@@ -414,6 +414,73 @@ fn the_metrics_of_the_program_follow_those_of_the_server() {
     stop(running);
 }
 
+#[test]
+fn refusals_have_the_form_of_the_app() {
+    let fails = |_: &Request<'_>| -> &'static str { panic!("as the test wants") };
+    let app = App::new()
+        .get("/nothing", |_| None::<String>)
+        .get("/busy", |_| Reject::unavailable(7).with_reason("a: b"))
+        .get("/own", |_| (Status::NOT_FOUND, "a text of the handler"))
+        .get("/panic", fails)
+        .get("/form", |_| Reject::status(Status::new(418)))
+        .route("/blocking", Route::on(Method::Get, fails).blocking())
+        .route("/deferred", Route::deferred(Method::Get, |_, responder| drop(responder)))
+        .post("/body", |_| "short enough")
+        .ws("/ws", echo())
+        .max_body(3)
+        .layer(|request: &mut Request<'_>| match request.path() {
+            "/layer" => Next::respond(Reject::forbidden()),
+            _ => Next::then(|response| {
+                let length = response.body().len().to_string();
+                response.header("X-Seen", length).into_response()
+            }),
+        })
+        .refusals(|refused| {
+            assert_ne!(refused.code(), 418, "as the test wants");
+            let text = format!("<{}: {}>", refused.code(), refused.reason());
+            Response::html(text).header("X-Form", "1")
+        });
+    let server = Server::new(app).shards(1).observe(Observe::new().on_event(|_| {}));
+    let (address, running) = start(server);
+    let refused = |what: &str, answer: &str, expected: &str, field: &str| {
+        assert_eq!(body(answer), expected, "{what}: {answer}");
+        assert!(answer.contains(field), "{field:?} of {what}: {answer}");
+        for field in ["\r\nX-Form: 1\r\n", "\r\nContent-Type: text/html; charset=utf-8\r\n"] {
+            assert_eq!(answer.matches(field).count(), 1, "{field:?} of {what}: {answer}");
+        }
+    };
+    for (method, path, expected, field) in [
+        ("GET", "/none", "<404: there is nothing at this path>", "X-Seen: 36\r\n"),
+        ("GET", "/nothing", "<404: >", "X-Seen: 7\r\n"),
+        ("GET", "/busy", "<503: a: b>", "Retry-After: 7\r\n"),
+        ("PUT", "/busy", "<405: this path does not answer this method>", "Allow: GET, HEAD"),
+        ("GET", "/panic", "<500: internal error>", "X-Seen: 21\r\n"),
+        ("GET", "/blocking", "<500: this request got no answer>", "X-Seen: "),
+        ("GET", "/deferred", "<500: this request got no answer>", "X-Seen: "),
+        ("GET", "/layer", "<403: >", "HTTP/1.1 403 "),
+    ] {
+        refused(path, &ask(address, method, path, "", ""), expected, field);
+    }
+    let too_large = ask(address, "POST", "/body", "", "1234");
+    assert!(body(&too_large).starts_with("<413: "), "{too_large}");
+    let answer = get(address, "/ws");
+    assert!(answer.starts_with("HTTP/1.1 426 ") && body(&answer).starts_with("<426: "), "{answer}");
+    let invalid = exchange(address, b"GET / HTTP/1.1\r\nHost : x\r\n\r\n");
+    assert!(body(&invalid).starts_with("<400: "), "{invalid}");
+    assert_eq!(body(&get(address, "/own")), "a text of the handler");
+    // A form that panics does not do so for ever.
+    let panicked = get(address, "/form");
+    assert!(panicked.starts_with("HTTP/1.1 500 ") && body(&panicked).starts_with("500 "));
+    refused("after a panic", &get(address, "/nothing"), "<404: >", "");
+    stop(running);
+
+    let inner = || App::new().refusals(|_| "never");
+    for app in [App::new().merge(inner()), App::new().nest("/inner", inner())] {
+        let mistake = mistake(app);
+        assert!(mistake.contains("App::refusals"), "{mistake}");
+    }
+}
+
 /// The server's answers in place of a handler also pass through middleware: without the headers of
 /// CORS a page sees a network error instead of a 413.
 #[test]
