@@ -26,6 +26,7 @@
 //! | feature | default | adds | dependencies |
 //! |---|---|---|---|
 //! | `deflate` | yes | compression of messages: `ClientBuilder::compression` | zlib-rs |
+//! | `serde` | no | messages as JSON: `Message::json` | serde, serde_json |
 //! | `tls` | no | `wss` | rustls, aws-lc-rs (a C compiler) |
 //! | `tokio` | no | `AsyncClient`, and reconnecting | tokio (`net`, `rt`, `time`) |
 //!

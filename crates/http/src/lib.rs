@@ -56,8 +56,6 @@ pub use https::{HttpsPolicy, MISDIRECTED, strict_transport_security};
 #[cfg(feature = "http")]
 pub use interop::InvalidResponse;
 pub use into_response::IntoResponse;
-#[cfg(feature = "serde")]
-pub use json::Json;
 pub use method::{Allow, Method};
 pub use networks::Network;
 pub use origin::Origins;
@@ -71,3 +69,5 @@ pub use route::{RouteError, param_names};
 pub use router::{Match, Router};
 pub use status::{InvalidStatus, Status};
 pub use summary::RequestSummary;
+#[cfg(feature = "serde")]
+pub use throng_proto::json::Json;

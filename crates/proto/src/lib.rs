@@ -12,6 +12,8 @@ mod blame;
 pub mod escape;
 pub mod http1;
 mod input;
+#[cfg(feature = "serde")]
+pub mod json;
 pub mod pem;
 pub mod proxy_protocol;
 mod setting;

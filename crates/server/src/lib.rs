@@ -160,7 +160,7 @@
 //! | `acme` | no | certificates of an authority: `Tls::acme` | `tls`, instant-acme, tokio |
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
 //! | `http` | no | conversions to and from the types of the `http` crate, `Upgrade` | http |
-//! | `serde` | no | typed JSON: `Request::json`, `http::Json` | serde, serde_json |
+//! | `serde` | no | JSON: `Request::json`, `Message::json`, `http::Json` | serde, serde_json |
 //! | `signals` | yes | `Bound::run_until_signal` | signal-hook |
 //! | `redis` | no | channels that span processes: `Server::cluster` | redis, tokio |
 //! | `tower` | no | tower services: `App::fallback_service` | tower-service, http-body |

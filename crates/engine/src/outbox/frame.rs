@@ -410,6 +410,14 @@ impl From<Message<'_>> for Frame {
     }
 }
 
+/// A text message.
+#[cfg(feature = "serde")]
+impl<T: serde::Serialize> From<throng_proto::json::Json<T>> for Frame {
+    fn from(value: throng_proto::json::Json<T>) -> Self {
+        Self::text(value.to_message())
+    }
+}
+
 impl From<OwnedMessage> for Frame {
     fn from(message: OwnedMessage) -> Self {
         message.as_message().into()

@@ -19,6 +19,25 @@ impl<'a> Message<'a> {
             Self::Binary(bytes) => bytes,
         }
     }
+
+    /// Parses the payload of either kind as JSON. The value may borrow from the message.
+    ///
+    /// ```
+    /// # mod throng { pub use throng_proto::ws::*; }
+    /// use throng::Message;
+    ///
+    /// let point: (u32, &str) = Message::Text(r#"[7,"north"]"#).json().unwrap();
+    /// assert_eq!(point, (7, "north"));
+    /// assert!(Message::Text("7").json::<String>().is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// It is not JSON, or the JSON does not fit `T`: a mistake of the peer. A callback may close its
+    /// session with [`INVALID_PAYLOAD`](crate::ws::CloseCode::INVALID_PAYLOAD).
+    #[cfg(feature = "serde")]
+    pub fn json<T: serde::Deserialize<'a>>(self) -> serde_json::Result<T> {
+        serde_json::from_slice(self.as_bytes())
+    }
 }
 
 impl<'a> From<&'a str> for Message<'a> {
@@ -77,6 +96,15 @@ impl OwnedMessage {
             Self::Text(text) => Message::Text(text),
             Self::Binary(bytes) => Message::Binary(bytes),
         }
+    }
+
+    /// Parses the payload of either kind as JSON: see [`Message::json`].
+    ///
+    /// # Errors
+    /// As for [`Message::json`].
+    #[cfg(feature = "serde")]
+    pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> serde_json::Result<T> {
+        self.as_message().json()
     }
 }
 

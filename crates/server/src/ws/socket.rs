@@ -311,7 +311,7 @@ impl<D> fmt::Debug for Socket<'_, D> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent as a message",
     note = "text is sent from `&str` or `String`, binary data from `&[u8]` or `Vec<u8>`",
-    note = "an encoded message is sent from a `Frame`"
+    note = "an encoded message is sent from a `Frame`, a value as JSON from `Json(value)`"
 )]
 pub trait Sendable: sealed::Sealed {}
 
@@ -356,6 +356,17 @@ impl Sendable for Frame {}
 impl sealed::Sealed for Frame {
     fn send_with(self, cx: &mut Cx<'_>) -> Sent {
         cx.send_frame(&self)
+    }
+}
+
+/// A text message.
+#[cfg(feature = "serde")]
+impl<T: serde::Serialize> Sendable for throng_http::Json<T> {}
+
+#[cfg(feature = "serde")]
+impl<T: serde::Serialize> sealed::Sealed for throng_http::Json<T> {
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+        cx.send(Message::Text(&self.to_message()))
     }
 }
 

@@ -40,6 +40,8 @@ mod gzip;
 #[cfg(feature = "client")]
 mod history;
 mod http_streams;
+#[cfg(all(feature = "serde", feature = "test"))]
+mod json_messages;
 mod life;
 mod mistakes;
 #[cfg(feature = "test")]
