@@ -107,17 +107,16 @@ impl Receiving {
     }
 }
 
+/// Sends a request of this method, and receives the response.
 pub(super) fn exchange(
     address: SocketAddr,
     method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &[u8],
+    request: &[u8],
 ) -> io::Result<TestResponse> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    stream.write_all(&request(&address.to_string(), method, path, headers, body))?;
+    stream.write_all(request)?;
     let mut receiving = Receiving::new(method);
     let mut buffer = vec![0; 64 << 10];
     loop {

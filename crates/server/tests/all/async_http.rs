@@ -180,10 +180,13 @@ fn a_client_that_leaves_drops_the_future_or_the_stream() {
     let (to, begun): (Sender<_>, Receiver<oneshot::Receiver<()>>) = mpsc::channel();
     // One event, then silence.
     let events = |kept: oneshot::Sender<()>| {
-        Response::events(stream::once(async { "begun" }).chain(stream::unfold(kept, |kept| async {
-            std::future::pending::<()>().await;
-            Some(("never", kept))
-        })))
+        Response::events(stream::once(async { "begun" }).chain(stream::unfold(
+            kept,
+            |kept| async {
+                std::future::pending::<()>().await;
+                Some(("never", kept))
+            },
+        )))
     };
     let (a, b, c, d) = (to.clone(), to.clone(), to.clone(), to);
     let future = get_async(runtime.handle().clone(), move |_| {
@@ -275,4 +278,30 @@ fn a_stream_waits_for_its_client() {
     source.join().unwrap();
     let all = taken.load(Ordering::SeqCst);
     assert!(all < 4096, "{all} events for a client that does not read");
+}
+
+/// The handler runs on the thread of the test.
+#[tokio::test]
+async fn a_test_on_one_thread_awaits_its_responses() {
+    let handle = tokio::runtime::Handle::current();
+    let app = App::new()
+        .route("/", get_async(handle.clone(), |_| async { "hello" }))
+        .route("/body", post_async(handle, |request| async move { request.body().to_vec() }));
+    let server = TestServer::start(Server::new(app));
+    assert_eq!(server.get_async("/").await.text(), "hello");
+    let response = server.request_async("POST", "/body", &[], b"bytes").await;
+    assert_eq!((response.status, response.text()), (200, "bytes"));
+    let call = std::panic::AssertUnwindSafe(|| server.get("/"));
+    let panicked = std::panic::catch_unwind(call).unwrap_err();
+    let advice = panicked.downcast_ref::<String>().unwrap();
+    assert!(advice.contains("get_async"), "{advice}");
+    // On a thread that may block, the same call waits.
+    let (server, response) = tokio::task::spawn_blocking(move || {
+        let response = server.get("/");
+        (server, response)
+    })
+    .await
+    .unwrap();
+    assert_eq!(response.text(), "hello");
+    drop(server);
 }
