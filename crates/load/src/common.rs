@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::schedule::RateStage;
+use crate::schedule::{RateStage, ThreadRate};
 use crate::slo::Slo;
 use crate::target::Target;
 use crate::template::Tokens;
@@ -99,6 +99,17 @@ impl Common {
     #[must_use]
     pub fn first(&self, thread: usize) -> usize {
         (0..thread).map(|before| self.share(before)).sum()
+    }
+
+    /// A thread's part in the rate of an open loop.
+    pub(crate) fn thread_rate(&self, thread: usize, rate_per_s: f64) -> ThreadRate {
+        ThreadRate {
+            rate_per_s,
+            ramp: self.rate_ramp,
+            stages: self.stages.clone(),
+            of: self.connections,
+            shift: thread as f64 / self.threads as f64,
+        }
     }
 
     /// The URL with a request target, which may be the default of a plan.

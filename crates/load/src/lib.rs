@@ -50,6 +50,8 @@ pub mod record;
 pub mod report;
 #[doc(hidden)]
 pub mod run;
+#[doc(hidden)]
+pub mod sampled;
 pub mod sampler;
 pub mod schedule;
 pub mod script;

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-use crate::common::Common;
 use crate::units::WEEK;
 
 /// A part of a run in which the rate changes evenly, from the previous stage's rate, or 0, to its
@@ -56,30 +55,20 @@ impl RateStage {
     }
 }
 
-/// The rate of an open loop, of which each thread keeps its share.
+/// A thread's part in the rate of an open loop.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadRate {
-    /// Of all connections of all threads.
-    rate_per_s: f64,
-    ramp: Duration,
-    stages: Vec<RateStage>,
+    /// The rate of all connections of all threads.
+    pub(crate) rate_per_s: f64,
+    pub(crate) ramp: Duration,
+    pub(crate) stages: Vec<RateStage>,
     /// Connections of all threads.
-    of: usize,
+    pub(crate) of: usize,
     /// The thread's position between two messages of one schedule, 0 to 1.
-    shift: f64,
+    pub(crate) shift: f64,
 }
 
 impl ThreadRate {
-    pub(crate) fn new(common: &Common, thread: usize, rate_per_s: f64) -> Self {
-        Self {
-            rate_per_s,
-            ramp: common.rate_ramp,
-            stages: common.stages.clone(),
-            of: common.connections,
-            shift: thread as f64 / common.threads as f64,
-        }
-    }
-
     /// The schedule of the thread, which has so many of all connections: with the rates of the
     /// stages, or else at the rate, after a ramp.
     pub(crate) fn schedule(&self, start: Instant, connections: usize) -> Schedule {

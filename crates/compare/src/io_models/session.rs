@@ -9,7 +9,7 @@ use throng_io::Instant;
 use throng_load::client::{ClientPool, Payload, Shared, Timeline, Work};
 use throng_load::clock::Clock;
 use throng_load::report::Errors;
-use throng_load::run::{Measured, Steering};
+use throng_load::run::{Sampled, Steering};
 use throng_load::sampler::{CpuSample, CpuUsage, Memory, Processes};
 use throng_load::{Error, Mode, Plan, Progress, Stage, Target};
 
@@ -53,7 +53,7 @@ pub(super) struct SessionResult {
 /// The server while nothing happened.
 #[derive(Debug)]
 pub(super) struct IdleTime {
-    pub(super) measured: Measured,
+    pub(super) measured: Sampled,
     /// CPU in the kernel's ticks.
     pub(super) ticks: Option<u64>,
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as WallClock};
 
 use throng_load::client::Timeline;
 use throng_load::report::{Measured, Report};
-use throng_load::run::{LEAD, Measured as Sampled, measure};
+use throng_load::run::{LEAD, Sampled, measure};
 use throng_load::sampler::{CpuSample, Memory, Processes};
 use throng_load::{Common, Error, Mode, Pace, Plan, Progress, Stage};
 

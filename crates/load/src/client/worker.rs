@@ -19,7 +19,7 @@ use crate::merge::Merge;
 use crate::pool::Pool;
 use crate::tls::Sockets;
 
-/// What a thread of WebSocket connections needs besides.
+/// Parameters of a thread of WebSocket connections.
 pub struct WsStart {
     /// The upgrade request.
     pub handshake: Arc<Handshake>,

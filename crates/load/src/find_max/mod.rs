@@ -13,13 +13,13 @@ pub use self::report::{Report, SearchStep};
 use self::search::Search;
 use crate::common::Common;
 use crate::error::Error;
-use crate::http;
+use crate::http::{self, RequestsReport};
 use crate::merge::Merge;
 use crate::negotiated::{Negotiated, TlsReport};
 use crate::plan::{MAX_CONNECTS_PER_S, Mode, Pace, Plan};
 use crate::progress::Progress;
 use crate::record::Summary;
-use crate::report::{LoadReport, Measured, OpenLoopReport, RequestsReport};
+use crate::report::{LoadReport, Measured, OpenLoopReport};
 use crate::units::rounded;
 use crate::verdict::{Limit, waited_for_place};
 

@@ -13,7 +13,6 @@ use super::request::Wire;
 use super::tally::Tally;
 use crate::error::Error;
 use crate::pool::{Setup, ThreadStart};
-use crate::schedule::ThreadRate;
 use crate::tls::Sockets;
 
 /// Maximum requests of an open loop in one turn: a generator that has fallen behind must not delay
@@ -106,7 +105,7 @@ impl<'a> HttpThread<'a> {
         }
         let plan = pool.protocol.plan;
         let schedule = plan.rate_per_s().map(|rate_per_s| {
-            let rate = ThreadRate::new(&plan.common, pool.thread, rate_per_s);
+            let rate = plan.common.thread_rate(pool.thread, rate_per_s);
             rate.schedule(timeline.start, pool.conns.len())
         });
         let last = Instant(timeline.to.0 - 1);

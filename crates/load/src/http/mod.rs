@@ -22,6 +22,7 @@ mod expect;
 mod plan;
 mod pool;
 mod request;
+mod results;
 mod run;
 mod tally;
 
@@ -29,12 +30,10 @@ pub use expect::Expect;
 pub use plan::{MAX_PIPELINE, Pace, Plan};
 #[doc(hidden)]
 pub use request::encode;
+pub use results::{Quantile, RequestsReport};
 pub use run::run;
-pub(crate) use tally::Tally;
 
-pub use crate::report::{
-    ConnectionsReport, Errors, LoadReport, PlanReport, Quantile, RequestsReport,
-};
+pub use crate::report::{ConnectionsReport, Errors, LoadReport, PlanReport};
 pub use crate::slo::{Slo, SloReport};
 
 /// The report of a run of HTTP requests.

@@ -5,14 +5,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::client::HttpThread;
+use super::plan::Plan;
 use super::request::Wire;
+use super::results::RequestsReport;
 use super::tally::Tally;
-use super::{Plan, Report};
 use crate::error::Error;
 use crate::pool::{Setup, Timeline};
 use crate::progress::Progress;
-use crate::report::{ConnectionsReport, PlanReport, RequestsReport, RunSums};
-use crate::run::{Base, Measured, NO_ANSWER, RunEnd, Steering, Times, measure};
+use crate::report::{ConnectionsReport, LoadReport, PlanReport, RunSums};
+use crate::run::{Base, NO_ANSWER, RunEnd, Steering, Times, measure};
+use crate::sampled::Sampled;
 use crate::verdict::{Facts, Pacing};
 
 /// Maximum wait for outstanding answers at the end of an open loop.
@@ -31,7 +33,7 @@ pub fn run(
     plan: &Plan,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(&Progress),
-) -> Result<Report, Error> {
+) -> Result<LoadReport<RequestsReport>, Error> {
     plan.check()?;
     let mut plan = plan.clone();
     let sockets = plan.common.connections;
@@ -50,7 +52,7 @@ struct Steered {
     /// Time of the set-up; `None` without one.
     took: Option<Duration>,
     timeline: Timeline,
-    sampled: Measured,
+    sampled: Sampled,
 }
 
 /// Waits through the phases of the run.
@@ -84,7 +86,7 @@ fn report(
     steered: &Steered,
     setup: Setup,
     tally: &Tally,
-) -> Report {
+) -> LoadReport<RequestsReport> {
     let Steered { took, timeline, sampled } = steered;
     let measured_s = match plan.common.number {
         None => sampled.seconds(plan.duration),

@@ -176,7 +176,7 @@ impl<P: Protocol> Pool<P> {
             return self.no_connection(io::Error::new(*kind, text.clone()));
         }
         let reason = match why {
-            // The server may have refused our certificate, and report it after a complete handshake.
+            // The server may have refused our certificate, and report it after a handshake.
             Closed::Insecure(why @ TlsFailure::Alert(_)) => io::Error::other(why.to_string()),
             _ => self.refusal_now(),
         };

@@ -1,14 +1,14 @@
 //! A run's report as tables.
 
-use serde::Serialize;
-
-use super::figures::{ALL_QUANTILES, Figure, figure, quantile_cells, quantile_columns, quantiles};
+use super::figures::{
+    ALL_QUANTILES, Figure, Results, figure, quantile_cells, quantile_columns, quantiles,
+};
 use super::model::{Cell, Column, Document, Render, Table, Unit};
 use super::{
     BroadcastReport, ClosesReport, ConnectReport, ConnectionsReport, DeflateReport, EchoReport,
     FanoutReport, GeneratorReport, IdleReport, LoadReport, Measured, ModeName, OpenLoopReport,
-    PlanReport, ProtocolReport, RequestsReport, ScriptReport, ServerReport, SetupReport, Slice,
-    StageReport, percent, seconds,
+    PlanReport, ProtocolReport, ScriptReport, ServerReport, SetupReport, Slice, StageReport,
+    percent, seconds,
 };
 use crate::negotiated::tls_remark;
 use crate::page::{Axis, Plot};
@@ -17,20 +17,6 @@ use crate::row;
 use crate::slo::{SloReport, exit_code};
 use crate::units::{grouped, rounded, show_bytes, show_ns};
 use crate::verdict::Limit;
-
-/// The measurements of a mode, for people and CSV.
-pub trait Results: Serialize {
-    /// The heading of the page.
-    fn title(&self) -> String;
-
-    /// The tables, with the columns of the plan, and with those after the figures.
-    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table>;
-
-    /// Whether it has plots over time instead of the distribution of its times.
-    fn has_plots(&self) -> bool {
-        false
-    }
-}
 
 impl<R: Results> Render for LoadReport<R> {
     fn document(&self) -> Document {
@@ -210,8 +196,8 @@ impl PlanReport {
         words.into_iter().flatten().collect()
     }
 
-    /// Returns the columns of a mode's own: those of the plan.
-    fn figures(&self) -> Vec<Figure> {
+    /// Returns the columns of the plan.
+    pub(crate) fn figures(&self) -> Vec<Figure> {
         let count = |key, count| figure(key, Unit::Count, "", count);
         match &self.protocol {
             ProtocolReport::Messages(messages) => vec![
@@ -232,7 +218,7 @@ impl PlanReport {
 }
 
 /// Returns the list of the figures and the table of the times among them.
-fn list_and_times(figures: Vec<Figure>) -> [Table; 2] {
+pub(crate) fn list_and_times(figures: Vec<Figure>) -> [Table; 2] {
     let is_time = |(_, cell): &Figure| matches!(cell, Cell::Times(_));
     let (times, list): (Vec<_>, Vec<_>) = figures.into_iter().partition(is_time);
     let rows = times.into_iter().filter_map(|(column, cell)| match cell {
@@ -256,7 +242,7 @@ fn times_table(rows: impl Iterator<Item = (String, Summary)>) -> Table {
 
 impl OpenLoopReport {
     /// Returns a sentence about the lateness of the schedule.
-    fn note(&self) -> String {
+    pub(crate) fn note(&self) -> String {
         let rate = self.planned_per_s.map(|rate| format!(" ({} a second)", rounded(rate)));
         format!(
             "latency counts from the planned time; {} planned{}, {} unanswered",
@@ -292,25 +278,6 @@ impl Results for Measured {
 
     fn has_plots(&self) -> bool {
         matches!(self, Self::Fanout(_))
-    }
-}
-
-impl Results for RequestsReport {
-    fn title(&self) -> String {
-        "HTTP requests and their answers".to_owned()
-    }
-
-    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table> {
-        let mut figures = plan.figures();
-        figures.extend(Self::figures(Some(self)));
-        // The times of connections that are kept are those of the set-up.
-        if plan.request().is_some_and(|request| request.keep_alive) {
-            figures.retain(|(column, _)| !["connect", "TLS"].contains(&column.label()));
-        }
-        figures.extend(OpenLoopReport::figures(self.open_loop.as_ref()));
-        figures.extend(quantiles(self.latency.as_ref()).chain(last));
-        let [list, times] = list_and_times(figures);
-        vec![list, times.notes(self.open_loop.as_ref().map(OpenLoopReport::note))]
     }
 }
 
@@ -645,7 +612,6 @@ mod tests {
                 payload_bytes_per_s: 1e7,
                 messages_per_server_cpu_s: Some(101_010.1),
                 server_cpu_us_per_message: Some(9.9),
-                deflate: None,
                 latency: summary(),
                 open_loop: Some(OpenLoopReport {
                     planned: 1_000_000,
@@ -653,6 +619,7 @@ mod tests {
                     unanswered: 0,
                     lateness: summary(),
                 }),
+                ..EchoReport::default()
             }),
             server: Some(ServerReport {
                 pids: vec![42],

@@ -1,12 +1,29 @@
 //! The figures of a report, each declared once.
 
-use super::model::{Cell, Column, Unit};
+use serde::Serialize;
+
+use super::PlanReport;
+use super::model::{Cell, Column, Table, Unit};
 use crate::plan::Plan;
 use crate::record::Summary;
-use crate::run::Measured as Sampled;
+use crate::sampled::Sampled;
 
 /// A column of a list, and its value.
 pub(crate) type Figure = (Column, Cell);
+
+/// The measurements of a mode, for people and CSV.
+pub trait Results: Serialize {
+    /// The heading of the page.
+    fn title(&self) -> String;
+
+    /// The tables, with the columns of the plan, and with those after the figures.
+    fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table>;
+
+    /// Whether it has plots over time instead of the distribution of its times.
+    fn has_plots(&self) -> bool {
+        false
+    }
+}
 
 /// The sums of a run's threads, with the samples of its steering thread: a report's figures are
 /// made from them.
@@ -32,13 +49,15 @@ impl<T, P> RunSums<'_, T, P> {
 /// Declares the report of some measurements.
 ///
 /// A row is a figure: its key in the JSON, its type, its value, and after a comma its unit and its
-/// label, if people see it. With `csv` it is a column of CSV, where it has its key; `=>` is followed
-/// by a function that makes another cell of the report. A [`Summary`] is a row of the table of times
-/// instead of the list.
+/// label, if people see it. With `csv` it is a column of CSV, where it has its key; after `=>` a
+/// function makes another cell of the report. A [`Summary`] is a row of the table of times instead
+/// of the list.
 macro_rules! figures {
     (@key $field:ident) => { "" };
     (@key $field:ident csv) => { stringify!($field) };
-    (@cell $report:ident $field:ident) => { $report.map(|report| Clone::clone(&report.$field)) };
+    (@cell $report:ident $field:ident) => {
+        $report.map(|report| Clone::clone(&report.$field))
+    };
     (@cell $report:ident $field:ident $cell:expr) => { $report.map($cell) };
     (
         $(#[$attr:meta])*

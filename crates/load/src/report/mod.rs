@@ -6,7 +6,7 @@
 #[doc(hidden)]
 pub mod csv;
 mod deflate;
-mod document;
+pub(crate) mod document;
 pub(crate) mod figures;
 mod histogram;
 pub mod model;
@@ -27,7 +27,7 @@ pub use self::origin::{Machine, Origin};
 pub(crate) use self::results::IdleSums;
 pub use self::results::{
     BroadcastReport, ClosesReport, ConnectReport, EchoReport, FanoutReport, IdleReport,
-    OpenLoopReport, Quantile, RequestsReport, ScriptReport, Slice, StepReport,
+    OpenLoopReport, ScriptReport, Slice, StepReport,
 };
 pub use self::run::{
     ConnectionsReport, GeneratorReport, LoadReport, SCHEMA, ServerReport, SetupReport,
@@ -35,7 +35,6 @@ pub use self::run::{
 pub use crate::errors::Errors;
 
 use crate::common::Common;
-use crate::http;
 use crate::plan::{Content, Mode, ModeName, Pace, Plan};
 use crate::schedule::RateStage;
 use crate::units::{rounded, show_duration};
@@ -169,33 +168,8 @@ impl PlanReport {
         report
     }
 
-    /// The figures of a plan of requests that begin with one of this length.
-    pub(crate) fn of_requests(
-        plan: &http::Plan,
-        source_addresses: usize,
-        request_bytes: usize,
-    ) -> Self {
-        let protocol = ProtocolReport::Requests(RequestPlanReport {
-            method: plan.method.clone(),
-            request_bytes,
-            body_bytes: plan.body.len(),
-            chunked: plan.chunked,
-            keep_alive: plan.keep_alive,
-            expect_status: plan.expect.to_string(),
-            timeout_s: plan.timeout.as_secs_f64(),
-        });
-        let url = plan.common.url(plan.common.target.resource("/"));
-        let is_timed = plan.common.number.is_none();
-        Self {
-            pipeline: Some(plan.pipeline),
-            rate_per_s: plan.rate_per_s(),
-            duration_s: is_timed.then_some(plan.duration.as_secs_f64()),
-            warmup_s: Some(plan.warmup.as_secs_f64()),
-            ..Self::common(&plan.common, ModeName::Http, url, source_addresses, protocol)
-        }
-    }
-
-    fn common(
+    /// The part of all protocols.
+    pub(crate) fn common(
         common: &Common,
         mode: ModeName,
         url: String,

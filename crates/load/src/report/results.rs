@@ -8,8 +8,7 @@ use serde::Serialize;
 use super::figures::{RunSums, figures};
 use super::model::Cell;
 use super::{DeflateReport, seconds};
-use crate::client::{Setup, Traffic};
-use crate::http;
+use crate::pool::Traffic;
 use crate::record::{Record, Summary};
 use crate::sampler::Memory;
 use crate::units::grouped;
@@ -19,7 +18,7 @@ use crate::work::{
 
 figures! {
     /// Messages that came back.
-    #[derive(Clone, Debug, Serialize)]
+    #[derive(Clone, Debug, Default, Serialize)]
     pub struct EchoReport from |run: (RunSums<'_, EchoOutcome>, &Traffic)| {
         /// Answers within it.
         messages: u64 = run.0.sum.in_time, Count "messages" csv;
@@ -66,7 +65,7 @@ figures! {
     }
 }
 
-/// What happened to idle connections.
+/// Idle connections and their fate.
 pub(crate) struct IdleSums {
     pub(crate) connections: u64,
     pub(crate) has_echoed: bool,
@@ -331,95 +330,4 @@ pub struct StepReport {
     pub missing: u64,
     /// From the client's last send to the expected message.
     pub latency: Option<Summary>,
-}
-
-figures! {
-    /// Requests and their answers.
-    #[derive(Clone, Debug, Serialize)]
-    pub struct RequestsReport from |run: (RunSums<'_, http::Tally, http::Plan>, &Setup)| {
-        /// Complete answers with an expected status within the measured time.
-        requests: u64 = run.0.sum.requests, Count "requests" csv;
-        /// Measured time.
-        measured_s: f64 = run.0.measured_s, Seconds "measured";
-        /// Expected answers a second.
-        requests_per_s: f64 = run.0.per_s(run.0.sum.requests), Number "requests a second" csv;
-        /// Expected answers a second of server CPU time (all threads): the figure least affected by
-        /// other load on the machine.
-        requests_per_server_cpu_s: Option<f64> = run.0.sampled.per_server_cpu_s(),
-            Number "requests per server CPU-second" csv;
-        /// Server CPU time (all threads) by request.
-        server_cpu_us_per_request: Option<f64> = run.0.sampled.server_cpu_us_each(),
-            Us "server CPU by request" csv;
-        /// Bytes received within the measured time, heads included.
-        received_bytes: u64 = run.0.sum.bytes_in;
-        /// Received bytes a second.
-        received_bytes_per_s: Option<f64> = run.0.bytes_per_s(run.0.sum.bytes_in),
-            Bytes "received a second" csv;
-        /// Bytes of the sent requests a second.
-        sent_bytes_per_s: Option<f64> = run.0.bytes_per_s(run.0.sum.bytes_out);
-        /// Answers within the measured time by status, expected or not.
-        statuses: BTreeMap<u16, u64> = run.0.sum.statuses(),
-            Text "statuses" => Self::statuses_in_words;
-        /// From sending to the complete answer; in an open loop from the planned time.
-        latency: Option<Summary> = run.0.sum.latency.summary(), Us "latency";
-        /// From the connect call to the established TCP connection.
-        connect: Option<Summary> = run.1.tcp.summary(), Us "connect";
-        /// From there to the end of the TLS handshake; `null` without TLS.
-        tls: Option<Summary> = run.1.tls.summary(), Us "TLS";
-        /// From the connect call to the complete answer; one request a connection only.
-        connect_and_answer: Option<Summary> = run.0.sum.whole.summary(), Us "together";
-        /// The distribution of the latencies.
-        quantiles: Vec<Quantile> = distribution(&run.0.sum.latency);
-        /// The open loop's own figures.
-        open_loop: Option<OpenLoopReport> = run.0.plan.is_open().then(|| {
-            let http::Tally { planned, unanswered, lateness, .. } = run.0.sum;
-            OpenLoopReport::of((*planned, *unanswered, lateness, run.0.measured_s))
-        });
-    }
-}
-
-impl RunSums<'_, http::Tally, http::Plan> {
-    /// With a number of requests, the measured time ends with the last answer: without an answer
-    /// there is no such time.
-    fn bytes_per_s(&self, bytes: u64) -> Option<f64> {
-        (self.sum.requests > 0).then(|| self.per_s(bytes))
-    }
-}
-
-impl RequestsReport {
-    fn statuses_in_words(&self) -> Option<String> {
-        let statuses = self.statuses.iter();
-        let words = statuses.map(|(status, &count)| format!("{status}: {}", grouped(count)));
-        let words: Vec<String> = words.collect();
-        (!words.is_empty()).then(|| words.join(", "))
-    }
-}
-
-/// One point of a distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Quantile {
-    /// Share (0 to 1) of the answers.
-    pub share: f64,
-    /// Maximum time of these answers.
-    pub us: f64,
-}
-
-fn distribution(latency: &Record) -> Vec<Quantile> {
-    latency.spread().into_iter().map(|(share, us)| Quantile { share, us }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_ends_with_the_maximum_and_goes_only_upwards() {
-        let mut latency = Record::new();
-        (1..=1000).for_each(|us| latency.add(us * 1000));
-        let points = distribution(&latency);
-        assert!(points.is_sorted_by(|a, b| a.share < b.share && a.us <= b.us), "{points:?}");
-        assert_eq!(points.last().map(|point| point.share), Some(1.0));
-        assert!((15..30).contains(&points.len()), "{points:?}");
-        assert_eq!(distribution(&Record::new()), []);
-    }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::document::Results;
+use super::figures::Results;
 use super::{Errors, Histogram, Measured, Origin, PlanReport, Render};
 use crate::negotiated::TlsReport;
 use crate::record::Summary;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use super::{LEAD, Steering};
+use super::Steering;
 use crate::clock::Clock;
 use crate::common::Common;
 use crate::error::Error;
@@ -17,6 +17,9 @@ use crate::sampler::{Processes, listening_pids};
 use crate::sources::Sources;
 use crate::tls::TlsClient;
 use crate::{descriptors, sources};
+
+/// Pause before the first message when all connections are ready: the threads have to be informed.
+pub const LEAD: Duration = Duration::from_millis(5);
 
 /// State that all threads of a run need.
 pub(crate) struct Base {

@@ -8,12 +8,13 @@ use std::time::Duration;
 use throng_io::Instant;
 
 use super::report::Times;
-use super::steer::{Moment, Steering};
+use super::steer::Steering;
 use super::{RunContext, modes};
 use crate::client::Timeline;
 use crate::error::Error;
 use crate::progress::Stage;
 use crate::report::{FanoutReport, LoadReport, Measured as Results, RunSums, Slice};
+use crate::sampled::Moment;
 use crate::sampler::Processes;
 use crate::schedule::Schedule;
 use crate::verdict::{Facts, Pacing};

@@ -14,10 +14,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(crate) use self::base::Base;
-pub use self::base::FinishOnPanic;
-pub use self::modes::{LEAD, NO_ANSWER, measure};
+pub use self::base::{FinishOnPanic, LEAD};
+pub use self::modes::{NO_ANSWER, measure};
 pub(crate) use self::report::{RunEnd, Times};
-pub use self::steer::{Measured, Steering};
+pub use self::steer::Steering;
 
 use crate::client::{self, Handshake, Setup, ThreadStart, Work, WsStart};
 use crate::error::Error;
@@ -25,6 +25,7 @@ use crate::merge::Merge;
 use crate::plan::{Mode, Plan};
 use crate::progress::Progress;
 use crate::report::{LoadReport, Measured as Results, PlanReport};
+pub use crate::sampled::Sampled;
 use crate::verdict::Facts;
 use crate::work::ChannelLayout;
 
@@ -112,7 +113,7 @@ impl RunContext<'_> {
         &self,
         took: Option<Duration>,
         setup: Setup,
-        sampled: &Measured,
+        sampled: &Sampled,
         result: Results,
         facts: Facts,
         times: Times<'_>,

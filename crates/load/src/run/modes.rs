@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::RunContext;
 use super::report::Times;
-use super::steer::{Measured, Moment, Steering};
+use super::steer::Steering;
 use crate::client::Timeline;
 use crate::error::Error;
 use crate::plan::Pace;
@@ -15,12 +15,10 @@ use crate::report::{
     BroadcastReport, ConnectReport, EchoReport, LoadReport, Measured as Results, RunSums,
     ScriptReport, StepReport,
 };
-use crate::sampler::CpuUsage;
+use crate::sampled::{Moment, Sampled};
 use crate::verdict::{Facts, Pacing};
 use crate::work::{Broadcast, Connect, Echo, Publication, ScriptWork};
 
-/// Pause before the first message when all connections are ready: the threads have to be informed.
-pub const LEAD: Duration = Duration::from_millis(5);
 /// Maximum wait for outstanding answers at the end of a run.
 pub(super) const DRAIN: Duration = Duration::from_secs(5);
 /// Time without any answer after which the rest of a fixed number of messages counts as missing.
@@ -239,7 +237,7 @@ pub fn measure(
     timeline: Timeline,
     warmup: Duration,
     duration: Duration,
-) -> Result<Measured, Error> {
+) -> Result<Sampled, Error> {
     let begin = warm_up(steering, timeline, warmup)?;
     // The time of the end shows whether the run was cut short.
     steering
@@ -257,40 +255,5 @@ pub(super) fn warm_up(
     match steering.until(timeline.from, timeline.start, warming) {
         true => Ok(steering.moment()),
         false => Err(Error::Interrupted),
-    }
-}
-
-impl Measured {
-    /// The server's CPU use.
-    pub fn server(&self) -> Option<CpuUsage> {
-        Some(self.end.server.as_ref()?.since(self.begin.server.as_ref()?))
-    }
-
-    /// Returns the work completed between the samples for each second of server CPU time.
-    pub fn per_server_cpu_s(&self) -> Option<f64> {
-        let done = self.end.done.saturating_sub(self.begin.done);
-        self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
-    }
-
-    /// The server's CPU time for each completed unit of work between the samples, in microseconds.
-    pub fn server_cpu_us_each(&self) -> Option<f64> {
-        self.per_server_cpu_s().filter(|&rate| rate > 0.0).map(|rate| 1e6 / rate)
-    }
-
-    /// The measured time in seconds: the planned time, or less if the run was cut short. The
-    /// threads count by the planned times, not by the samples, which are taken a moment later.
-    pub fn seconds(&self, planned: Duration) -> f64 {
-        let sampled = self.end.at.since(self.begin.at);
-        let measured = if self.cut_short { sampled.min(planned) } else { planned };
-        measured.as_secs_f64().max(1e-9)
-    }
-
-    pub fn generator(&self) -> CpuUsage {
-        let Moment { own: Some(begin), .. } = &self.begin else { return CpuUsage::default() };
-        self.end.own.as_ref().map(|end| end.since(begin)).unwrap_or_default()
-    }
-
-    pub fn machine_busy(&self) -> Option<f64> {
-        Some(self.end.machine?.busy_since(&self.begin.machine?))
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Base;
-use super::steer::Measured;
 use crate::client::Setup;
 use crate::common::Common;
 use crate::record::Record;
@@ -11,6 +10,7 @@ use crate::report::{
     ConnectionsReport, GeneratorReport, Histogram, LoadReport, Origin, PlanReport, SCHEMA,
     ServerReport, SetupReport,
 };
+use crate::sampled::Sampled;
 use crate::sampler::Processes;
 use crate::slo::Slo;
 use crate::verdict::{Facts, Verdict};
@@ -34,7 +34,7 @@ pub(crate) struct RunEnd<'a, R> {
     /// Whether subprotocols were offered.
     pub(crate) has_subprotocols: bool,
     pub(crate) connections: Option<ConnectionsReport>,
-    pub(crate) sampled: &'a Measured,
+    pub(crate) sampled: &'a Sampled,
     pub(crate) result: R,
     /// Facts of the mode for the verdict; the failures and the facts of the processes are added.
     pub(crate) facts: Facts,
@@ -84,14 +84,14 @@ impl<R> RunEnd<'_, R> {
     }
 }
 
-fn server_report(processes: &Processes, measured: &Measured) -> ServerReport {
+fn server_report(processes: &Processes, sampled: &Sampled) -> ServerReport {
     ServerReport {
         pids: processes.pids().to_vec(),
         name: processes.name(),
         cpus_allowed: processes.cpus_allowed(),
-        cpu: measured.server(),
-        memory: measured.server_memory,
-        descriptors: measured.server_descriptors,
+        cpu: sampled.server(),
+        memory: sampled.server_memory,
+        descriptors: sampled.server_descriptors,
         same_process: processes.pids().contains(&std::process::id()),
     }
 }

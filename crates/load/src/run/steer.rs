@@ -10,33 +10,11 @@ use crate::client::Shared;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::progress::{Progress, Stage};
-use crate::sampler::{CpuSample, MachineSample, Memory, Processes};
+use crate::sampled::{Moment, Sampled};
+use crate::sampler::{MachineSample, Processes};
 
 /// Interval at which progress is reported and `stop` is read.
 const TICK: Duration = Duration::from_millis(100);
-
-/// CPU times and counts at one moment.
-#[derive(Clone, Debug)]
-pub struct Moment {
-    pub at: Instant,
-    /// Answers so far.
-    pub done: u64,
-    pub server: Option<CpuSample>,
-    pub own: Option<CpuSample>,
-    pub machine: Option<MachineSample>,
-}
-
-/// Samples of the processes after the measurement, with all connections still open.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    pub begin: Moment,
-    pub end: Moment,
-    /// The run was stopped before its time.
-    pub cut_short: bool,
-    pub server_memory: Option<Memory>,
-    pub server_descriptors: Option<usize>,
-    pub own_memory: Option<Memory>,
-}
 
 /// Steering of a run by its main thread.
 pub struct Steering<'a> {
@@ -175,9 +153,9 @@ impl<'a> Steering<'a> {
     }
 
     /// Ends a measurement that began at `begin`.
-    pub fn measured(&self, begin: Moment) -> Measured {
+    pub fn measured(&self, begin: Moment) -> Sampled {
         let end = self.moment();
-        Measured {
+        Sampled {
             begin,
             end,
             cut_short: self.stop.load(Ordering::Relaxed),

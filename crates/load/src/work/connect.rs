@@ -113,7 +113,7 @@ impl Connect {
             // The plan was checked: there are at least as many connections as places.
             None => ConnectPace::Closed { left: left.map(|all| all.saturating_sub(places as u64)) },
             Some(rate_per_s) => ConnectPace::Open(OpenPlaces {
-                rate: ThreadRate::new(&plan.common, thread, rate_per_s),
+                rate: plan.common.thread_rate(thread, rate_per_s),
                 running: None,
                 planned: 0,
                 failed: 0,
@@ -257,8 +257,8 @@ impl Work for Connect {
 
     /// Counts a failed connect, which ends the run after too many in a row.
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        // The first connections show whether the run works: in a closed loop, in which all of them
-        // may begin at once, those of all places.
+        // The first connections show whether the run works; in a closed loop all places may make
+        // theirs at once.
         let most = match self.pace {
             _ if self.answered > 0 => HOPELESS,
             ConnectPace::Closed { .. } => self.awaited.len().min(HOPELESS as usize) as u32,

@@ -49,8 +49,8 @@ enum EchoPace {
 tally! {
     /// Measurements of one thread.
     pub(crate) struct EchoOutcome {
-        /// Of answers within the measured time; in an open loop from the planned time to the
-        /// answer, of messages planned within it.
+        /// The latency of answers within the measured time; in an open loop from the planned time
+        /// to the answer, of messages planned within it.
         pub(crate) latency: Record,
         /// From the planned time to the send.
         pub(crate) lateness: Record,
@@ -73,7 +73,7 @@ impl Echo {
             },
             Pace::Open { rate_per_s } => {
                 let rate_per_s = rate_per_s * plan.common.connections as f64;
-                let rate = ThreadRate::new(&plan.common, thread, rate_per_s);
+                let rate = plan.common.thread_rate(thread, rate_per_s);
                 EchoPace::Open { rate, running: None, next: 0 }
             }
         };

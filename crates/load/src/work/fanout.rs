@@ -120,7 +120,8 @@ tally! {
         /// Deliveries received, and received before the end of the measured time.
         pub(crate) received: u64,
         pub(crate) in_time: u64,
-        /// Deliveries never received; subscribers that lost any, and the maximum that one of them lost.
+        /// Deliveries never received; subscribers that lost any, and the maximum that a subscriber
+        /// lost.
         pub(crate) lost: u64,
         pub(crate) losers: u64,
         pub(crate) most_lost: Highest,
