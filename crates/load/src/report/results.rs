@@ -36,6 +36,11 @@ figures! {
         /// Server CPU time (all threads) for each answer.
         server_cpu_us_per_message: Option<f64> = run.0.sampled.server_cpu_us_each(),
             Us "server CPU by message" csv;
+        /// CPU time of this generator (all threads) for each answer: close to the server's, the
+        /// generator needs as many cores as the server.
+        generator_cpu_us_per_message: Option<f64> = (run.0.sum.in_time > 0)
+            .then(|| run.0.sampled.generator().cpu_s * 1e6 / run.0.sum.in_time as f64),
+            Us "generator CPU by message" csv;
         /// Effect of compression, if it was offered.
         deflate: Option<DeflateReport> = DeflateReport::of_plan(run.0.plan, run.1);
         /// From sending to the answer; in an open loop, from the planned time.
