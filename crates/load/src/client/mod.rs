@@ -18,7 +18,8 @@ pub use self::payload::Payload;
 pub use self::worker::{WsStart, run};
 use crate::error::Error;
 pub use crate::pool::{
-    Lane, MOST_EVENTS, Pool, Protocol, Setup, Shared, ThreadStart, Timeline, Traffic, open_driver,
+    ConnPool, Lane, MOST_EVENTS, Protocol, Setup, Shared, ThreadStart, Timeline, Traffic,
+    open_driver,
 };
 
 /// Behaviour of a mode on its connections. Indices count this thread's connections from 0.
@@ -140,7 +141,7 @@ impl Protocol for Ws {
 }
 
 /// The WebSocket connections of one thread.
-pub type ClientPool = Pool<Ws>;
+pub type ClientPool = ConnPool<Ws>;
 
 impl ClientPool {
     /// Returns the connection's id; a send to a connection that has gone reports so.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::error::Error;
 use crate::merge::Merge;
-use crate::pool::Pool;
+use crate::pool::ConnPool;
 use crate::tls::Sockets;
 
 /// Parameters of a thread of WebSocket connections.
@@ -50,7 +50,7 @@ pub fn run<W: Work>(
         read_at: Instant(0),
         is_ending: false,
     };
-    let mut pool = Pool::new(&start, at_start, || OUT, protocol);
+    let mut pool = ConnPool::new(&start, at_start, || OUT, protocol);
     let (ended, traffic) = Worker::new(start, ws, &mut pool, &mut work)?.run()?;
     let outcome = work.finish(&mut pool, ended);
     pool.setup.traffic.merge(traffic);

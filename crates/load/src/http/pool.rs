@@ -13,7 +13,7 @@ use super::request::Wire;
 use super::tally::{Answered, Tally};
 use crate::error::Error;
 use crate::errors::Errors;
-use crate::pool::{Pool, Protocol, Setup, ThreadStart, Timeline};
+use crate::pool::{ConnPool, Protocol, Setup, ThreadStart, Timeline};
 use crate::schedule::Schedule;
 
 /// Pause before a failed connection is made again: an immediate failure would otherwise repeat a
@@ -54,7 +54,7 @@ impl Protocol for Http<'_> {
 }
 
 /// Everything except the driver, so that it can be changed while the driver lends received bytes.
-pub(super) type HttpPool<'a> = Pool<Http<'a>>;
+pub(super) type HttpPool<'a> = ConnPool<Http<'a>>;
 
 /// Next action on a connection after its event.
 pub(super) enum Next {

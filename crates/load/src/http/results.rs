@@ -98,7 +98,7 @@ impl Results for RequestsReport {
     fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table> {
         let mut figures = plan.figures();
         figures.extend(Self::figures(Some(self)));
-        // The times of connections that are kept are those of the set-up.
+        // Connections that are kept have their times in the set-up.
         if plan.request().is_some_and(|request| request.keep_alive) {
             figures.retain(|(column, _)| !["connect", "TLS"].contains(&column.label()));
         }

@@ -34,7 +34,7 @@ pub trait Protocol {
 
 /// The connections of one thread and their shared state.
 #[derive(Debug)]
-pub struct Pool<P: Protocol> {
+pub struct ConnPool<P: Protocol> {
     pub clock: Clock,
     pub shared: Arc<Shared>,
     pub thread: usize,
@@ -92,7 +92,7 @@ tally! {
     }
 }
 
-impl<P: Protocol> Pool<P> {
+impl<P: Protocol> ConnPool<P> {
     /// The connections of a thread, which begins with the first `dialled_first` of them.
     pub(crate) fn new(
         start: &ThreadStart,
