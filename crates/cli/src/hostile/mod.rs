@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use throng::prelude::*;
 use throng_config::Sources;
+use throng_load::sampler::Processes;
 use throng_load::units::{grouped, show_bytes};
 
 use self::attacks::{ATTACKS, Attack, Context, NONE};
@@ -133,10 +134,7 @@ impl Attacked {
 
     /// Returns its resident memory in bytes; 0 if the system does not report it.
     fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()));
-        let status = status.unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
+        Processes::new(vec![self.process.id()]).resident().unwrap_or(0)
     }
 
     /// Returns the maximum resident memory while the condition holds.
