@@ -5,7 +5,7 @@
 //! * Not its duty: the command line (part of the CLI), the server.
 //! * Depends on: `throng-engine` for its connections, `throng-io`'s drivers, `throng-proto` for
 //!   frames.
-//! * The modules hidden from the documentation are for the workspace's own `dev/lab`.
+//! * The modules hidden from the documentation are for `throng-compare`.
 //! * Start reading at: [`plan`], with [`common`], then [`run()`]; [`schedule`] and [`verdict`] make
 //!   the results honest.
 //!

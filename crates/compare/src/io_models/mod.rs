@@ -4,8 +4,7 @@
 //! Every cell has a fresh server process, so that its memory and CPU time are its own; within each
 //! size the models follow one another, so that a disturbance of the machine disturbs all alike. A
 //! model that the machine has no room for (too few descriptors, for example) is reported in its
-//! cell. Beside the measured figures stand those that were published for other servers
-//! ([`published`]).
+//! cell. Beside the measured figures stand published figures of other servers.
 
 mod advice;
 mod capacity;

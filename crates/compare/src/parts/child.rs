@@ -75,6 +75,12 @@ impl Child {
         }
     }
 
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        // An error means that it has ended.
+        let _ = self.process.kill();
+    }
+
     /// Closes its input, upon which it ends.
     pub(crate) fn close_input(&mut self) {
         self.input = None;

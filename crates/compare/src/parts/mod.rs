@@ -144,6 +144,13 @@ impl OwnServer {
     }
 }
 
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        // Its figures have been read; it holds nothing that needs an orderly end.
+        self.child.kill();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
