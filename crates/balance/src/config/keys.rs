@@ -78,11 +78,10 @@ const LISTS: &[&[Key]] = &[
          max_connections needs it").at_start(),
     Key::new("backends", Kind::Records(&BACKENDS), "",
         "a backend")
-        .details("ADDRESS:PORT[,weight=N][,send_proxy][,tls][,tls_name=NAME][,passthrough=NAME], \
-                  several with ; or [[backends]] tables: weight, 1 to 1000, is its share of the \
-                  load; send_proxy sends it the client's address in a PROXY v2 header; tls \
-                  connects to it with TLS; passthrough gives it the TLS of clients that ask for NAME (SNI) \
-                  as it is")
+        .details("ADDRESS:PORT, and after commas: weight=N, 1 to 1000, its share of the load; \
+                  send_proxy, to send it the client's address in a PROXY v2 header; tls, to \
+                  connect with TLS; tls_name=NAME; passthrough=NAME, to give it the TLS of clients \
+                  that ask for NAME (SNI) as it is; several with ; or [[backends]] tables")
         .flag("--backend", "BACKEND"),
     Key::new("tls.listen", ADDRESSES, "",
         "addresses of clients with TLS, beside those in listen; if empty, all in listen")

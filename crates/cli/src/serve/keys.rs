@@ -133,7 +133,8 @@ const LISTS: &[&[Key]] = &[
         .advanced_flag("--max-message-size", "SIZE"),
     Key::new("max_upload_size", Kind::SIZE, "1GiB",
         "size of messages to /upload, which are not buffered; larger close with 1009"),
-    Key::new("max_frame_size", SOME, "4MiB", "frame size; larger close with 1009")
+    Key::new("max_frame_size", SOME, "4MiB",
+        "frame size; larger close with 1009; rises with max_message_size unless it is set")
         .advanced_flag("--max-frame-size", "SIZE"),
     Key::new("max_header_bytes", SOME, "16KiB", "size of a request's head; larger get 431"),
     Key::new("max_headers", ONE_OR_MORE, "100", "header lines of a request; more get 431"),
@@ -147,11 +148,11 @@ const LISTS: &[&[Key]] = &[
         "queued messages older than this are dropped; 0s = no limit"),
     Key::new("channels", Kind::Records(&CHANNELS), "",
         "rules of the channels that match: slow receivers, history, presence")
-        .details("PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE]\
-                  [,recovery=cache][,presence=true][,join_leave=true][,max_announced=N], several \
-                  with ; or [[channel]] tables; the first rule that matches applies; for example \
-                  'prices.*=latest,max_backlog=64KiB,max_age=5s'; history and presence need a \
-                  restart")
+        .details("PATTERN=POLICY, and after commas max_backlog=SIZE, max_age=TIME, \
+                  history=COUNT/AGE, recovery=cache, presence=true, join_leave=true and \
+                  max_announced=N, for example 'prices.*=latest,max_backlog=64KiB,max_age=5s'; \
+                  the first rule that matches applies; several with ; or [[channel]] tables; \
+                  history and presence need a restart")
         .flag("--channel", "RULE"),
     Key::new("request_ids", Kind::Switch, "false",
         "give each request without a valid X-Request-ID one; the response and the log have it")
@@ -229,12 +230,12 @@ const LISTS: &[&[Key]] = &[
     Key::new("cluster.url", Kind::Secret, "",
         "Redis or Valkey server that carries channels to other servers; if not set, channels end \
          here")
-        .details("redis://[user[:password]@]host[:port][/database]; or the one that sentinels \
-                  name: redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master\
-                  [/database]; several of these with commas between them share the channels out; \
-                  or a Redis Cluster: \
-                  redis-cluster://[user[:password]@]host[:port][,host[:port]...]; rediss in place \
-                  of redis = with TLS")
+        .details("for example redis://10.0.0.5:6379, or with a user \
+                  redis://[user[:password]@]host[:port][/database]; or the one that sentinels \
+                  name: redis-sentinel://host[:port][,host[:port]...]/master[/database]; several \
+                  of these with commas between them share the channels out; or a Redis Cluster: \
+                  redis-cluster://host[:port][,host[:port]...]; rediss in place of redis = with \
+                  TLS")
         .flag("--cluster", "URL").at_start(),
     Key::new("cluster.prefix", Kind::Text("a name such as \"throng\""), "throng",
         "beginning of all names there: letters, digits, - and _; other applications have others")
