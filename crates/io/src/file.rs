@@ -1,4 +1,4 @@
-//! Files of settings: configurations, certificates, keys, lists, secrets.
+//! Files of settings: configurations, certificates, keys, lists, secrets; and the file of the log.
 //!
 //! Every such file is read here, so that none can stop a process. A named pipe or a device is
 //! refused before it is opened. Opening does not block, so a file that is replaced in between does
@@ -199,6 +199,34 @@ pub fn exists(path: &Path) -> Result<bool, FileError> {
     }
 }
 
+/// Opens a file to append to, and creates it if it is missing. A pipe must have a reader: opening
+/// never waits for one. Later writes wait for the reader of a pipe.
+///
+/// # Errors
+/// It cannot be opened or created, or is a pipe that no program reads.
+pub fn append(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        let file = options.open(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENXIO) => io::Error::new(
+                io::ErrorKind::NotConnected,
+                "it is a pipe or a socket that no program reads; start the reader first, or name a \
+                 regular file",
+            ),
+            _ => error,
+        })?;
+        let flags = rustix::fs::fcntl_getfl(&file)?;
+        rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)?;
+        Ok(file)
+    }
+    #[cfg(not(unix))]
+    options.open(path)
+}
+
 /// Opens a regular file to be read.
 fn open(path: &Path) -> Result<(File, Metadata), FileError> {
     let failed = |error| FileError::of(path, error);
@@ -308,6 +336,25 @@ mod tests {
         writer.join().unwrap();
         let error = read_once(Path::new("/dev/zero"), 1024).unwrap_err();
         assert!(matches!(error.fault, Fault::TooLarge(1024)), "{error}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_to_append_to_is_created_and_a_pipe_needs_a_reader() {
+        let folder = folder("file-append");
+        let (file, pipe) = (folder.join("file"), folder.join("pipe"));
+        for line in ["one\n", "two\n"] {
+            io::Write::write_all(&mut append(&file).unwrap(), line.as_bytes()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");
+        fifo(&pipe);
+        // Without O_NONBLOCK, this waits for a reader.
+        let error = append(&pipe).unwrap_err().to_string();
+        assert!(error.contains("a pipe or a socket that no program reads"), "{error}");
+        let _reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        let appending = append(&pipe).unwrap();
+        let flags = rustix::fs::fcntl_getfl(&appending).unwrap();
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "writes wait for the reader");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -1,6 +1,6 @@
 //! The thread that writes the log.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
@@ -44,7 +44,7 @@ pub(super) struct Sink {
 impl Sink {
     pub(super) fn open(settings: &LogSettings) -> io::Result<Self> {
         let file = match &settings.file {
-            Some(path) => Some((path.clone(), append_to(path)?)),
+            Some(path) => Some((path.clone(), throng_io::file::append(path)?)),
             None => None,
         };
         let on_terminal = file.is_none() && stderr().is_terminal();
@@ -194,7 +194,7 @@ impl Sink {
     /// Opens the file again; if that fails, keeps the old one, and writes a line about it.
     fn reopen(&mut self, lines: &mut String) {
         let Some((path, file)) = &mut self.file else { return };
-        match append_to(path) {
+        match throng_io::file::append(path) {
             Ok(opened) => {
                 *file = opened;
                 self.owes_newline = ends_within_line(path);
@@ -270,10 +270,6 @@ fn ends_within_line(path: &Path) -> bool {
         io::Result::Ok(last[0])
     };
     last().is_ok_and(|last| last != b'\n')
-}
-
-fn append_to(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
 }
 
 /// Returns whether standard error is the socket of systemd's journal: `JOURNAL_STREAM` has its

@@ -200,5 +200,13 @@ fn a_pipe_for_a_file_is_refused_at_once() {
         assert_eq!(code, Some(2), "{flags:?}: {said}");
         assert!(said.contains("it is a pipe, and not a regular file"), "{flags:?}: {said}");
     }
+    for flags in [
+        &["serve", "--log-file", &pipe, "--listen", "127.0.0.1:0"][..],
+        &["balance", "--log-file", &pipe, "--backend", "127.0.0.1:1", "--listen", "127.0.0.1:0"],
+        &["balance", "--log-file", &pipe, "--backend", "127.0.0.1:1", "--check"],
+    ] {
+        let (_, said) = answer(&words(flags));
+        assert!(said.contains("that no program reads"), "{flags:?}: {said}");
+    }
     std::fs::remove_dir_all(dir).unwrap();
 }
