@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use throng_proto::http1::Request;
+use throng_proto::http1::{HeaderLines, Request};
 
 use crate::networks::Network;
 
@@ -38,20 +38,38 @@ pub fn client_on_unix_socket(request: &Request<'_>, trusted: &[Network]) -> Opti
 /// Returns the client that a trusted proxy names.
 fn forwarded_for(request: &Request<'_>, is_trusted: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
     let mut listed = Walk::new(&is_trusted);
-    for value in request.lines().all_bytes("X-Forwarded-For") {
-        let entries = value.split(|byte| *byte == b',').filter(|entry| is_element(entry));
-        entries.for_each(|entry| listed.note(parse_node(entry)));
-    }
-    let mut forwarded = Walk::new(&is_trusted);
-    for value in request.lines().all_bytes("Forwarded") {
-        let elements = split_quoted(value, b',').filter(|element| is_element(element));
-        elements.for_each(|element| forwarded.note(parse_element(element)));
-    }
-    match (listed.answer(), forwarded.answer()) {
+    x_forwarded_for(request.lines()).for_each(|entry| listed.note(entry));
+    let mut elements = Walk::new(&is_trusted);
+    forwarded(request.lines()).for_each(|element| elements.note(element.client));
+    match (listed.answer(), elements.answer()) {
         (Some(client), None) | (None, Some(client)) => client,
         (Some(one), Some(other)) if one == other => one,
         _ => None,
     }
+}
+
+/// One element of Forwarded (RFC 7239 section 4): what one proxy says about its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardedElement<'a> {
+    /// The address in `for`; `None` if there is no `for`, or it is `unknown` or an obfuscated name.
+    pub client: Option<IpAddr>,
+    /// The scheme in `proto`.
+    pub proto: Option<&'a [u8]>,
+}
+
+/// Returns the addresses in X-Forwarded-For from left to right; `None` for an entry that is not an
+/// address. Empty entries do not count.
+pub fn x_forwarded_for(lines: HeaderLines<'_>) -> impl Iterator<Item = Option<IpAddr>> {
+    let values = lines.all_bytes("X-Forwarded-For");
+    let entries = values.flat_map(|value| value.split(|byte| *byte == b','));
+    entries.filter(|entry| is_element(entry)).map(parse_node)
+}
+
+/// Returns the elements of Forwarded from left to right. Empty ones do not count.
+pub fn forwarded(lines: HeaderLines<'_>) -> impl Iterator<Item = ForwardedElement<'_>> {
+    let values = lines.all_bytes("Forwarded");
+    let elements = values.flat_map(|value| split_quoted(value, b','));
+    elements.filter(|element| is_element(element)).map(parse_element)
 }
 
 /// Returns whether an element of a list counts: an empty one does not (RFC 9110 section 5.6.1.2).
@@ -91,18 +109,21 @@ impl<F: Fn(IpAddr) -> bool> Walk<F> {
     }
 }
 
-/// Parses the `for` of one element of Forwarded. RFC 7239 section 4.
-fn parse_element(element: &[u8]) -> Option<IpAddr> {
-    split_quoted(element, b';')
-        .find_map(|pair| {
+/// Parses one element of Forwarded. Of several parameters with one name the first counts.
+fn parse_element(element: &[u8]) -> ForwardedElement<'_> {
+    let parameter = |name: &[u8]| {
+        let mut pairs = split_quoted(element, b';');
+        pairs.find_map(|pair| {
             let pair = pair.trim_ascii();
             let equals = pair.iter().position(|byte| *byte == b'=')?;
-            pair[..equals].eq_ignore_ascii_case(b"for").then(|| &pair[equals + 1..])
+            let value = pair[..equals].eq_ignore_ascii_case(name).then(|| &pair[equals + 1..])?;
+            Some(match value {
+                [b'"', inner @ .., b'"'] => inner,
+                bare => bare,
+            })
         })
-        .and_then(|value| match value {
-            [b'"', inner @ .., b'"'] => parse_node(inner),
-            bare => parse_node(bare),
-        })
+    };
+    ForwardedElement { client: parameter(b"for").and_then(parse_node), proto: parameter(b"proto") }
 }
 
 /// Parses an address, with or without a port, an IPv6 one with or without brackets.

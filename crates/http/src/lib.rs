@@ -45,7 +45,9 @@ mod summary;
 
 pub use basic::BasicCredentials;
 pub use body::{Body, SourcePull, Stream, StreamSource, may_trail};
-pub use client::{client_address, client_on_unix_socket};
+pub use client::{
+    ForwardedElement, client_address, client_on_unix_socket, forwarded, x_forwarded_for,
+};
 pub use coding::accepts_gzip;
 pub use date::{DateCache, LiveDate, imf_fixdate};
 pub use extensions::Extensions;

@@ -4,11 +4,13 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use base64::Engine;
+use throng_http::{forwarded, x_forwarded_for};
 use throng_proto::http1::encode::push_decimal;
 use throng_proto::http1::{BodyLength, HeaderLines, Request, TargetForm};
 use throng_proto::ws::handshake::is_token;
 
 use super::names::{self, Kind};
+use super::sticky::came_by_https;
 use super::{CHUNKED, push_length, push_line};
 
 /// The properties of this hop that are added to a request.
@@ -106,15 +108,11 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) ->
                 hop.trusted
             }
             Kind::Origin => hop.trusted,
-            Kind::For | Kind::Forwarded => {
-                seen.client = true;
-                false
-            }
             Kind::Te => {
                 seen.te = true;
                 false
             }
-            Kind::Host | Kind::Upgrade | Kind::Hop => false,
+            Kind::Host | Kind::Upgrade | Kind::Hop | Kind::For | Kind::Forwarded => false,
         };
         if passes {
             push_line(out, &header);
@@ -161,7 +159,6 @@ struct SeenHeaders {
     expect: bool,
     proto: bool,
     host: bool,
-    client: bool,
 }
 
 /// Appends the request line and Host; returns where Host is missing.
@@ -207,24 +204,36 @@ fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen
     }
 }
 
-/// Appends the origin of the request: X-Forwarded-* and Forwarded (RFC 7239).
+/// Appends the origin of the request: X-Forwarded-* and Forwarded (RFC 7239). If a trusted proxy
+/// has sent one of X-Forwarded-For and Forwarded, the other says the same, as in section 7.4: a
+/// backend that found two different clients could trust neither.
 fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: SeenHeaders) {
-    let earlier = hop.trusted && seen.client;
+    let lines = request.lines();
+    let is_listed = hop.trusted && x_forwarded_for(lines).next().is_some();
+    let is_forwarded = hop.trusted && is_closed_list(lines) && forwarded(lines).next().is_some();
     out.extend_from_slice(b"X-Forwarded-For: ");
-    if earlier {
-        for member in request.lines().list_members("X-Forwarded-For") {
+    if is_listed {
+        for member in lines.list_members("X-Forwarded-For") {
             out.extend_from_slice(member);
+            out.extend_from_slice(b", ");
+        }
+    } else if is_forwarded {
+        for element in forwarded(lines) {
+            match element.client {
+                Some(client) => push_address(out, client),
+                None => out.extend_from_slice(b"unknown"),
+            }
             out.extend_from_slice(b", ");
         }
     }
     let peer = hop.peer.to_canonical();
-    let start = out.len();
     push_address(out, peer);
-    let end = out.len();
     out.extend_from_slice(b"\r\n");
     let host = request.host().filter(|host| !host.is_empty());
     if !(hop.trusted && seen.proto) {
-        push_parts(out, &["X-Forwarded-Proto: ", hop.scheme.as_str(), "\r\n"]);
+        let is_https = is_forwarded && came_by_https(request);
+        let scheme = if is_https { Scheme::Https } else { hop.scheme };
+        push_parts(out, &["X-Forwarded-Proto: ", scheme.as_str(), "\r\n"]);
     }
     if !(hop.trusted && seen.host)
         && let Some(host) = host
@@ -232,23 +241,39 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: Se
         push_parts(out, &["X-Forwarded-Host: ", host, "\r\n"]);
     }
     out.extend_from_slice(b"Forwarded: ");
-    if earlier && is_closed_list(request.lines()) {
-        for value in request.lines().all_bytes("Forwarded").filter(|value| !value.is_empty()) {
+    if is_forwarded {
+        for value in lines.all_bytes("Forwarded").filter(|value| !value.is_empty()) {
             out.extend_from_slice(value);
             out.extend_from_slice(b", ");
         }
+    } else if is_listed {
+        let proto = (seen.proto && came_by_https(request)).then_some(";proto=https");
+        for client in x_forwarded_for(lines) {
+            push_node(out, client);
+            push_parts(out, &[proto.unwrap_or_default(), ", "]);
+        }
     }
-    // Section 6: an IPv6 address is in brackets, which only a quoted string may have.
-    let (before, after) = if peer.is_ipv6() { ("for=\"[", "]\"") } else { ("for=", "") };
-    push_parts(out, &[before]);
-    out.extend_from_within(start..end);
-    push_parts(out, &[after, ";proto=", hop.scheme.as_str()]);
+    push_node(out, Some(peer));
+    push_parts(out, &[";proto=", hop.scheme.as_str()]);
     if let Some(host) = host {
         // A valid host needs no backslash: see the decoder's grammar of it.
         let quote = if is_token(host) { "" } else { "\"" };
         push_parts(out, &[";host=", quote, host, quote]);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `for=` with an address. RFC 7239 section 6: an IPv6 address is in brackets, which only a
+/// quoted string may have, and an address that is not known has the word for it.
+fn push_node(out: &mut Vec<u8>, address: Option<IpAddr>) {
+    let (before, after) = match address {
+        None => ("for=unknown", ""),
+        Some(IpAddr::V4(_)) => ("for=", ""),
+        Some(IpAddr::V6(_)) => ("for=\"[", "]\""),
+    };
+    push_parts(out, &[before]);
+    address.inspect(|address| push_address(out, *address));
+    push_parts(out, &[after]);
 }
 
 /// Appends an address as text; the usual kind without the machinery of `fmt`.

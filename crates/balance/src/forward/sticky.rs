@@ -63,12 +63,17 @@ pub fn set_cookie(name: &str, tag: u64, is_secure: bool, same_site: SameSite) ->
     format!("{name}={tag:016x}; Path=/; HttpOnly; SameSite={same_site}{secure}")
 }
 
-/// Returns whether a trusted proxy reports that its client uses https. Of several values the first
-/// counts, which concerns the client itself.
+/// Returns whether a trusted proxy reports that its client uses https. Of several values of
+/// X-Forwarded-Proto the first counts, which concerns the client itself. Without that field, every
+/// element of Forwarded must say https: a proxy appends to what its client may have sent.
 #[must_use]
 pub fn came_by_https(request: &Request<'_>) -> bool {
-    let protocols = request.lines().list_members("X-Forwarded-Proto");
-    protocols.take(1).any(|protocol| protocol.eq_ignore_ascii_case(b"https"))
+    let is_https = |scheme: &[u8]| scheme.eq_ignore_ascii_case(b"https");
+    if let Some(first) = request.lines().list_members("X-Forwarded-Proto").next() {
+        return is_https(first);
+    }
+    let mut elements = throng_http::forwarded(request.lines()).peekable();
+    elements.peek().is_some() && elements.all(|element| element.proto.is_some_and(is_https))
 }
 
 /// Returns the pairs of the Cookie header. RFC 6265 section 4.2.1; browsers put `; ` between them,

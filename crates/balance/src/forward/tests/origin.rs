@@ -41,6 +41,52 @@ fn claims_of_a_trusted_proxy_are_added_to() {
 }
 
 #[test]
+fn rfc7239_7_4_a_claim_in_one_header_is_written_into_both() {
+    let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
+    for (lines, listed, elements, scheme) in [
+        (
+            "X-Forwarded-For: 1.1.1.1, [2001:db8::9]:80, 10.0.0.2\r\nX-Forwarded-Proto: https\r\n",
+            "1.1.1.1, [2001:db8::9]:80, 10.0.0.2, 10.0.0.1",
+            "for=1.1.1.1;proto=https, for=\"[2001:db8::9]\";proto=https, for=10.0.0.2;proto=https, \
+             for=10.0.0.1;proto=http;host=a",
+            "https",
+        ),
+        (
+            "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: hidden\r\n",
+            "1.1.1.1, hidden, 10.0.0.1",
+            "for=1.1.1.1, for=unknown, for=10.0.0.1;proto=http;host=a",
+            "http",
+        ),
+        (
+            "Forwarded: for=1.1.1.1;proto=https\r\nForwarded: proto=HTTPS;for=\"[2001:db8::9]:80\"\r\n",
+            "1.1.1.1, 2001:db8::9, 10.0.0.1",
+            "for=1.1.1.1;proto=https, proto=HTTPS;for=\"[2001:db8::9]:80\", \
+             for=10.0.0.1;proto=http;host=a",
+            "https",
+        ),
+        // The first element may be the client's own.
+        (
+            "Forwarded: for=_x;proto=https, for=1.1.1.1;proto=http\r\nX-Forwarded-For: ,\r\n",
+            "unknown, 1.1.1.1, 10.0.0.1",
+            "for=_x;proto=https, for=1.1.1.1;proto=http, for=10.0.0.1;proto=http;host=a",
+            "http",
+        ),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let text = forwarded_by(&head, &hop("10.0.0.1", true));
+        assert_eq!(lines_of(&text, "X-Forwarded-For"), [format!("X-Forwarded-For: {listed}")]);
+        assert_eq!(lines_of(&text, "Forwarded"), [format!("Forwarded: {elements}")]);
+        assert_eq!(lines_of(&text, "X-Forwarded-Proto"), [format!("X-Forwarded-Proto: {scheme}")]);
+        // The backend finds the client that the balancer has found.
+        let client = |head: &str, peer: &str| {
+            let peer: SocketAddr = peer.parse().unwrap();
+            with_request(head, |request| client_address(request, peer, &trusted)).unwrap()
+        };
+        assert_eq!(client(&text, "10.0.0.7:1"), client(&head, "10.0.0.1:1"), "{lines}");
+    }
+}
+
+#[test]
 fn rfc7239_6_an_ipv6_address_is_in_brackets_and_quotes() {
     let head = "GET / HTTP/1.0\r\n\r\n";
     let hop = Hop { scheme: Scheme::Https, ..hop("2001:db8::1", false) };

@@ -82,6 +82,9 @@ fn the_first_proxy_decides_whether_it_is_https() {
         ("x-forwarded-proto: HTTPS, http\r\n", true),
         ("X-Forwarded-Proto: http, https\r\n", false),
         ("X-Forwarded-Proto: http\r\nX-Forwarded-Proto: https\r\n", false),
+        ("Forwarded: for=1.1.1.1;proto=https, for=10.0.0.2;Proto=\"https\"\r\n", true),
+        ("Forwarded: for=1.1.1.1;proto=https, for=10.0.0.2\r\n", false),
+        ("Forwarded: proto=https\r\nX-Forwarded-Proto: http\r\n", false),
     ] {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         assert_eq!(with_request(&head, came_by_https).unwrap(), expected, "{lines}");
