@@ -32,6 +32,7 @@ impl<S: HasTable> TableFlags<S> {
     }
 
     /// Returns whether there is a flag of the setting `key`.
+    #[cfg(feature = "balance")]
     pub(crate) fn has(&self, key: &str) -> bool {
         self.given.iter().any(|(given, _)| given.name == key)
     }
