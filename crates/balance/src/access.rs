@@ -45,8 +45,18 @@ pub struct Subject {
 /// The reason why the balancer ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
+    /// All places were taken, and another client needed this one.
+    Place,
+    /// All places of its address were taken, and another client needed this one.
+    PlaceOfAddress,
+    /// The client has sent no request.
+    Unasked,
     /// A tunnel was silent for `timeouts.tunnel`.
     Silent,
+    /// The backend of a connection that is passed through has sent nothing.
+    NoAnswer,
+    /// One side of a tunnel had ended its stream, and the other did not in time.
+    HalfClosed,
     /// The client did not take its response in time.
     Unread,
     /// TLS needed more memory than `max_tls_memory`.
@@ -64,7 +74,16 @@ pub enum EndReason {
 impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Place => "the balancer is full, and others needed the place; max_connections",
+            Self::PlaceOfAddress => {
+                "others of its address needed the place; max_connections_per_address"
+            }
+            Self::Unasked => "no request came within timeouts.head",
             Self::Silent => "the tunnel was silent for timeouts.tunnel",
+            Self::NoAnswer => "the backend sent nothing within timeouts.upgrade",
+            Self::HalfClosed => {
+                "one side had ended its stream, and the other did not within timeouts.half_closed"
+            }
             Self::Unread => "the client did not read its response within timeouts.body",
             Self::Memory => "TLS needed more memory than max_tls_memory",
             Self::UntrustedProxy => "with accept_proxy, only trusted_proxies may connect",

@@ -188,6 +188,13 @@ pub struct Metrics {
     pub ended_idle: u64,
     /// Clients closed to make room for others that had ended their stream.
     pub ended_gone: u64,
+    /// Clients closed to make room for others that had not sent a whole request.
+    pub ended_new: u64,
+    /// Clients closed because they sent no request within `timeouts.head`.
+    pub unasked_ended: u64,
+    /// Tunnels closed because one side had ended its stream, and the other did not within
+    /// `timeouts.half_closed`.
+    pub half_closed_ended: u64,
     /// Connections ended because TLS needed more memory than `max_tls_memory`.
     pub memory_ended: u64,
     /// Tunnels closed because they were silent for `timeouts.tunnel`.
@@ -242,6 +249,9 @@ impl std::ops::AddAssign for Metrics {
             answered_full_address,
             ended_idle,
             ended_gone,
+            ended_new,
+            unasked_ended,
+            half_closed_ended,
             memory_ended,
             silent_ended,
             unread_ended,
@@ -273,6 +283,9 @@ impl std::ops::AddAssign for Metrics {
         self.answered_full_address += answered_full_address;
         self.ended_idle += ended_idle;
         self.ended_gone += ended_gone;
+        self.ended_new += ended_new;
+        self.unasked_ended += unasked_ended;
+        self.half_closed_ended += half_closed_ended;
         self.memory_ended += memory_ended;
         self.silent_ended += silent_ended;
         self.unread_ended += unread_ended;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use throng_engine::Spares;
 use throng_io::{Batch, ConnId};
 
+use super::clients::Full;
 use super::records::{ClientRecord, HIGH_WATER, HttpSide};
 use crate::report::Failure;
 
@@ -31,6 +32,8 @@ pub(super) enum ConnAction {
     Answered(ConnId),
     /// Close it.
     Close(ConnId),
+    /// Close it, since its place is needed: it is beyond this limit, or another client is.
+    Evict(ConnId, Full),
     /// Close it with a reset: its data is incomplete, and must not look complete.
     Cut(ConnId),
 }
@@ -58,7 +61,7 @@ impl ActionQueue {
     /// Stops reading a client whose requests are far ahead of the answers.
     pub(super) fn pause_if_far_ahead(&mut self, client: &ClientRecord) {
         if client.held.len() > HIGH_WATER {
-            self.push(ConnAction::Pause(client.id));
+            self.push(ConnAction::Pause(client.origin.id()));
         }
     }
 
@@ -99,7 +102,7 @@ impl ActionQueue {
         http: &mut HttpSide,
         write: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> R {
-        let out = http.out.get_or_insert_with(|| self.spares.take());
+        let out = http.out().get_or_insert_with(|| self.spares.take());
         out.append(write)
     }
 

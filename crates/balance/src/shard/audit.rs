@@ -143,7 +143,7 @@ impl Auditor<'_> {
                 }
                 BalanceRecord::Tunnel(tunnel) => {
                     audit.sides += 1;
-                    let is_closing = tunnel.is_backend() && tunnel.is_close_due();
+                    let is_closing = tunnel.is_backend() && tunnel.is_cut_due();
                     audit.closing += usize::from(is_closing);
                     self.audit_side(id, tunnel)
                 }
@@ -170,14 +170,14 @@ impl Auditor<'_> {
     }
 
     fn is_deserted(&self, upstream: &Upstream) -> bool {
-        let owner = upstream.owner.map(|owner| owner.client);
+        let owner = upstream.owner().map(|owner| owner.client());
         owner.is_some_and(|client| {
             self.0.records.at(client.slot()).is_none_or(|(other, _)| other != client)
         })
     }
 
     fn audit_upstream(&self, id: ConnId, upstream: &Upstream) -> Audited {
-        let is_wanted = upstream.client.is_none_or(|client_id| {
+        let is_wanted = upstream.client().is_none_or(|client_id| {
             let Some((other, BalanceRecord::Client(client))) = self.0.records.at(client_id.slot())
             else {
                 return false;
@@ -185,11 +185,11 @@ impl Auditor<'_> {
             let exchange = client.exchange.as_ref();
             other == client_id && exchange.is_some_and(|it| it.upstream() == Some(id))
         });
-        let is_idle = upstream.client.is_none();
+        let is_idle = upstream.client().is_none();
         let is_anothers = upstream
-            .client
-            .zip(upstream.owner)
-            .is_some_and(|(client_id, owner)| client_id != owner.client);
+            .client()
+            .zip(upstream.owner())
+            .is_some_and(|(client_id, owner)| client_id != owner.client());
         let broken = if !is_wanted {
             Some("a backend's connection whose client does not know of it")
         } else if is_anothers {
@@ -198,7 +198,7 @@ impl Auditor<'_> {
             Some("an idle connection that serves a client that has gone")
         } else if is_idle && !self.has_deadline(id) {
             Some("an idle connection that may stay for ever")
-        } else if is_idle && upstream.http.finished {
+        } else if is_idle && upstream.http.has_finished() {
             Some("an idle connection whose backend has ended it")
         } else {
             None
@@ -212,6 +212,9 @@ impl Auditor<'_> {
         if queue.is_some() && !tunnel.is_sending() {
             return (held, Some("bytes are queued, and nothing is in flight before them"));
         }
+        if let Some(broken) = tunnel.broken_rule() {
+            return (held, Some(broken));
+        }
         let is_alone = tunnel.peer() == id;
         let broken = match self.0.records.at(tunnel.peer().slot()) {
             Some((other, BalanceRecord::Tunnel(side))) if other == tunnel.peer() => {
@@ -220,8 +223,8 @@ impl Auditor<'_> {
                     Some("a tunnel's other side is another's")
                 } else if tunnel.is_paused() && !is_in_flight {
                     Some("paused, and nothing is in flight that would end that")
-                } else if side.is_end_due() && !is_in_flight {
-                    Some("an end of stream is due, and nothing is in flight before it")
+                } else if !is_alone && is_in_flight && !tunnel.is_paused() {
+                    Some("a send is in flight, and its source is read")
                 } else if !tunnel.is_backend() && !self.has_deadline(id) {
                     Some("a tunnel that may be silent for ever")
                 } else {

@@ -13,8 +13,8 @@
 //! * `tunnels`: their bytes, and the order and the rate in which they are closed.
 //! * `request_log`, `actions`, `mail` of other threads, `upkeep` of metrics and memory.
 //!
-//! Code that needs three or more parts is in `roads`: a `request` from a client's bytes to a
-//! backend, its `answer`, a `tunnel`, a `failure`, a `sweep`.
+//! Code that needs three or more parts is in `roads`: a `request` from a client's bytes to an
+//! exchange, each `attempt` at a backend, its `answer`, a `tunnel`, a `sweep`.
 
 mod actions;
 mod audit;
@@ -41,11 +41,11 @@ use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsInf
 use self::actions::{ActionQueue, ConnAction};
 pub use self::audit::{Audit, Holdings};
 pub use self::clients::Admission;
-use self::clients::ClientGate;
 pub(crate) use self::clients::RESERVE;
+use self::clients::{ClientGate, Full};
 use self::dispatch::Dispatch;
 use self::mail::BalanceMail;
-use self::records::{BalanceRecord, BalanceRecords, EighthTick};
+use self::records::{BalanceRecord, BalanceRecords, EighthTick, Phase};
 use self::request_log::RequestLog;
 use self::rules::BalanceRules;
 use self::time::Time;
@@ -252,11 +252,11 @@ impl BalanceParts {
         match self.records.entry(id) {
             Some(BalanceRecord::Tunnel(_)) => self.tunnel_sent(driver, id),
             Some(BalanceRecord::Client(client)) => {
-                client.http.sending = false;
+                client.http.set_sending(false);
                 self.flush(driver, id);
             }
             Some(BalanceRecord::Upstream(upstream)) => {
-                upstream.http.sending = false;
+                upstream.http.set_sending(false);
                 self.flush(driver, id);
             }
             Some(BalanceRecord::Vacant | BalanceRecord::Closing) | None => {}
@@ -265,14 +265,14 @@ impl BalanceParts {
 
     fn on_secured(&mut self, id: ConnId, info: TlsInfo) {
         if let Some(client) = self.records.client(id) {
-            client.is_secure = true;
             let certificate = info.peer_certificates.into_iter().next();
-            if certificate.as_ref().is_some_and(|it| it.len() > MAX_CERTIFICATE) {
-                return self.refuse(id, 431, "the client's certificate is too long");
-            }
-            client.certificate = certificate;
+            let is_too_long = certificate.as_ref().is_some_and(|it| it.len() > MAX_CERTIFICATE);
             let is_host_bound = self.rules.configuration().https.is_host_bound;
-            client.server_name = info.server_name.filter(|_| is_host_bound);
+            let server_name = info.server_name.filter(|_| is_host_bound);
+            client.origin.secure(certificate.filter(|_| !is_too_long), server_name);
+            if is_too_long {
+                self.refuse(id, 431, "the client's certificate is too long");
+            }
         }
     }
 
@@ -314,7 +314,7 @@ impl BalanceParts {
         }
     }
 
-    /// Reports that the TLS session of a client failed. Failures of backends are reported as such.
+    /// Reports the end of a client. Failures of backends are reported as such.
     #[cold]
     fn report_end<D: Driver>(&mut self, driver: &D, id: ConnId, reason: EndReason) {
         if let Some(subject) = self.subject(driver, id) {
@@ -322,10 +322,22 @@ impl BalanceParts {
         }
     }
 
+    /// Reports a client that must leave its place, unless it has had its last answer.
+    #[cold]
+    fn report_evicted<D: Driver>(&mut self, driver: &D, id: ConnId, full: Full) {
+        let is_served = self
+            .records
+            .client(id)
+            .is_some_and(|client| matches!(client.phase, Phase::Leaving | Phase::Lingering));
+        if !is_served {
+            self.report_end(driver, id, full.end_reason());
+        }
+    }
+
     /// Returns who a client is, as its record and its socket know; `None` of any other connection.
     fn subject<D: Driver>(&mut self, driver: &D, id: ConnId) -> Option<Subject> {
         match self.records.entry(id)? {
-            BalanceRecord::Client(client) => Some(client.subject()),
+            BalanceRecord::Client(client) => Some(client.origin.subject()),
             BalanceRecord::Tunnel(tunnel) if !tunnel.is_backend() => {
                 Some(self.log.tunnel_subject(driver, &self.rules, id))
             }
@@ -389,6 +401,10 @@ impl BalanceParts {
                 ConnAction::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
                 ConnAction::Answered(id) => self.close_answered(driver, id),
                 ConnAction::Close(id) => self.close(driver, id),
+                ConnAction::Evict(id, full) => {
+                    self.report_evicted(driver, id, full);
+                    self.close(driver, id);
+                }
                 ConnAction::Cut(id) => {
                     driver.abort(id);
                     self.close(driver, id);
@@ -406,8 +422,8 @@ impl BalanceParts {
                 return self.close_counted(driver, id);
             }
             BalanceRecord::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
-            BalanceRecord::Upstream(upstream) if upstream.client.is_none() => {
-                self.idle.remove(upstream.backend.address(), id);
+            BalanceRecord::Upstream(upstream) if upstream.client().is_none() => {
+                self.idle.remove(upstream.backend().address(), id);
             }
             BalanceRecord::Upstream(_) | BalanceRecord::Vacant | BalanceRecord::Closing => {}
         }
@@ -425,7 +441,8 @@ impl BalanceParts {
     }
 
     /// Closes a connection at once, so that another one can have its place.
-    fn close_for_another<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+    fn close_for_another<D: Driver>(&mut self, driver: &mut D, id: ConnId, full: Full) {
+        self.report_evicted(driver, id, full);
         self.close(driver, id);
         driver.close_now(id);
         if self.records.end_closing(id) {

@@ -107,7 +107,7 @@ impl RequestLog {
             }
             None if client.exchange.is_some() => return,
             None => Access {
-                subject: client.subject(),
+                subject: client.origin.subject(),
                 method: None,
                 path: None,
                 server_name: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_proto::http1;
 
-use super::records::Exchange;
+use super::records::{Exchange, Fact};
 use crate::forward::{self, Bound, Framing};
 use crate::settings::{Configuration, Settings, Sticky, Timeouts};
 
@@ -90,9 +90,9 @@ impl BalanceRules {
         let settings = self.settings();
         let Sticky::Cookie(name) = &settings.sticky else { return None };
         let tag = settings.cookie_key.tag(exchange.backend()?.address());
-        let is_new = exchange.facts().bound != Some(Bound::Backend(tag));
+        let is_new = exchange.facts().bound() != Some(Bound::Backend(tag));
         let same_site = settings.cookie_same_site;
-        is_new.then(|| forward::set_cookie(name, tag, exchange.facts().is_secure, same_site))
+        is_new.then(|| forward::set_cookie(name, tag, exchange.facts().is(Fact::Secure), same_site))
     }
 
     /// Returns whether there is a backend for this route that is up, and all of them are full.

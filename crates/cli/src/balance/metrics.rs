@@ -47,6 +47,9 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
         ("unread", metrics.unread_ended),
         ("idle", metrics.ended_idle),
         ("gone", metrics.ended_gone),
+        ("new", metrics.ended_new),
+        ("unasked", metrics.unasked_ended),
+        ("half_closed", metrics.half_closed_ended),
     ] {
         metric.sample(&[("reason", reason)], count);
     }

@@ -107,7 +107,14 @@ impl AccessLog for Log {
                 &events::PROXY_REFUSED
             }
             EndReason::Tls(_) => &events::TLS_SESSION_FAILED,
-            EndReason::Silent | EndReason::Unread | EndReason::Memory => &events::ENDED,
+            EndReason::Place
+            | EndReason::PlaceOfAddress
+            | EndReason::Unasked
+            | EndReason::Silent
+            | EndReason::NoAnswer
+            | EndReason::HalfClosed
+            | EndReason::Unread
+            | EndReason::Memory => &events::ENDED,
         };
         self.access(event, || {
             let mut fields = of_client(subject).to_vec();

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use throng_engine::{AddressCounts, AddressKey};
 
+use crate::access::EndReason;
+
 /// Client connections of all shards: the kernel does not distribute them evenly, so a limit for
 /// each shard would refuse clients below the total.
 #[derive(Debug, Default)]
@@ -21,6 +23,16 @@ pub(in crate::shard) enum Full {
     All,
     /// The limit of clients of its address.
     Address,
+}
+
+impl Full {
+    /// Returns why a client ends whose place another one needs.
+    pub(in crate::shard) fn end_reason(self) -> EndReason {
+        match self {
+            Self::All => EndReason::Place,
+            Self::Address => EndReason::PlaceOfAddress,
+        }
+    }
 }
 
 impl Admission {

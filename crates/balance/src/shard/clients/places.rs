@@ -155,12 +155,12 @@ impl Places {
         key: Option<AddressKey>,
         now: EighthTick,
     ) {
-        client.idle_since = match client.phase {
+        let since = match client.phase {
             Phase::Lingering => now.after(LAST_ANSWER),
             _ => now,
         };
-        if !std::mem::replace(&mut client.is_listed, true) {
-            self.idle.push(client.idle_since, id, key);
+        if client.note_idle(since) {
+            self.idle.push(since, id, key);
         }
     }
 
@@ -269,7 +269,7 @@ fn idle_standing(records: &BalanceRecords, id: ConnId) -> Standing {
         Phase::Proxy | Phase::Queued | Phase::Exchange | Phase::Leaving => false,
     };
     match is_free && client.exchange.is_none() && client.http.is_clear() {
-        true => Standing::Free(client.idle_since),
+        true => Standing::Free(client.idle_since()),
         false => Standing::Busy,
     }
 }
@@ -277,7 +277,7 @@ fn idle_standing(records: &BalanceRecords, id: ConnId) -> Standing {
 /// Returns whether a client that has ended its stream waits for an answer still, or has a tunnel.
 fn gone_standing(records: &BalanceRecords, id: ConnId, since: EighthTick) -> Standing {
     let is_there = match records.at(id.slot()) {
-        Some((at, BalanceRecord::Client(client))) => at == id && client.http.finished,
+        Some((at, BalanceRecord::Client(client))) => at == id && client.http.has_finished(),
         Some((at, BalanceRecord::Tunnel(tunnel))) => at == id && tunnel.has_finished(),
         _ => false,
     };

@@ -39,11 +39,11 @@ impl Dispatch {
         }
         let untried = |index: usize| {
             let target = &configuration.backends[index];
-            target.serves(facts.route.as_deref()) && !exchange.has_tried(target.backend.key())
+            target.serves(facts.route()) && !exchange.has_tried(target.backend.key())
         };
         let has_room =
             |index: usize| cap == 0 || configuration.backends[index].backend.handshakes() < cap;
-        let (tag, key) = match facts.bound {
+        let (tag, key) = match facts.bound() {
             Some(Bound::Backend(tag)) => (Some(tag), None),
             Some(Bound::Hash(key)) => (None, Some(key)),
             None => (None, None),
@@ -56,7 +56,7 @@ impl Dispatch {
             || matches!(settings.pick, Pick::Rendezvous | Pick::IpHash);
         let mut pick = |usable: &dyn Fn(usize) -> bool| match key {
             Some(key) => pick_by_key(configuration, key, usable),
-            None => self.picker.pick(configuration, facts.wanted(), None, facts.client, usable),
+            None => self.picker.pick(configuration, facts.wanted(), None, facts.client(), usable),
         };
         let picked = bound.or_else(|| {
             if belongs { pick(&untried) } else { pick(&|index| untried(index) && has_room(index)) }

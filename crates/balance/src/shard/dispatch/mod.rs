@@ -67,9 +67,10 @@ impl Dispatch {
     /// Unbinds the clients that wait: with another list of backends, each may be bound to another.
     pub(super) fn unbind(&mut self, records: &BalanceRecords) {
         self.waiting.unbind(|id| match records.at(id.slot()) {
-            Some((at, BalanceRecord::Client(client))) if at == id => {
-                client.exchange.as_ref().and_then(|exchange| exchange.facts().route.clone())
-            }
+            Some((at, BalanceRecord::Client(client))) if at == id => client
+                .exchange
+                .as_ref()
+                .and_then(|exchange| exchange.facts().route().map(Box::from)),
             _ => None,
         });
     }

@@ -21,35 +21,54 @@ const REPLAY_LIMIT: usize = 64 << 10;
 /// A client on a connection: a trusted proxy's carries the requests of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shard) struct Owner {
-    pub(in crate::shard) client: ConnId,
+    client: ConnId,
     /// Its address, past trusted proxies.
-    pub(in crate::shard) address: IpAddr,
+    address: IpAddr,
+}
+
+impl Owner {
+    pub(in crate::shard) fn new(client: ConnId, address: IpAddr) -> Self {
+        Self { client, address }
+    }
+
+    /// Returns the client's connection.
+    pub(in crate::shard) fn client(&self) -> ConnId {
+        self.client
+    }
+}
+
+/// A fact of a request that is true or not.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::shard) enum Fact {
+    /// The method is HEAD.
+    Head = 1,
+    /// RFC 9110 section 9.2.2: sending it twice does no harm.
+    Idempotent = 1 << 1,
+    Http11 = 1 << 2,
+    /// Its client has announced it as its last (RFC 9112 section 9.6).
+    Last = 1 << 3,
+    Body = 1 << 4,
+    /// The method defines no body; a backend may parse it as the next request (smuggling).
+    OddBody = 1 << 5,
+    /// Its body is forwarded in chunks.
+    Chunked = 1 << 6,
+    /// The client uses https: its connection has TLS, or a trusted proxy reports it.
+    Secure = 1 << 7,
 }
 
 /// The facts of a request after its head. They do not change.
 #[derive(Debug)]
 pub(in crate::shard) struct RequestFacts {
+    /// The [`Fact`]s that are true.
+    facts: u8,
     /// The key of a WebSocket handshake.
-    pub(in crate::shard) key: Option<Key>,
-    pub(in crate::shard) is_head: bool,
-    /// RFC 9110 section 9.2.2: sending it twice does no harm.
-    pub(in crate::shard) is_idempotent: bool,
-    pub(in crate::shard) is_http11: bool,
-    /// Its client has announced it as its last (RFC 9112 section 9.6).
-    pub(in crate::shard) is_last: bool,
-    pub(in crate::shard) has_body: bool,
-    /// The method defines no body; a backend may parse it as the next request (smuggling).
-    pub(in crate::shard) has_odd_body: bool,
-    /// Its body is forwarded in chunks.
-    pub(in crate::shard) is_chunked: bool,
+    key: Option<Key>,
     /// The client's address, past trusted proxies.
-    pub(in crate::shard) client: IpAddr,
+    client: IpAddr,
     /// The backend that its client is bound to, or the key for picks by a key.
-    pub(in crate::shard) bound: Option<Bound>,
-    /// The client uses https: its connection has TLS, or a trusted proxy reports it.
-    pub(in crate::shard) is_secure: bool,
+    bound: Option<Bound>,
     /// The pattern of a connection that is passed through.
-    pub(in crate::shard) route: Option<Box<str>>,
+    route: Option<Box<str>>,
 }
 
 impl RequestFacts {
@@ -62,42 +81,53 @@ impl RequestFacts {
         is_secure: bool,
     ) -> Self {
         let method = request.method();
-        Self {
-            key,
-            is_head: method == "HEAD",
-            is_idempotent: matches!(
-                method,
-                "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE" | "TRACE"
-            ),
-            is_http11: request.is_http11(),
-            is_last: !request.keep_alive(),
-            has_body: request.has_body(),
-            // Backends may leave the body of any other method unread, and of one they do not know.
-            has_odd_body: request.has_body() && !matches!(method, "POST" | "PUT" | "PATCH"),
-            is_chunked: request.body_length() == BodyLength::Chunked,
-            client,
-            bound,
-            is_secure,
-            route: None,
-        }
+        let is_idempotent =
+            matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE" | "TRACE");
+        // Backends may leave the body of any other method unread, and of one they do not know.
+        let may_have_body = matches!(method, "POST" | "PUT" | "PATCH");
+        let facts = [
+            (Fact::Head, method == "HEAD"),
+            (Fact::Idempotent, is_idempotent),
+            (Fact::Http11, request.is_http11()),
+            (Fact::Last, !request.keep_alive()),
+            (Fact::Body, request.has_body()),
+            (Fact::OddBody, request.has_body() && !may_have_body),
+            (Fact::Chunked, request.body_length() == BodyLength::Chunked),
+            (Fact::Secure, is_secure),
+        ];
+        let facts = facts.map(|(fact, is_true)| if is_true { fact as u8 } else { 0 });
+        let facts = facts.into_iter().fold(0, |all, fact| all | fact);
+        Self { facts, key, client, bound, route: None }
     }
 
     /// Returns the facts of a connection that is passed through.
     fn passed_through(route: Box<str>, client: IpAddr, bound: Option<Bound>) -> Self {
-        Self {
-            key: None,
-            is_head: false,
-            is_idempotent: false,
-            is_http11: false,
-            is_last: false,
-            has_body: false,
-            has_odd_body: false,
-            is_chunked: false,
-            client,
-            bound,
-            is_secure: false,
-            route: Some(route),
-        }
+        Self { facts: 0, key: None, client, bound, route: Some(route) }
+    }
+
+    /// Returns whether a fact is true.
+    pub(in crate::shard) fn is(&self, fact: Fact) -> bool {
+        self.facts & fact as u8 != 0
+    }
+
+    /// Returns the key of a WebSocket handshake.
+    pub(in crate::shard) fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// Returns the client's address, past trusted proxies.
+    pub(in crate::shard) fn client(&self) -> IpAddr {
+        self.client
+    }
+
+    /// Returns the backend that its client is bound to, or the key for picks by a key.
+    pub(in crate::shard) fn bound(&self) -> Option<Bound> {
+        self.bound
+    }
+
+    /// Returns the pattern of a connection that is passed through.
+    pub(in crate::shard) fn route(&self) -> Option<&str> {
+        self.route.as_deref()
     }
 
     /// Returns whether it asks for an upgrade, or is a connection that is passed through.
@@ -112,7 +142,7 @@ impl RequestFacts {
 
     /// Returns the team: the client's connection, and its address.
     pub(in crate::shard) fn owner(&self, client: ConnId) -> Owner {
-        Owner { client, address: self.client }
+        Owner::new(client, self.client)
     }
 }
 
@@ -177,7 +207,7 @@ impl Exchange {
         let attempt =
             BackendAttempt { replay: Some(text), host_at, began: now, ..BackendAttempt::default() };
         let (body, answering) = (BodyState::Running(Progress::default()), Answering::Interim(0));
-        Self { keep_alive: !facts.is_last, facts, attempt, body, answering, entry }
+        Self { keep_alive: !facts.is(Fact::Last), facts, attempt, body, answering, entry }
     }
 
     /// Creates the record of a connection that is passed through, after these bytes.
@@ -347,7 +377,7 @@ impl Exchange {
     pub(in crate::shard) fn count_interim(&mut self) -> u8 {
         if let Answering::Interim(number) = &mut self.answering {
             *number += 1;
-            if self.facts.is_http11 {
+            if self.facts.is(Fact::Http11) {
                 self.attempt.replay = None;
             }
             return *number;

@@ -1,25 +1,27 @@
 //! A shard's records of its connections, by the driver's slot.
 
 mod exchange;
+mod http_side;
 mod log_entry;
+mod origin;
 mod tunnel;
+mod upstream;
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{Deadlines, HeldInput, Linger, Progress};
-use throng_io::{Batch, Closed, ConnId, Instant, ServerTls};
+use throng_engine::{Deadlines, HeldInput, LINGER_SILENCE, Linger};
+use throng_io::{ConnId, Instant};
 use throng_proto::http1;
-use throng_proto::ws::{Boundary, CloseCode};
+use throng_proto::ws::CloseCode;
 
-pub(super) use self::exchange::{Exchange, Owner, RequestFacts};
+pub(super) use self::exchange::{Exchange, Fact, Owner, RequestFacts};
+pub(super) use self::http_side::HttpSide;
 pub(super) use self::log_entry::LogEntry;
+pub(super) use self::origin::Origin;
 pub(super) use self::tunnel::Tunnel;
-use crate::access::Subject;
-use crate::backend::Backend;
-use crate::report::Failure;
-use crate::settings::{Target, Timeouts};
+pub(super) use self::upstream::Upstream;
+use crate::access::EndReason;
+use crate::settings::Timeouts;
 
 /// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the
 /// size of an instant.
@@ -94,89 +96,38 @@ pub(super) enum Phase {
     Lingering,
 }
 
-/// The common part of both kinds of HTTP connection: an outbox and its state.
-#[derive(Debug, Default)]
-pub(super) struct HttpSide {
-    /// Data to be sent next.
-    pub(super) out: Option<Box<Batch>>,
-    /// A send is in flight.
-    pub(super) sending: bool,
-    /// The connection is not read.
-    pub(super) paused: bool,
-    /// Its peer has ended its stream.
-    pub(super) finished: bool,
-}
-
-impl HttpSide {
-    /// Returns the number of bytes to be sent next.
-    pub(super) fn backlog(&self) -> usize {
-        self.out.as_ref().map_or(0, |out| out.len())
-    }
-
-    /// Takes the rest of an outbox, for a connection that becomes a tunnel.
-    pub(super) fn take_output(&mut self) -> Option<Box<Batch>> {
-        self.out.take_if(|out| !out.is_empty())
-    }
-
-    /// Returns whether nothing is to be sent or in flight.
-    pub(super) fn is_clear(&self) -> bool {
-        !self.sending && self.backlog() == 0
-    }
-}
-
 /// A client that speaks HTTP.
 #[derive(Debug)]
 pub(super) struct ClientRecord {
-    pub(super) id: ConnId,
-    /// The other end of its socket.
-    pub(super) peer: SocketAddr,
+    pub(super) origin: Origin,
     pub(super) http: HttpSide,
     pub(super) decoder: http1::Decoder,
-    /// Its address, from the kernel or its PROXY header.
-    pub(super) address: SocketAddr,
     pub(super) phase: Phase,
     pub(super) exchange: Option<Box<Exchange>>,
-    /// Its connection has TLS.
-    pub(super) is_secure: bool,
-    /// It connected to an address with TLS.
-    pub(super) is_due_tls: bool,
-    /// TLS that begins after its PROXY header.
-    pub(super) tls: Option<ServerTls>,
-    /// The certificate that it has shown, in DER.
-    pub(super) certificate: Option<Box<[u8]>>,
-    /// The host that it has asked for in its handshake (SNI), if its requests must be for that.
-    pub(super) server_name: Option<Box<str>>,
-    /// It has sent the head of a request.
-    pub(super) has_asked: bool,
-    /// Its last request, which it announced as that, is whole: it sends nothing more.
-    pub(super) has_sent_last: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.
     pub(super) held: HeldInput,
+    /// It has sent the head of a request.
+    has_asked: bool,
+    /// Its last request, which it announced as that, is whole: it sends nothing more.
+    has_sent_last: bool,
     /// Since when it waits for nothing, where it does.
-    pub(super) idle_since: EighthTick,
+    idle_since: EighthTick,
     /// It is listed among those that may make room.
-    pub(super) is_listed: bool,
+    is_listed: bool,
     /// Data dropped in [`Phase::Lingering`].
-    pub(super) dropped: Option<Linger<EighthTick>>,
+    dropped: Option<Linger<EighthTick>>,
 }
 
 impl ClientRecord {
     /// Creates the record of a client that has connected, and sends a PROXY header first if
     /// `is_proxy`.
-    pub(super) fn new(id: ConnId, peer: SocketAddr, is_proxy: bool, now: EighthTick) -> Self {
+    pub(super) fn new(origin: Origin, is_proxy: bool, now: EighthTick) -> Self {
         Self {
-            id,
-            peer,
+            origin,
             http: HttpSide::default(),
             decoder: http1::Decoder::new(),
-            address: peer,
             phase: if is_proxy { Phase::Proxy } else { Phase::Head },
             exchange: None,
-            is_secure: false,
-            is_due_tls: false,
-            tls: None,
-            certificate: None,
-            server_name: None,
             has_asked: false,
             has_sent_last: false,
             idle_since: now,
@@ -193,13 +144,42 @@ impl ClientRecord {
         self.phase = Phase::Exchange;
     }
 
-    /// Returns who it is, before a request names the client of a proxy.
-    pub(super) fn subject(&self) -> Subject {
-        Subject {
-            session: Some(self.id.to_bits()),
-            peer: Some(self.peer),
-            client: Some(self.address.ip().to_canonical()),
-        }
+    /// Returns whether it has sent the head of a request.
+    pub(super) fn has_asked(&self) -> bool {
+        self.has_asked
+    }
+
+    /// Ends its exchange, and returns it.
+    pub(super) fn end_exchange(&mut self) -> Option<Box<Exchange>> {
+        let exchange = self.exchange.take()?;
+        let is_last = exchange.is_complete() && exchange.facts().is(Fact::Last);
+        self.has_sent_last = is_last && self.held.is_empty();
+        Some(exchange)
+    }
+
+    /// Returns whether the client sends nothing more: a close cannot destroy what it has not read.
+    /// With TLS it still answers the balancer's close_notify.
+    pub(super) fn sends_no_more(&self) -> bool {
+        self.http.has_finished() || self.has_sent_last && !self.origin.is_secure()
+    }
+
+    /// Returns since when it waits for nothing, where it does.
+    pub(super) fn idle_since(&self) -> EighthTick {
+        self.idle_since
+    }
+
+    /// Records that it waits for nothing from `since` on. Returns whether it must be listed among
+    /// those that may make room.
+    #[must_use]
+    pub(super) fn note_idle(&mut self, since: EighthTick) -> bool {
+        self.idle_since = since;
+        !std::mem::replace(&mut self.is_listed, true)
+    }
+
+    /// Drops input while it lingers. Returns its next deadline, if that has changed.
+    pub(super) fn drop_input(&mut self, now: EighthTick, bytes: usize) -> Option<EighthTick> {
+        let dropped = self.dropped.get_or_insert(Linger::new(now));
+        dropped.drop_input(now, bytes).then(|| now.after(LINGER_SILENCE))
     }
 
     /// Returns whether it has not sent a request yet.
@@ -210,7 +190,7 @@ impl ClientRecord {
     /// Returns whether the client may send another request: it has not ended its stream, or has
     /// sent more before.
     pub(super) fn may_ask_again(&self) -> bool {
-        !self.http.finished || !self.held.is_empty()
+        !self.http.has_finished() || !self.held.is_empty()
     }
 
     /// Returns whether its input is decoded: not while the answer to a whole request is due, and
@@ -218,86 +198,6 @@ impl ClientRecord {
     pub(super) fn takes_requests(&self) -> bool {
         !self.exchange.as_ref().is_some_and(|exchange| exchange.is_complete())
             && !matches!(self.phase, Phase::Leaving | Phase::Lingering)
-    }
-}
-
-/// A connection to a backend that speaks HTTP.
-#[derive(Debug)]
-pub(super) struct Upstream {
-    pub(super) http: HttpSide,
-    pub(super) decoder: http1::ResponseDecoder,
-    pub(super) backend: Arc<Backend>,
-    /// The client whose request it carries; `None`: it is idle.
-    pub(super) client: Option<ConnId>,
-    pub(super) is_connected: bool,
-    /// It carries a WebSocket handshake.
-    pub(super) is_handshake: bool,
-    /// It carries a connection that is passed through.
-    pub(super) is_passthrough: bool,
-    /// It carried a request before: its end now says nothing about the backend.
-    pub(super) is_reused: bool,
-    /// It is not used again: it named its client in a PROXY header, or the end of its request or
-    /// answer is not certain.
-    pub(super) is_last: bool,
-    /// The backend's generation when it was begun.
-    pub(super) generation: u32,
-    /// It carried a body of this client, and serves no other.
-    pub(super) owner: Option<Owner>,
-    /// The progress of the answer's body.
-    pub(super) progress: Progress,
-    /// The frame boundaries, once it has answered 101.
-    pub(super) boundary: Boundary,
-}
-
-impl Upstream {
-    /// Creates the record of a connection that carries this request of `client`.
-    pub(super) fn new(
-        client: ConnId,
-        exchange: &Exchange,
-        target: &Target,
-        is_reused: bool,
-    ) -> Self {
-        let mut decoder = http1::ResponseDecoder::new();
-        let facts = exchange.facts();
-        if facts.is_head {
-            decoder.expect_answer_to_head();
-        }
-        Self {
-            http: HttpSide::default(),
-            decoder,
-            backend: Arc::clone(&target.backend),
-            client: Some(client),
-            is_connected: is_reused,
-            is_handshake: facts.key.is_some(),
-            is_passthrough: facts.route.is_some(),
-            is_reused,
-            is_last: target.send_proxy || facts.has_odd_body,
-            generation: 0,
-            owner: None,
-            progress: Progress::default(),
-            boundary: Boundary::new(),
-        }
-    }
-
-    /// Returns the failure that its end means, if it carries a request.
-    pub(super) fn failure_of_end(&self, why: Closed) -> Failure {
-        match why {
-            // When the handshake is complete, the two do not trust each other only if the backend
-            // refuses our certificate, on its first use; any other failure breaks the connection
-            // off, as a reset does.
-            Closed::Insecure(why)
-                if !self.is_connected || !self.is_reused && why.refuses_certificate() =>
-            {
-                Failure::Insecure(why)
-            }
-            _ if self.is_connected => Failure::of_closed(why),
-            _ => Failure::Refused,
-        }
-    }
-
-    /// Returns the timeout of its answer.
-    pub(super) fn answer_timeout(&self, timeouts: &Timeouts) -> Duration {
-        if self.is_handshake { timeouts.upgrade } else { timeouts.response }
     }
 }
 
@@ -410,7 +310,7 @@ impl BalanceRecords {
         &mut self,
         upstream: ConnId,
     ) -> Option<(&mut Upstream, &mut ClientRecord, RecordDeadlines<'_>)> {
-        let client = self.upstream(upstream)?.client?;
+        let client = self.upstream(upstream)?.client()?;
         let slots = self.slots.get_disjoint_mut([upstream.slot(), client.slot()]).ok()?;
         let [Slot { record: BalanceRecord::Upstream(upstream), .. }, other] = slots else {
             return None;
@@ -533,9 +433,13 @@ impl BalanceRecords {
     }
 
     /// Returns when a tunnel will have been silent for too long, over both directions, if it stays
-    /// silent; `id` is one of its sides. A tunnel that is passed through has less time for its
+    /// silent, and why it ends then; `id` is one of its sides. A tunnel that is passed through has less time for its
     /// backend's first bytes: until then a client has shown a ClientHello and no more.
-    pub(super) fn end_of_silence(&self, id: ConnId, timeouts: &Timeouts) -> Option<EighthTick> {
+    pub(super) fn end_of_silence(
+        &self,
+        id: ConnId,
+        timeouts: &Timeouts,
+    ) -> Option<(EighthTick, EndReason)> {
         let tunnel = |id: ConnId| match self.at(id.slot())? {
             (_, BalanceRecord::Tunnel(tunnel)) => Some(tunnel),
             _ => None,
@@ -543,14 +447,14 @@ impl BalanceRecords {
         let side = tunnel(id)?;
         let other = tunnel(side.peer()).unwrap_or(side);
         if side.is_silent() || other.is_silent() {
-            return Some(side.opened().after(timeouts.upgrade));
+            return Some((side.opened().after(timeouts.upgrade), EndReason::NoAnswer));
         }
         let has_finished = side.has_finished() || other.has_finished();
-        let timeout = match side.is_unframed() && has_finished {
-            true => timeouts.half_closed,
-            false => timeouts.tunnel,
+        let (timeout, reason) = match side.is_unframed() && has_finished {
+            true => (timeouts.half_closed, EndReason::HalfClosed),
+            false => (timeouts.tunnel, EndReason::Silent),
         };
-        Some(side.seen().max(other.seen()).after(timeout))
+        Some((side.seen().max(other.seen()).after(timeout), reason))
     }
 
     /// Makes the next sweep look at all tunnels, from `due` on: the timeout of silent ones has

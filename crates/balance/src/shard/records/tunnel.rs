@@ -1,4 +1,14 @@
 //! The record of one side of a tunnel: its flow to the other side, and the output to it.
+//!
+//! | | states | next |
+//! |---|---|---|
+//! | input | silent, open, paused | silent to open, open to paused and back |
+//! | its end | running, finished | once |
+//! | cut after a frame | none, due, made | none to due or made, due to made |
+//! | output | idle, sending, sending the last, ended | see [`Output::may_become`] |
+//!
+//! They are independent but for [`TunnelFlow::broken_rule`]: a side that is not read may have ended
+//! its stream, and may be cut; a stream to a side may end while that side still sends.
 
 use std::sync::Arc;
 
@@ -8,6 +18,174 @@ use throng_proto::ws::{Boundary, CloseCode};
 use super::{EighthTick, HttpSide};
 use crate::backend::Backend;
 use crate::guards::TunnelGuard;
+
+/// What is read from a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// All that comes.
+    Open,
+    /// Nothing: a send to the other side is in flight.
+    Paused,
+    /// All that comes; nothing has come yet from this backend, which is passed through to.
+    Silent,
+}
+
+/// The end of a side's data at a Close frame of the balancer, or because its receiver is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    None,
+    /// The Close frame follows the next whole frame from this side.
+    Due,
+    /// Later data is dropped.
+    Made,
+}
+
+/// The output to a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Idle,
+    /// A send is in flight.
+    Sending,
+    /// A send is in flight, and the end of the stream follows it.
+    SendingLast,
+    /// The balancer ended the stream.
+    Ended,
+}
+
+impl Input {
+    const ALL: [Self; 3] = [Self::Open, Self::Paused, Self::Silent];
+
+    const fn may_become(self, next: Self) -> bool {
+        matches!(
+            (self, next),
+            (Self::Silent, Self::Open) | (Self::Open, Self::Paused) | (Self::Paused, Self::Open)
+        )
+    }
+}
+
+impl Cut {
+    const ALL: [Self; 3] = [Self::None, Self::Due, Self::Made];
+
+    const fn may_become(self, next: Self) -> bool {
+        (self as u16) < next as u16
+    }
+}
+
+impl Output {
+    const ALL: [Self; 4] = [Self::Idle, Self::Sending, Self::SendingLast, Self::Ended];
+
+    const fn may_become(self, next: Self) -> bool {
+        matches!(
+            (self, next),
+            (Self::Idle, Self::Sending | Self::Ended)
+                | (Self::Sending, Self::Idle | Self::SendingLast)
+                | (Self::SendingLast, Self::Ended)
+        )
+    }
+}
+
+/// Parts of a [`TunnelFlow`]: the first bit of each state, and the rest by bit.
+mod part {
+    pub(super) const INPUT: u16 = 0;
+    pub(super) const CUT: u16 = 2;
+    pub(super) const OUTPUT: u16 = 4;
+    /// The bits of one state.
+    pub(super) const STATE: u16 = 0b11;
+
+    /// This side has ended its stream.
+    pub(super) const FINISHED: u16 = 1 << 6;
+    /// This side was sent a Close frame by the balancer.
+    pub(super) const CLOSED: u16 = 1 << 7;
+    /// Its backend was lost in the middle of a frame: only a reset can follow.
+    pub(super) const TORN: u16 = 1 << 8;
+    /// The close code is 1001, else 1012.
+    pub(super) const GOING_AWAY: u16 = 1 << 9;
+    /// Its deadline ends it; without this, only silence does.
+    pub(super) const TIMED: u16 = 1 << 10;
+    /// The tunnel passes bytes through that are not frames: each end of a stream is passed on, and
+    /// no Close frame is sent.
+    pub(super) const UNFRAMED: u16 = 1 << 11;
+
+    /// With none of these, the input is open, nothing is cut, and bytes from this side go straight
+    /// to the other.
+    pub(super) const SLOW_PATH: u16 = STATE << INPUT | STATE << CUT | CLOSED;
+}
+
+/// The states and flags of one side.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct TunnelFlow(u16);
+
+impl TunnelFlow {
+    const fn state(self, shift: u16) -> usize {
+        (self.0 >> shift & part::STATE) as usize
+    }
+
+    fn input(self) -> Input {
+        Input::ALL[self.state(part::INPUT)]
+    }
+
+    fn cut(self) -> Cut {
+        Cut::ALL[self.state(part::CUT)]
+    }
+
+    fn output(self) -> Output {
+        Output::ALL[self.state(part::OUTPUT)]
+    }
+
+    const fn has(self, flags: u16) -> bool {
+        self.0 & flags != 0
+    }
+
+    fn set(&mut self, flags: u16) {
+        self.0 |= flags;
+        self.check();
+    }
+
+    fn put(&mut self, shift: u16, state: u16) {
+        self.0 = self.0 & !(part::STATE << shift) | state << shift;
+        self.check();
+    }
+
+    fn set_input(&mut self, next: Input) {
+        debug_assert!(self.input().may_become(next), "{self:?} became {next:?}");
+        self.put(part::INPUT, next as u16);
+    }
+
+    fn set_cut(&mut self, next: Cut) {
+        debug_assert!(self.cut().may_become(next), "{self:?} became {next:?}");
+        self.put(part::CUT, next as u16);
+    }
+
+    fn set_output(&mut self, next: Output) {
+        debug_assert!(self.output().may_become(next), "{self:?} became {next:?}");
+        self.put(part::OUTPUT, next as u16);
+    }
+
+    fn check(self) {
+        debug_assert_eq!(self.broken_rule(), None, "{self:?}");
+    }
+
+    /// Returns the rule between states that it breaks, if it breaks one.
+    fn broken_rule(self) -> Option<&'static str> {
+        let is_framed = !self.has(part::UNFRAMED);
+        if is_framed && self.input() == Input::Silent {
+            Some("the silence of a backend that is not passed through to")
+        } else if !is_framed && (self.cut() != Cut::None || self.has(part::CLOSED | part::TORN)) {
+            Some("a Close frame where no bytes are frames")
+        } else if self.has(part::TORN) && self.cut() != Cut::Made {
+            Some("a frame without its end whose sender is there")
+        } else {
+            None
+        }
+    }
+}
+
+impl std::fmt::Debug for TunnelFlow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let flags = self.0 >> part::FINISHED.trailing_zeros();
+        write!(f, "{:?} {:?} {:?} {flags:#b}", self.input(), self.cut(), self.output())
+    }
+}
 
 /// One side of a tunnel.
 #[derive(Debug)]
@@ -21,80 +199,33 @@ pub(in crate::shard) struct Tunnel {
     /// The time of the last bytes.
     seen: EighthTick,
     opened: EighthTick,
-    flags: u16,
-}
-
-/// Bits of [`Tunnel::flags`].
-mod flag {
-    /// A send to this side is in flight.
-    pub(super) const SENDING: u16 = 1;
-    /// This side is not read, since the other is behind.
-    pub(super) const PAUSED: u16 = 1 << 1;
-    /// This side has ended its stream.
-    pub(super) const FINISHED: u16 = 1 << 2;
-    /// This side's stream must be ended after the send in flight.
-    pub(super) const FINISH_DUE: u16 = 1 << 3;
-    /// Data from this side is dropped: its receiver has been sent a Close frame, or is gone.
-    pub(super) const DROPPED: u16 = 1 << 4;
-    /// A Close frame follows the next whole frame from this side.
-    pub(super) const CLOSE_DUE: u16 = 1 << 5;
-    /// This side was sent a Close frame by the balancer.
-    pub(super) const CLOSED: u16 = 1 << 6;
-    /// The other side has bytes in the shard's queue.
-    pub(super) const QUEUED: u16 = 1 << 7;
-    /// The balancer ended the stream to this side.
-    pub(super) const ENDED: u16 = 1 << 8;
-    /// The close code is 1001, else 1012.
-    pub(super) const GOING_AWAY: u16 = 1 << 9;
-    /// Its deadline ends it; without this, only silence does.
-    pub(super) const TIMED: u16 = 1 << 10;
-    /// The tunnel passes bytes through that are not frames: each end of a stream is passed on, and
-    /// no Close frame is sent.
-    pub(super) const UNFRAMED: u16 = 1 << 11;
-    /// Nothing has come from this side yet, a backend that is passed through to.
-    pub(super) const SILENT: u16 = 1 << 12;
-
-    /// With none of these, bytes from this side go straight to the other.
-    pub(super) const SLOW_PATH: u16 = PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED | SILENT;
+    flow: TunnelFlow,
 }
 
 impl Tunnel {
     /// Creates a side of a tunnel that is opened `now`; `count` counts it, in the backend's side.
+    /// It adopts the output of both connections: a side is read unless a send to the other is in
+    /// flight.
     pub(in crate::shard) fn new(
         peer: ConnId,
         boundary: Option<Boundary>,
         count: Option<TunnelGuard>,
         now: EighthTick,
+        (http, other): (&HttpSide, &HttpSide),
     ) -> Self {
-        let mut flags = 0;
-        if boundary.is_none() {
-            flags |= flag::UNFRAMED;
-            if count.is_some() {
-                flags |= flag::SILENT;
-            }
+        let is_unframed = boundary.is_none();
+        let mut flow = TunnelFlow(if is_unframed { part::UNFRAMED } else { 0 });
+        let input = match other.is_sending() {
+            true => Input::Paused,
+            false if is_unframed && count.is_some() => Input::Silent,
+            false => Input::Open,
+        };
+        flow.put(part::INPUT, input as u16);
+        if http.is_sending() {
+            flow.set_output(Output::Sending);
         }
         let boundary = boundary.unwrap_or_else(Boundary::unframed);
-        Self { peer, boundary, count, seen: now, opened: now, flags }
-    }
-
-    /// Adopts the output of both connections: a side is read unless a send to the other is in
-    /// flight.
-    pub(in crate::shard) fn with_output(mut self, http: &HttpSide, other: &HttpSide) -> Self {
-        self.set(flag::SENDING, http.sending);
-        self.set(flag::PAUSED, other.sending);
-        self
-    }
-
-    fn has(&self, flags: u16) -> bool {
-        self.flags & flags != 0
-    }
-
-    fn set(&mut self, flags: u16, on: bool) {
-        if on {
-            self.flags |= flags;
-        } else {
-            self.flags &= !flags;
-        }
+        Self { peer, boundary, count, seen: now, opened: now, flow }
     }
 
     /// Returns the other side, or this side itself once that is gone.
@@ -138,187 +269,271 @@ impl Tunnel {
     #[inline]
     pub(in crate::shard) fn is_direct(&mut self, now: EighthTick) -> bool {
         self.seen = now;
-        self.flags & flag::SLOW_PATH == 0
+        !self.flow.has(part::SLOW_PATH)
     }
 
     /// Records that bytes have come from a backend that may have been silent.
     pub(in crate::shard) fn end_silence(&mut self) {
-        self.set(flag::SILENT, false);
+        if self.is_silent() {
+            self.flow.set_input(Input::Open);
+        }
     }
 
     /// Returns whether nothing has come from this side yet, a backend that is passed through to.
     pub(in crate::shard) fn is_silent(&self) -> bool {
-        self.has(flag::SILENT)
+        self.flow.input() == Input::Silent
     }
 
-    /// Returns whether a send to this side is in flight.
-    pub(in crate::shard) fn is_sending(&self) -> bool {
-        self.has(flag::SENDING)
-    }
-
-    /// Records that a send to this side is in flight, or has ended.
-    pub(in crate::shard) fn set_sending(&mut self, is_sending: bool) {
-        self.set(flag::SENDING, is_sending);
-    }
-
-    /// Returns whether this side is not read, since the other is behind.
+    /// Returns whether this side is not read, since the other is behind: what still comes goes into
+    /// the queue.
     pub(in crate::shard) fn is_paused(&self) -> bool {
-        self.has(flag::PAUSED)
+        self.flow.input() == Input::Paused
     }
 
     /// Records that this side is not read.
     pub(in crate::shard) fn pause(&mut self) {
-        self.set(flag::PAUSED, true);
+        if !self.is_paused() {
+            self.flow.set_input(Input::Paused);
+        }
     }
 
     /// Records that this side is read. Returns whether it was not.
     #[must_use]
     pub(in crate::shard) fn resume(&mut self) -> bool {
         let was_paused = self.is_paused();
-        self.set(flag::PAUSED, false);
+        if was_paused {
+            self.flow.set_input(Input::Open);
+        }
         was_paused
-    }
-
-    /// Records that the other side has bytes in the queue, or has none.
-    pub(in crate::shard) fn set_queued(&mut self, is_queued: bool) {
-        self.set(flag::QUEUED, is_queued);
-    }
-
-    /// Returns whether data from this side goes into the queue.
-    pub(in crate::shard) fn waits(&self) -> bool {
-        self.has(flag::PAUSED | flag::QUEUED)
     }
 
     /// Returns whether this side has ended its stream.
     pub(in crate::shard) fn has_finished(&self) -> bool {
-        self.has(flag::FINISHED)
+        self.flow.has(part::FINISHED)
     }
 
     /// Records that this side has ended its stream.
     pub(in crate::shard) fn finish(&mut self) {
-        self.set(flag::FINISHED, true);
+        self.flow.set(part::FINISHED);
     }
 
-    /// Ends the stream to this side, unless that was done: at once, or after what is in flight or
+    /// Returns whether a send to this side is in flight.
+    pub(in crate::shard) fn is_sending(&self) -> bool {
+        matches!(self.flow.output(), Output::Sending | Output::SendingLast)
+    }
+
+    /// Records that a send to this side is in flight.
+    pub(in crate::shard) fn begin_send(&mut self) {
+        if !self.is_sending() {
+            self.flow.set_output(Output::Sending);
+        }
+    }
+
+    /// Records that nothing is in flight to this side. Returns whether the driver must end the
+    /// stream now.
+    #[must_use]
+    pub(in crate::shard) fn end_send(&mut self) -> bool {
+        let is_last = self.is_end_due();
+        if self.is_sending() {
+            self.flow.set_output(if is_last { Output::Ended } else { Output::Idle });
+        }
+        is_last
+    }
+
+    /// Ends the stream to this side, unless that was done: at once, or after what is in flight and
     /// queued. Returns whether the driver must end it now.
     #[must_use]
-    pub(in crate::shard) fn end_output(&mut self, has_queue: bool) -> bool {
-        if self.has(flag::SENDING) || has_queue {
-            self.set(flag::FINISH_DUE, true);
-            return false;
-        }
-        self.set(flag::ENDED, true);
-        true
-    }
-
-    /// Returns whether the stream to this side has ended, or will once what is in flight has left.
-    pub(in crate::shard) fn is_output_ending(&self) -> bool {
-        self.has(flag::ENDED | flag::FINISH_DUE)
+    pub(in crate::shard) fn end_output(&mut self) -> bool {
+        let (next, is_now) = match self.flow.output() {
+            Output::Idle => (Output::Ended, true),
+            Output::Sending => (Output::SendingLast, false),
+            Output::SendingLast | Output::Ended => return false,
+        };
+        self.flow.set_output(next);
+        is_now
     }
 
     /// Returns whether the end of the stream to this side waits for the send in flight.
     pub(in crate::shard) fn is_end_due(&self) -> bool {
-        self.has(flag::FINISH_DUE)
-    }
-
-    /// Lets the stream to this side end after the send in flight.
-    pub(in crate::shard) fn end_after_send(&mut self) {
-        self.set(flag::FINISH_DUE, true);
-    }
-
-    /// Ends the stream to this side if that is due. Returns whether the driver must end it now.
-    #[must_use]
-    pub(in crate::shard) fn end_if_due(&mut self) -> bool {
-        let is_due = self.is_end_due();
-        if is_due {
-            self.set(flag::FINISH_DUE, false);
-            self.set(flag::ENDED, true);
-        }
-        is_due
+        self.flow.output() == Output::SendingLast
     }
 
     /// Returns whether the balancer ended the stream to this side.
     pub(in crate::shard) fn is_ended(&self) -> bool {
-        self.has(flag::ENDED)
+        self.flow.output() == Output::Ended
     }
 
     /// Returns whether both streams of this side have ended, and all was sent.
     pub(in crate::shard) fn is_done(&self) -> bool {
-        const DONE: u16 = flag::FINISHED | flag::ENDED;
-        self.flags & (DONE | flag::SENDING) == DONE
+        self.has_finished() && self.is_ended()
     }
 
     /// Returns whether data from this side is dropped: its receiver has been sent a Close frame, or
     /// is gone.
     pub(in crate::shard) fn is_dropped(&self) -> bool {
-        self.has(flag::DROPPED)
+        self.flow.cut() == Cut::Made
     }
 
-    /// Drops data from this side from now on.
-    pub(in crate::shard) fn drop_input(&mut self) {
-        self.set(flag::DROPPED, true);
+    /// Drops data from this side from now on: a Close frame follows all that came, or its receiver
+    /// is gone.
+    pub(in crate::shard) fn cut(&mut self) {
+        if !self.is_dropped() {
+            self.flow.set_cut(Cut::Made);
+        }
     }
 
     /// Returns whether a Close frame follows the next whole frame from this side.
-    pub(in crate::shard) fn is_close_due(&self) -> bool {
-        self.has(flag::CLOSE_DUE)
+    pub(in crate::shard) fn is_cut_due(&self) -> bool {
+        self.flow.cut() == Cut::Due
     }
 
     /// Lets a Close frame follow the next whole frame from this side.
-    pub(in crate::shard) fn close_at_boundary(&mut self) {
-        self.set(flag::CLOSE_DUE, true);
-    }
-
-    /// Records that a Close frame follows all data from this side.
-    pub(in crate::shard) fn cut(&mut self) {
-        self.set(flag::CLOSE_DUE, false);
-        self.set(flag::DROPPED, true);
+    pub(in crate::shard) fn cut_at_boundary(&mut self) {
+        self.flow.set_cut(Cut::Due);
     }
 
     /// Returns whether this side was sent a Close frame by the balancer.
     pub(in crate::shard) fn is_closed(&self) -> bool {
-        self.has(flag::CLOSED)
+        self.flow.has(part::CLOSED)
     }
 
     /// Records that this side was sent a Close frame by the balancer.
     pub(in crate::shard) fn close(&mut self) {
-        self.set(flag::CLOSED, true);
+        self.flow.set(part::CLOSED);
     }
 
     /// Detaches it from the other side, which is gone.
     pub(in crate::shard) fn leave_alone(&mut self, id: ConnId) {
         self.peer = id;
-        self.drop_input();
+        self.cut();
+    }
+
+    /// Records that its backend was lost in the middle of a frame.
+    pub(in crate::shard) fn tear(&mut self) {
+        self.flow.set(part::TORN);
+    }
+
+    /// Returns whether its backend was lost in the middle of a frame: only a reset can follow.
+    pub(in crate::shard) fn is_torn(&self) -> bool {
+        self.flow.has(part::TORN)
     }
 
     /// Lets its Close frame have this code.
     pub(in crate::shard) fn set_close_code(&mut self, code: u16) {
         if code == CloseCode::GOING_AWAY.get() {
-            self.set(flag::GOING_AWAY, true);
+            self.flow.set(part::GOING_AWAY);
         }
     }
 
     /// Returns the code for its client.
     pub(in crate::shard) fn close_code(&self) -> u16 {
-        if self.has(flag::GOING_AWAY) {
-            CloseCode::GOING_AWAY.get()
-        } else {
-            CloseCode::SERVICE_RESTART.get()
+        match self.flow.has(part::GOING_AWAY) {
+            true => CloseCode::GOING_AWAY.get(),
+            false => CloseCode::SERVICE_RESTART.get(),
         }
     }
 
     /// Returns whether its deadline ends it; if not, only silence does.
     pub(in crate::shard) fn is_timed(&self) -> bool {
-        self.has(flag::TIMED)
+        self.flow.has(part::TIMED)
     }
 
     pub(super) fn set_timed(&mut self) {
-        self.set(flag::TIMED, true);
+        self.flow.set(part::TIMED);
     }
 
     /// Returns whether it passes bytes through that are not frames: each end of a stream is passed
     /// on, and no Close frame is sent.
     pub(in crate::shard) fn is_unframed(&self) -> bool {
-        self.has(flag::UNFRAMED)
+        self.flow.has(part::UNFRAMED)
+    }
+
+    /// Returns the rule between its states that it breaks, if it breaks one.
+    pub(in crate::shard) fn broken_rule(&self) -> Option<&'static str> {
+        if self.is_backend() && self.is_closed() {
+            Some("a backend was sent a Close frame")
+        } else if !self.is_backend() && self.is_cut_due() {
+            Some("a Close frame is due for a backend")
+        } else {
+            self.flow.broken_rule()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every legal transition, as a person would draw it.
+    const LEGAL: &str = "
+        Open        -> Paused
+        Paused      -> Open
+        Silent      -> Open
+        None        -> Due Made
+        Due         -> Made
+        Made        ->
+        Idle        -> Sending Ended
+        Sending     -> Idle SendingLast
+        SendingLast -> Ended
+        Ended       ->";
+
+    fn draw<S: Copy + std::fmt::Debug>(all: &[S], may_become: impl Fn(S, S) -> bool) -> String {
+        let mut drawn = String::new();
+        for &state in all {
+            drawn += &format!("\n        {:<11} ->", format!("{state:?}"));
+            for &next in all.iter().filter(|&&next| may_become(state, next)) {
+                drawn += &format!(" {next:?}");
+            }
+        }
+        drawn
+    }
+
+    #[test]
+    fn the_legal_transitions_are_these() {
+        let input = draw(&Input::ALL, Input::may_become);
+        let (cut, output) =
+            (draw(&Cut::ALL, Cut::may_become), draw(&Output::ALL, Output::may_become));
+        assert_eq!([input, cut, output].concat(), LEGAL);
+    }
+
+    #[test]
+    fn each_part_is_held_apart_and_a_side_is_direct_where_nothing_is_in_the_way() {
+        let (mut legal, mut direct) = (0, Vec::new());
+        for (input, cut) in Input::ALL.iter().flat_map(|input| Cut::ALL.map(|cut| (*input, cut))) {
+            for output in Output::ALL {
+                for flags in 0..1 << 6 {
+                    let flags = flags * part::FINISHED;
+                    let bits = (input as u16) << part::INPUT | (cut as u16) << part::CUT;
+                    let flow = TunnelFlow(bits | (output as u16) << part::OUTPUT | flags);
+                    assert_eq!((flow.input(), flow.cut(), flow.output()), (input, cut, output));
+                    assert_eq!(flow.has(part::FINISHED), flags & part::FINISHED != 0);
+                    legal += usize::from(flow.broken_rule().is_none());
+                    if !flow.has(part::SLOW_PATH | part::FINISHED) {
+                        direct.push((input, cut, flow.has(part::CLOSED)));
+                    }
+                }
+            }
+        }
+        assert!(direct.iter().all(|set| *set == (Input::Open, Cut::None, false)) && legal > 0);
+    }
+
+    #[test]
+    fn the_sets_that_are_never_seen_break_a_rule() {
+        let set = |input: Input, cut: Cut, flags| {
+            TunnelFlow(input as u16 | (cut as u16) << part::CUT | flags).broken_rule()
+        };
+        assert!(set(Input::Silent, Cut::None, 0).is_some());
+        assert!(set(Input::Open, Cut::Made, part::UNFRAMED).is_some());
+        assert!(set(Input::Open, Cut::None, part::UNFRAMED | part::CLOSED).is_some());
+        assert!(set(Input::Open, Cut::None, part::TORN).is_some());
+        // Paused and cut; ended while cut; silent to its end; alone without the end of a frame.
+        for (input, cut, flags) in [
+            (Input::Paused, Cut::Made, 0),
+            (Input::Paused, Cut::Due, part::FINISHED),
+            (Input::Silent, Cut::None, part::UNFRAMED | part::FINISHED),
+            (Input::Open, Cut::Made, part::TORN | part::CLOSED),
+        ] {
+            assert_eq!(set(input, cut, flags), None);
+        }
     }
 }

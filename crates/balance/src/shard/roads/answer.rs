@@ -14,7 +14,7 @@ use crate::forward::{self, Framing};
 use crate::report::Failure;
 use crate::shard::actions::{ActionQueue, ConnAction};
 use crate::shard::records::{
-    BalanceRecord, EighthTick, Exchange, HIGH_WATER, HttpSide, Phase, RecordDeadlines,
+    BalanceRecord, EighthTick, Exchange, Fact, HIGH_WATER, HttpSide, Phase, RecordDeadlines,
 };
 use crate::shard::rules::BalanceRules;
 use crate::shard::time::Time;
@@ -36,9 +36,9 @@ impl BalanceParts {
     /// Handles lent bytes of a backend that speaks HTTP.
     pub(in crate::shard) fn upstream_received(&mut self, id: ConnId, bytes: &mut [u8]) {
         let Some(upstream) = self.records.upstream(id) else { return };
-        let Some(client_id) = upstream.client else {
+        let Some(client_id) = upstream.client() else {
             // No request is under way: the next one must not get these bytes for an answer.
-            self.idle.remove(upstream.backend.address(), id);
+            self.idle.remove(upstream.backend().address(), id);
             return self.actions.push(ConnAction::Close(id));
         };
         let Some((upstream, client, deadlines)) = self.records.exchange(id) else {
@@ -64,7 +64,7 @@ impl BalanceParts {
                     is_sent: upstream.http.is_clear(),
                     is_last: &mut upstream.is_last,
                     progress: &mut upstream.progress,
-                    has_tls: client.is_secure,
+                    has_tls: client.origin.is_secure(),
                     may_follow: may_follow && !self.tunnels.is_ending(),
                     to: &mut client.http,
                     exchange,
@@ -79,7 +79,7 @@ impl BalanceParts {
             Stop::Failed(failure) => self.actions.push(ConnAction::Fail(id, failure)),
             Stop::Switched => {
                 let surplus = input.as_slice();
-                upstream.boundary.advance(surplus);
+                upstream.begin_frames(surplus);
                 self.actions.write(&mut client.http, |out| out.extend_from_slice(surplus));
                 self.actions.push(ConnAction::Open { client: client_id, upstream: id });
             }
@@ -99,17 +99,16 @@ impl BalanceParts {
     pub(in crate::shard) fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(upstream) = self.records.upstream(id) else { return };
         let deadline = self.time.after(upstream.answer_timeout(self.rules.timeouts()));
-        upstream.is_connected = true;
-        upstream.backend.note_connection();
-        let client = upstream.client;
-        let passed = client.filter(|_| upstream.is_passthrough);
+        upstream.connected();
+        let client = upstream.client();
+        let passed = client.filter(|_| upstream.is_passthrough());
         self.records.set_deadline(id, deadline);
         if let Some(exchange) =
             client.and_then(|client| self.records.client(client)?.exchange.as_mut())
         {
             // A handshake keeps its permit until its 101; other requests need it only for the
             // connection.
-            if exchange.facts().key.is_none() {
+            if exchange.facts().key().is_none() {
                 exchange.give_permit_back();
             }
         }
@@ -133,7 +132,7 @@ impl BalanceParts {
     /// Completes an exchange: the backend's connection is free, and the client's continues or ends.
     pub(in crate::shard) fn complete<D: Driver>(&mut self, driver: &mut D, client_id: ConnId) {
         let Some(client) = self.records.client(client_id) else { return };
-        let Some(exchange) = client.exchange.take() else { return };
+        let Some(exchange) = client.end_exchange() else { return };
         if let Some(backend) = exchange.backend() {
             backend.totals().requests.fetch_add(1, Relaxed);
         }
@@ -141,7 +140,6 @@ impl BalanceParts {
         let upstream_id = exchange.upstream();
         let is_complete = exchange.is_complete();
         let keeps = exchange.keeps_alive() && is_complete && client.may_ask_again();
-        client.has_sent_last = exchange.facts().is_last && is_complete && client.held.is_empty();
         drop(exchange);
         if let Some(upstream_id) = upstream_id {
             self.release(driver, upstream_id, is_complete, keeps);
@@ -153,8 +151,7 @@ impl BalanceParts {
         } else {
             client.phase = Phase::Leaving;
             client.held = HeldInput::default();
-            if client.http.paused {
-                client.http.paused = false;
+            if client.http.resume() {
                 driver.resume(client_id);
             }
             self.records.set_deadline(client_id, self.time.after(self.rules.timeouts().body));
@@ -168,21 +165,13 @@ impl BalanceParts {
         let settings = self.rules.settings();
         let deadline = self.time.after(settings.timeouts.keep_alive);
         let Some(upstream) = self.records.upstream(id) else { return };
-        let is_clean = is_complete
-            && upstream.decoder.is_between_responses()
-            && upstream.http.is_clear()
-            && !upstream.http.finished
-            && !upstream.is_last
-            && upstream.generation == upstream.backend.generation()
-            && (keeps || upstream.owner.is_none());
-        let owner = upstream.owner;
-        upstream.client = None;
-        if upstream.http.paused {
-            upstream.http.paused = false;
+        let owner = upstream.release();
+        let is_clean = is_complete && upstream.may_carry_more() && (keeps || owner.is_none());
+        if upstream.http.resume() {
             driver.resume(id);
         }
-        let address = upstream.backend.address();
-        let is_up = upstream.backend.state() == State::Up;
+        let address = upstream.backend().address();
+        let is_up = upstream.backend().state() == State::Up;
         self.records.set_deadline(id, deadline);
         let surplus = match is_clean && is_up && !self.tunnels.is_ending() {
             true => self.idle.put(address, id, owner, settings.keep_alive),
@@ -200,20 +189,20 @@ impl BalanceParts {
                 let upstream = client.exchange.as_ref().and_then(|exchange| exchange.upstream());
                 (&mut client.http, upstream)
             }
-            Some(BalanceRecord::Upstream(upstream)) if upstream.is_connected => {
-                let source = upstream.client;
+            Some(BalanceRecord::Upstream(upstream)) if upstream.is_connected() => {
+                let source = upstream.client();
                 (&mut upstream.http, source)
             }
             _ => return,
         };
-        if http.sending {
+        if http.is_sending() {
             return self.hold_back(driver, id, source);
         }
-        if let Some(out) = http.out.take_if(|out| !out.is_empty()) {
+        if let Some(out) = http.take_output() {
             match driver.send(id, out) {
                 SendOutcome::Done(batch) => self.actions.reuse(batch),
                 SendOutcome::Pending => {
-                    http.sending = true;
+                    http.set_sending(true);
                     self.hold_back(driver, id, source);
                     return self.record_progress(id);
                 }
@@ -226,10 +215,9 @@ impl BalanceParts {
         let Some(client) = self.records.client(id) else { return };
         let is_far_ahead = client.held.len() > HIGH_WATER;
         if matches!(client.phase, Phase::Head | Phase::Leaving)
-            && client.http.paused
             && !is_far_ahead
+            && client.http.resume()
         {
-            client.http.paused = false;
             driver.resume(id);
         }
         if client.phase == Phase::Head && !client.held.is_empty() {
@@ -237,9 +225,7 @@ impl BalanceParts {
         }
         if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
-            // With TLS a client still answers our close_notify, and after a close that would be met
-            // by a reset, which may destroy what it has not read.
-            let sends_no_more = client.http.finished || client.has_sent_last && !client.is_secure;
+            let sends_no_more = client.sends_no_more();
             let due = self.time.after(LINGER_SILENCE);
             self.clients.note_idle(id, client, self.time.tick());
             self.records.set_deadline(id, due);
@@ -281,7 +267,7 @@ impl BalanceParts {
                     (false, true) => return,
                 }
             }
-            Some(BalanceRecord::Upstream(upstream)) if upstream.client.is_some() => {
+            Some(BalanceRecord::Upstream(upstream)) if upstream.client().is_some() => {
                 self.time.after(upstream.answer_timeout(timeouts))
             }
             _ => return,
@@ -298,8 +284,7 @@ impl BalanceParts {
             Some(BalanceRecord::Upstream(upstream)) => &mut upstream.http,
             _ => return,
         };
-        if !http.paused {
-            http.paused = true;
+        if http.pause() {
             driver.pause(id);
         }
     }
@@ -307,7 +292,7 @@ impl BalanceParts {
     pub(in crate::shard) fn resume<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let body = self.time.after(self.rules.timeouts().body);
         let (http, is_due) = match self.records.entry(id) {
-            Some(BalanceRecord::Client(client)) if client.http.paused => {
+            Some(BalanceRecord::Client(client)) if client.http.is_paused() => {
                 let is_due =
                     client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete());
                 if !is_due && client.held.len() > HIGH_WATER {
@@ -321,17 +306,18 @@ impl BalanceParts {
                 }
                 (&mut client.http, is_due)
             }
-            Some(BalanceRecord::Upstream(upstream)) if upstream.http.paused => {
+            Some(BalanceRecord::Upstream(upstream)) if upstream.http.is_paused() => {
                 upstream.progress = Progress::default();
                 (&mut upstream.http, true)
             }
             _ => return,
         };
-        http.paused = false;
+        if http.resume() {
+            driver.resume(id);
+        }
         if is_due {
             self.records.set_deadline(id, body);
         }
-        driver.resume(id);
     }
 }
 
@@ -386,7 +372,7 @@ impl AnswerReader<'_> {
                 }
                 ResponseEvent::Head(response) => {
                     // Until these bytes are read, it can be taken back.
-                    self.before = Some(self.to.out.take_if(|out| !out.is_empty()));
+                    self.before = Some(self.to.take_output());
                     self.on_head(&response);
                     Ok(())
                 }
@@ -411,25 +397,24 @@ impl AnswerReader<'_> {
     fn settle(&mut self, stop: &Stop) {
         let Some(before) = self.before.take() else { return };
         if matches!(stop, Stop::Failed(_)) {
-            if let Some(out) = &mut self.to.out {
+            if let Some(out) = self.to.out() {
                 out.clear();
             }
             self.exchange.take_answer_back();
         }
         let Some(mut before) = before else { return };
-        if let Some(mut answer) = self.to.out.take() {
+        if let Some(mut answer) = self.to.out().take() {
             before.append(|out| answer.copy_to(&[], out));
             answer.clear();
             self.actions.reuse(answer);
         }
-        self.to.out = Some(before);
+        *self.to.out() = Some(before);
     }
 
     /// Forwards a 101, if it agrees to what the client asked for.
     fn on_switch(&mut self, response: &Response<'_>) -> Result<(), Failure> {
         let exchange = &mut *self.exchange;
-        forward::check_upgrade(response, exchange.facts().key.as_ref())
-            .map_err(Failure::BadUpgrade)?;
+        forward::check_upgrade(response, exchange.facts().key()).map_err(Failure::BadUpgrade)?;
         exchange.answer(101, Framing::Empty, self.time.now());
         let cookie = self.rules.cookie_for(exchange);
         self.write_head(response, true, true, cookie);
@@ -442,7 +427,7 @@ impl AnswerReader<'_> {
             return Err(Failure::BadResponse("too many interim responses"));
         }
         self.extend(self.of_answer);
-        if !self.exchange.facts().is_http11 {
+        if !self.exchange.facts().is(Fact::Http11) {
             return Ok(());
         }
         if response.status() == 100 && !self.exchange.is_complete() {
@@ -460,7 +445,7 @@ impl AnswerReader<'_> {
         self.extend(self.of_body);
         let keep_alive = self.keeps_alive();
         let cookie = self.rules.cookie_for(self.exchange);
-        let http11 = self.exchange.facts().is_http11;
+        let http11 = self.exchange.facts().is(Fact::Http11);
         let framing = self.write_head(response, http11, keep_alive, cookie);
         self.exchange.answer(response.status(), framing, self.time.now());
         // The handshake is over, and the client may read slowly.
@@ -469,7 +454,7 @@ impl AnswerReader<'_> {
         // announces a body where none is allowed, it may send it. If it refuses an upgrade, it may
         // have left the socket to a handler that reads no further request (Node).
         *self.is_last |= !self.exchange.is_complete()
-            || self.exchange.facts().key.is_some()
+            || self.exchange.facts().key().is_some()
             || !self.is_sent
             || forward::names_a_body_that_is_not_due(response);
         self.exchange.set_keep_alive(keep_alive && framing != Framing::UntilClose);
@@ -519,7 +504,7 @@ impl AnswerReader<'_> {
         cookie: Option<String>,
     ) -> Framing {
         let hsts = self.rules.hsts(self.has_tls);
-        let is_head = self.exchange.facts().is_head;
+        let is_head = self.exchange.facts().is(Fact::Head);
         let date = if response.is_interim() { "" } else { self.time.date() };
         let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref(), date };
         self.actions

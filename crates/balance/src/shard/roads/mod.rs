@@ -1,7 +1,8 @@
 //! The roads: what needs three parts or more.
 
 mod answer;
-mod failure;
+mod attempt;
 mod request;
+mod request_head;
 mod sweep;
 mod tunnel;

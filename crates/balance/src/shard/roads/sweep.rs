@@ -1,5 +1,6 @@
 //! The road of a sweep: timeouts, metrics, and memory that is returned.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use throng_io::{ConnId, Driver, Instant};
@@ -9,6 +10,7 @@ use crate::report::Failure;
 use crate::shard::BalanceParts;
 use crate::shard::actions::ConnAction;
 use crate::shard::records::{BalanceRecord, Phase};
+use crate::shard::roads::attempt::{BUSY, LATE_HEAD};
 use crate::shard::tunnels::GOING_AWAY;
 use crate::shard::upkeep::{Holder, to_be_ended};
 
@@ -103,27 +105,43 @@ impl BalanceParts {
     fn expire_client<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(client) = self.records.client(id) else { return };
         match client.phase {
-            Phase::Head if client.decoder.is_between_requests() => self.close(driver, id),
-            Phase::Head => self.refuse(id, 408, "the request did not come in time"),
-            Phase::Queued => {
-                let reason = "the backends are busy with other handshakes: try again";
-                self.refuse(id, 503, reason);
+            Phase::Head if client.decoder.is_between_requests() => {
+                if client.is_new() {
+                    self.end_unasked(driver, id);
+                }
+                self.close(driver, id);
             }
+            Phase::Head => self.refuse(id, 408, LATE_HEAD),
+            Phase::Queued => self.refuse(id, 503, BUSY),
             Phase::Exchange => self.expire_exchange(driver, id),
             Phase::Proxy => {
                 self.meters.count(|it| it.proxy_errors += 1);
-                self.log.ended(&client.subject(), None, EndReason::LateProxyHeader);
+                self.log.ended(&client.origin.subject(), None, EndReason::LateProxyHeader);
                 self.close(driver, id);
             }
             Phase::Leaving | Phase::Lingering => self.close(driver, id),
         }
     }
 
+    /// Reports a client that has sent no request.
+    fn end_unasked<D: Driver>(&mut self, driver: &D, id: ConnId) {
+        let reason = match self.clients.beyond(id) {
+            Some(full) => full.end_reason(),
+            None => {
+                self.meters.count(|it| it.unasked_ended += 1);
+                EndReason::Unasked
+            }
+        };
+        self.report_end(driver, id, reason);
+    }
+
     /// Handles a client whose request or answer is under way, and whose bytes do not move.
     fn expire_exchange<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(client) = self.records.client(id) else { return };
         let (is_answered, is_paused, is_stuck) = match &client.exchange {
-            Some(exchange) => (exchange.is_answered(), client.http.paused, client.http.sending),
+            Some(exchange) => {
+                (exchange.is_answered(), client.http.is_paused(), client.http.is_sending())
+            }
             None => (true, false, true),
         };
         if is_paused && !is_stuck {
@@ -138,13 +156,13 @@ impl BalanceParts {
     /// Handles the deadline of a connection to a backend that speaks HTTP.
     fn expire_upstream<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(upstream) = self.records.upstream(id) else { return };
-        let Some(client) = upstream.client else { return self.close(driver, id) };
-        let (failure, has_all) = if upstream.is_connected {
+        let Some(client) = upstream.client() else { return self.close(driver, id) };
+        let (failure, has_all) = if upstream.is_connected() {
             (Failure::ResponseTimeout, upstream.http.is_clear())
         } else {
             (Failure::ConnectTimeout, false)
         };
-        let is_paused = upstream.http.paused;
+        let is_paused = upstream.http.is_paused();
         let exchange = self.records.client(client).and_then(|client| client.exchange.as_ref());
         let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete());
         // Not the backend's fault if its answer waits for the client, or the client's body has not
@@ -157,7 +175,8 @@ impl BalanceParts {
 
     /// Closes a tunnel that has been silent for too long, or looks at it again later.
     fn expire_silent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let Some(end) = self.records.end_of_silence(id, self.rules.timeouts()) else { return };
+        let silence = self.records.end_of_silence(id, self.rules.timeouts());
+        let Some((end, reason)) = silence else { return };
         if end > self.time.tick() {
             return self.records.set_deadline(id, end);
         }
@@ -169,11 +188,8 @@ impl BalanceParts {
         }
         let backend = self.records.tunnel(peer).and_then(|peer| peer.backend());
         let backend = backend.map(|backend| backend.address());
-        if self.close_tunnel(driver, id, GOING_AWAY) {
-            self.meters.count(|it| it.silent_ended += 1);
-            let subject = self.log.tunnel_subject(driver, &self.rules, id);
-            self.log.ended(&subject, backend, EndReason::Silent);
-        } else {
+        self.report_tunnel_end(driver, id, backend, reason);
+        if !self.close_tunnel(driver, id, GOING_AWAY) {
             // Its backend has sent a Close frame; whether the client has it decides how its
             // connection may end.
             if is_behind {
@@ -181,6 +197,23 @@ impl BalanceParts {
             }
             self.close(driver, id);
         }
+    }
+
+    /// Counts and reports a tunnel that a timeout ends; `id` is its client.
+    #[cold]
+    fn report_tunnel_end<D: Driver>(
+        &mut self,
+        driver: &D,
+        id: ConnId,
+        backend: Option<SocketAddr>,
+        reason: EndReason,
+    ) {
+        self.meters.count(|it| match reason {
+            EndReason::HalfClosed => it.half_closed_ended += 1,
+            _ => it.silent_ended += 1,
+        });
+        let subject = self.log.tunnel_subject(driver, &self.rules, id);
+        self.log.ended(&subject, backend, reason);
     }
 
     /// Ends a tunnel that had a time to end in.
@@ -195,9 +228,16 @@ impl BalanceParts {
         // end. A half-closed one has had its time.
         let client_id = if is_backend { peer_id } else { id };
         let client = self.records.tunnel(client_id);
-        let is_owed = client.is_some_and(|client| client.is_closed() || client.is_sending());
+        let is_closed = client.as_ref().is_some_and(|client| client.is_closed());
+        let is_owed = is_closed || client.is_some_and(|client| client.is_sending());
         if is_owed || !has_finished {
             driver.abort(client_id);
+        }
+        if has_finished && !is_closed {
+            let backend_id = if is_backend { id } else { peer_id };
+            let backend = self.records.tunnel(backend_id).and_then(|side| side.backend());
+            let backend = backend.map(|backend| backend.address());
+            self.report_tunnel_end(driver, client_id, backend, EndReason::HalfClosed);
         }
         self.close(driver, id);
     }

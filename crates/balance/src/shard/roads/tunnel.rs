@@ -24,18 +24,19 @@ impl BalanceParts {
         upstream_id: ConnId,
     ) {
         let Some(upstream) = self.records.upstream(upstream_id) else { return };
-        let is_passthrough = upstream.is_passthrough;
+        let is_passthrough = upstream.is_passthrough();
         let tick = self.time.tick();
         let opened = self.records.open_tunnel(client_id, upstream_id, |client, upstream| {
-            let guard = TunnelGuard::open(&upstream.backend);
-            let boundary = (!is_passthrough).then_some(upstream.boundary);
-            let late = Tunnel::new(client_id, boundary, Some(guard), tick);
-            let mut early = Tunnel::new(upstream_id, boundary.map(|_| Boundary::new()), None, tick);
+            let guard = TunnelGuard::open(upstream.backend());
+            let boundary = (!is_passthrough).then_some(upstream.boundary());
+            let (of_client, of_upstream) = (&client.http, &upstream.http);
+            let outputs = (of_upstream, of_client);
+            let late = Tunnel::new(client_id, boundary, Some(guard), tick, outputs);
+            let boundary = boundary.map(|_| Boundary::new());
+            let outputs = (of_client, of_upstream);
+            let mut early = Tunnel::new(upstream_id, boundary, None, tick, outputs);
             early.boundary().advance(client.held.as_slice());
-            [
-                early.with_output(&client.http, &upstream.http),
-                late.with_output(&upstream.http, &client.http),
-            ]
+            [early, late]
         });
         let Some((mut client, upstream)) = opened else {
             self.records.remove(upstream_id);
@@ -44,7 +45,7 @@ impl BalanceParts {
         if let Some(exchange) = &mut client.exchange {
             self.log.keep(client_id, exchange);
             if !is_passthrough {
-                upstream.backend.note_handshake(exchange.micros(self.time.now()));
+                upstream.backend().note_handshake(exchange.micros(self.time.now()));
             }
         }
         self.meters.count(|it| {
@@ -53,8 +54,8 @@ impl BalanceParts {
         });
         // A side is read unless a send to the other is in flight.
         for (id, was_paused, is_paused) in [
-            (client_id, client.http.paused, upstream.http.sending),
-            (upstream_id, upstream.http.paused, client.http.sending),
+            (client_id, client.http.is_paused(), upstream.http.is_sending()),
+            (upstream_id, upstream.http.is_paused(), client.http.is_sending()),
         ] {
             match (was_paused, is_paused) {
                 (false, true) => driver.pause(id),
@@ -82,7 +83,7 @@ impl BalanceParts {
             tunnels.send_first(driver, (client_id, upstream_id), batch, records, actions);
         }
         for (id, http) in [(client_id, client.http), (upstream_id, upstream.http)] {
-            if http.finished {
+            if http.has_finished() {
                 self.end_stream(driver, id);
             }
         }
@@ -146,10 +147,9 @@ impl BalanceParts {
         if peer == id {
             // A client without its backend. The send in flight has its backend's last bytes, or a
             // Close frame.
-            if !tunnel.is_sending() {
+            if tunnel.end_output() || !tunnel.is_sending() {
                 return self.close(driver, id);
             }
-            tunnel.end_after_send();
             return self.records.limit_end(id, deadline);
         }
         if tunnel.is_closed() {
@@ -168,7 +168,7 @@ impl BalanceParts {
         if is_backend && !tunnel.has_said_close() && !tunnel.is_ended() && !is_unframed {
             return self.lose_backend(driver, id);
         }
-        self.tunnels.end_output(driver, peer, &mut self.records);
+        self.end_output(driver, peer);
         if is_unframed {
             // Only silence ends it: much may still come from the other side.
             self.records.set_deadline(if is_backend { peer } else { id }, deadline);
@@ -177,6 +177,14 @@ impl BalanceParts {
             self.records.limit_end(peer, deadline);
         }
         self.end_if_both_ended(driver, id);
+    }
+
+    /// Ends the stream to a side, unless that was done: at once, or after what is in flight or
+    /// queued.
+    fn end_output<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        if self.records.tunnel(id).is_some_and(|side| side.end_output()) {
+            driver.finish(id);
+        }
     }
 
     /// Closes the tunnel if both streams of both sides have ended.
@@ -215,9 +223,9 @@ impl BalanceParts {
             && has_said_close
             && let Some(client) = self.records.tunnel(peer_id)
             && client.is_sending()
+            && !client.end_output()
         {
             // It sent all data, including its Close frame, and some of it is still in flight.
-            client.end_after_send();
             let deadline = self.time.after(self.rules.timeouts().half_closed);
             self.records.limit_end(peer_id, deadline);
             return self.leave_alone(driver, id, peer_id);
@@ -308,7 +316,7 @@ impl BalanceParts {
                     client.phase == Phase::Proxy
                         || client.phase == Phase::Head && client.decoder.is_between_requests()
                 }
-                BalanceRecord::Upstream(upstream) => upstream.client.is_none(),
+                BalanceRecord::Upstream(upstream) => upstream.client().is_none(),
                 BalanceRecord::Tunnel(_) | BalanceRecord::Vacant | BalanceRecord::Closing => false,
             };
             if is_idle {
@@ -368,7 +376,7 @@ impl BalanceParts {
             return false;
         }
         let Some(upstream) = self.records.tunnel(upstream_id) else { return false };
-        if upstream.boundary().saw_close() || upstream.is_close_due() || upstream.is_dropped() {
+        if upstream.boundary().saw_close() || upstream.is_cut_due() || upstream.is_dropped() {
             return false;
         }
         if upstream.boundary().is_lost() {
@@ -386,7 +394,7 @@ impl BalanceParts {
             self.record_close_sent(upstream_id, client_id);
             return true;
         }
-        upstream.close_at_boundary();
+        upstream.cut_at_boundary();
         for id in [client_id, upstream_id] {
             self.records.set_end(id, deadline);
         }
@@ -485,7 +493,7 @@ impl BalanceParts {
         }
         if !can_close {
             // In the middle of a frame no Close frame can be sent: only a reset is correct.
-            client.close_at_boundary();
+            client.tear();
         }
         self.tunnels.add_orphan(client_id, self.time.now());
     }
@@ -498,7 +506,7 @@ impl BalanceParts {
             return;
         }
         self.meters.count(|it| it.closed += 1);
-        if client.is_close_due() {
+        if client.is_torn() {
             driver.abort(id);
             return self.close(driver, id);
         }
@@ -507,8 +515,13 @@ impl BalanceParts {
         self.send_own(driver, id, SERVICE_RESTART);
     }
 
-    /// Ends both sides after the client's Close frame has come in answer to the balancer's.
+    /// Ends both streams after the client's Close frame has come in answer to the balancer's.
     pub(in crate::shard) fn close_answered<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        self.tunnels.close_answered(driver, id, &mut self.records);
+        let Some(client) = self.records.tunnel(id) else { return };
+        // Nothing may follow a Close frame, and its receiver's stream is ended.
+        client.cut();
+        for side in [id, client.peer()] {
+            self.end_output(driver, side);
+        }
     }
 }

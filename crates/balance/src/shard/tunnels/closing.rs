@@ -98,7 +98,7 @@ impl CloseJob {
             let Some(backend) = tunnel.backend() else { continue };
             // A backend that has ended a stream of frames is lost, or has sent a Close frame.
             let is_unframed = tunnel.is_unframed();
-            let ends = tunnel.is_dropped() || tunnel.is_close_due() || tunnel.has_finished();
+            let ends = tunnel.is_dropped() || tunnel.is_cut_due() || tunnel.has_finished();
             let is_of = self.backend.as_ref().is_none_or(|own| Arc::ptr_eq(own, backend));
             if !is_of || ends && !is_unframed {
                 continue;

@@ -39,7 +39,7 @@ impl Tunnels {
         let tunnel = records.tunnel(id)?;
         tunnel.end_silence();
         let mut close = None;
-        if tunnel.is_close_due() {
+        if tunnel.is_cut_due() {
             let end = tunnel.boundary().advance_to_boundary(bytes);
             if tunnel.boundary().is_at_boundary() {
                 bytes = &bytes[..end];
@@ -57,7 +57,7 @@ impl Tunnels {
             return None;
         }
         let close = close.filter(|_| !tunnel.boundary().saw_close());
-        let mut batch = match tunnel.waits() {
+        let mut batch = match tunnel.is_paused() {
             true => {
                 self.queue(peer, |out| out.extend_from_slice(bytes));
                 None
@@ -103,16 +103,10 @@ impl Tunnels {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let Some(tunnel) = records.tunnel(to) else { return };
-        let (is_sending, peer) = (tunnel.is_sending(), tunnel.peer());
-        if is_sending || self.queued.contains_key(&to) {
-            self.queue(to, write);
-            if let Some(source) = records.tunnel(peer)
-                && peer != to
-            {
-                source.set_queued(true);
-            }
-            return;
+        if tunnel.is_sending() {
+            return self.queue(to, write);
         }
+        let peer = tunnel.peer();
         let mut batch = actions.batch();
         batch.append(write);
         Self::send(driver, (peer, to), batch, records, actions);
@@ -131,9 +125,6 @@ impl Tunnels {
             return Self::send(driver, (from, to), batch, records, actions);
         }
         self.queued.insert(to, batch);
-        if let Some(source) = records.tunnel(from) {
-            source.set_queued(true);
-        }
     }
 
     /// Handles the end of a send: starts the next one, or resumes the other side. Returns whether
@@ -153,50 +144,14 @@ impl Tunnels {
                 SendOutcome::Pending => return false,
             }
         }
-        tunnel.set_sending(false);
         let peer = tunnel.peer();
-        if tunnel.end_if_due() {
+        if tunnel.end_send() {
             driver.finish(id);
         }
-        if peer != id
-            && let Some(source) = records.tunnel(peer)
-        {
-            source.set_queued(false);
-            if source.resume() {
-                driver.resume(peer);
-            }
+        if peer != id && records.tunnel(peer).is_some_and(|source| source.resume()) {
+            driver.resume(peer);
         }
         true
-    }
-
-    /// Ends the stream to a side: at once, or after what is in flight or queued.
-    pub(in crate::shard) fn end_output<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        id: ConnId,
-        records: &mut BalanceRecords,
-    ) {
-        let has_queue = self.queued.contains_key(&id);
-        if records.tunnel(id).is_some_and(|side| side.end_output(has_queue)) {
-            driver.finish(id);
-        }
-    }
-
-    /// Ends both streams after the client's Close frame has come in answer to the balancer's.
-    pub(in crate::shard) fn close_answered<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        id: ConnId,
-        records: &mut BalanceRecords,
-    ) {
-        let Some(client) = records.tunnel(id) else { return };
-        // Nothing may follow a Close frame, and its receiver's stream is ended.
-        client.drop_input();
-        for side in [id, client.peer()] {
-            if records.tunnel(side).is_some_and(|side| !side.is_output_ending()) {
-                self.end_output(driver, side, records);
-            }
-        }
     }
 }
 
@@ -204,7 +159,7 @@ impl Tunnels {
 #[cold]
 fn hold_back<D: Driver>(driver: &mut D, from: ConnId, to: ConnId, records: &mut BalanceRecords) {
     if let Some(tunnel) = records.tunnel(to) {
-        tunnel.set_sending(true);
+        tunnel.begin_send();
     }
     // A client without its backend is its own other side: its answer to the Close frame must be
     // read.

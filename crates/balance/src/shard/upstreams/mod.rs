@@ -52,7 +52,7 @@ impl IdlePool {
         }
         idle.push(Idle { id, owner });
         self.len += 1;
-        if let Some(Owner { client, .. }) = owner {
+        if let Some(client) = owner.map(|owner| owner.client()) {
             self.owned.entry(client).or_default().push(backend);
         }
         surplus
@@ -68,8 +68,8 @@ impl IdlePool {
     ) -> Option<ConnId> {
         while let Some(id) = self.take(backend.address(), client) {
             let Some(upstream) = records.upstream(id) else { continue };
-            match upstream.client {
-                None if upstream.generation == backend.generation() => return Some(id),
+            match upstream.client() {
+                None if upstream.is_current() => return Some(id),
                 None => actions.push(ConnAction::Close(id)),
                 Some(_) => {}
             }
@@ -93,7 +93,7 @@ impl IdlePool {
         let mut taken = Vec::new();
         for backend in self.owned.remove(&client).unwrap_or_default() {
             let Some(idle) = self.idle.get_mut(&backend) else { continue };
-            let is_of = |idle: &mut Idle| idle.owner.is_some_and(|owner| owner.client == client);
+            let is_of = |idle: &mut Idle| idle.owner.is_some_and(|owner| owner.client() == client);
             taken.extend(idle.extract_if(.., is_of).map(|idle| idle.id));
             if idle.is_empty() {
                 self.idle.remove(&backend);
@@ -129,7 +129,7 @@ impl IdlePool {
 
 /// Forgets one connection to `backend` that served this client only, if there is one.
 fn disown(owned: &mut HashMap<ConnId, Vec<SocketAddr>>, backend: SocketAddr, owner: Option<Owner>) {
-    let Some(Owner { client, .. }) = owner else { return };
+    let Some(client) = owner.map(|owner| owner.client()) else { return };
     let Some(backends) = owned.get_mut(&client) else { return };
     if let Some(at) = backends.iter().position(|other| *other == backend) {
         backends.swap_remove(at);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn owner(slot: u32, address: &str) -> Owner {
-        Owner { client: ConnId::new(0, slot, 0), address: address.parse().unwrap() }
+        Owner::new(ConnId::new(0, slot, 0), address.parse().unwrap())
     }
 
     #[test]
@@ -190,11 +190,11 @@ mod tests {
         {
             assert_eq!(pool.put(backends[backend], id(slot as u32), owner, 8), None);
         }
-        let mut taken = pool.take_of(one.client);
+        let mut taken = pool.take_of(one.client());
         taken.sort_unstable();
         assert_eq!((taken, pool.len()), (vec![id(0), id(1)], 2));
         assert_eq!(pool.take(backends[0], other), Some(id(2)));
-        assert_eq!((pool.take_of(other.client), pool.owned.len()), (vec![], 0));
+        assert_eq!((pool.take_of(other.client()), pool.owned.len()), (vec![], 0));
         assert_eq!(pool.take(backends[1], one), Some(id(3)));
         assert!(pool.is_empty());
     }
@@ -210,9 +210,9 @@ mod tests {
         }
         pool.remove(backend, id(2));
         assert_eq!(pool.take(backend, client), Some(id(3)));
-        assert_eq!(pool.owned[&client.client], [backend]);
+        assert_eq!(pool.owned[&client.client()], [backend]);
         assert_eq!(pool.put(backend, id(4), None, 1), Some(id(1)), "it makes room");
         assert!(pool.owned.is_empty());
-        assert_eq!((pool.take_of(client.client), pool.len()), (vec![], 1));
+        assert_eq!((pool.take_of(client.client()), pool.len()), (vec![], 1));
     }
 }

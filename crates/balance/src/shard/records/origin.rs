@@ -1,0 +1,106 @@
+//! Who a client is.
+
+use std::net::SocketAddr;
+
+use throng_io::{ConnId, ServerTls};
+
+use crate::access::Subject;
+
+/// Who a client is, as its socket, its PROXY header and its TLS handshake tell.
+#[derive(Debug)]
+pub(in crate::shard) struct Origin {
+    id: ConnId,
+    /// The other end of its socket.
+    peer: SocketAddr,
+    /// Its address, from the kernel or its PROXY header.
+    address: SocketAddr,
+    /// Its connection has TLS.
+    is_secure: bool,
+    /// It connected to an address with TLS.
+    is_due_tls: bool,
+    /// TLS that has not begun.
+    tls: Option<ServerTls>,
+    /// The certificate that it has shown, in DER.
+    certificate: Option<Box<[u8]>>,
+    /// The host that it has asked for in its handshake (SNI), if its requests must be for that.
+    server_name: Option<Box<str>>,
+}
+
+impl Origin {
+    /// Creates it for a client of a listener with this TLS.
+    pub(in crate::shard) fn new(id: ConnId, peer: SocketAddr, tls: Option<ServerTls>) -> Self {
+        Self {
+            id,
+            peer,
+            address: peer,
+            is_secure: false,
+            is_due_tls: tls.is_some(),
+            tls,
+            certificate: None,
+            server_name: None,
+        }
+    }
+
+    pub(in crate::shard) fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// Returns its address, from the kernel or its PROXY header.
+    pub(in crate::shard) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sets the address that its PROXY header names.
+    pub(in crate::shard) fn set_address(&mut self, address: SocketAddr) {
+        self.address = address;
+    }
+
+    /// Returns whether TLS must begin.
+    pub(in crate::shard) fn awaits_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Takes the TLS that begins now.
+    pub(in crate::shard) fn take_tls(&mut self) -> Option<ServerTls> {
+        self.tls.take()
+    }
+
+    /// Records the end of its TLS handshake.
+    pub(in crate::shard) fn secure(
+        &mut self,
+        certificate: Option<Box<[u8]>>,
+        server_name: Option<Box<str>>,
+    ) {
+        self.is_secure = true;
+        (self.certificate, self.server_name) = (certificate, server_name);
+    }
+
+    /// Returns whether its connection has TLS.
+    pub(in crate::shard) fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    /// Returns whether it connected to an address with TLS.
+    pub(in crate::shard) fn is_due_tls(&self) -> bool {
+        self.is_due_tls
+    }
+
+    /// Returns the certificate that it has shown, in DER.
+    pub(in crate::shard) fn certificate(&self) -> Option<&[u8]> {
+        self.certificate.as_deref()
+    }
+
+    /// Returns the host that its requests must be for.
+    pub(in crate::shard) fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
+    /// Returns who it is, before a request names the client of a proxy.
+    pub(in crate::shard) fn subject(&self) -> Subject {
+        Subject {
+            session: Some(self.id.to_bits()),
+            peer: Some(self.peer),
+            client: Some(self.address.ip().to_canonical()),
+        }
+    }
+}
