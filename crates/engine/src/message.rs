@@ -43,6 +43,10 @@ pub enum Refusal {
     FullForAddress,
     /// The server is shutting down.
     Draining,
+    /// Later, in place of an answer: all connections together use too much memory.
+    Memory,
+    /// Later, in place of an answer: bodies use too much memory.
+    BodyMemory,
 }
 
 /// Fault that ends a connection, or a request.
@@ -90,7 +94,8 @@ impl Fault {
     }
 }
 
-/// The reason why a server ends a session, a stream of events or a response that is being sent.
+/// The reason why a server ends a connection, a request that is not answered, a session, a stream
+/// of events or a response that is being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
@@ -115,11 +120,23 @@ pub enum EndReason {
     Loss,
     /// The workers have no room for the client's work.
     Workers,
+    /// The server has as many connections as it may, and another one needed the place.
+    Place,
+    /// The client's address has as many connections as it may, and another one needed the place.
+    PlaceOfAddress,
+    /// The client connected and did not begin a request in time.
+    Handshake,
+    /// A request took too long to arrive.
+    Request,
+    /// The answer to an upgrade took too long.
+    Upgrade,
+    /// The body of a request came too slowly, and others needed its memory.
+    Body,
 }
 
 impl EndReason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         Self::Rate,
         Self::Reassembly,
         Self::Memory,
@@ -130,7 +147,23 @@ impl EndReason {
         Self::Publication,
         Self::Loss,
         Self::Workers,
+        Self::Place,
+        Self::PlaceOfAddress,
+        Self::Handshake,
+        Self::Request,
+        Self::Upgrade,
+        Self::Body,
     ];
+
+    /// Returns why a connection that was refused for `why` ends without a request; `None` if it was
+    /// not at a limit on connections.
+    pub(crate) fn of_refusal(why: Refusal) -> Option<Self> {
+        match why {
+            Refusal::Full => Some(Self::Place),
+            Refusal::FullForAddress => Some(Self::PlaceOfAddress),
+            Refusal::Draining | Refusal::Memory | Refusal::BodyMemory => None,
+        }
+    }
 
     /// Returns its word in metrics.
     #[must_use]
@@ -146,6 +179,12 @@ impl EndReason {
             Self::Publication => "publication",
             Self::Loss => "loss",
             Self::Workers => "workers",
+            Self::Place => "place",
+            Self::PlaceOfAddress => "place_of_address",
+            Self::Handshake => "handshake",
+            Self::Request => "request",
+            Self::Upgrade => "upgrade",
+            Self::Body => "body",
         }
     }
 
@@ -159,6 +198,13 @@ impl EndReason {
             Self::Heartbeat | Self::Write => CloseCode::ABNORMAL,
             Self::Lifetime => CloseCode::GOING_AWAY,
             Self::Cluster | Self::Publication | Self::Workers => CloseCode::TRY_AGAIN_LATER,
+            // These are not sessions.
+            Self::Place
+            | Self::PlaceOfAddress
+            | Self::Handshake
+            | Self::Request
+            | Self::Upgrade
+            | Self::Body => CloseCode::ABNORMAL,
         }
     }
 
@@ -176,6 +222,41 @@ impl EndReason {
             Self::Publication => "the cluster does not take messages now; try again later",
             Self::Loss => "messages are lost; come back to continue",
             Self::Workers => "the server is busy; try again later",
+            Self::Place => "the server is full, and others needed the place",
+            Self::PlaceOfAddress => "others of its address needed the place",
+            Self::Handshake => "no request came in time",
+            Self::Request => "the request took too long",
+            Self::Upgrade => "the upgrade took too long",
+            Self::Body => "the body came too slowly while memory for bodies was short",
         }
+    }
+
+    /// Returns the settings that it follows from, where there are any.
+    #[must_use]
+    pub const fn setting(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Rate => "max_messages_per_second, max_bytes_per_second",
+            Self::Reassembly => "reassembly_timeout",
+            Self::Memory => "max_memory",
+            Self::Heartbeat => "heartbeat_interval, heartbeat_timeout",
+            Self::Lifetime => "max_lifetime",
+            Self::Write => "write_timeout, min_response_rate",
+            Self::Cluster | Self::Publication => return None,
+            Self::Loss => "the memory and persistence of the cluster's server",
+            Self::Workers => "the size of the pool of workers and of its queue",
+            Self::Place => "max_connections, max_pending_handshakes",
+            Self::PlaceOfAddress => "max_connections_per_address",
+            Self::Handshake | Self::Upgrade => "handshake_timeout",
+            Self::Request => "handshake_timeout, min_body_rate",
+            Self::Body => "max_body_memory",
+        })
+    }
+}
+
+/// The text has the settings that the reason follows from.
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())?;
+        self.setting().map_or(Ok(()), |setting| write!(f, "; {setting}"))
     }
 }

@@ -7,7 +7,7 @@ use throng_proto::http1::{HeaderLines, Request, Response};
 use throng_proto::ws::{Close, Message};
 
 use crate::context::{Core, Cx};
-use crate::message::{Fault, Notice, Refusal, UserEvent};
+use crate::message::{EndReason, Fault, Notice, Refusal, UserEvent};
 use crate::ws::messages::{Messages, Receive};
 
 /// Result of a callback for an HTTP message.
@@ -99,9 +99,15 @@ pub trait Service {
         let _ = cx;
     }
 
-    /// Called when the peer broke HTTP or missed a deadline; writes an answer of this status. The
+    /// Called when the peer broke HTTP, or a callback panicked; writes an answer of this status. The
     /// connection closes after it.
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str);
+
+    /// Called when a rule or limit of the server ends a request that is not answered; writes an
+    /// answer of this status. The connection closes after it.
+    fn on_request_ended(&mut self, cx: &mut Cx<'_>, status: u16, reason: EndReason) {
+        self.on_bad_request(cx, status, reason.text());
+    }
 
     /// Called when a connection is closed because its peer is not a trusted proxy, or its PROXY
     /// header is wrong or late.

@@ -143,12 +143,13 @@ pub enum ServerEvent<'a> {
         /// The path of its route.
         route: &'a str,
     },
-    /// The server ended a session, a stream of events or a response by a rule or limit of its own.
+    /// The server ended a session, a stream of events, a response, or a connection that has not sent
+    /// a request, by a rule or limit of its own.
     #[non_exhaustive]
     Ended {
         /// The client of that session, stream or response.
         subject: Subject,
-        /// The path of its route; `None` of a response.
+        /// The path of its route; `None` of a response or a connection.
         route: Option<&'a str>,
         /// The reason.
         reason: EndReason,
@@ -236,8 +237,7 @@ impl fmt::Display for ServerEvent<'_> {
                 if let Some(route) = route {
                     write!(f, " of {route}")?;
                 }
-                write!(f, ": {}", reason.text())?;
-                setting_of(*reason).map_or(Ok(()), |setting| write!(f, "; {setting}"))
+                write!(f, ": {reason}")
             }
             Self::Panicked { subject, route } => {
                 let (route, its) = (route.unwrap_or("(none)"), Named("connection", subject));
@@ -282,21 +282,6 @@ impl fmt::Display for Named<'_> {
         }
         subject.fmt(f)
     }
-}
-
-/// Returns the settings that a reason follows from.
-fn setting_of(reason: EndReason) -> Option<&'static str> {
-    Some(match reason {
-        EndReason::Rate => "max_messages_per_second, max_bytes_per_second",
-        EndReason::Reassembly => "reassembly_timeout",
-        EndReason::Memory => "max_memory",
-        EndReason::Heartbeat => "heartbeat_interval, heartbeat_timeout",
-        EndReason::Lifetime => "max_lifetime",
-        EndReason::Write => "write_timeout, min_response_rate",
-        EndReason::Loss => "the memory and persistence of the cluster's server",
-        EndReason::Workers => "the size of the pool of workers and of its queue",
-        _ => return None,
-    })
 }
 
 /// The route of a stall in a turn that called handlers of several routes.

@@ -140,12 +140,15 @@ events! {
     PROTOCOL_ERROR = "protocol_error", Info, clients,
         ["session", "client", "peer", "route", "code", "reason"],
         "a client broke the WebSocket protocol, and its session was closed";
-    SLOW_CONSUMER = "slow_consumer", Warn, clients, ["session", "client", "peer", "route"],
+    SLOW_CONSUMER = "slow_consumer", Warn, clients, ["session", "client", "peer", "route", "reason"],
         "a session was closed with 1008: its client reads too slowly";
+    MESSAGES_DROPPED = "messages.dropped", Warn, process, ["messages", "reason"],
+        "so many messages were not sent to receivers that were too slow, since the last such line";
     ENDED = "session.ended", Info, clients,
         ["session", "client", "peer", "route", "code", "backend", "reason"],
-        "a session, a stream of events, a tunnel or a response that was being sent was ended by a \
-         rule or limit of the server, for the reason given";
+        "a session, a stream of events, a tunnel, a response that was being sent, or a connection \
+         without a request was ended by a rule or limit of the server, for the reason given, which \
+         names the setting";
     PANIC = "panic", Error, clients, ["session", "client", "peer", "route"],
         "a handler panicked; its connection was closed, or its request answered with 500";
     TICK_PANIC = "panic.tick", Error, process, ["period", "shard"],
@@ -160,6 +163,9 @@ events! {
     CLUSTER_UNKNOWN = "cluster.unknown", Warn, process, ["messages", "reason"],
         "so many messages were sent to the cluster, which has not answered, since the last such \
          line: members have got them or not";
+    CLUSTER_GAP = "cluster.gap", Warn, process, ["channels", "reason"],
+        "members of so many channels without history may have missed messages since the last such \
+         line: the broker did not deliver for a moment";
     CLUSTER_DEGRADED = "cluster.degraded", Warn, process, ["duration", "reason"],
         "the cluster's server, or a part of it, is away, or does not take messages: its channels \
          are not served";

@@ -42,11 +42,13 @@ pub(crate) fn log_event(log: &Log, event: &ServerEvent<'_>) {
             client(&events::PROTOCOL_ERROR, subject, &rest);
         }
         ServerEvent::SlowConsumer { subject, route, .. } => {
-            client(&events::SLOW_CONSUMER, subject, &[("route", (*route).into())]);
+            let reason = "it reads more slowly than it is sent to; max_backlog, slow_policy";
+            let rest = [("route", (*route).into()), ("reason", reason.into())];
+            client(&events::SLOW_CONSUMER, subject, &rest);
         }
         ServerEvent::Ended { subject, route, reason, .. } => {
             let code = route.map(|_| reason.code().get());
-            let reason = ("reason", reason.text().into());
+            let reason = ("reason", reason.to_string().into());
             let rest = [("route", (*route).into()), ("code", code.into()), reason];
             client(&events::ENDED, subject, &rest);
         }

@@ -4,6 +4,7 @@ use throng_io::ConnId;
 use throng_proto::ws;
 
 use crate::conn::linger::{LINGER_SILENCE, Linger};
+use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::message::{EndReason, Fault};
@@ -56,6 +57,20 @@ impl Connections {
     pub(crate) fn fail_for(&mut self, id: ConnId, reason: EndReason) {
         self.note_fault(id, Fault::Ended(reason));
         self.fail(id, reason.code().get(), reason.text());
+    }
+
+    /// Records the end of a connection that was refused at a limit, and that has sent no request to
+    /// be refused. Does nothing for any other.
+    #[cold]
+    pub(crate) fn note_unserved(&mut self, id: ConnId) {
+        let is_unserved =
+            self.table.conn(id).is_some_and(|conn| conn.is(Stage::Http) && !conn.is_finishing());
+        let Some(cold) = self.table.cold(id).filter(|_| is_unserved) else { return };
+        if let Admitted::Reserve(why) = cold.admitted
+            && let Some(reason) = EndReason::of_refusal(why)
+        {
+            self.note_fault(id, Fault::Ended(reason));
+        }
     }
 
     /// Records a fault for [`Service::on_fault`](crate::Service::on_fault).

@@ -10,7 +10,7 @@ use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::context::Cx;
-use crate::message::Refusal;
+use crate::message::{EndReason, Fault, Refusal};
 use crate::remote::adoption::Early;
 use crate::service::Service;
 use crate::shard::Shard;
@@ -129,16 +129,16 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Ends the oldest connection that has not sent a whole request: of all, or of an address that
     /// has too many. Returns false if there is none.
     fn make_room(&mut self, why: Refusal, address: Option<IpAddr>) -> bool {
+        let Some(reason) = EndReason::of_refusal(why) else { return false };
         let oldest = match why {
-            Refusal::Full => {
+            Refusal::FullForAddress => self.state.pop_oldest_of(address),
+            _ => {
                 let State { core, pending, .. } = &mut self.state;
                 pending.pop_oldest(|id| is_pending(&core.connections, id))
             }
-            Refusal::FullForAddress => self.state.pop_oldest_of(address),
-            Refusal::Draining => None,
         };
         let Some(id) = oldest else { return false };
-        self.state.end_for_another(id);
+        self.state.end_for_another(id, reason);
         self.flush_evicted(id);
         true
     }
@@ -167,6 +167,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let connections = &self.state.core.connections;
             let oldest = self.state.reserve.pop_oldest(|id| is_reserved(connections, id));
             if let Some(oldest) = oldest {
+                self.state.core.connections.note_unserved(oldest);
                 self.state.evict(oldest);
                 self.flush_evicted(oldest);
             }
@@ -248,7 +249,7 @@ impl<S: Service> State<S> {
 
     /// Ends a connection that has not sent a whole request, in favour of another: with a 408 if it
     /// has sent a part of one. Its place is free at once, and it closes with the next flush.
-    pub(super) fn end_for_another(&mut self, id: ConnId) {
+    pub(super) fn end_for_another(&mut self, id: ConnId, reason: EndReason) {
         let connections = &mut self.core.connections;
         connections.stats.refused += 1;
         let unanswered = connections
@@ -256,10 +257,9 @@ impl<S: Service> State<S> {
             .conn(id)
             .is_some_and(|conn| conn.has(flag::REQUEST) && !conn.is_finishing());
         if unanswered {
-            self.guarded(id, |state| {
-                let mut cx = Cx::new(&mut state.core, id);
-                state.service.on_bad_request(&mut cx, 408, "others needed the place");
-            });
+            self.end_unanswered(id, 408, reason);
+        } else {
+            connections.note_fault(id, Fault::Ended(reason));
         }
         self.evict(id);
     }

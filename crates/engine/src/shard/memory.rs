@@ -124,7 +124,7 @@ impl<S: Service> State<S> {
                 if !answered {
                     self.guarded(id, |state| {
                         let mut cx = Cx::new(&mut state.core, id);
-                        state.service.on_refused(&mut cx, Refusal::Full);
+                        state.service.on_refused(&mut cx, Refusal::Memory);
                     });
                 }
                 self.core.connections.finish(id, AfterFlush::Linger);

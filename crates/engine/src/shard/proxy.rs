@@ -8,7 +8,7 @@ use throng_proto::proxy_protocol::{self, Decoded, Header, MAX_LENGTH};
 
 use crate::conn::record::Admitted;
 use crate::conn::stage::AfterFlush;
-use crate::message::Refusal;
+use crate::message::{EndReason, Fault, Refusal};
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::shard::admission::RESERVE;
@@ -113,7 +113,7 @@ impl<S: Service> State<S> {
         if entered.is_err()
             && let Some(oldest) = self.pop_oldest_of(address)
         {
-            self.end_for_another(oldest);
+            self.end_for_another(oldest, EndReason::PlaceOfAddress);
             entered = self.admission.enter_address(address);
         }
         if let Ok(key) = entered {
@@ -131,6 +131,8 @@ impl<S: Service> State<S> {
         };
         if !has_place {
             self.inbound[id.slot()] = Inbound::Refused;
+            let reason = EndReason::PlaceOfAddress;
+            self.core.connections.note_fault(id, Fault::Ended(reason));
             self.core.connections.finish(id, AfterFlush::Close);
             return false;
         }

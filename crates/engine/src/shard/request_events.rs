@@ -7,6 +7,7 @@ use crate::conn::stage::AfterFlush;
 use crate::conn::table::Table;
 use crate::context::{Core, Cx};
 use crate::http1::body::{BodyMode, RequestBodies};
+use crate::message::{EndReason, Fault};
 use crate::samples::is_sampled;
 use crate::service::{Answer, Flow, Service};
 
@@ -172,8 +173,8 @@ impl<S: Service> Requests<'_, S> {
             let conn = core.connections.table.conn(id);
             if conn.is_some_and(|conn| !conn.is_finishing()) {
                 core.connections.stats.timeouts += 1;
-                let reason = "the body came too slowly while memory for bodies was short";
-                service.on_bad_request(&mut Cx::new(core, id), 408, reason);
+                core.samples.measured.count_fault(Fault::Ended(EndReason::Body));
+                service.on_request_ended(&mut Cx::new(core, id), 408, EndReason::Body);
                 core.connections.finish(id, AfterFlush::Linger);
             }
         }

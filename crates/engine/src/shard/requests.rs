@@ -127,7 +127,7 @@ impl<S: Service> State<S> {
         let Self { core, service, request_bodies, .. } = self;
         request_bodies.end(id);
         core.connections.stats.bad_requests += 1;
-        service.on_refused(&mut Cx::new(core, id), Refusal::Full);
+        service.on_refused(&mut Cx::new(core, id), Refusal::BodyMemory);
         core.connections.finish(id, AfterFlush::Linger);
     }
 

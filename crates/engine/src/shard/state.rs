@@ -18,7 +18,7 @@ use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
-use crate::message::{Fault, Refusal, UserEvent};
+use crate::message::{EndReason, Fault, Refusal, UserEvent};
 use crate::remote::ShardInbox;
 use crate::service::Service;
 use crate::shard::admission::Admission;
@@ -163,6 +163,17 @@ impl<S: Service> State<S> {
             Stage::Closing => {}
             _ => self.core.connections.finish(id, AfterFlush::Abort),
         }
+    }
+
+    /// Ends a request that is not answered by a rule or limit of the server: the service answers it
+    /// with this status, and reports it.
+    #[cold]
+    pub(crate) fn end_unanswered(&mut self, id: ConnId, status: u16, reason: EndReason) {
+        self.core.samples.measured.count_fault(Fault::Ended(reason));
+        self.guarded(id, |state| {
+            let mut cx = Cx::new(&mut state.core, id);
+            state.service.on_request_ended(&mut cx, status, reason);
+        });
     }
 
     /// Counts a fault and reports it to the service, whose own panic changes nothing more. `peer`

@@ -6,7 +6,6 @@ use throng_proto::ws::Close;
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
-use crate::context::Cx;
 use crate::message::{EndReason, Fault};
 use crate::service::Service;
 use crate::shard::Shard;
@@ -88,20 +87,19 @@ impl<S: Service> State<S> {
             // A browser that connects early would take a response for that to its first request,
             // or show it: without a request it is not a response (RFC 9112 section 9.2).
             connections.stats.timeouts += 1;
+            connections.note_fault(id, Fault::Ended(EndReason::Handshake));
             connections.finish(id, AfterFlush::Close);
         } else if in_request {
             connections.stats.timeouts += 1;
             self.request_bodies.end(id);
-            self.guarded(id, |state| {
-                let mut cx = Cx::new(&mut state.core, id);
-                state.service.on_bad_request(&mut cx, 408, "the request took too long");
-            });
+            self.end_unanswered(id, 408, EndReason::Request);
             self.core.connections.finish(id, AfterFlush::Linger);
         } else if in_flight {
             // It is idle when its answer has left, and not before.
             connections.timers.due_in(id, connections.limits.keep_alive);
         } else {
             // An idle kept-alive connection: closing it is not a fault.
+            connections.note_unserved(id);
             connections.finish(id, AfterFlush::Close);
         }
     }
@@ -114,10 +112,7 @@ impl<S: Service> State<S> {
             return;
         }
         connections.stats.timeouts += 1;
-        self.guarded(id, |state| {
-            let mut cx = Cx::new(&mut state.core, id);
-            state.service.on_bad_request(&mut cx, 503, "the upgrade took too long");
-        });
+        self.end_unanswered(id, 503, EndReason::Upgrade);
         self.core.connections.finish(id, AfterFlush::Linger);
     }
 

@@ -16,8 +16,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_engine::{
-    Admission, Answer, Chunk, Close, ConnMap, Core, Cx, Fault, Flow, Joined, Message, Messages,
-    Notice, Receive, Refusal, Service, UserEvent,
+    Admission, Answer, Chunk, Close, CloseCode, ConnMap, Core, Cx, EndReason, Fault, Flow, Joined,
+    Message, Messages, Notice, Receive, Refusal, Service, UserEvent,
 };
 use throng_http::{LiveDate, Request, Response, Status};
 use throng_io::{ConnId, Instant, Traffic};
@@ -360,9 +360,21 @@ impl Service for ShardService {
     }
 
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
+        let setting = match status {
+            413 => "; max_body",
+            414 => "; max_header_bytes",
+            431 => "; max_header_bytes, max_headers",
+            _ => "",
+        };
         let status = Status::new(status);
-        self.report_refused(cx, status, reason);
+        self.report_refused(cx, status, &format!("{reason}{setting}"));
         self.refuse_request(cx, Response::error(status, reason));
+    }
+
+    fn on_request_ended(&mut self, cx: &mut Cx<'_>, status: u16, reason: EndReason) {
+        let status = Status::new(status);
+        self.report_refused(cx, status, &reason.to_string());
+        self.refuse_request(cx, Response::error(status, reason.text()));
     }
 
     fn on_proxy_refused(&mut self, peer: Option<SocketAddr>, reason: &str) {
@@ -387,6 +399,14 @@ impl Service for ShardService {
             Refusal::Draining => {
                 let reason = "the server is shutting down";
                 (full, reason, unavailable(reason))
+            }
+            Refusal::Memory => {
+                let setting = "the server is out of memory; max_memory";
+                (full, setting, unavailable("the server is out of memory"))
+            }
+            Refusal::BodyMemory => {
+                let setting = "memory for bodies is short; max_body_memory";
+                (full, setting, unavailable("the server is full"))
             }
         };
         self.report_refused(cx, status, setting);
@@ -461,7 +481,12 @@ impl Service for ShardService {
         let route = shared.stalls.path(cx.route().into());
         match fault {
             Fault::Protocol(error) => {
-                let (code, reason) = (error.close_code().into(), &*error.to_string());
+                let code = error.close_code().into();
+                let setting = match code {
+                    CloseCode::MESSAGE_TOO_BIG => "; max_message_size, max_frame_size",
+                    _ => "",
+                };
+                let reason = &*format!("{error}{setting}");
                 shared.events.report(ServerEvent::ProtocolError { subject, route, code, reason });
             }
             Fault::Tls(why) => {

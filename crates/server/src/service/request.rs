@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use throng_engine::workers::OverflowPolicy;
-use throng_engine::{Answer, Cx};
+use throng_engine::{Answer, Cx, EndReason};
 use throng_http::{
     Extensions, IntoResponse, MISDIRECTED, Match, Params, Ranges, Reject, Request, Response, Status,
 };
@@ -241,13 +241,18 @@ impl ShardService {
         let is_upgrade =
             lines.first("Sec-WebSocket-Key").is_some() || lines.lists("Upgrade", "websocket");
         let found = (!is_upgrade).then(|| files.respond(request));
-        if let Some(found) = found.filter(|found| found.status() != Status::NOT_FOUND) {
-            return found;
+        let found = found.filter(|found| found.status() != Status::NOT_FOUND);
+        let found = match found {
+            Some(found) => found,
+            None => match shared.wrong_upgrade(head) {
+                Some((route, reject)) => return self.refusal(cx, route, request.client(), reject),
+                None => files.respond(request),
+            },
+        };
+        if found.status() == Status::SERVICE_UNAVAILABLE {
+            self.report_refused(cx, found.status(), "too many files are open; Files::max_open");
         }
-        match shared.wrong_upgrade(head) {
-            Some((route, reject)) => self.refusal(cx, route, request.client(), reject),
-            None => files.respond(request),
-        }
+        found
     }
 
     /// Reports the refusal of an upgrade or a stream, and returns its answer.
@@ -265,6 +270,17 @@ impl ShardService {
             reason: reject.reason(),
         });
         reject.into_response()
+    }
+
+    /// Reports a request that the workers have no room for; its job has answered it.
+    #[cold]
+    pub(super) fn report_busy(&self, cx: &Cx<'_>, route: u16, client: Option<IpAddr>) {
+        self.shared.events.report(ServerEvent::Refused {
+            subject: Subject { client, ..self.subject(cx) },
+            route: Some(&self.shared.route(route).route.path),
+            status: Status::SERVICE_UNAVAILABLE,
+            reason: &EndReason::Workers.to_string(),
+        });
     }
 
     /// Reports a refused connection, or a request refused before its route was known.
@@ -399,6 +415,7 @@ impl ShardService {
         let Routed { route, head, request, .. } = routed;
         let id = cx.id();
         let (responder, client) = responder_of(cx, shared.route(route));
+        let asked_by = request.client();
         let job = BlockingJob::new(head, request, responder);
         self.begin_exchange(cx, head, client);
         let its = Arc::clone(shared);
@@ -411,7 +428,9 @@ impl ShardService {
         if let Some(pool) = shared.pool.get() {
             let path = &shared.route(route).context.path;
             // A dropped job answers that the server is busy.
-            let _ = pool.submit(id, path, OverflowPolicy::Wait, Box::new(work));
+            if pool.submit(id, path, OverflowPolicy::Wait, Box::new(work)).is_err() {
+                self.report_busy(cx, route, asked_by);
+            }
         }
         Answer::Later
     }

@@ -178,7 +178,9 @@ impl ShardService {
                 if let Some(pool) = shared.pool.get() {
                     let path = &shared.route(route).context.path;
                     // A dropped job answers that the server is busy.
-                    let _ = pool.submit(id, path, OverflowPolicy::Wait, Box::new(work));
+                    if pool.submit(id, path, OverflowPolicy::Wait, Box::new(work)).is_err() {
+                        self.report_busy(cx, route, client);
+                    }
                 }
                 None
             }

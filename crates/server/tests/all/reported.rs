@@ -1,14 +1,15 @@
 //! Events that the server reports: each refusal and fault, with its cause.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{EndReason, Observe, ServerEvent, Subject};
+use throng::server::{EndReason, Limit, Observe, ServerEvent, Subject};
 
 use crate::support::served::{self, dial_narrow, start, stop};
-use crate::support::{Client, Got, TIMEOUT, exchange};
+use crate::support::{Client, Got, TIMEOUT, exchange, read_head};
 
 /// A server whose events arrive as their kind, route and text.
 fn reporting(app: App) -> (Server, Receiver<(&'static str, String, String)>) {
@@ -118,7 +119,7 @@ fn ended(
     reason: EndReason,
     limits: Limits,
     break_it: impl FnOnce(&mut Client),
-) -> (Subject, String, std::net::SocketAddr) {
+) -> (Subject, String, SocketAddr) {
     let (sender, reported) = mpsc::channel();
     let session = Ws::new()
         .on_open(|ws, ()| {
@@ -173,6 +174,72 @@ fn each_end_by_a_rule_names_its_session_and_client_and_is_counted() {
         assert_eq!(subject.handle.unwrap().to_string(), number);
         assert_eq!((subject.peer, subject.client), (Some(own), Some(own.ip())));
     }
+}
+
+/// Starts a server of these limits, and returns what it reports of connections and requests that it
+/// ended: the reason or the status, who, and the text.
+fn ending(limits: Limits) -> (SocketAddr, Running, Receiver<(String, Subject, String)>) {
+    let (sender, reported) = mpsc::channel();
+    let server = Server::new(served::app().ws("/ws", Ws::new())).shards(1).limits(limits);
+    let (address, running) = start(server.observe(Observe::new().on_event(move |event| {
+        let (what, subject) = match event {
+            ServerEvent::Ended { subject, reason, .. } => (reason.word().to_owned(), subject),
+            ServerEvent::Refused { subject, status, .. } => (status.code().to_string(), subject),
+            _ => return,
+        };
+        let _ = sender.send((what, *subject, event.to_string()));
+    })));
+    (address, running, reported)
+}
+
+#[test]
+fn connections_that_make_room_are_reported_with_their_client_and_the_setting() {
+    let expect = |reported: &Receiver<_>, stream: &TcpStream, reason: &str, setting: &str| {
+        let (what, subject, text): (String, Subject, String) =
+            reported.recv_timeout(TIMEOUT).unwrap();
+        let own = stream.local_addr().unwrap();
+        assert_eq!((what.as_str(), subject.peer), (reason, Some(own)), "{text}");
+        assert!(subject.handle.is_some() && text.contains(setting), "{text}");
+    };
+    let second = Duration::from_secs(1);
+    let (address, running, reported) = ending(Limits::default().max_connections(Some(1)));
+    let silent = crate::support::dial(address);
+    let mut half = crate::support::dial(address);
+    expect(&reported, &silent, "place", "max_connections");
+    half.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
+    crate::support::eventually("half of it is read", || running.stats().bytes_in > 0);
+    let next = crate::support::dial(address);
+    expect(&reported, &half, "408", "max_connections");
+    assert!(read_head(&mut half).starts_with("HTTP/1.1 408 "));
+    drop(next);
+    drain(running);
+    // Where none can make room, a connection that sends no request to be refused.
+    let limits = Limits::default().max_connections(Some(1)).handshake_timeout(second);
+    let (address, running, reported) = ending(limits);
+    let client = Client::connect(address, "/ws");
+    let silent = crate::support::dial(address);
+    expect(&reported, &silent, "place", "max_connections");
+    drop(client);
+    drain(running);
+    let limits = Limits::default().max_connections_per_address(Limit::AtMost(1));
+    let (address, running, reported) = ending(limits);
+    let silent = crate::support::dial(address);
+    let mut others = Vec::new();
+    let mut first = None;
+    crate::support::eventually("it makes room", || {
+        others.push(crate::support::dial(address));
+        first = reported.try_recv().ok();
+        first.is_some()
+    });
+    let (what, subject, text) = first.unwrap();
+    assert_eq!(what, "place_of_address", "{text}");
+    assert!(subject.peer.is_some() && text.contains("max_connections_per_address"), "{text}");
+    drop((silent, others));
+    drain(running);
+    let (address, running, reported) = ending(Limits::default().handshake_timeout(second));
+    let silent = crate::support::dial(address);
+    expect(&reported, &silent, "handshake", "handshake_timeout");
+    drain(running);
 }
 
 fn drain(running: Running) {
