@@ -73,6 +73,9 @@ pub(crate) enum SessionNotice {
     Unsubscribe(Box<str>),
     /// Look up the client's rights again.
     Refresh(Box<[u8]>),
+    /// Messages of a channel without history may be lost.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only clusters lose messages"))]
+    Missed(Arc<str>),
 }
 
 impl From<SessionNotice> for Notice {
@@ -80,6 +83,7 @@ impl From<SessionNotice> for Notice {
         let bytes = match &notice {
             SessionNotice::Unsubscribe(channel) => channel.len(),
             SessionNotice::Refresh(data) => data.len(),
+            SessionNotice::Missed(channel) => channel.len(),
         };
         Self { content: Arc::new(notice), bytes }
     }

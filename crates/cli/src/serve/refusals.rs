@@ -1,27 +1,26 @@
-//! The reports of `throng serve` on its cluster: whether it serves, messages that it has lost, and
-//! servers with other rules.
+//! The reports of `throng serve` on messages that it has dropped, and on its cluster: whether it
+//! serves, messages that it has lost, and servers with other rules.
+
+use std::time::{Duration, Instant};
 
 use throng::server::Running;
 
-use crate::log::Log;
-#[cfg(feature = "redis")]
-use {
-    crate::log::{LogEvent, events},
-    std::time::{Duration, Instant},
-};
+use crate::log::{Log, LogEvent, events};
 
 /// The shortest time between two lines of a kind.
-#[cfg(feature = "redis")]
 const EACH: Duration = Duration::from_secs(10);
 
 /// Logs that the cluster is away or back, that messages were lost, whether a client or the program
 /// published them, and which servers have other rules for channels.
 #[derive(Default)]
 pub(super) struct Refusals {
+    dropped: Logged,
     #[cfg(feature = "redis")]
     refused: Logged,
     #[cfg(feature = "redis")]
     unknown: Logged,
+    #[cfg(feature = "redis")]
+    gaps: Logged,
     /// When it was logged that the cluster does not serve.
     #[cfg(feature = "redis")]
     degraded: Option<Instant>,
@@ -30,37 +29,38 @@ pub(super) struct Refusals {
     differing: Vec<String>,
 }
 
-/// Messages that have been logged, and when.
-#[cfg(feature = "redis")]
+/// Losses that have been logged, and when.
 #[derive(Default)]
 struct Logged {
-    messages: u64,
+    count: u64,
     last: Option<Instant>,
 }
 
-#[cfg(feature = "redis")]
 impl Logged {
-    fn look(
-        &mut self,
-        messages: u64,
-        event: &'static LogEvent,
-        reason: &str,
-        help: &str,
-        log: &Log,
-    ) {
-        if messages == self.messages || self.last.is_some_and(|last| last.elapsed() < EACH) {
+    fn look(&mut self, count: u64, event: &'static LogEvent, reason: &str, help: &str, log: &Log) {
+        if count == self.count || self.last.is_some_and(|last| last.elapsed() < EACH) {
             return;
         }
-        let more = messages - self.messages;
-        log.event(event, help, [("messages", more.into()), ("reason", reason.into())]);
-        (self.messages, self.last) = (messages, Some(Instant::now()));
+        let more = count - self.count;
+        log.event(event, help, [(event.fields[0], more.into()), ("reason", reason.into())]);
+        (self.count, self.last) = (count, Some(Instant::now()));
     }
 }
 
 impl Refusals {
     /// Looks whether there are more. To be called once a second.
-    #[cfg(feature = "redis")]
     pub(super) fn look(&mut self, running: &Running, log: &Log) {
+        let reason = "their receivers read more slowly than they are sent to; max_backlog, \
+                      slow_policy";
+        let help = "throng_class_dropped_total has them by channel and reason";
+        let dropped = running.stats().messages_dropped;
+        self.dropped.look(dropped, &events::MESSAGES_DROPPED, reason, help, log);
+        #[cfg(feature = "redis")]
+        self.look_at_cluster(running, log);
+    }
+
+    #[cfg(feature = "redis")]
+    fn look_at_cluster(&mut self, running: &Running, log: &Log) {
         let hub = running.hub();
         let Some(cluster) = hub.cluster() else { return };
         let differing = cluster.differing();
@@ -111,9 +111,10 @@ impl Refusals {
         self.refused.look(cluster.refused(), &events::CLUSTER_REFUSED, &reason, help, log);
         let help = "members may have got them or not: their publishers learn it";
         self.unknown.look(cluster.unknown(), &events::CLUSTER_UNKNOWN, &reason, help, log);
+        let reason = "the cluster's server was away for a moment, or has closed the connection: \
+                      this server had read too slowly (client-output-buffer-limit pubsub)";
+        let help = "event streams get `lost`; give channels a history whose members must not miss \
+                    any";
+        self.gaps.look(cluster.gaps(), &events::CLUSTER_GAP, reason, help, log);
     }
-
-    /// Does nothing: a build without the feature has no clusters.
-    #[cfg(not(feature = "redis"))]
-    pub(super) fn look(&mut self, _running: &Running, _log: &Log) {}
 }

@@ -154,6 +154,11 @@ pub trait Members: Send + 'static {
     fn live(&mut self, channel: &Arc<str>);
     /// A publication of a channel without history.
     fn publish(&mut self, channel: &str, envelope: &[u8]);
+    /// Members of a channel without history may have missed publications: the broker did not
+    /// deliver it for a moment, or has delivered one of no known form.
+    fn missed(&mut self, channel: &Arc<str>) {
+        let _ = channel;
+    }
     /// The node is about to stop following the channel. Returns false if the channel has members.
     fn end(&mut self, channel: &Arc<str>) -> bool;
     /// A client has joined or left a channel whose members get joins and leaves.

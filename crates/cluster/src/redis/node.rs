@@ -112,6 +112,9 @@ pub(super) struct Channel {
     answered: Option<u64>,
     /// Whether it must be checked again a second later.
     is_check_due: bool,
+    /// Whether the broker has delivered it before and does not now: without a history, what is
+    /// published until it does again is lost to members of this node.
+    is_cut: bool,
 }
 
 /// A part's access to the rest of its node.
@@ -400,7 +403,7 @@ impl Node {
         let budget = self.budget.clone();
         let sequence = keep.map(|keep| (keep, Sequencer::new(self.follows << 32, budget)));
         let (heard, answered, is_check_due) = (self.now(), None, false);
-        let followed = Channel { sequence, heard, answered, is_check_due };
+        let followed = Channel { sequence, heard, answered, is_check_due, is_cut: false };
         self.channels.insert(Arc::clone(channel), followed);
         // The channel was dropped, but its command was not sent: there is nothing to acknowledge.
         if self.interest.is_subscribed(channel) {

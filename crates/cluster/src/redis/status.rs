@@ -37,6 +37,7 @@ pub(super) struct Counters {
     pub(super) failed_presence: AtomicU64,
     pub(super) filled: AtomicU64,
     pub(super) lost: AtomicU64,
+    pub(super) gaps: AtomicU64,
     pub(super) lag_micros: AtomicU64,
 }
 
@@ -117,6 +118,8 @@ pub struct StatusSnapshot {
     pub filled: u64,
     /// Times that a sequence had a gap, which its members were notified of.
     pub lost: u64,
+    /// Times that members of a channel without history may have missed publications.
+    pub gaps: u64,
     /// Channels that the node follows.
     pub channels: u64,
     /// Memory of publications that the broker has not acknowledged.
@@ -314,6 +317,7 @@ impl Status {
             failed_presence: get(&counters.failed_presence),
             filled: get(&counters.filled),
             lost: get(&counters.lost),
+            gaps: get(&counters.gaps),
             channels: self.parts.iter().map(|part| get(&part.channels)).sum(),
             pending_bytes: self.pool.bytes() as u64,
             held_bytes: self.held.bytes() as u64,

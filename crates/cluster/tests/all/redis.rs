@@ -40,6 +40,22 @@ fn channels_without_history_are_delivered_to_every_node() {
 }
 
 #[test]
+fn members_of_channels_without_history_are_told_of_each_gap() {
+    let Some(redis) = Redis::start("gaps", &[]) else { return };
+    let node = Node::start(&redis, 1, None);
+    for gaps in 0..3 {
+        eventually("it is delivered", || {
+            node.publish(0, format!("{gaps}").as_bytes(), None);
+            node.got(0).payloads.last().is_some_and(|last| *last == format!("{gaps}").as_bytes())
+        });
+        assert_eq!(node.got(0).gaps, gaps);
+        redis.ask("CLIENT KILL TYPE pubsub");
+        eventually("it is told", || node.got(0).gaps == gaps + 1);
+    }
+    assert!(node.bus.status().snapshot().gaps >= 3);
+}
+
+#[test]
 fn a_server_that_is_killed_and_keeps_its_data_loses_nothing() {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always"];
     let Some(mut redis) = Redis::start("killed", &arguments) else { return };

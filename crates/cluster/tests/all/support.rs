@@ -13,6 +13,7 @@ pub(crate) struct Got {
     /// Their present sequence, with the history that it began with.
     pub(crate) sequence: Vec<Vec<u8>>,
     pub(crate) losses: usize,
+    pub(crate) gaps: usize,
     pub(crate) is_live: bool,
 }
 
@@ -58,6 +59,10 @@ impl Members for Recorder {
 
     fn publish(&mut self, channel: &str, envelope: &[u8]) {
         self.of(channel).payloads.push(payload(envelope));
+    }
+
+    fn missed(&mut self, channel: &Arc<str>) {
+        self.of(channel).gaps += 1;
     }
 
     fn end(&mut self, _: &Arc<str>) -> bool {

@@ -78,11 +78,16 @@ impl Remote {
         stripe.begin_followed(histories, (channel, rule), tail, self.clock.read());
         self.make_room(&mut stripe);
         if is_loss {
-            self.each_queue(&self.totals.homes_of(channel, None), |_, queue| {
-                queue.losses.add_hole(channel);
-                queue.mailbox.wake();
-            });
+            self.end_members(channel);
         }
+    }
+
+    /// Ends the members of a channel, who miss messages: they come back.
+    pub fn end_members(&self, channel: &Arc<str>) {
+        self.each_queue(&self.totals.homes_of(channel, None), |_, queue| {
+            queue.losses.add_hole(channel);
+            queue.mailbox.wake();
+        });
     }
 
     /// Keeps publications that the broker was asked for: the last ones up to the place at which

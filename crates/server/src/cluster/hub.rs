@@ -234,6 +234,14 @@ impl ClusterHub {
         self.relay.bus.status().snapshot().unknown
     }
 
+    /// Returns the number of times so far that members of a channel without history, on this
+    /// server, may have missed messages: the broker did not deliver for a moment. They get a
+    /// [`SessionEvent::Missed`](crate::ws::SessionEvent::Missed).
+    #[must_use]
+    pub fn gaps(&self) -> u64 {
+        self.relay.bus.status().snapshot().gaps
+    }
+
     /// Asks for up to `most` members of a channel with presence on all servers, of other servers at
     /// most 10,000 and 1 MiB; `None` if the channel has no presence, or only members on this
     /// server: then [`Hub::presence`] lists all of them. If there are more members, the answer has

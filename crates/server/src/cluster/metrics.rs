@@ -59,6 +59,7 @@ impl Node {
             "failed_reads": now.failed_reads,
             "filled": now.filled,
             "lost": now.lost,
+            "gaps": now.gaps,
             "channels": now.channels,
             "pending_bytes": now.pending_bytes,
             "held_bytes": now.held_bytes,
@@ -86,6 +87,7 @@ fn write(now: &StatusSnapshot, down: usize, writer: &mut Writer) {
         ("pending_bytes", "Memory not acknowledged", Type::Gauge, now.pending_bytes),
         ("held_bytes", "Memory that waits for a history", Type::Gauge, now.held_bytes),
         ("overfull", "Publications not held, asked for", Type::Counter, now.overfull),
+        ("gaps", "Gaps in channels without history", Type::Counter, now.gaps),
     ] {
         writer.metric(&format!("cluster_{name}"), help, kind).sample(&[], value);
     }

@@ -16,8 +16,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_engine::{
-    Admission, Answer, Chunk, Close, CloseCode, ConnMap, Core, Cx, EndReason, Fault, Flow, Joined,
-    Message, Messages, Notice, Receive, Refusal, Service, UserEvent,
+    Admission, Answer, Chunk, Close, CloseCode, ConnMap, Core, Cx, EndReason, Fault, Flow, Frame,
+    Joined, Message, Messages, Notice, Receive, Refusal, Service, UserEvent,
 };
 use throng_http::{LiveDate, Request, Response, Status};
 use throng_io::{ConnId, Instant, Traffic};
@@ -328,6 +328,14 @@ impl Service for ShardService {
                 }
             }
             SessionNotice::Unsubscribe(_) => {}
+            SessionNotice::Missed(channel) if !cx.is_open() => {
+                cx.send_frame(&Frame::text(&**channel).event_name("lost"));
+            }
+            SessionNotice::Missed(channel) => {
+                if let Some(sessions) = self.sessions_of(cx) {
+                    sessions.on_event(cx.reborrow(), SessionEvent::Missed { channel });
+                }
+            }
             SessionNotice::Refresh(data) => {
                 if cx.is_open()
                     && let Some(sessions) = self.sessions_of(cx)

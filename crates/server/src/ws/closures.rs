@@ -326,6 +326,22 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
+    /// Sets the callback for messages of a channel without history that may be lost, with the
+    /// channel's name. See [`SessionEvent::Missed`].
+    #[must_use]
+    pub fn on_missed<F, T>(mut self, on_missed: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>, &mut D, &str) -> T + Send + Sync + 'static,
+        T: Outcome,
+    {
+        self.callbacks.set(EventKind::Missed, move |ws, data, event| {
+            if let SessionEvent::Missed { channel } = event {
+                on_missed(ws, data, channel);
+            }
+        });
+        self
+    }
+
     /// Sets the callback for the data of a [`Hub::refresh`](crate::Hub::refresh). See
     /// [`SessionEvent::Refresh`].
     #[must_use]

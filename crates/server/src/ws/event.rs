@@ -19,6 +19,14 @@ pub enum SessionEvent<'e> {
         /// The outcome.
         recovery: Recovery,
     },
+    /// Messages of a channel that has no history may be lost: the broker of the cluster did not
+    /// deliver for a moment, and delivers again. A program that must not miss any loads them from
+    /// elsewhere, closes the session so that its client does, or gives the channel a history. An
+    /// event stream gets the event `lost`, with the channel's name.
+    Missed {
+        /// The channel's name.
+        channel: &'e str,
+    },
     /// The data of a [`Hub::refresh`](crate::Hub::refresh), of this server or of another one in its
     /// [cluster](crate::cluster::ClusterHub::refresh): the session's permissions have changed; look
     /// them up again. The program decides what the data mean.
@@ -60,7 +68,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! { Open Recovered Refresh Drained Shutdown Closed }
+kinds! { Open Recovered Missed Refresh Drained Shutdown Closed }
 
 /// A session's publications that a cluster has accepted, and which are lost, or may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -174,6 +174,31 @@ fn a_member_gets_the_joins_and_leaves_that_its_server_has_missed() {
     stop(one);
 }
 
+#[test]
+fn members_of_a_channel_without_history_learn_that_messages_may_be_lost() {
+    let Some(redis) = Redis::start("missed", &[]) else { return };
+    let members = Ws::new()
+        .on_open(|ws, ()| {
+            ws.subscribe("plain");
+        })
+        .on_missed(|ws, (), channel| ws.send(format!("missed {channel}")));
+    let stream = |_: &Request<'_>| Ok(EventStream::new("plain"));
+    let app = App::new().ws("/ws", members).sse("/sse", stream);
+    let (address, running) =
+        start(Server::new(app).shards(2).cluster(Cluster::redis(redis.url(""))));
+    let (mut client, mut stream) = (Client::connect(address, "/ws"), Events::open(address, "/sse"));
+    let hub = running.hub();
+    eventually("both are members", || hub.subscribers("plain") == 2);
+    hub.publish("plain", "first").unwrap();
+    assert_eq!(text(&mut client), "first");
+    assert_eq!(stream.next_event().as_deref(), Some("data: first"));
+    redis.ask("CLIENT KILL TYPE pubsub");
+    assert_eq!(text(&mut client), "missed plain");
+    assert_eq!(stream.next_event().as_deref(), Some("event: lost\ndata: plain"));
+    assert_eq!(hub.cluster().unwrap().gaps(), 1);
+    stop(running);
+}
+
 fn closed(client: &mut Client) -> (u16, String) {
     loop {
         match client.next() {

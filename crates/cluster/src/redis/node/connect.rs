@@ -106,15 +106,16 @@ impl Node {
         self.probe = None;
         self.questions.clear();
         self.unanswered.clear();
+        for (name, channel) in &mut self.channels {
+            match &mut channel.sequence {
+                Some((_, sequence)) => sequence.broken(),
+                None => channel.is_cut |= self.interest.is_subscribed(name),
+            }
+        }
         self.interest.broken();
         self.presence.broken(self.follows);
         self.refreshed.clear();
         self.follows_taken = 0;
-        for channel in self.channels.values_mut() {
-            if let Some((_, sequence)) = &mut channel.sequence {
-                sequence.broken();
-            }
-        }
         let unknown = self.outbox.broken(self.now());
         self.settle_unknown(unknown);
         let tries = self.retry.1;

@@ -45,7 +45,17 @@ impl Node {
         {
             let channel = Arc::clone(channel);
             self.with_sequence(&channel, |sequence, actions| sequence.subscribed(actions));
+            let followed = self.channels.get_mut(&channel);
+            if followed.is_some_and(|followed| std::mem::take(&mut followed.is_cut)) {
+                self.miss(&channel);
+            }
         }
+    }
+
+    /// Tells members of a channel without history that they may have missed messages.
+    fn miss(&mut self, channel: &Arc<str>) {
+        self.own.counters().gaps.fetch_add(1, Ordering::Relaxed);
+        self.members.borrow_mut().missed(channel);
     }
 
     pub(super) fn message(&mut self, name: &str, mut bytes: Vec<u8>) {
@@ -73,6 +83,10 @@ impl Node {
                 self.own.counters().malformed.fetch_add(1, Ordering::Relaxed);
                 // A publication of a later release has its place: its members learn of the gap.
                 if placed.is_none() {
+                    if let Some((channel, _)) = self.channels.get_key_value(channel) {
+                        let channel = Arc::clone(channel);
+                        self.miss(&channel);
+                    }
                     return;
                 }
             }
