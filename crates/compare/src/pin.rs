@@ -24,8 +24,8 @@ mod linux {
     use super::{Cores, Pinned};
 
     impl Pinned {
-        /// Puts this thread, and what it starts from here on, on the core of the others. `None`
-        /// with fewer than two cores.
+        /// Pins this thread, and the threads and processes that it starts later, to the core of the
+        /// others. `None` with fewer than two cores.
         pub(crate) fn here() -> Option<Self> {
             let before = sched_getaffinity(None).ok()?;
             let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu));

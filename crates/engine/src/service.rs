@@ -99,8 +99,8 @@ pub trait Service {
         let _ = cx;
     }
 
-    /// Called when the peer broke HTTP, or a callback panicked; writes an answer of this status. The
-    /// connection closes after it.
+    /// Called when the peer broke HTTP, or a callback panicked; writes an answer of this status.
+    /// The connection closes after it.
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str);
 
     /// Called when a rule or limit of the server ends a request that is not answered; writes an

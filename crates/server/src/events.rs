@@ -143,8 +143,8 @@ pub enum ServerEvent<'a> {
         /// The path of its route.
         route: &'a str,
     },
-    /// The server ended a session, a stream of events, a response, or a connection that has not sent
-    /// a request, by a rule or limit of its own.
+    /// The server ended a session, a stream of events, a response, or a connection that has not
+    /// sent a request, by a rule or limit of its own.
     #[non_exhaustive]
     Ended {
         /// The client of that session, stream or response.

@@ -140,7 +140,8 @@ events! {
     PROTOCOL_ERROR = "protocol_error", Info, clients,
         ["session", "client", "peer", "route", "code", "reason"],
         "a client broke the WebSocket protocol, and its session was closed";
-    SLOW_CONSUMER = "slow_consumer", Warn, clients, ["session", "client", "peer", "route", "reason"],
+    SLOW_CONSUMER = "slow_consumer", Warn, clients,
+        ["session", "client", "peer", "route", "reason"],
         "a session was closed with 1008: its client reads too slowly";
     MESSAGES_DROPPED = "messages.dropped", Warn, process, ["messages", "reason"],
         "so many messages were not sent to receivers that were too slow, since the last such line";

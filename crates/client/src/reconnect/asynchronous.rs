@@ -67,7 +67,7 @@ enum ReconnectLink {
 }
 
 impl ClientBuilder {
-    /// Creates a client that connects when it is first used, and again whenever that is necessary, on
+    /// Creates a client that connects when it is first used, and again when that is necessary, on
     /// the tokio runtime of the calling task.
     pub fn reconnecting_async(self, backoff: Backoff) -> AsyncReconnectingClient {
         AsyncReconnectingClient {

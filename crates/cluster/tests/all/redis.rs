@@ -40,7 +40,7 @@ fn channels_without_history_are_delivered_to_every_node() {
 }
 
 #[test]
-fn members_of_channels_without_history_are_told_of_each_gap() {
+fn each_gap_is_reported_to_members_of_channels_without_history() {
     let Some(redis) = Redis::start("gaps", &[]) else { return };
     let node = Node::start(&redis, 1, None);
     for gaps in 0..3 {
@@ -50,7 +50,7 @@ fn members_of_channels_without_history_are_told_of_each_gap() {
         });
         assert_eq!(node.got(0).gaps, gaps);
         redis.ask("CLIENT KILL TYPE pubsub");
-        eventually("it is told", || node.got(0).gaps == gaps + 1);
+        eventually("it is reported", || node.got(0).gaps == gaps + 1);
     }
     assert!(node.bus.status().snapshot().gaps >= 3);
 }

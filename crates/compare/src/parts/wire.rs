@@ -38,7 +38,7 @@ pub(crate) enum ChildMessage {
         /// Where.
         address: String,
     },
-    /// A server has done what it was asked: the call has returned.
+    /// A server has carried out the request: the call has returned.
     Broadcast {
         /// Number of the broadcast.
         round: u32,

@@ -32,8 +32,8 @@ impl<'a> Message<'a> {
     /// ```
     ///
     /// # Errors
-    /// It is not JSON, or the JSON does not fit `T`: a mistake of the peer. A callback may close its
-    /// session with [`INVALID_PAYLOAD`](crate::ws::CloseCode::INVALID_PAYLOAD).
+    /// It is not JSON, or the JSON does not fit `T`: a mistake of the peer. A callback may close
+    /// its session with [`INVALID_PAYLOAD`](crate::ws::CloseCode::INVALID_PAYLOAD).
     #[cfg(feature = "serde")]
     pub fn json<T: serde::Deserialize<'a>>(self) -> serde_json::Result<T> {
         serde_json::from_slice(self.as_bytes())

@@ -176,8 +176,8 @@ fn each_end_by_a_rule_names_its_session_and_client_and_is_counted() {
     }
 }
 
-/// Starts a server of these limits, and returns what it reports of connections and requests that it
-/// ended: the reason or the status, who, and the text.
+/// Starts a server with these limits, and returns its reports of ended connections and requests:
+/// the reason or the status, the client, and the text.
 fn ending(limits: Limits) -> (SocketAddr, Running, Receiver<(String, Subject, String)>) {
     let (sender, reported) = mpsc::channel();
     let server = Server::new(served::app().ws("/ws", Ws::new())).shards(1).limits(limits);

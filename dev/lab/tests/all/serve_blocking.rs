@@ -1,5 +1,5 @@
-//! `lab serve-blocking` over real sockets: what handlers that block do to a server, and what it
-//! says of them.
+//! `lab serve-blocking` over real sockets: the effect of blocking handlers on a server, and its
+//! reports.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};

@@ -58,7 +58,8 @@ fn rfc7239_7_4_a_claim_in_one_header_is_written_into_both() {
             "http",
         ),
         (
-            "Forwarded: for=1.1.1.1;proto=https\r\nForwarded: proto=HTTPS;for=\"[2001:db8::9]:80\"\r\n",
+            "Forwarded: for=1.1.1.1;proto=https\r\n\
+             Forwarded: proto=HTTPS;for=\"[2001:db8::9]:80\"\r\n",
             "1.1.1.1, 2001:db8::9, 10.0.0.1",
             "for=1.1.1.1;proto=https, proto=HTTPS;for=\"[2001:db8::9]:80\", \
              for=10.0.0.1;proto=http;host=a",

@@ -157,7 +157,7 @@ impl ClientRecord {
         Some(exchange)
     }
 
-    /// Returns whether the client sends nothing more: a close cannot destroy what it has not read.
+    /// Returns whether the client sends nothing more: then a close destroys no unread data.
     /// With TLS it still answers the balancer's close_notify.
     pub(super) fn sends_no_more(&self) -> bool {
         self.http.has_finished() || self.has_sent_last && !self.origin.is_secure()
@@ -433,8 +433,8 @@ impl BalanceRecords {
     }
 
     /// Returns when a tunnel will have been silent for too long, over both directions, if it stays
-    /// silent, and why it ends then; `id` is one of its sides. A tunnel that is passed through has less time for its
-    /// backend's first bytes: until then a client has shown a ClientHello and no more.
+    /// silent, and why it ends then; `id` is one of its sides. A tunnel that is passed through has
+    /// less time for its backend's first bytes: until then a client has only sent a ClientHello.
     pub(super) fn end_of_silence(
         &self,
         id: ConnId,

@@ -1,4 +1,4 @@
-//! Who a client is.
+//! The identity of a client.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use throng_io::{ConnId, ServerTls};
 
 use crate::access::Subject;
 
-/// Who a client is, as its socket, its PROXY header and its TLS handshake tell.
+/// The identity of a client, from its socket, its PROXY header and its TLS handshake.
 #[derive(Debug)]
 pub(in crate::shard) struct Origin {
     id: ConnId,

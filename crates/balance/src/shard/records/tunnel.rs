@@ -19,14 +19,14 @@ use super::{EighthTick, HttpSide};
 use crate::backend::Backend;
 use crate::guards::TunnelGuard;
 
-/// What is read from a side.
+/// The input from a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// All that comes.
+    /// Its data is read.
     Open,
-    /// Nothing: a send to the other side is in flight.
+    /// Its data is not read: a send to the other side is in flight.
     Paused,
-    /// All that comes; nothing has come yet from this backend, which is passed through to.
+    /// Open; this backend, which is passed through to, has sent nothing yet.
     Silent,
 }
 

@@ -40,7 +40,7 @@ pub(in crate::shard) struct Upstream {
     boundary: Boundary,
 }
 
-/// What a connection has carried before the request that it carries now.
+/// The earlier use of a connection, before its current request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::shard) struct Past {
     generation: u32,

@@ -52,7 +52,7 @@ impl Node {
         }
     }
 
-    /// Tells members of a channel without history that they may have missed messages.
+    /// Reports to members of a channel without history that they may have missed messages.
     fn miss(&mut self, channel: &Arc<str>) {
         self.own.counters().gaps.fetch_add(1, Ordering::Relaxed);
         self.members.borrow_mut().missed(channel);
