@@ -9,16 +9,16 @@ use throng_io::{SessionFailure, TlsFailure};
 
 /// Receives the record of each request and tunnel, called by shards: it must not block.
 pub trait AccessLog: Send + Sync + fmt::Debug {
-    /// Returns whether a request that begins is of interest: never, only if it fails, or always.
-    /// Tunnels are recorded where it is always, and where it is not never, if their backend was
-    /// lost.
+    /// Returns whether the log wants a request that begins: never, only if it fails, or always.
+    /// Tunnels are recorded if it is always, and otherwise, unless it is never, if their backend
+    /// was lost.
     fn detail(&self) -> AccessDetail;
 
     /// Takes the record of a request or tunnel that has ended.
     fn record(&self, access: &Access<'_>);
 
-    /// Takes the end of a connection that the balancer ended by a rule of its own, whatever is
-    /// recorded of requests and tunnels. `backend` is that of a tunnel.
+    /// Records the end of a connection that the balancer ended by a rule, for any detail of
+    /// requests and tunnels. `backend` is a tunnel's backend.
     fn ended(&self, subject: &Subject, backend: Option<SocketAddr>, reason: EndReason) {
         let _ = (subject, backend, reason);
     }
@@ -30,15 +30,15 @@ pub trait AccessLog: Send + Sync + fmt::Debug {
     }
 }
 
-/// The cause of a record: a client's connection, and the addresses that are known of it.
+/// The cause of a record: a client's connection, and its known addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// The number of its connection, which all records of it have; `None` of one that was closed
-    /// before it was served.
+    /// The number of its connection, the same in all of its records; `None` if the connection was
+    /// closed before it was served.
     pub session: Option<u64>,
     /// The other end of its socket, which may be a proxy's; `None` if it has reset the connection.
     pub peer: Option<SocketAddr>,
-    /// The client's address, past trusted proxies; `None` if only that of such a proxy is known.
+    /// The client's address, past trusted proxies; `None` if only such a proxy's address is known.
     pub client: Option<IpAddr>,
 }
 
@@ -125,18 +125,18 @@ pub struct Access<'a> {
     pub bytes_in: Option<u64>,
     /// Bytes of the response's body, or that the client was sent from a tunnel.
     pub bytes_out: Option<u64>,
-    /// The time from the head of the request to the end; `None` if that came in the same turn of
-    /// the event loop, whose clock is read once, if no request was read, or of a tunnel that is
+    /// The time from the head of the request to the end; `None` if the end came in the same turn of
+    /// the event loop, which reads the clock once, if no request was read, or for a tunnel that is
     /// recorded only because it failed.
     pub duration: Option<Duration>,
     /// The host that the request is for, with its port; of 128 bytes at most.
     pub host: Option<&'a str>,
     /// The header User-Agent, of 256 bytes at most.
     pub user_agent: Option<&'a str>,
-    /// Why the balancer answered itself, or ended a tunnel; else empty.
+    /// Why the balancer answered itself, or ended a tunnel; otherwise empty.
     pub reason: &'a str,
-    /// The header X-Request-ID, of 128 bytes at most; or with
-    /// [`request_ids`](crate::Settings::request_ids) the id that the request was given.
+    /// The header X-Request-ID, at most 128 bytes; with
+    /// [`request_ids`](crate::Settings::request_ids) the request's new id.
     pub request_id: Option<&'a str>,
     /// The header traceparent (W3C Trace Context), of 128 bytes at most.
     pub traceparent: Option<&'a str>,

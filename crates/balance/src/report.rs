@@ -13,15 +13,14 @@ use crate::forward::BadUpgrade;
 #[derive(Debug)]
 pub enum Report {
     /// A connect, a handshake, an answer or a tunnel of this backend failed, and the client was not
-    /// to blame.
-    /// [`Failure::is_ours`] distinguishes the backend from the balancer.
+    /// to blame. [`Failure::is_ours`] distinguishes the balancer from the backend.
     Failed {
         /// The backend.
         backend: Arc<Backend>,
         /// The failure.
         failure: Failure,
-        /// The failure says nothing about its health: the request failed at another backend
-        /// before, or it ended a tunnel, many of which may end at once.
+        /// The failure does not count for its health: the request failed at another backend before,
+        /// or it ended a tunnel, and many tunnels may end at once.
         spares_health: bool,
     },
 }
@@ -38,8 +37,8 @@ impl Report {
 pub enum Failure {
     /// Its host refused the connection, or is unreachable.
     Refused,
-    /// Its TLS handshake failed, it is not the backend that its certificate has to name, or it
-    /// refused the balancer's certificate.
+    /// Its TLS handshake failed, its certificate does not contain the required name, or it refused
+    /// the balancer's certificate.
     Insecure(TlsFailure),
     /// No connection within `timeouts.connect`.
     ConnectTimeout,
@@ -53,18 +52,18 @@ pub enum Failure {
     BadResponse(&'static str),
     /// Its 101 does not fit the request, for this reason.
     BadUpgrade(BadUpgrade),
-    /// A fault of the balancer: there is no local port to connect from. All of them lead to the
-    /// backend already, or `sources` names an address that is not of this machine.
+    /// A fault of the balancer: there is no local port to connect from. All ports already lead to
+    /// the backend, or `sources` names a foreign address.
     NoPort,
-    /// A fault of the balancer: a connection could not be begun, for lack of a descriptor or of
+    /// A fault of the balancer: a connection could not be started, for lack of a descriptor or of
     /// memory; the system's error.
     Local(Option<i32>),
 }
 
 impl Failure {
     /// Returns the failure for the error of a connect that failed at once. Only errors of the
-    /// network on the path to the backend are held against it: any other error would occur with
-    /// other backends, too.
+    /// network on the path to the backend count against it: any other error would also occur with
+    /// other backends.
     #[must_use]
     pub fn of_connect(error: &io::Error) -> Self {
         use io::ErrorKind::*;
@@ -76,14 +75,14 @@ impl Failure {
         }
     }
 
-    /// Returns the failure of a backend whose connection was closed, and which had accepted it.
+    /// Returns the failure of a backend that had accepted a connection and closed it.
     #[must_use]
     pub fn of_closed(why: Closed) -> Self {
         why.session_failure().map_or(Self::Reset, Self::Tls)
     }
 
-    /// Returns whether the backend did not accept the connection. Every other failure is one of an
-    /// answer, and clients decide which requests are answered badly.
+    /// Returns whether the backend did not accept the connection. Every other failure concerns an
+    /// answer, and clients influence which requests are answered badly.
     #[must_use]
     pub const fn is_of_connection(self) -> bool {
         matches!(self, Self::Refused | Self::Insecure(_) | Self::ConnectTimeout)
@@ -95,7 +94,8 @@ impl Failure {
         matches!(self, Self::Reset | Self::Tls(_))
     }
 
-    /// Returns whether it is a failure of the balancer, which says nothing about the backend.
+    /// Returns whether it is a failure of the balancer, which carries no information about the
+    /// backend.
     #[must_use]
     pub const fn is_ours(self) -> bool {
         matches!(self, Self::NoPort | Self::Local(_) | Self::Tls(SessionFailure::Internal))
@@ -169,24 +169,24 @@ pub struct Metrics {
     pub queued: u64,
     /// Client connections ever accepted.
     pub accepted: u64,
-    /// Client connections refused: a limit was reached, or an untrusted peer connected where PROXY
-    /// is required; and those closed without a request to make room for others.
+    /// Client connections refused, because a limit was reached or an untrusted peer connected where
+    /// PROXY is required, and client connections closed without a request to make room for others.
     pub refused: u64,
-    /// The part of these refused for [`max_connections`](crate::Settings::max_connections), or the
-    /// descriptors that limit it.
+    /// The part of these refused because of [`max_connections`](crate::Settings::max_connections),
+    /// or of the descriptors that limit it.
     pub refused_full: u64,
-    /// The part of these refused for
+    /// The part of these refused because of
     /// [`max_connections_per_address`](crate::Settings::max_connections_per_address).
     pub refused_full_address: u64,
-    /// Clients without a place, for the limit of all: each had one of the reserve for one request.
+    /// Clients beyond the limit of all: each had a place of the reserve for one request.
     pub refused_beyond: u64,
     /// Requests of these that were answered with 503.
     pub answered_full: u64,
-    /// Requests answered with 429, as their address had as many connections as it may.
+    /// Requests answered with 429, since their address had its maximum of connections.
     pub answered_full_address: u64,
     /// Clients closed between two requests to make room for others.
     pub ended_idle: u64,
-    /// Clients closed to make room for others that had ended their stream.
+    /// Clients closed to make room for others, after they had ended their stream.
     pub ended_gone: u64,
     /// Clients closed to make room for others that had not sent a whole request.
     pub ended_new: u64,
@@ -201,23 +201,23 @@ pub struct Metrics {
     pub silent_ended: u64,
     /// Responses cut because their clients did not read them in time.
     pub unread_ended: u64,
-    /// Connections closed because their peer is no trusted proxy, or their PROXY header was wrong
-    /// or late.
+    /// Connections closed because their peer is not a trusted proxy, or their PROXY header was
+    /// wrong or late.
     pub proxy_errors: u64,
-    /// Requests ever begun, upgrades included.
+    /// Total requests begun, upgrades included.
     pub requests: u64,
-    /// Tunnels ever opened.
+    /// Total tunnels opened.
     pub tunnels_opened: u64,
-    /// Connections to be passed through by their server name, ever.
+    /// Total connections to pass through by their server name.
     pub passed_through: u64,
     /// Requests retried on another backend, or another connection.
     pub retries: u64,
     /// Requests that the balancer answered itself with 4xx.
     pub client_errors: u64,
-    /// Requests that the balancer answered itself with 5xx, and connections to be passed through
-    /// that no backend accepted.
+    /// Requests that the balancer answered itself with 5xx, and connections to pass through that no
+    /// backend accepted.
     pub backend_errors: u64,
-    /// Connects that failed at once, and through no fault of the backend: see [`Failure::is_ours`].
+    /// Connects that failed at once, without a fault of the backend: see [`Failure::is_ours`].
     pub own_failures: u64,
     /// Tunnels whose backend ended without a Close frame.
     pub lost: u64,
@@ -229,7 +229,7 @@ pub struct Metrics {
     pub bytes_up: u64,
     /// Bytes of backends, after the upgrade.
     pub bytes_down: u64,
-    /// Looks at deadlines, of which a shard with connections has at least one a second.
+    /// Scans of deadlines. A shard with connections has at least one a second.
     pub sweeps: u64,
 }
 
@@ -320,7 +320,7 @@ mod tests {
         for kind in [AddrNotAvailable, AddrInUse] {
             assert_eq!(Failure::of_connect(&kind.into()), Failure::NoPort);
         }
-        // ENFILE and EMFILE, on every Unix; and one of a driver's own.
+        // ENFILE and EMFILE, on every Unix; and an error of the driver itself.
         for number in [23, 24] {
             let failure = Failure::of_connect(&io::Error::from_raw_os_error(number));
             assert_eq!(failure, Failure::Local(Some(number)));

@@ -1,4 +1,4 @@
-//! Consequences of events, run when their bytes are no longer lent.
+//! Consequences of events, executed when their bytes are no longer lent.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::clients::Full;
 use super::records::{ClientRecord, HIGH_WATER, HttpSide};
 use crate::report::Failure;
 
-/// A consequence of an event, to be run when its bytes are no longer lent.
+/// A consequence of an event, to be executed when its bytes are no longer lent.
 #[derive(Debug)]
 pub(super) enum ConnAction {
     /// Find a backend for this client's request.
@@ -18,13 +18,13 @@ pub(super) enum ConnAction {
     Flush(ConnId),
     /// Begin TLS, the PROXY header has come.
     Secure(ConnId),
-    /// Continue with the bytes that were held back.
+    /// Continue with the held bytes.
     Proceed(ConnId),
     /// Stop reading it until it is resumed.
     Pause(ConnId),
     /// The backend's side failed.
     Fail(ConnId, Failure),
-    /// The answer to this client is whole.
+    /// The answer to this client is complete.
     Complete(ConnId),
     /// Client and backend have agreed on WebSocket.
     Open { client: ConnId, upstream: ConnId },
@@ -38,7 +38,7 @@ pub(super) enum ConnAction {
     Cut(ConnId),
 }
 
-/// Consequences that are due, and memory for the output that they send.
+/// Pending consequences, and memory for their output.
 pub(super) struct ActionQueue {
     actions: VecDeque<ConnAction>,
     spares: Spares,
@@ -53,7 +53,7 @@ impl ActionQueue {
         self.actions.push_back(action);
     }
 
-    /// Adds an action that is run before all others.
+    /// Adds an action that is executed before all others.
     pub(super) fn push_first(&mut self, action: ConnAction) {
         self.actions.push_front(action);
     }

@@ -1,4 +1,4 @@
-//! An audit of a shard, counted from its records and not from its metrics: for tests that check
+//! An audit of a shard, counted from its records and not from its metrics: for tests that check it
 //! after each turn.
 
 use throng_io::{ConnId, Driver};
@@ -24,7 +24,7 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Returns the larger of each kind.
+    /// Returns the maximum of each kind.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -49,7 +49,7 @@ pub struct Audit {
     pub idle: usize,
     /// Sides of tunnels.
     pub sides: usize,
-    /// Clients whose connection was closed, and whose last bytes have not left.
+    /// Clients whose connection was closed, and whose last bytes are not sent yet.
     pub ending: usize,
     /// Tunnels that wait for a frame's end before the balancer's Close frame.
     pub closing: usize,
@@ -57,17 +57,17 @@ pub struct Audit {
     pub queued: usize,
     /// Requests that wait for a permit.
     pub waiting: usize,
-    /// Waiting clients that were looked at, ever.
+    /// Total waiting clients that were examined.
     pub looked_at: u64,
-    /// Deadlines that sweeps looked at, ever.
+    /// Total deadlines that sweeps examined.
     pub deadlines_looked_at: u64,
-    /// The most clients that are in one of the lists of those that may make room.
+    /// The largest number of clients in one of the lists of those that may make room.
     pub listed: usize,
     /// Clients beyond the limits.
     pub beyond_limits: usize,
-    /// Clients that were beyond the limit of all and got an answer, ever.
+    /// Total clients that were beyond the limit of all and got an answer.
     pub refused: u64,
-    /// A client waits for nothing, or is gone, and could make room.
+    /// A client that waits for nothing, or is gone, could make room.
     pub could_make_room: bool,
     /// Addresses by which clients are counted, of all shards.
     pub addresses: usize,
@@ -75,14 +75,14 @@ pub struct Audit {
     pub close_jobs: usize,
     /// Actions that were not run.
     pub actions: usize,
-    /// The most bytes that any one connection holds, of each kind. The data of a send in flight is
-    /// held by the driver.
+    /// The maximum bytes that any one connection holds, of each kind. The driver holds the data of
+    /// a send in flight.
     pub most: Holdings,
     /// Bytes of memory kept for the next batches.
     pub spare: usize,
-    /// Clients to be closed because their backend is lost.
+    /// Clients to close because their backend is lost.
     pub orphans: usize,
-    /// A rule between records that is broken, if one is.
+    /// A broken rule between records, if there is one.
     pub broken: Option<(ConnId, &'static str)>,
 }
 

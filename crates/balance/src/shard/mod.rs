@@ -1,15 +1,16 @@
 //! One thread's clients, backend connections and tunnels, over any driver.
 //!
-//! A turn is short: wait, take each event, run its actions, then commands, timeouts and closings.
-//! Received bytes are lent, and the driver is borrowed while they are, so the consequences of an
-//! event are queued as a [`ConnAction`] and run after it; only the bytes of a tunnel are forwarded
-//! at once, from where they lie.
+//! A turn is short: wait, handle each event, run its actions, then commands, timeouts and closings.
+//! Received bytes are lent, and the driver is borrowed until they are released, so the consequences
+//! of an event are queued as a [`ConnAction`] and run after it; only the bytes of a tunnel are
+//! forwarded at once, from their place in the buffer.
 //!
 //! A part has private fields, and takes at most two other parts as arguments:
 //!
 //! * `records` of connections, `time` of the turn, `rules` of the configuration.
-//! * `clients`: admission at the limits, and who makes room.
-//! * `dispatch`: the choice of a backend, and who waits for one; `upstreams`: idle connections.
+//! * `clients`: admission at the limits, and which clients make room.
+//! * `dispatch`: the choice of a backend, and the requests that wait for one; `upstreams`: idle
+//!   connections.
 //! * `tunnels`: their bytes, and the order and the rate in which they are closed.
 //! * `request_log`, `actions`, `mail` of other threads, `upkeep` of metrics and memory.
 //!
@@ -63,8 +64,8 @@ pub struct Shard<D: Driver> {
     parts: BalanceParts,
 }
 
-/// Everything but the driver. Each part has a state of its own, which only it changes; what needs
-/// several parts is a road.
+/// Everything except the driver. Each part has its own state, which only it changes; operations on
+/// several parts are roads.
 struct BalanceParts {
     records: BalanceRecords,
     time: Time,
@@ -93,8 +94,7 @@ pub struct BalanceStart {
     pub shard: u32,
     /// The number of shards: rates are divided by it.
     pub shards: u32,
-    /// The number of client connections of all shards that descriptors allow, whatever is
-    /// configured.
+    /// Maximum client connections of all shards by their descriptors, for any configuration.
     pub descriptors_for: usize,
     /// The shared count of client connections.
     pub admission: Arc<Admission>,
@@ -104,7 +104,7 @@ pub struct BalanceStart {
     pub seed: u64,
     /// The log of requests and tunnels.
     pub access: Option<Arc<dyn AccessLog>>,
-    /// The date of answers without one: of the system's clock, but in a simulation.
+    /// The date of answers without one: from the system's clock, except in a simulation.
     pub date: LiveDate,
 }
 
@@ -157,7 +157,7 @@ impl<D: Driver> Shard<D> {
     /// Runs one turn. Returns false once a shutdown is complete.
     ///
     /// # Errors
-    /// The poll failed; the shard is of no more use.
+    /// The poll failed; the shard is unusable.
     pub fn turn(&mut self) -> io::Result<bool> {
         let Self { driver, parts } = self;
         driver.wait(parts.next_deadline())?;
@@ -174,7 +174,7 @@ impl<D: Driver> Shard<D> {
                 Event::Closed(id, why) => parts.on_closed(driver, id, why),
                 Event::Connected(id) => parts.on_connected(driver, id),
                 Event::Incoming(socket, address, listener) => {
-                    // Its listeners are of TCP, so that each client has an address.
+                    // Its listeners are TCP, so that each client has an address.
                     if let Some(address) = address {
                         parts.accept(driver, socket, address, listener);
                     }
@@ -182,13 +182,13 @@ impl<D: Driver> Shard<D> {
                 Event::Secured(id, info) => parts.on_secured(id, *info),
                 Event::PassedThrough(id, passed) => {
                     parts.on_passed_through(id, *passed);
-                    // A name is in force as soon as its backend is on its way here, and the client
-                    // is dispatched next.
+                    // A name is in force as soon as its backend's command is queued here, and the
+                    // client is dispatched next.
                     parts.run_commands(driver);
                 }
                 Event::AcceptStopped(_) => parts.clients.stop_accepting(),
             }
-            // A tunnel's bytes queue none, and the call would be a twentieth of the cost of
+            // A tunnel's bytes queue no action, and the call would be a twentieth of the cost of
             // forwarding them.
             if !parts.actions.is_empty() {
                 parts.perform(driver);
@@ -334,7 +334,7 @@ impl BalanceParts {
         }
     }
 
-    /// Returns who a client is, as its record and its socket know; `None` of any other connection.
+    /// Returns a client's subject, from its record and its socket; `None` for any other connection.
     fn subject<D: Driver>(&mut self, driver: &D, id: ConnId) -> Option<Subject> {
         match self.records.entry(id)? {
             BalanceRecord::Client(client) => Some(client.origin.subject()),
@@ -360,7 +360,7 @@ impl BalanceParts {
                 BalanceCommand::KeepTunnels(backend) => self.tunnels.end_job(&backend),
                 BalanceCommand::Publish(published) => {
                     self.publish();
-                    // Who asked may have stopped waiting.
+                    // The caller may have stopped waiting.
                     let _ = published.send(());
                 }
                 BalanceCommand::ShutDown { window, deadline } => {
@@ -382,7 +382,7 @@ impl BalanceParts {
         self.dispatch.unbind(&self.records);
     }
 
-    /// Runs the consequences of the last event, and theirs.
+    /// Executes the consequences of the last event, and their own consequences.
     fn perform<D: Driver>(&mut self, driver: &mut D) {
         while let Some(action) = self.actions.next() {
             match action {
@@ -430,7 +430,7 @@ impl BalanceParts {
         driver.close(id);
     }
 
-    /// Closes the connection of a client whose record was taken out. It counts until it is gone.
+    /// Closes the connection of a client whose record was taken out. It counts until it has ended.
     fn close_counted<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         driver.close(id);
         if driver.is_closing(id) {

@@ -1,4 +1,4 @@
-//! The log of requests and tunnels: what is kept of each, and when it is recorded.
+//! The log of requests and tunnels: the data of each, and the time of its record.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct RequestLog {
     access: Option<Arc<dyn AccessLog>>,
     /// The entries of tunnels, by their clients.
     tunnels: ConnMap<Box<LogEntry>>,
-    /// Ids of requests that come without one, where that is asked for.
+    /// Ids of requests without one, if they are enabled.
     ids: RequestIdSource,
 }
 
@@ -26,12 +26,12 @@ impl RequestLog {
         Self { access, tunnels: ConnMap::default(), ids: RequestIdSource::default() }
     }
 
-    /// Returns the id of a request that comes without one.
+    /// Returns the id of a request without one.
     pub(super) fn create_id(&self) -> String {
         self.ids.create()
     }
 
-    /// Returns what to keep of a request that begins; `id` was given to it by the balancer.
+    /// Returns the entry of a request that begins; `id` is the id that the balancer assigned.
     pub(super) fn begin(
         &self,
         request: &Request<'_>,
@@ -44,7 +44,7 @@ impl RequestLog {
         Some(entry)
     }
 
-    /// Returns what to keep of a connection that is passed through.
+    /// Returns the entry of a passed-through connection.
     pub(super) fn begin_passthrough(
         &self,
         server_name: Option<Box<str>>,
@@ -65,7 +65,7 @@ impl RequestLog {
         Some(Box::new(LogEntry::new(subject, now, always)))
     }
 
-    /// Records a connection that was to be passed through, and that no backend accepted.
+    /// Records a connection to pass through that no backend accepted.
     pub(super) fn unconnected(&self, client: &ClientRecord, reason: &str, now: Instant) {
         let entry = client.exchange.as_ref().and_then(|exchange| exchange.entry());
         let (Some(log), Some(entry)) = (&self.access, entry) else { return };
@@ -141,7 +141,7 @@ impl RequestLog {
         }
     }
 
-    /// Reports a connection that the balancer ends by a rule of its own.
+    /// Reports a connection that the balancer ends by a rule.
     #[cold]
     pub(super) fn ended(&self, subject: &Subject, backend: Option<SocketAddr>, reason: EndReason) {
         if let Some(log) = &self.access {
@@ -158,7 +158,7 @@ impl RequestLog {
         }
     }
 
-    /// Returns who the client of a tunnel is, as its socket and its entry know.
+    /// Returns the subject of a tunnel's client, from its socket and its entry.
     #[cold]
     pub(super) fn tunnel_subject<D: Driver>(
         &self,
@@ -174,8 +174,8 @@ impl RequestLog {
         Subject { session: Some(client.to_bits()), peer, client: address }
     }
 
-    /// Records a tunnel whose backend was lost: when it ends, if it has an entry, or else now, of
-    /// `subject`.
+    /// Records a tunnel whose backend was lost: when it ends, if it has an entry, otherwise now,
+    /// with `subject`.
     #[cold]
     pub(super) fn lost(
         &mut self,
@@ -233,7 +233,7 @@ impl RequestLog {
             if tunnel.is_backend() { (tunnel.peer(), id) } else { (id, tunnel.peer()) };
         let Some(entry) = self.tunnels.remove(&client) else { return };
         let Some(log) = &self.access else { return };
-        // What one side received, the other was sent.
+        // Bytes received from one side were sent to the other.
         let traffic = driver.traffic(client).map(|it| (it.received, it.sent));
         let traffic = traffic.or_else(|| match backend {
             same if same == client => None,

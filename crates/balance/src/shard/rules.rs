@@ -25,8 +25,8 @@ impl BalanceRules {
             max_headers: settings.max_headers,
             max_body: settings.max_body,
         };
-        // Bodies are limited for clients only, not for backends: a body is forwarded as it is
-        // received, however long.
+        // Bodies are limited for clients only, not for backends: a body of any length is forwarded
+        // as it is received.
         let response_limits = http1::Limits {
             max_header_bytes: settings.max_response_header_bytes,
             max_headers: settings.max_response_headers,
@@ -71,7 +71,7 @@ impl BalanceRules {
     }
 
     /// Returns the bytes of an answer's body that must come within `timeouts.body`. A body of
-    /// unknown length may be a stream of events, whose pace is no fault.
+    /// unknown length may be a stream of events, which may be slow.
     pub(super) fn enough_of_answer(&self, framing: Framing) -> u64 {
         match framing {
             Framing::Length(_) => self.enough(self.settings().min_response_rate),

@@ -18,7 +18,7 @@ use throng_config::AccessDetail;
 use super::{Log, LogEvent, Value, events};
 
 impl Log {
-    /// Returns whether a request or session that begins is of interest: never, only if it fails, or
+    /// Returns whether the log wants a request or session that begins: never, only if it fails, or
     /// always.
     pub(crate) fn detail(&self) -> AccessDetail {
         let inner = &self.0;
@@ -33,7 +33,7 @@ impl Log {
         }
     }
 
-    /// Logs a limited event whose fields are only made if it is logged.
+    /// Logs a limited event whose fields are only computed if it is logged.
     pub(crate) fn access(
         &self,
         event: &'static LogEvent,
@@ -131,8 +131,8 @@ impl AccessLog for Log {
     }
 }
 
-/// Returns the fields that say who caused an event of the balancer. The number of a connection is
-/// written as that of a server's is.
+/// Returns the fields that identify the cause of an event of the balancer. A connection's number
+/// has the same form as a server's.
 #[cfg(feature = "balance")]
 fn of_client(subject: &throng_balance::Subject) -> [(&'static str, Value); 3] {
     let throng_balance::Subject { session, peer, client } = *subject;
@@ -140,7 +140,7 @@ fn of_client(subject: &throng_balance::Subject) -> [(&'static str, Value); 3] {
     [("session", session.into()), ("client", client.into()), ("peer", peer.into())]
 }
 
-/// Returns the fields that say who caused an event of the library.
+/// Returns the fields that identify the cause of an event of the library.
 pub(super) fn of_subject(subject: &Subject) -> [(&'static str, Value); 3] {
     let session = subject.handle.map(|handle| handle.to_string());
     [("session", session.into()), ("client", subject.client.into()), ("peer", subject.peer.into())]

@@ -15,7 +15,7 @@ pub(crate) struct LogEvent {
     pub(crate) help: &'static str,
     /// Clients cause it, so its rate and its part of the queue are limited.
     pub(crate) is_limited: bool,
-    /// Its place in the table.
+    /// Its index in the table.
     pub(crate) number: usize,
 }
 

@@ -21,10 +21,10 @@ pub(super) struct Refusals {
     unknown: Logged,
     #[cfg(feature = "redis")]
     gaps: Logged,
-    /// When it was logged that the cluster does not serve.
+    /// When the log reported that the cluster does not serve.
     #[cfg(feature = "redis")]
     degraded: Option<Instant>,
-    /// Servers with other rules that have been logged.
+    /// Servers with other rules that were logged.
     #[cfg(feature = "redis")]
     differing: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl Logged {
 }
 
 impl Refusals {
-    /// Looks whether there are more. To be called once a second.
+    /// Checks for new ones. Call it once a second.
     pub(super) fn look(&mut self, running: &Running, log: &Log) {
         let reason = "their receivers read more slowly than they are sent to; max_backlog, \
                       slow_policy";

@@ -12,7 +12,7 @@ use crate::access::EndReason;
 #[derive(Debug, Default)]
 pub struct Admission {
     all: AtomicUsize,
-    /// Counts by IPv4 address or IPv6 /64 network, where they are counted. Used once a connection.
+    /// Counts by IPv4 address or IPv6 /64 network, if they are counted. Used once per connection.
     by_address: AddressCounts,
 }
 
@@ -37,7 +37,7 @@ impl Full {
 
 impl Admission {
     /// Counts one more client, unless there are `most`, or `most_of_address` from `address`, which
-    /// is counted only where that is given.
+    /// is counted only if that is given.
     pub(super) fn enter(
         &self,
         most: usize,
@@ -52,7 +52,7 @@ impl Admission {
         })
     }
 
-    /// Counts a client that is counted already for its address, too, unless there are `most`.
+    /// Counts a client for its address as well, unless there are `most`.
     pub(super) fn enter_address(
         &self,
         address: IpAddr,
@@ -70,7 +70,7 @@ impl Admission {
         self.by_address.key(address)
     }
 
-    /// Uncounts a client, whose key is the one that [`enter`](Self::enter) returned.
+    /// Uncounts a client with the key that [`enter`](Self::enter) returned.
     pub(super) fn leave(&self, key: Option<AddressKey>) {
         self.all.fetch_sub(1, Relaxed);
         self.by_address.leave(key);
@@ -98,7 +98,7 @@ mod tests {
         let second = enter("::ffff:192.0.2.1").unwrap();
         assert_eq!(enter("192.0.2.1"), Err(Full::Address));
         let _third = enter("192.0.2.2").unwrap();
-        // A /64 network is one customer's, who has 2^64 addresses in it.
+        // A /64 network belongs to one customer, who has 2^64 addresses in it.
         let _one = enter("2001:db8::1").unwrap();
         let _other = enter("2001:db8::ffff:2").unwrap();
         assert_eq!(enter("2001:db8:0:1::1"), Err(Full::All));
@@ -110,7 +110,7 @@ mod tests {
             admission.leave(counted);
         }
         assert_eq!(admission.addresses(), 2);
-        // Clients that are not counted by address may be any number.
+        // The number of clients that are not counted by address is unlimited.
         for _ in 0..2 {
             let _ = admission.enter(9, ip("2001:db8::4"), None).unwrap();
         }

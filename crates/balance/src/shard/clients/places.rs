@@ -1,10 +1,10 @@
-//! Places: who makes room for the next client when all are taken, and who is refused with the
-//! reason.
+//! Places: decides which clients make room when all places are taken, and which are refused with
+//! the reason.
 //!
-//! A client that no one waits for makes room: first one that is between two requests, the longest
-//! first; then one that has not sent a whole request; then one that ended its stream some time ago.
-//! Where there is none, the new client has a place of the reserve for one request, whose answer
-//! says why.
+//! A client whose answer is not pending makes room: first the longest idle one between two
+//! requests; then a client that has not sent a whole request; then a client that ended its stream
+//! some time ago. If there is none, the new client gets a place of the reserve for one request, and
+//! its answer has the reason.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -18,7 +18,7 @@ use crate::shard::records::{BalanceRecord, BalanceRecords, ClientRecord, EighthT
 use crate::shard::time::Time;
 
 /// The time after which a client that has ended its stream, and waits for an answer, may have to
-/// make room. A client may well end its stream and wait, but mostly it has gone.
+/// make room. A client may end its stream and wait, but usually it has left.
 const GONE: Duration = Duration::from_secs(5);
 
 /// The time that a client has to read its last answer before it may have to make room: a close
@@ -44,14 +44,14 @@ pub(in crate::shard) enum Evicted {
 enum Standing {
     /// It is gone, or is another kind of connection by now.
     Left,
-    /// Not now.
+    /// It may not make room now.
     Busy,
-    /// It may, and has waited for nothing since then.
+    /// It may make room, and has been idle since then.
     Free(EighthTick),
 }
 
-/// Clients by the time since which they may make room, the longest first. Each is there once. Its
-/// time only grows, and is looked at when its turn comes: a request costs nothing here.
+/// Clients by the time since which they may make room, the longest first. Each is in it once. Its
+/// time only grows, and is checked when its turn comes: a request costs nothing here.
 #[derive(Debug, Default)]
 struct Line(BinaryHeap<Reverse<(EighthTick, ConnId)>>);
 
@@ -87,7 +87,7 @@ impl Line {
     }
 }
 
-/// A line of all clients, and one of those of each address that has a limit.
+/// A line of all clients, and one for each address that has a limit.
 #[derive(Debug, Default)]
 struct Lines {
     all: Line,
@@ -102,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// Returns the line of all, or that of an address.
+    /// Returns the line of all clients, or of an address.
     fn of(&mut self, full: Full, key: Option<AddressKey>) -> Option<&mut Line> {
         match full {
             Full::All => Some(&mut self.all),
@@ -226,7 +226,7 @@ impl Places {
 
     /// Returns the limit that a client is beyond.
     pub(super) fn beyond(&self, id: ConnId) -> Option<Full> {
-        // Read first: mostly there is none.
+        // Read first: usually there is none.
         if self.reserved.is_empty() { None } else { self.reserved.get(&id).copied() }
     }
 
@@ -274,7 +274,7 @@ fn idle_standing(records: &BalanceRecords, id: ConnId) -> Standing {
     }
 }
 
-/// Returns whether a client that has ended its stream waits for an answer still, or has a tunnel.
+/// Returns whether a client that has ended its stream still waits for an answer, or has a tunnel.
 fn gone_standing(records: &BalanceRecords, id: ConnId, since: EighthTick) -> Standing {
     let is_there = match records.at(id.slot()) {
         Some((at, BalanceRecord::Client(client))) => at == id && client.http.has_finished(),

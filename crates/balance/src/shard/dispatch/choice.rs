@@ -16,7 +16,7 @@ use crate::shard::rules::BalanceRules;
 pub(in crate::shard) enum Choice {
     /// The index in the configuration's list, with a permit.
     Backend(usize, HandshakePermit),
-    /// All permits are taken: of all backends, or of the one that the client is bound to.
+    /// All permits are taken: of all backends, or of the client's bound backend.
     Full(Option<Arc<Backend>>),
     /// No untried backend is left, up or down.
     None,
@@ -71,13 +71,13 @@ impl Dispatch {
         if has_candidate(configuration, untried) {
             return Choice::Full(None);
         }
-        // Removal of a backend is seen at once; a new one is in a command, possibly one that is not
-        // read yet. Commands are read before waiting requests are served.
+        // The removal of a backend is visible at once; a new backend comes in a command, possibly
+        // an unread one. Commands are read before waiting requests are served.
         if mail.has_commands() {
             return Choice::Full(None);
         }
-        // A verdict of down may be wrong or outdated: a try in vain is better than a refusal
-        // without one.
+        // A verdict of down may be wrong or outdated: a failed try is better than a refusal without
+        // one.
         match self.picker.pick_down(configuration, untried) {
             Some(index) => match HandshakePermit::take(&configuration.backends[index].backend, cap)
             {

@@ -44,7 +44,7 @@ impl Dispatch {
         self.picker.random()
     }
 
-    /// Lets a request wait for a permit: of `backend`, or of any that serves its route.
+    /// Queues a request for a permit: of `backend`, or of any that serves its route.
     pub(super) fn enqueue(
         &mut self,
         id: ConnId,

@@ -149,9 +149,9 @@ impl RequestFacts {
 /// The request's tries at backends.
 #[derive(Debug, Default)]
 struct BackendAttempt {
-    /// The bytes for the backend, from the first, for as long as they may be sent again.
+    /// The bytes for the backend, from the first, while they may be sent again.
     replay: Option<Vec<u8>>,
-    /// Where in them the Host is due that the backend has, as the request has none.
+    /// The position of the Host in them, which the backend supplies if the request has none.
     host_at: Option<usize>,
     /// Backends that were tried, by their keys.
     tried: Vec<u64>,
@@ -160,7 +160,7 @@ struct BackendAttempt {
     upstream: Option<ConnId>,
     count: Option<RequestGuard>,
     permit: Option<HandshakePermit>,
-    /// When the backend was first sent something.
+    /// When the first byte was sent to the backend.
     began: Instant,
 }
 
@@ -228,7 +228,7 @@ impl Exchange {
         &self.facts
     }
 
-    /// Returns its entry for the log, if it is of interest.
+    /// Returns its entry for the log, if the log wants it.
     pub(in crate::shard) fn entry(&self) -> Option<&LogEntry> {
         self.entry.as_deref()
     }
@@ -268,8 +268,8 @@ impl Exchange {
         self.note(|entry| entry.count_out(bytes));
     }
 
-    /// Appends more of its body to the copy for a retry, while there is one. `is_sent`: a backend
-    /// has been sent it as well.
+    /// Appends more of its body to the copy for a retry, while there is one. `is_sent`: it was also
+    /// sent to a backend.
     pub(in crate::shard) fn keep_body(&mut self, is_sent: bool, write: impl FnOnce(&mut Vec<u8>)) {
         if is_sent && self.replay_len() > REPLAY_LIMIT {
             self.attempt.replay = None;
@@ -337,7 +337,7 @@ impl Exchange {
         (self.attempt.upstream, self.attempt.permit) = (Some(id), permit);
     }
 
-    /// Gives up its permit: the connection is made, or the handshake is over.
+    /// Returns its permit: the connection is established, or the handshake is over.
     pub(in crate::shard) fn give_permit_back(&mut self) {
         self.attempt.permit = None;
     }
@@ -372,8 +372,8 @@ impl Exchange {
         }
     }
 
-    /// Counts an interim response; returns their number. Where its client is sent it, a second
-    /// backend's would be one too many: there is no other try.
+    /// Counts an interim response; returns their number. If its client receives it, a second
+    /// backend's would be one too many: then there is no other try.
     pub(in crate::shard) fn count_interim(&mut self) -> u8 {
         if let Answering::Interim(number) = &mut self.answering {
             *number += 1;
@@ -385,7 +385,7 @@ impl Exchange {
         0
     }
 
-    /// Records the head of its final response, and how its body is framed for the client.
+    /// Records the head of its final response, and the framing of its body for the client.
     pub(in crate::shard) fn answer(&mut self, status: u16, framing: Framing, now: Instant) {
         self.answering = Answering::Forwarding(framing);
         if let Some(backend) = self.backend() {
@@ -394,7 +394,7 @@ impl Exchange {
         self.note(|entry| entry.answered(status));
     }
 
-    /// Forgets a response whose bytes have not left.
+    /// Discards a response whose bytes have not left.
     pub(in crate::shard) fn take_answer_back(&mut self) {
         self.answering = Answering::Interim(0);
         self.note(LogEntry::unanswered);

@@ -31,7 +31,7 @@ impl HttpSide {
         self.out.as_ref().map_or(0, |out| out.len())
     }
 
-    /// Returns whether nothing is to be sent or in flight.
+    /// Returns whether no bytes are waiting or in flight.
     pub(in crate::shard) fn is_clear(&self) -> bool {
         !self.is_sending && self.backlog() == 0
     }

@@ -36,13 +36,13 @@ impl EighthTick {
         Self((instant.0 / 125_000_000) as u32)
     }
 
-    /// The tick `time` before this one; what began in an earlier one is older for certain.
+    /// The tick `time` before this one; an event in an earlier tick is certainly older.
     pub(super) fn before(self, time: Duration) -> Self {
         let ticks = u32::try_from(time.as_millis().div_ceil(125)).unwrap_or(u32::MAX);
         Self(self.0.saturating_sub(ticks))
     }
 
-    /// The first tick at which `timeout` has passed for certain.
+    /// The first tick at which `timeout` has certainly passed.
     pub(super) fn after(self, timeout: Duration) -> Self {
         let ticks = timeout.as_millis().div_ceil(125) + 1;
         Self(self.0.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX)))
@@ -69,7 +69,8 @@ pub(super) const HIGH_WATER: usize = 64 << 10;
 pub(super) enum BalanceRecord {
     /// The slot is empty, or its connection is being closed and only its end is awaited.
     Vacant,
-    /// A client whose connection was closed, and whose last bytes have not left: it still counts.
+    /// A client whose connection was closed, and whose last bytes are not sent yet: it still
+    /// counts.
     Closing,
     /// A client that speaks HTTP.
     Client(Box<ClientRecord>),
@@ -108,9 +109,9 @@ pub(super) struct ClientRecord {
     pub(super) held: HeldInput,
     /// It has sent the head of a request.
     has_asked: bool,
-    /// Its last request, which it announced as that, is whole: it sends nothing more.
+    /// Its last request, which it announced as the last, is complete: it sends no more.
     has_sent_last: bool,
-    /// Since when it waits for nothing, where it does.
+    /// Since when it has been idle, if it is.
     idle_since: EighthTick,
     /// It is listed among those that may make room.
     is_listed: bool,
@@ -194,7 +195,7 @@ impl ClientRecord {
     }
 
     /// Returns whether its input is decoded: not while the answer to a whole request is due, and
-    /// not after its last one.
+    /// not after its last request.
     pub(super) fn takes_requests(&self) -> bool {
         !self.exchange.as_ref().is_some_and(|exchange| exchange.is_complete())
             && !matches!(self.phase, Phase::Leaving | Phase::Lingering)
@@ -255,7 +256,7 @@ impl BalanceRecords {
         self.deadlines.get(id.slot())
     }
 
-    /// Gives a side of a tunnel until `due`, however active it is.
+    /// Sets the end of a side of a tunnel to `due`, for any activity.
     pub(super) fn set_end(&mut self, id: ConnId, due: EighthTick) {
         if let Some(tunnel) = self.tunnel(id) {
             tunnel.set_timed();
@@ -263,7 +264,7 @@ impl BalanceRecords {
         }
     }
 
-    /// Gives a side of a tunnel until `due`, or less if it has less already.
+    /// Limits the end of a side of a tunnel to `due`.
     pub(super) fn limit_end(&mut self, id: ConnId, due: EighthTick) {
         let is_timed = self.tunnel(id).is_some_and(|tunnel| tunnel.is_timed());
         let due = if is_timed { due.min(self.deadline(id)) } else { due };
@@ -397,8 +398,8 @@ impl BalanceRecords {
         record.map(|record| *record = BalanceRecord::Vacant).is_some()
     }
 
-    /// Returns the code of the Close frame that the client of a tunnel was sent by the balancer.
-    /// `tunnel` is the record of `id`, which may be taken out.
+    /// Returns the code of the Close frame that the balancer sent the client of a tunnel. `tunnel`
+    /// is the record of `id`, which may be taken out.
     pub(super) fn close_code_sent(&self, id: ConnId, tunnel: &Tunnel) -> Option<u16> {
         let peer = self.at(tunnel.peer().slot()).and_then(|(at, record)| match record {
             BalanceRecord::Tunnel(peer) if at == tunnel.peer() && at != id => Some(peer),
@@ -457,7 +458,7 @@ impl BalanceRecords {
         Some((side.seen().max(other.seen()).after(timeout), reason))
     }
 
-    /// Makes the next sweep look at all tunnels, from `due` on: the timeout of silent ones has
+    /// Makes the next sweep check all tunnels, from `due` on: the timeout of silent ones has
     /// changed.
     pub(super) fn look_at_all_tunnels(&mut self, due: EighthTick) {
         for (at, slot) in self.slots.iter().enumerate() {

@@ -190,7 +190,7 @@ impl std::fmt::Debug for TunnelFlow {
 /// One side of a tunnel.
 #[derive(Debug)]
 pub(in crate::shard) struct Tunnel {
-    /// The other side, or this side itself once that is gone.
+    /// The other side, or this side itself once the other is gone.
     peer: ConnId,
     /// The frame boundaries of data from this side.
     boundary: Boundary,

@@ -1,5 +1,5 @@
-//! The road of an answer: a backend's bytes become the client's output, event by event, and what
-//! becomes of both connections.
+//! The road of an answer: a backend's bytes become the client's output, event by event; then both
+//! connections continue or end.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -28,8 +28,8 @@ enum Stop {
     Starved,
 }
 
-/// Maximum interim responses to a request. A backend that sends them for ever would keep its
-/// client waiting, and the shard busy.
+/// Maximum interim responses to a request. A backend that sends them forever would keep its client
+/// waiting, and the shard busy.
 const MAX_INTERIM: u8 = 16;
 
 impl BalanceParts {
@@ -37,7 +37,7 @@ impl BalanceParts {
     pub(in crate::shard) fn upstream_received(&mut self, id: ConnId, bytes: &mut [u8]) {
         let Some(upstream) = self.records.upstream(id) else { return };
         let Some(client_id) = upstream.client() else {
-            // No request is under way: the next one must not get these bytes for an answer.
+            // No request is in progress: the next one must not get these bytes for an answer.
             self.idle.remove(upstream.backend().address(), id);
             return self.actions.push(ConnAction::Close(id));
         };
@@ -95,7 +95,7 @@ impl BalanceParts {
         }
     }
 
-    /// Handles a connection to a backend that is made.
+    /// Handles an established connection to a backend.
     pub(in crate::shard) fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(upstream) = self.records.upstream(id) else { return };
         let deadline = self.time.after(upstream.answer_timeout(self.rules.timeouts()));
@@ -246,7 +246,7 @@ impl BalanceParts {
         }
     }
 
-    /// Extends the deadline of a peer that takes bytes.
+    /// Extends the deadline of a peer that reads.
     fn record_progress(&mut self, id: ConnId) {
         let timeouts = self.rules.timeouts();
         let body = self.time.after(timeouts.body);
@@ -300,7 +300,7 @@ impl BalanceParts {
                     // read.
                     return;
                 }
-                // Held-back bytes come before new ones.
+                // Held bytes come before new ones.
                 if !client.held.is_empty() && is_due {
                     self.actions.push(ConnAction::Proceed(id));
                 }
@@ -327,13 +327,13 @@ struct AnswerReader<'a> {
     time: &'a mut Time,
     actions: &'a mut ActionQueue,
     deadlines: RecordDeadlines<'a>,
-    /// The backend's connection, and the client that it answers.
+    /// The backend's connection, and the client of its answer.
     upstream: ConnId,
     client: ConnId,
     /// The timeouts of the answer's head and of a body.
     of_answer: Duration,
     of_body: Duration,
-    /// All that there was of the request has been sent.
+    /// All bytes of the request so far have been sent.
     is_sent: bool,
     is_last: &'a mut bool,
     progress: &'a mut Progress,
@@ -344,7 +344,7 @@ struct AnswerReader<'a> {
     /// The client's side.
     to: &'a mut HttpSide,
     exchange: &'a mut Exchange,
-    /// The head came with the bytes that are read, after this output, if there was any.
+    /// The head came with the bytes being read, after this output, if there was any.
     before: Option<Option<Box<Batch>>>,
 }
 
@@ -392,8 +392,8 @@ impl AnswerReader<'_> {
         }
     }
 
-    /// Takes an answer back whose first bytes have a fault: nothing of it has left, so its client
-    /// is answered with 502 instead of a half answer and a reset.
+    /// Takes back an answer whose first bytes have a fault: none of it has left, so its client is
+    /// answered with 502 instead of half an answer and a reset.
     fn settle(&mut self, stop: &Stop) {
         let Some(before) = self.before.take() else { return };
         if matches!(stop, Stop::Failed(_)) {
@@ -411,7 +411,7 @@ impl AnswerReader<'_> {
         *self.to.out() = Some(before);
     }
 
-    /// Forwards a 101, if it agrees to what the client asked for.
+    /// Forwards a 101, if it fits the client's request.
     fn on_switch(&mut self, response: &Response<'_>) -> Result<(), Failure> {
         let exchange = &mut *self.exchange;
         forward::check_upgrade(response, exchange.facts().key()).map_err(Failure::BadUpgrade)?;
@@ -421,7 +421,7 @@ impl AnswerReader<'_> {
         Ok(())
     }
 
-    /// Forwards an interim response to a client that knows of them.
+    /// Forwards an interim response to a client that supports them.
     fn on_interim(&mut self, response: &Response<'_>) -> Result<(), Failure> {
         if self.exchange.count_interim() > MAX_INTERIM {
             return Err(Failure::BadResponse("too many interim responses"));
@@ -431,7 +431,7 @@ impl AnswerReader<'_> {
             return Ok(());
         }
         if response.status() == 100 && !self.exchange.is_complete() {
-            // It has waited for this with its body.
+            // The client has waited for this with its body.
             let due = self.time.after(self.of_body);
             self.deadlines.set(self.client, due);
         }
@@ -441,7 +441,7 @@ impl AnswerReader<'_> {
 
     /// Forwards the head of the final response.
     fn on_head(&mut self, response: &Response<'_>) {
-        // A part of a head is no answer, however it trickles.
+        // A part of a head does not count as an answer, even if it keeps growing.
         self.extend(self.of_body);
         let keep_alive = self.keeps_alive();
         let cookie = self.rules.cookie_for(self.exchange);

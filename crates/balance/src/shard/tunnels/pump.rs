@@ -1,4 +1,4 @@
-//! Bytes of one side of a tunnel are forwarded to the other from the kernel's buffer.
+//! Forwards bytes from one side of a tunnel to the other, straight from the kernel's buffer.
 
 use throng_io::{Batch, ConnId, Driver, Segment, SendOutcome};
 
@@ -6,10 +6,10 @@ use super::{Tunnels, encode};
 use crate::shard::actions::{ActionQueue, ConnAction};
 use crate::shard::records::BalanceRecords;
 
-/// The size up to which data is copied: cheaper than a send from lent memory.
+/// The size up to which data is copied: copying is then cheaper than a send from lent memory.
 const COPIED: usize = 4 << 10;
 
-/// Returns a batch of `bytes`, which are the lent ones from their start.
+/// Returns a batch of `bytes`, the start of the lent memory.
 #[inline]
 pub(in crate::shard) fn load(mut batch: Box<Batch>, bytes: &[u8]) -> Box<Batch> {
     if bytes.len() <= COPIED {
@@ -23,12 +23,12 @@ pub(in crate::shard) fn load(mut batch: Box<Batch>, bytes: &[u8]) -> Box<Batch> 
 /// The data of a side to send now, if it was not queued.
 pub(in crate::shard) enum Forward {
     More(Option<Box<Batch>>),
-    /// The balancer's Close frame follows it.
+    /// The balancer's Close frame follows the batch.
     Last(Option<Box<Batch>>),
 }
 
 impl Tunnels {
-    /// Handles bytes of a side with a queue or a Close frame between it and the other.
+    /// Handles bytes of a side when a queue or a Close frame stands between it and the other side.
     pub(in crate::shard) fn received(
         &mut self,
         id: ConnId,
@@ -48,7 +48,7 @@ impl Tunnels {
         } else {
             tunnel.boundary().advance(bytes);
         }
-        // Only with its last byte: the end of the stream must not overtake the rest.
+        // Sent only with the last byte: the end of the stream must not overtake the rest.
         if tunnel.is_closed() && tunnel.has_said_close() {
             actions.push(ConnAction::Answered(id));
         }
@@ -72,13 +72,12 @@ impl Tunnels {
         Some(Forward::Last(batch))
     }
 
-    /// Queues bytes for a side behind what is in flight.
+    /// Queues bytes for a side after the send in flight.
     fn queue(&mut self, to: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
         self.queued.entry(to).or_default().append(write);
     }
 
-    /// Sends bytes of one side to the other; if they are not sent whole, their source is not read
-    /// until they are.
+    /// Sends bytes of one side to the other. Until all of them are sent, their source is not read.
     #[inline]
     pub(in crate::shard) fn send<D: Driver>(
         driver: &mut D,
@@ -155,14 +154,13 @@ impl Tunnels {
     }
 }
 
-/// Stops reading the source of a send in flight.
+/// Stops reading the source of the send in flight.
 #[cold]
 fn hold_back<D: Driver>(driver: &mut D, from: ConnId, to: ConnId, records: &mut BalanceRecords) {
     if let Some(tunnel) = records.tunnel(to) {
         tunnel.begin_send();
     }
-    // A client without its backend is its own other side: its answer to the Close frame must be
-    // read.
+    // A client without a backend is its own other side: its answer to the Close frame must be read.
     if from != to
         && let Some(tunnel) = records.tunnel(from)
     {

@@ -9,29 +9,29 @@ use super::actions::{ActionQueue, ConnAction};
 use super::records::{BalanceRecords, Owner};
 use crate::backend::Backend;
 
-/// An idle connection. One that carried a body serves its client only: servers exist that answer
-/// without having read the body, and take it for the next request. The response to that would reach
-/// another client.
+/// An idle connection. A connection that carried a body serves only its own client: some servers
+/// answer without reading the body and take it for the next request. The response to that would
+/// reach another client.
 #[derive(Clone, Copy, Debug)]
 struct Idle {
     id: ConnId,
     owner: Option<Owner>,
 }
 
-/// Idle connections by backend, the one used last first: it is the least likely to be closed just
-/// now.
+/// Idle connections by backend. The most recently used comes first: it is the least likely to be
+/// closed soon.
 #[derive(Debug, Default)]
 pub(super) struct IdlePool {
     idle: HashMap<SocketAddr, Vec<Idle>>,
-    /// The number of all, which each turn needs.
+    /// The number of all idle connections, which every turn needs.
     len: usize,
-    /// The backend of each of those that serve one client only, by client.
+    /// For each client, the backends of the connections that serve only this client.
     owned: HashMap<ConnId, Vec<SocketAddr>>,
 }
 
 impl IdlePool {
-    /// Keeps a connection. If there are `most` already, returns one to be closed: the oldest that
-    /// serves one client only, or else this one.
+    /// Keeps a connection. If there are `most` already, returns one to close: the oldest that
+    /// serves only one client, or else `id`.
     pub(super) fn put(
         &mut self,
         backend: SocketAddr,
@@ -58,7 +58,7 @@ impl IdlePool {
         surplus
     }
 
-    /// Takes a connection that is still idle, and may serve this client. Outdated ones are closed.
+    /// Takes an idle connection that this client may use. Closes those that are outdated.
     pub(super) fn take_usable(
         &mut self,
         backend: &Backend,
@@ -77,7 +77,7 @@ impl IdlePool {
         None
     }
 
-    /// Takes a connection that may serve this client: first one that serves it only.
+    /// Takes a connection that this client may use, preferably one reserved for it.
     fn take(&mut self, backend: SocketAddr, client: Owner) -> Option<ConnId> {
         let idle = self.idle.get_mut(&backend)?;
         let last_of = |owner| idle.iter().rposition(|idle| idle.owner == owner);
@@ -88,7 +88,7 @@ impl IdlePool {
         Some(taken.id)
     }
 
-    /// Takes all connections that serve a client only that is gone.
+    /// Takes all connections reserved for a client that has gone.
     pub(super) fn take_of(&mut self, client: ConnId) -> Vec<ConnId> {
         let mut taken = Vec::new();
         for backend in self.owned.remove(&client).unwrap_or_default() {
@@ -127,7 +127,7 @@ impl IdlePool {
     }
 }
 
-/// Forgets one connection to `backend` that served this client only, if there is one.
+/// Forgets one connection to `backend` that was reserved for this client, if there is one.
 fn disown(owned: &mut HashMap<ConnId, Vec<SocketAddr>>, backend: SocketAddr, owner: Option<Owner>) {
     let Some(client) = owner.map(|owner| owner.client()) else { return };
     let Some(backends) = owned.get_mut(&client) else { return };
