@@ -133,11 +133,23 @@ pub(super) fn is_for_now(error: &RedisError) -> bool {
 }
 
 /// Returns whether this answer to a script proves that it has published nothing: it was not
-/// started, or met a key of another type. Any other error may come from its last command.
+/// started, or met a key of another type. Any other error may come from its last command. A right
+/// that a command of the script lacks has another code than `NOPERM`.
+#[rustfmt::skip]
 fn proves_nothing_done(error: &RedisError) -> bool {
-    const CODES: [&str; 7] =
-        ["WRONGTYPE", "NOAUTH", "CROSSSLOT", "DENIED", "READONLY", "LOADING", "MASTERDOWN"];
+    const CODES: [&str; 8] = [
+        "WRONGTYPE", "NOAUTH", "NOPERM", "CROSSSLOT", "DENIED", "READONLY", "LOADING", "MASTERDOWN",
+    ];
     is_for_now(error) || CODES.iter().any(|code| has_code(error, code))
+}
+
+/// Returns whether the user lacks the right to a command, in any channel: for scripts, or in one.
+fn lacks_command(error: &RedisError) -> bool {
+    let says = |words: &str| error.detail().is_some_and(|detail| detail.contains(words));
+    match has_code(error, "NOPERM") {
+        true => says("to run the"),
+        false => says("can't run this command") || says("ACL failure in script"),
+    }
 }
 
 /// Returns whether the server has answered with this error, and executed nothing.
@@ -154,9 +166,10 @@ fn is_proven(error: &RedisError, is_script: bool) -> bool {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     Published,
-    Refused,
-    /// The server began to execute it, and failed.
-    Unknown,
+    /// The server refuses it; the error if it refuses all publications like it.
+    Refused(Option<RedisError>),
+    /// The server began to execute it, and failed; the error as for a refusal.
+    Unknown(Option<RedisError>),
     /// The server refuses it for now, with this error.
     NotNow(RedisError),
     /// An earlier publication in its channel was refused.
@@ -188,8 +201,11 @@ fn outcomes(
             }
             Err(error) if is_fatal(&error) => Outcome::Broken(error),
             Err(error) if is_for_now(&error) => Outcome::NotNow(error),
-            Err(error) if is_proven(&error, pending.is_repeatable) => Outcome::Refused,
-            Err(_) => Outcome::Unknown,
+            Err(error) => {
+                let is_refused = is_proven(&error, pending.is_repeatable);
+                let why = lacks_command(&error).then_some(error);
+                if is_refused { Outcome::Refused(why) } else { Outcome::Unknown(why) }
+            }
         }
     };
     let mut outcomes: Vec<_> = results.into_iter().zip(batch).map(of).collect();
@@ -201,7 +217,7 @@ fn outcomes(
             Outcome::NotNow(_) | Outcome::OnTheWay | Outcome::Moved(_) | Outcome::Fatal(_)
                 if overtaken.contains(channel) =>
             {
-                *outcome = Outcome::Refused
+                *outcome = Outcome::Refused(None)
             }
             _ => {}
         }

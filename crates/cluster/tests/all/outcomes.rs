@@ -92,6 +92,41 @@ fn sum(noted: &[Unpublished]) -> (u64, u64) {
     (refused, noted.iter().map(|lost| lost.unknown).sum())
 }
 
+/// Rights that an operator withdraws from the user of a running node.
+#[test]
+fn a_withdrawn_right_refuses_publications_and_names_itself() {
+    let Some(redis) = Redis::start("withdrawn", &[]) else { return };
+    let (bus, _noted) = node(&redis);
+    for (right, outcome) in [
+        ("evalsha", PublishOutcome::Refused),
+        // The script has run other commands before.
+        ("xadd", PublishOutcome::Unknown),
+    ] {
+        let outcomes = Outcomes::default();
+        let publish = || {
+            let outgoing = message("kept", true, WhileDown::Refuse);
+            assert!(bus.publish_by(outgoing, Some(1), outcomes.ticket(1)).is_some());
+        };
+        publish();
+        eventually("it is published", || outcomes.count(PublishOutcome::Taken) == 1);
+        redis.ask(&format!("ACL SETUSER default -{right}"));
+        publish();
+        eventually("its outcome is known", || outcomes.all().len() == 2);
+        assert_eq!(outcomes.count(outcome), 1, "{right}: {outcomes:?}");
+        eventually("the node is degraded", || match bus.status().health() {
+            Health::Degraded(_, why) => {
+                assert!(why.contains("NOPERM") || why.contains("ACL") || why.contains("command"));
+                true
+            }
+            _ => false,
+        });
+        redis.ask(&format!("ACL SETUSER default +{right}"));
+        publish();
+        eventually("it is published again", || outcomes.count(PublishOutcome::Taken) == 2);
+        eventually("the node is up", || bus.status().health() == Health::Up);
+    }
+}
+
 #[test]
 fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
     const MESSAGES: usize = 600;

@@ -108,12 +108,18 @@ impl Node {
             Err(error) => return self.broken_by(&error),
         };
         let (mut refused, mut moving, mut fatal) = (0, 0, None);
-        let mut why = None;
+        let mut why: Option<RedisError> = None;
         for outcome in outcomes {
             let outcome = match outcome {
                 Outcome::Published => PublishOutcome::Taken,
-                Outcome::Refused => PublishOutcome::Refused,
-                Outcome::Unknown => PublishOutcome::Unknown,
+                Outcome::Refused(error) => {
+                    why = why.or(error);
+                    PublishOutcome::Refused
+                }
+                Outcome::Unknown(error) => {
+                    why = why.or(error);
+                    PublishOutcome::Unknown
+                }
                 Outcome::NotNow(error) => {
                     refused += 1;
                     why.get_or_insert(error);
