@@ -19,7 +19,7 @@ mod wire;
 
 pub use client::{Client, Got};
 pub use random::{Random, noise};
-pub use redis::{Redis, RedisTls};
+pub use redis::{Redis, RedisTls, documented_user};
 pub use redis_cluster::RedisCluster;
 pub use waiting::{eventually, hold_up, poll};
 pub use wire::{Damaging, TIMEOUT, dial, read_head};

@@ -8,6 +8,18 @@ use std::process::{Child, Command, Stdio};
 use crate::waiting::eventually;
 use crate::wire::dial;
 
+/// Returns the user of docs/cluster.md with its rights, in the words of `ACL SETUSER`.
+///
+/// # Panics
+/// The page has no such line.
+#[must_use]
+pub fn documented_user() -> &'static str {
+    let page = include_str!("../../../docs/cluster.md");
+    let user =
+        |line: &'static str| line.strip_prefix("user ").filter(|it| it.starts_with("throng "));
+    page.lines().find_map(user).expect("docs/cluster.md has a line `user throng ...`")
+}
+
 /// A Redis server, or a sentinel, which ends with the test.
 #[derive(Debug)]
 pub struct Redis {

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use throng_testkit::{Redis, RedisCluster, eventually};
+use throng_testkit::{Redis, RedisCluster, documented_user, eventually};
 
 use crate::support::{Client, Got, Served, dial};
 
@@ -30,13 +30,6 @@ fn servers(redis: &Redis) -> [Served; 2] {
 fn server(url: &str) -> Served {
     let words = ["--listen", "127.0.0.1:0", "--cluster", url];
     Served::start(&[&words[..], &CONFIG].concat())
-}
-
-/// The user and rights documented in docs/cluster.md.
-fn documented_user() -> &'static str {
-    let text = include_str!("../../../../docs/cluster.md");
-    let line = text.lines().find_map(|line| line.strip_prefix("user "));
-    line.expect("docs/cluster.md has a line for Redis' users")
 }
 
 fn join(server: &Served, target: &str) -> Client {

@@ -4,17 +4,10 @@
 #![cfg(all(feature = "redis", target_os = "linux"))]
 
 use serde_json::Value;
-use throng_testkit::{Redis, eventually};
+use throng_testkit::{Redis, documented_user, eventually};
 
 use crate::support::operated::{Operated, get};
 use crate::support::{Client, Got};
-
-/// The user and rights documented in docs/cluster.md.
-fn documented_user() -> &'static str {
-    let text = include_str!("../../../../docs/cluster.md");
-    let line = text.lines().find_map(|line| line.strip_prefix("user "));
-    line.expect("docs/cluster.md has a line for Redis' users")
-}
 
 /// A server that uses a database: the user needs a further command for it.
 fn server(redis: &Redis, database: &str) -> Operated {

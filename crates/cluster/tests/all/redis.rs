@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use throng_cluster::redis::{Bus, Members, Outgoing, Settings, Tls, block_on};
 use throng_cluster::{Announcement, Control, Envelope, Place, Tail, WhileDown, encode};
-use throng_testkit::{Random, Redis, eventually};
+use throng_testkit::{Random, Redis, documented_user, eventually};
 
 use crate::nodes::{CHANNELS, Node, check_all, keep, three, traffic};
 use crate::relay::Relay;
@@ -678,8 +678,7 @@ fn each_right_that_the_user_does_not_have_is_an_error_at_the_start_that_names_it
         bus.stop();
         started
     };
-    let text = include_str!("../../../../docs/cluster.md");
-    let user = text.lines().find_map(|line| line.strip_prefix("user ")).unwrap();
+    let user = documented_user();
     redis.ask(&format!("ACL SETUSER {user}"));
     assert_eq!(start(), Ok(()));
     eventually("it leaves no key behind", || redis.ask("DBSIZE") == ":1");

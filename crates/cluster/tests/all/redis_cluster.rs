@@ -15,7 +15,7 @@ use throng_cluster::redis::{
 use throng_cluster::{
     Announcement, Command, Control, Envelope, Place, Tail, Target, WhileDown, encode,
 };
-use throng_testkit::{Redis, RedisCluster, eventually};
+use throng_testkit::{Redis, RedisCluster, documented_user, eventually};
 
 /// Channels, which are in as many of the 128 partitions: four at the first master, two of them in
 /// its first 1,000 slots and one in its first 300.
@@ -247,9 +247,8 @@ fn start(url: String, node: u64, members: impl Members) -> Result<Bus, String> {
 fn rights() -> String {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let line = |start: &str| page.lines().find(|line| line.starts_with(start)).unwrap();
-    let rights = line("user throng ").strip_prefix("user throng ").unwrap();
-    format!("{rights} {}", line("+ssubscribe "))
+    let sharded = page.lines().find(|line| line.starts_with("+ssubscribe ")).unwrap();
+    format!("{} {sharded}", documented_user().strip_prefix("throng ").unwrap())
 }
 
 #[test]
