@@ -62,7 +62,11 @@ impl Members for Recorder {
     }
 
     fn missed(&mut self, channel: &Arc<str>) {
-        self.of(channel).gaps += 1;
+        // Tests also follow channels of which they record nothing.
+        let number = channel.strip_prefix('c').and_then(|number| number.parse::<usize>().ok());
+        if let Some(got) = number.and_then(|number| self.0.get(number)) {
+            lock(got).gaps += 1;
+        }
     }
 
     fn end(&mut self, _: &Arc<str>) -> bool {
