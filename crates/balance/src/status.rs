@@ -188,6 +188,9 @@ pub struct Changes {
     pub removed: Vec<RemovedBackend>,
     /// Backends with a new weight.
     pub reweighted: Vec<SocketAddr>,
+    /// Backends to which new connections are made in another way: with or without a PROXY header
+    /// or TLS, with another name in TLS, or passed through for other names.
+    pub modified: Vec<SocketAddr>,
     /// Whether a setting changed.
     pub settings: bool,
     /// Keys whose change takes effect only at the next start.

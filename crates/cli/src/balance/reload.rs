@@ -188,7 +188,7 @@ pub(super) fn json_in_words(changes: &Value) -> String {
         };
         backends.map(one).collect::<Vec<_>>()
     };
-    for what in ["added", "removed", "reweighted"] {
+    for what in ["added", "removed", "reweighted", "modified"] {
         let backends = match what {
             "removed" => removed(),
             _ => list(what).into_iter().map(str::to_owned).collect(),
@@ -232,6 +232,7 @@ mod tests {
                 RemovedBackend { address: all[1], tunnels: 9, rate: Some(200) },
                 RemovedBackend { address: all[2], tunnels: 0, rate: None },
             ],
+            modified: vec![all[3]],
             settings: true,
             needs_restart: vec!["listen", "shards"],
             ..Changes::default()
@@ -242,7 +243,8 @@ mod tests {
         assert!(
             text.contains(
                 " and 2 more; removed 127.0.0.1:1 (7 tunnels stay), 127.0.0.1:2 (9 tunnels are \
-                 closed, at most 200 a second), 127.0.0.1:3; changed pick, retries; "
+                 closed, at most 200 a second), 127.0.0.1:3; modified 127.0.0.1:4; changed pick, \
+                 retries; "
             ),
             "{text}"
         );

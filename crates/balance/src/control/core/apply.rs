@@ -138,6 +138,12 @@ impl Core {
         if entry.desired.file.replace(file.clone()).as_ref() == Some(file) {
             return;
         }
+        let is_modified = (entry.send_proxy, entry.tls) != (file.send_proxy, file.tls)
+            || entry.tls_name != file.tls_name
+            || entry.passthrough != file.passthrough;
+        if is_modified {
+            changes.modified.push(address);
+        }
         (entry.send_proxy, entry.tls) = (file.send_proxy, file.tls);
         entry.tls_name.clone_from(&file.tls_name);
         entry.passthrough.clone_from(&file.passthrough);

@@ -26,6 +26,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
         added: vec![address(4)],
         removed: vec![RemovedBackend { address: address(3), tunnels: 1, rate: None }],
         reweighted: vec![address(1)],
+        modified: Vec::new(),
         settings: true,
         needs_restart: vec!["listen", "shards", "admin.listen"],
     };
@@ -48,6 +49,21 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     assert_eq!((ports(&core), before[2].state()), (vec![1, 2, 3], State::Up));
     for (port, before) in (1..).zip(&before) {
         assert!(Arc::ptr_eq(before, &backend(&core, port)), "{port}");
+    }
+}
+
+#[test]
+fn a_backend_that_is_connected_to_in_another_way_is_modified() {
+    let with = |options: &str| {
+        let text = format!("backends = [\"127.0.0.1:1{options}\", \"127.0.0.1:2\"]");
+        Config::parse(&text, "b.toml").unwrap()
+    };
+    let mut core = Core::new(with(""));
+    for options in [",send_proxy", ",tls", ",passthrough=a.example", ",passthrough=b.example", ""] {
+        let changes = apply(&mut core, with(options), at(1.0)).unwrap();
+        assert_eq!((changes.modified, changes.reweighted), (vec![address(1)], Vec::new()));
+        let again = apply(&mut core, with(options), at(2.0)).unwrap();
+        assert_eq!(again.modified, [], "{options}");
     }
 }
 
