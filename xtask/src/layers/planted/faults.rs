@@ -206,7 +206,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "driver/output.rs",
                 "                    self.keep_sealed(id, batch, sealed);\n",
                 "                    if let Some(conn) = self.table.conn(id)\n\
-                 && let Stage::Established(session) = &mut conn.stage\n\
+                 && let SecureStage::Established(session) = &mut conn.stage\n\
                  {\n\
                  session.rewind();\n\
                  }\n\
