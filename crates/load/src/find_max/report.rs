@@ -10,6 +10,7 @@ use crate::record::Summary;
 use crate::report::SCHEMA;
 use crate::report::figures::{ALL_QUANTILES, quantile_cells, quantile_columns};
 use crate::report::model::{Column, Document, Render, Table, Unit};
+use crate::report::origin::masked_url;
 use crate::row;
 use crate::slo::SloReport;
 use crate::units::{grouped, rounded};
@@ -96,7 +97,7 @@ impl Report {
             schema: SCHEMA,
             mode: "find-max",
             of,
-            url: common.url(resource),
+            url: masked_url(&common.url(resource)),
             connections: common.connections,
             tls,
             thresholds: thresholds.collect(),

@@ -12,6 +12,7 @@ use crate::record::{Record, Summary};
 use crate::report::document::list_and_times;
 use crate::report::figures::{Figure, Results, RunSums, figures, quantiles};
 use crate::report::model::Table;
+use crate::report::origin::masked_url;
 use crate::report::{OpenLoopReport, PlanReport, ProtocolReport, RequestPlanReport};
 use crate::units::grouped;
 
@@ -121,7 +122,7 @@ impl PlanReport {
             expect_status: plan.expect.to_string(),
             timeout_s: plan.timeout.as_secs_f64(),
         });
-        let url = plan.common.url(plan.common.target.resource("/"));
+        let url = masked_url(&plan.common.url(plan.common.target.resource("/")));
         let is_timed = plan.common.number.is_none();
         Self {
             pipeline: Some(plan.pipeline),

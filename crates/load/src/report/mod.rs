@@ -10,7 +10,7 @@ pub(crate) mod document;
 pub(crate) mod figures;
 mod histogram;
 pub mod model;
-mod origin;
+pub(crate) mod origin;
 mod results;
 mod run;
 
@@ -147,7 +147,7 @@ impl PlanReport {
             publishes,
             subprotocols: Some(plan.subprotocols.clone()).filter(|names| !names.is_empty()),
         });
-        let url = plan.common.url(plan.resource());
+        let url = origin::masked_url(&plan.common.url(plan.resource()));
         let mut report =
             Self::common(&plan.common, plan.mode.kind(), url, source_addresses, protocol);
         // The time for a fixed number of messages or connections is not planned.

@@ -91,7 +91,7 @@ fn masked(args: impl Iterator<Item = String>) -> String {
             Some((flag, _)) if SECRET.contains(&flag) => format!("{flag}=***"),
             Some((flag, line)) if HEADER.contains(&flag) => format!("{flag}={}", header(line)),
             _ if arg.starts_with("-H") && arg.len() > 2 => format!("-H{}", header(&arg[2..])),
-            _ => url(&arg),
+            _ => masked_url(&arg),
         };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+*?&<>{}[]".contains(c);
         words.push(match !shown.is_empty() && shown.chars().all(is_plain) {
@@ -108,8 +108,8 @@ fn header(line: &str) -> String {
     format!("{}: ***", line.split_once(':').map_or("", |(name, _)| name))
 }
 
-/// Masks the user and the values of the query of a URL.
-fn url(text: &str) -> String {
+/// Masks the user and the values of the query of a URL: reports are shared.
+pub(crate) fn masked_url(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let (place, query) = rest.split_once('?').map_or((rest, None), |(at, it)| (at, Some(it)));
     let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
