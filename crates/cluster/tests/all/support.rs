@@ -62,7 +62,7 @@ impl Members for Recorder {
     }
 
     fn missed(&mut self, channel: &Arc<str>) {
-        // Tests also follow channels of which they record nothing.
+        // Tests also follow channels that they do not record.
         let number = channel.strip_prefix('c').and_then(|number| number.parse::<usize>().ok());
         if let Some(got) = number.and_then(|number| self.0.get(number)) {
             lock(got).gaps += 1;
