@@ -44,7 +44,7 @@ pub struct Flag {
     pub is_advanced: bool,
     /// Converts the value to the values of several keys, if it stands for these. The error is the
     /// remedy.
-    pub expand: Option<fn(&str) -> Result<Fields, String>>,
+    pub expand: Option<ToFields>,
 }
 
 /// The type of a setting's value.
@@ -106,6 +106,9 @@ pub enum Kind {
 /// The names and texts of fields.
 pub type Fields = Vec<(&'static str, String)>;
 
+/// Converts a text to the values of several keys. The error is the remedy.
+pub type ToFields = fn(&str) -> Result<Fields, String>;
+
 /// The tables of a [`Kind::Records`].
 #[derive(Debug)]
 pub struct Records {
@@ -114,7 +117,7 @@ pub struct Records {
     /// The keys of one table. The first is required.
     pub fields: &'static [Key],
     /// Converts an item written as text to fields. The error is the remedy.
-    pub parse: fn(&str) -> Result<Fields, String>,
+    pub parse: ToFields,
     /// An item with its article, for messages.
     pub example: &'static str,
 }
@@ -155,7 +158,7 @@ impl Key {
         self,
         name: &'static str,
         value: &'static str,
-        expand: fn(&str) -> Result<Fields, String>,
+        expand: ToFields,
     ) -> Self {
         Self { flag: Some(Flag { name, value, is_advanced: true, expand: Some(expand) }), ..self }
     }
