@@ -105,7 +105,7 @@ enum ThrongCommand {
     /// Load-balance WebSocket and HTTP traffic without dropping connections on reconfiguration.
     Balance(Box<balance::Args>),
     /// Measure the throughput, latency and memory of any WebSocket or HTTP server.
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     /// Ask a running server or balancer whether it is healthy, as a container's health check.
     Health(health::Args),
     /// Ask the servers of a cluster whether it delivers to them.
@@ -125,7 +125,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         ThrongCommand::Serve(args) => serve::run(args),
         #[cfg(feature = "balance")]
         ThrongCommand::Balance(args) => balance::run(*args),
-        ThrongCommand::Bench(args) => bench::run(args),
+        ThrongCommand::Bench(args) => bench::run(*args),
         ThrongCommand::Cluster(args) => cluster::run(&args),
         ThrongCommand::Config(args) => config::run(args),
         ThrongCommand::Generate(args) => generate::run(&args, Cli::command()),

@@ -59,9 +59,12 @@ pub struct ClientBuilder {
     pub(crate) tls: ClientTls,
 }
 
+/// Headers of one attempt.
+type MadeHeaders = io::Result<Vec<(String, String)>>;
+
 /// Makes headers for one attempt.
 #[derive(Clone)]
-struct HeadersWith(Arc<dyn Fn() -> io::Result<Vec<(String, String)>> + Send + Sync>);
+struct HeadersWith(Arc<dyn Fn() -> MadeHeaders + Send + Sync>);
 
 impl fmt::Debug for HeadersWith {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -26,9 +26,12 @@ pub(crate) fn with_lines(
     lines.into_iter().fold(plot, |plot, (name, points)| plot.series(name.as_ref(), &points))
 }
 
+/// A quantile of latencies, in us.
+type Quantile = fn(&Summary) -> f64;
+
 /// The points of a line "one answer in so many took longer than": the quantiles of `of`, in us.
-pub(crate) fn quantiles(of: impl Fn(fn(&Summary) -> f64) -> Option<f64>) -> Vec<(f64, f64)> {
-    let all: [(f64, fn(&Summary) -> f64); 4] = [
+pub(crate) fn quantiles(of: impl Fn(Quantile) -> Option<f64>) -> Vec<(f64, f64)> {
+    let all: [(f64, Quantile); 4] = [
         (2.0, |latency| latency.p50_us),
         (10.0, |latency| latency.p90_us),
         (100.0, |latency| latency.p99_us),

@@ -54,7 +54,9 @@ pub use acme::AcmeValues;
 pub use draft::{Draft, Record};
 pub use error::{ConfigError, ConfigErrors, Location, Origin};
 pub use file::{read_file, read_file_in_use};
-pub use key::{Fields, Flag, Key, Kind, Records, Table, all_at_start, joined_keys, number_of_keys};
+pub use key::{
+    Fields, Flag, Key, Kind, Records, Table, ToFields, all_at_start, joined_keys, number_of_keys,
+};
 pub use listen::Listen;
 pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;

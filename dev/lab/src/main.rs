@@ -72,7 +72,7 @@ enum Command {
     /// Any proxy that runs, by its URL; or with --peers nginx, HAProxy and `throng balance`,
     /// started here and measured in turn.
     #[command(after_help = proxies::EXAMPLES)]
-    Proxies(Compare<Proxies>),
+    Proxies(Box<Compare<Proxies>>),
     /// Print the rows of `bench/run` and its like as tables in Markdown
     Tables(tables::Args),
     /// Be a server of the blank/work benchmark NetBenchmarks
@@ -118,7 +118,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             args.comparison.own = std::iter::once(own).chain(words).collect();
             compare(args)
         }
-        Command::Proxies(args) => compare(args),
+        Command::Proxies(args) => compare(*args),
         Command::Tables(args) => tables::run(&args),
         Command::ServeNetbench(args) => servers::netbench::run(&args),
         Command::ServeProbe(args) => servers::probe::run(&args),

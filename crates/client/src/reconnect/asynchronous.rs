@@ -63,7 +63,7 @@ enum ReconnectLink {
     Idle,
     /// A pause, and the attempt after it.
     Connecting(BoxFuture<'static, Result<AsyncClient, ClientError>>),
-    Connected(AsyncClient),
+    Connected(Box<AsyncClient>),
 }
 
 impl ClientBuilder {
@@ -151,7 +151,7 @@ impl AsyncReconnectingClient {
                 ReconnectLink::Connecting(attempt) => match attempt.as_mut().await {
                     Ok(client) => {
                         self.retry.connected();
-                        ReconnectLink::Connected(client)
+                        ReconnectLink::Connected(Box::new(client))
                     }
                     Err(error) => {
                         // Not polled again, also where the error is the last.

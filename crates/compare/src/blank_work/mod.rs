@@ -36,7 +36,6 @@ impl Mode {
 }
 
 /// Returns the benchmark's routes.
-#[must_use]
 pub fn app(mode: Mode) -> App {
     let app = App::new().ws("/{*rest}", Ws::new().on_message(message));
     app.any("/{*rest}", move |request| match mode {

@@ -314,7 +314,7 @@ impl Members for ToShards {
     }
 
     fn missed(&mut self, channel: &Arc<str>) {
-        let filter = Filter::new().channel(&**channel);
+        let filter = Filter::new().channel(channel);
         let notice = SessionNotice::Missed(Arc::clone(channel)).into();
         if self.remote.notify_all(filter.inner(), &notice).is_err() {
             self.remote.end_members(channel);
