@@ -309,7 +309,10 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
         Kind::Listener if text == "unix:" => {
             Err("a path is missing: write \"unix:/run/app.sock\"".to_owned())
         }
-        Kind::Listener if text.starts_with("unix:") => Ok(Value::Text(text.to_owned())),
+        Kind::Listener if text.starts_with("unix:") => {
+            check_socket_path(&text["unix:".len()..])?;
+            Ok(Value::Text(text.to_owned()))
+        }
         Kind::Host if key.contains("listen") => {
             check_tcp(text)?;
             host(key, text).map(Value::Text)
@@ -317,6 +320,20 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
         Kind::Host | Kind::Listener => host(key, text).map(Value::Text),
         Kind::List(_) | Kind::Or(..) | Kind::Records(_) => Err(wanted()),
     }
+}
+
+/// Refuses a path that the system does not take for a socket.
+fn check_socket_path(path: &str) -> Result<(), String> {
+    #[cfg(unix)]
+    if std::os::unix::net::SocketAddr::from_pathname(path).is_err() {
+        let length = path.len();
+        return Err(format!(
+            "a path of {length} bytes is too long for a socket: write a shorter one, such as \
+             \"unix:/run/app.sock\""
+        ));
+    }
+    let _ = path;
+    Ok(())
 }
 
 /// Parses an IP address and a port.

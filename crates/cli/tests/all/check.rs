@@ -181,6 +181,18 @@ fn entries_that_never_match_are_mistakes() {
     }
 }
 
+/// The start would fail with the system's error for the address.
+#[cfg(unix)]
+#[test]
+fn a_path_that_is_too_long_for_a_socket_is_a_mistake() {
+    let listen = format!("unix:/tmp/{}", "x".repeat(200));
+    let words = ["config", "check", "serve", "--listen", &listen];
+    let output = throng().args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("listen") && said.contains("too long for a socket"), "{said}");
+}
+
 /// A pipe cannot be read again, and would block the process forever.
 #[cfg(feature = "tls")]
 #[test]
