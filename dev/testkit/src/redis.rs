@@ -13,11 +13,12 @@ use crate::wire::dial;
 /// # Panics
 /// The page has no such line.
 #[must_use]
-pub fn documented_user() -> &'static str {
-    let page = include_str!("../../../docs/cluster.md");
-    let user =
-        |line: &'static str| line.strip_prefix("user ").filter(|it| it.starts_with("throng "));
-    page.lines().find_map(user).expect("docs/cluster.md has a line `user throng ...`")
+pub fn documented_user() -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
+    let page = std::fs::read_to_string(page).expect("docs/cluster.md");
+    let mut users = page.lines().filter_map(|line| line.strip_prefix("user "));
+    let user = users.find(|user| user.starts_with("throng "));
+    user.expect("docs/cluster.md has a line `user throng ...`").to_owned()
 }
 
 /// A Redis server, or a sentinel, which ends with the test.
