@@ -102,7 +102,9 @@ impl ReconnectingClient {
         self
     }
 
-    /// Returns a handle by which another thread can end this client.
+    /// Returns a handle by which another thread can end this client. Take it before the client
+    /// connects: a wait on an earlier connection ends only with a message or with the connection.
+    /// Each later connection takes one more descriptor.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
@@ -161,7 +163,7 @@ impl ReconnectingClient {
             }
         }
         if self.stopper.is_stopped() {
-            self.client = None;
+            self.disconnect();
         }
         Ok(())
     }
@@ -175,9 +177,14 @@ impl ReconnectingClient {
     }
 
     fn reconnect_after(&mut self, pause: Duration) {
+        self.disconnect();
+        self.pause_end = Instant::now().checked_add(pause);
+    }
+
+    /// Ends the connection, also in the stopper, which has a descriptor of its own.
+    fn disconnect(&mut self) {
         self.client = None;
         self.stopper.forget();
-        self.pause_end = Instant::now().checked_add(pause);
     }
 
     /// Sends a message over the connection, which it opens if there is none.
@@ -192,7 +199,7 @@ impl ReconnectingClient {
         if let Err(error) = &sent
             && self.retry.gives_up(error)
         {
-            self.client = None;
+            self.disconnect();
         }
         sent
     }
@@ -243,6 +250,12 @@ impl ReconnectingClient {
             Some(client) => client.recv(),
             None => Ok(None),
         }
+    }
+}
+
+impl Drop for ReconnectingClient {
+    fn drop(&mut self) {
+        self.disconnect();
     }
 }
 

@@ -49,7 +49,7 @@ impl Retry {
     /// Records an attempt that failed; returns the pause before the next one.
     ///
     /// # Errors
-    /// The same error: there must not be another attempt.
+    /// `error`, if it is permanent or was the last of the allowed attempts.
     pub(super) fn failed(&mut self, error: ClientError) -> Result<Duration, ClientError> {
         self.attempts = self.attempts.saturating_add(1);
         let is_worth_another = match &error {

@@ -44,8 +44,11 @@ impl Stopper {
         self.lock().is_stopped
     }
 
-    /// Keeps the socket of a connection that begins.
+    /// Keeps the socket of a connection that begins, if another handle can stop it.
     pub(super) fn watch(&self, socket: &TcpStream) {
+        if Arc::strong_count(&self.0) == 1 {
+            return;
+        }
         let mut state = self.lock();
         // Without a descriptor to spare, the client can only be stopped between its waits.
         state.socket = socket.try_clone().ok();

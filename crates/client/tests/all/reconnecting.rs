@@ -218,6 +218,25 @@ fn another_thread_ends_a_client_that_waits_or_pauses() {
     server.join().unwrap();
 }
 
+#[test]
+fn a_connection_ends_with_its_client_although_a_stopper_is_left() {
+    let (listener, address) = listener();
+    let server = thread::spawn(move || {
+        let mut stream = accept(&listener);
+        upgrade(&mut stream, "");
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
+    });
+    let mut feed = Client::builder(&url(address, "/")).reconnecting(quick());
+    let stopper = feed.stopper();
+    feed.client().unwrap();
+    drop(feed);
+    // An end or a reset, but not the time limit of the read.
+    let ended = server.join().unwrap();
+    assert!(!matches!(ended, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "{ended:?}");
+    stopper.stop();
+}
+
 #[cfg(feature = "tokio")]
 mod asynchronous {
     use futures_util::FutureExt;
