@@ -6,31 +6,14 @@ use throng_engine::{Close, Message, SettingError};
 use throng_proto::ws::OwnedMessage;
 use tokio::runtime;
 
+use super::outcome::AsyncOutcome;
 use super::run::{self, Task};
 use super::session::AsyncSender;
-use super::shared::{SessionClosed, Shared, Window};
+use super::shared::{Shared, Window};
 use super::socket::AsyncSocket;
 use crate::ws::closures::Ws;
 use crate::ws::sessions::OnMessage;
 use crate::ws::{AsyncOptions, EventKind, Socket};
-
-/// The output of a handler's future: nothing, or `Result<(), SessionClosed>`, so that `?` can be
-/// used on sends.
-#[diagnostic::on_unimplemented(
-    message = "the future of a handler cannot end with `{Self}`",
-    label = "it ends with `()` or `Result<(), SessionClosed>`"
-)]
-pub trait AsyncOutcome: sealed::Sealed {}
-
-impl AsyncOutcome for () {}
-impl AsyncOutcome for Result<(), SessionClosed> {}
-
-#[allow(unnameable_types, reason = "unnameable traits seal public ones")]
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for () {}
-    impl Sealed for Result<(), super::SessionClosed> {}
-}
 
 impl<D: Clone + Send + 'static> Ws<D> {
     /// Processes each message in a future on a tokio runtime, in place of [`Ws::on_message`]. The
@@ -38,11 +21,12 @@ impl<D: Clone + Send + 'static> Ws<D> {
     ///
     /// The futures of one connection run one after the other, in the order of its messages, unless
     /// [`AsyncOptions::concurrency`] allows more. While [`AsyncOptions::credits`] messages wait or
-    /// are being processed, the connection is not read: TCP stops a peer that sends more. A panic
-    /// closes the connection with 1011 and is counted. When the session ends, its future is dropped
-    /// at its next `await`, together with waiting messages; see
-    /// [`AsyncOptions::finish_after_close`]. A peer's end is noticed within about a second, even
-    /// while its connection is not read.
+    /// are being processed, the connection is not read: TCP stops a peer that sends more. An error
+    /// of your own closes the connection with its code
+    /// ([`SessionClosed`](crate::asynchronous::SessionClosed)), a panic with 1011, and panics are
+    /// counted. When the session ends, its future is dropped at its next `await`, together with
+    /// waiting messages; see [`AsyncOptions::finish_after_close`]. A peer's end is noticed within
+    /// about a second, even while its connection is not read.
     ///
     /// An idle session costs about 300 bytes more than a plain one, some 650 once it has had a
     /// message, and no task.
@@ -83,10 +67,11 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// shard as before, where they must not block.
     ///
     /// When the future has ended and drops the socket, the session is closed with 1000, after the
-    /// messages already sent. The socket may also be moved to another task. A panic closes the
-    /// session with 1011 and is counted. The end of the session does not cancel the future: its
-    /// stream ends, sends return [`SessionClosed`], and [`AsyncSocket::closed`] can be awaited
-    /// beside others.
+    /// messages already sent. The socket may also be moved to another task. An error of your own
+    /// closes the session with its code ([`SessionClosed`](crate::asynchronous::SessionClosed)), a
+    /// panic with 1011, and panics are counted. The end of the session does not cancel the future:
+    /// its stream ends, sends return [`SessionClosed`](crate::asynchronous::SessionClosed), and
+    /// [`AsyncSocket::closed`] can be awaited beside others.
     ///
     /// A session costs a task on the runtime: with a small future an idle one is about 1.4 KB more
     /// than a plain one.

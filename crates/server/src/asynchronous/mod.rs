@@ -39,13 +39,14 @@
 //! their wakers, the shard by an event. Start reading there; then `run.rs`.
 
 mod handler;
+mod outcome;
 mod run;
 mod session;
 mod shared;
 mod socket;
 mod wakers;
 
-pub use handler::AsyncOutcome;
+pub use outcome::AsyncOutcome;
 pub use session::{AsyncSender, UntilClosed, UntilShutdown};
 pub use shared::{CloseReason, SessionClosed};
 pub use socket::AsyncSocket;

@@ -10,9 +10,11 @@ use throng_engine::CloseCode;
 use throng_proto::ws::OwnedMessage;
 use tokio::task::coop;
 
+use super::outcome::AsyncOutcome;
+use super::outcome::sealed::Sealed as _;
 use super::session::{AsyncSender, Watch, room};
 use super::shared::{Command, Shared};
-use super::socket::AsyncSocket;
+use super::socket::{self, AsyncSocket};
 
 /// A task of a session. If it is dropped before it is done, the session ends.
 pub(super) struct Task {
@@ -77,9 +79,10 @@ enum Outcome {
 }
 
 /// Runs a future until it ends or panics, or until the session ends if there is a `watch` for that.
-async fn run<T>(
+/// Closes the session if the future ends with an error that has a code.
+async fn run(
     shared: &Arc<Shared>,
-    future: impl Future<Output = T>,
+    future: impl Future<Output: AsyncOutcome>,
     mut watch: Option<&mut Watch>,
 ) -> Outcome {
     let mut future = pin!(future);
@@ -91,9 +94,18 @@ async fn run<T>(
         {
             return Poll::Ready(Outcome::Cancelled);
         }
+        // A future that ends drops its socket, which would close the session before its error does.
+        let drops = socket::Drops::hold(shared);
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(_)) => Poll::Ready(Outcome::Done),
+            Ok(Poll::Ready(output)) => {
+                if let Some(close) = output.into_close() {
+                    // It may be over already.
+                    let _ = shared.submit(Command::Close(close.code, close.reason.into()));
+                }
+                drop(drops);
+                Poll::Ready(Outcome::Done)
+            }
             Err(payload) => {
                 // The panic hook already reported it. Leak the payload: its `Drop` could panic.
                 std::mem::forget(payload);
@@ -110,7 +122,7 @@ async fn run<T>(
 pub(super) async fn stream<D, F, Fut>(mut task: Task, session: AsyncSender<D>, handler: Arc<F>)
 where
     F: Fn(AsyncSocket<D>) -> Fut,
-    Fut: Future,
+    Fut: Future<Output: AsyncOutcome>,
 {
     let shared = Arc::clone(&task.shared);
     let future = async { handler(AsyncSocket::new(session)).await };
@@ -128,7 +140,7 @@ pub(super) async fn pump<D, F, Fut>(
 ) where
     D: Clone,
     F: Fn(AsyncSender<D>, OwnedMessage) -> Fut,
-    Fut: Future,
+    Fut: Future<Output: AsyncOutcome>,
 {
     let mut watch = cancels.then(|| Watch::new(&session.shared));
     let mut finished = false;

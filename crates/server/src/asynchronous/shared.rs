@@ -23,19 +23,71 @@ const OVERHEAD: usize = 128;
 /// Maximum capacity, in entries, that empty queues keep.
 const KEPT: usize = 16;
 
-/// The error of sending to a session that has ended or is being closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionClosed;
+/// The error with which the future of a session ends.
+///
+/// Sends return it if the session has ended or is being closed. An error of your own that converts
+/// to a [`CloseReason`] becomes one with `?`; then the session is closed with that code and reason,
+/// after the messages already sent. The peer gets the reason, and the log has it.
+///
+/// ```
+/// use throng::asynchronous::{AsyncSocket, CloseReason, SessionClosed};
+/// use throng::prelude::*;
+///
+/// enum LoginError {
+///     WrongToken,
+///     Database(std::io::Error),
+/// }
+///
+/// impl From<LoginError> for CloseReason {
+///     fn from(error: LoginError) -> Self {
+///         match error {
+///             LoginError::WrongToken => Self::new(CloseCode::POLICY_VIOLATION, "wrong token"),
+///             LoginError::Database(_) => Self::new(CloseCode::INTERNAL_ERROR, "no database"),
+///         }
+///     }
+/// }
+///
+/// # async fn look_up(_: &[u8]) -> Result<String, LoginError> { Ok(String::new()) }
+/// async fn session(mut socket: AsyncSocket) -> Result<(), SessionClosed> {
+///     let Some(token) = socket.next().await else { return Ok(()) };
+///     let user = look_up(token.as_bytes()).await?;
+///     socket.send(format!("hello {user}")).await
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionClosed {
+    /// Code and reason to close the session with; `None` if it has ended or is being closed.
+    close: Option<Box<CloseReason>>,
+}
+
+impl SessionClosed {
+    /// The session has ended or is being closed.
+    pub(super) const ENDED: Self = Self { close: None };
+
+    /// Returns how to close the session.
+    pub(super) fn into_close(self) -> Option<CloseReason> {
+        self.close.map(|close| *close)
+    }
+}
+
+impl<E: Into<CloseReason>> From<E> for SessionClosed {
+    fn from(error: E) -> Self {
+        Self { close: Some(Box::new(error.into())) }
+    }
+}
 
 impl fmt::Display for SessionClosed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the session has ended or is being closed")
+        match &self.close {
+            Some(close) => write!(f, "the session is closed with {close}"),
+            None => f.write_str("the session has ended or is being closed"),
+        }
     }
 }
 
 impl std::error::Error for SessionClosed {}
 
-/// The reason why a session ended: an owned [`Close`](crate::Close).
+/// The reason why a session ended, or must end: an owned [`Close`](crate::Close).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReason {
@@ -44,6 +96,24 @@ pub struct CloseReason {
     pub code: CloseCode,
     /// The reason that came with the code; usually empty.
     pub reason: String,
+}
+
+impl CloseReason {
+    /// Creates the reason to close a session; for the codes, and the length of the reason, see
+    /// [`Socket::close`](crate::Socket::close).
+    pub fn new(code: CloseCode, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into() }
+    }
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.code)?;
+        match self.reason.as_str() {
+            "" => Ok(()),
+            reason => write!(f, ": {reason}"),
+        }
+    }
 }
 
 /// The limits of both queues.
@@ -438,7 +508,7 @@ impl Shared {
     ) -> Poll<Result<(), SessionClosed>> {
         let mut state = self.lock();
         if state.closing || state.end.is_some() {
-            return Poll::Ready(Err(SessionClosed));
+            return Poll::Ready(Err(SessionClosed::ENDED));
         }
         if state.outgoing_bytes < self.window.send {
             return Poll::Ready(Ok(()));
@@ -454,7 +524,7 @@ impl Shared {
         let mut state = self.lock();
         if state.closing || state.end.is_some() {
             drop(state);
-            return Err(SessionClosed);
+            return Err(SessionClosed::ENDED);
         }
         state.closing = matches!(command, Command::Close(..));
         state.outgoing_bytes += command.cost();
@@ -533,7 +603,7 @@ impl Shared {
             return Poll::Ready(Ok(()));
         }
         if state.end.is_some() {
-            return Poll::Ready(Err(SessionClosed));
+            return Poll::Ready(Err(SessionClosed::ENDED));
         }
         let old = state.watchers.wait(slot, cx.waker());
         drop(state);

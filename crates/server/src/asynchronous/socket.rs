@@ -1,8 +1,11 @@
 //! Sessions as a stream of messages and a sink.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::ptr;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
@@ -12,7 +15,7 @@ use throng_proto::ws::OwnedMessage;
 use tokio::task::coop;
 
 use super::session::{AsyncSender, UntilClosed, Watch};
-use super::shared::{CloseReason, Command, SessionClosed};
+use super::shared::{CloseReason, Command, SessionClosed, Shared};
 
 /// A session as a [`Stream`] of its messages and a [`Sink`] for anything that converts to a
 /// [`Frame`]. It can be split.
@@ -32,8 +35,8 @@ use super::shared::{CloseReason, Command, SessionClosed};
 /// once if the call completes, and not at all otherwise.
 ///
 /// *Closing.* Dropping the socket closes the session with 1000, after the messages already sent; a
-/// panic that drops it, with 1011. The sink's own `poll_close` closes with 1000 and waits for the
-/// end of the session.
+/// future that ends with an error of its own, with that code; a panic that drops it, with 1011. The
+/// sink's own `poll_close` closes with 1000 and waits for the end of the session.
 pub struct AsyncSocket<D = ()> {
     session: AsyncSender<D>,
     /// Its slot in the waker set for room to send.
@@ -147,7 +150,46 @@ impl<D> Drop for AsyncSocket<D> {
         shared.discard_messages();
         match std::thread::panicking() {
             true => shared.panic_with_socket(),
+            false if Drops::held(shared) => {}
             false => self.session.close(CloseCode::NORMAL, ""),
+        }
+    }
+}
+
+thread_local! {
+    /// The session whose future this thread polls, and whether its socket was dropped there.
+    static POLLED: Cell<(*const Shared, bool)> = const { Cell::new((ptr::null(), false)) };
+}
+
+/// While it lives, a socket of one session that is dropped on this thread does not close its
+/// session: the end of this does.
+pub(super) struct Drops<'a> {
+    shared: &'a Arc<Shared>,
+    /// The value of a future that polls this one.
+    outer: (*const Shared, bool),
+}
+
+impl<'a> Drops<'a> {
+    pub(super) fn hold(shared: &'a Arc<Shared>) -> Self {
+        Self { shared, outer: POLLED.replace((Arc::as_ptr(shared), false)) }
+    }
+
+    /// Records that a socket was dropped. Returns false if its session is not polled here.
+    fn held(shared: &Arc<Shared>) -> bool {
+        let is_polled = ptr::eq(POLLED.get().0, Arc::as_ptr(shared));
+        if is_polled {
+            POLLED.set((Arc::as_ptr(shared), true));
+        }
+        is_polled
+    }
+}
+
+impl Drop for Drops<'_> {
+    fn drop(&mut self) {
+        let (_, dropped) = POLLED.replace(self.outer);
+        if dropped {
+            // It may be over already.
+            let _ = self.shared.submit(Command::Close(CloseCode::NORMAL, "".into()));
         }
     }
 }
