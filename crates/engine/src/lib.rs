@@ -61,7 +61,7 @@ pub use outbox::spares::Spares;
 pub use pubsub::channels::{
     Interest, MAX_PATTERN_TOKENS, PatternError, Tally, Totals, check_pattern, is_channel_token,
 };
-pub use pubsub::delivery::{AckSlot, Delivery, Receipt};
+pub use pubsub::delivery::{AckSlot, Delivery, Receipt, UntilDelivered};
 pub use pubsub::filter::Filter;
 pub use pubsub::history::{
     HistoryCounts, HistoryTail, Position, PositionError, Publication, Recorded, Recovery, Since,
@@ -72,6 +72,7 @@ pub use pubsub::presence::{
 pub use pubsub::relay::{
     Carried, CarriedOutcome, CarriedPresence, Joined, Question, Relay, RelayFill,
 };
+pub use pubsub::waiting::Waiting;
 pub use remote::adoption::Adoption;
 pub use remote::{
     Command, MAILBOX_CAPACITY, MAILBOX_MARK, QueueFull, Remote, RemoteCounts, mailbox,

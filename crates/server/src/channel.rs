@@ -7,7 +7,8 @@
 pub use throng_engine::{
     Backpressure, Delivery, History, HistoryCounts, HistoryMode, PatternError, Position,
     PositionError, Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch,
-    Publication, QueueFull, Receipt, Recovery, Since, SlowPolicy, is_channel_token as is_token,
+    Publication, QueueFull, Receipt, Recovery, Since, SlowPolicy, UntilDelivered,
+    is_channel_token as is_token,
 };
 
 pub use crate::builder::Channels;

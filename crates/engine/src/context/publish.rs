@@ -117,7 +117,7 @@ impl Core {
     ) -> (Receipt, Option<AckSlot>) {
         let Self { homes, shard, crowded, remote, commands, queue, .. } = self;
         let began = publishing.and_then(|publishing| publishing.began);
-        let (receipt, mut slots) = remote.receipt(homes.len(), began);
+        let (receipt, mut slots) = remote.receipt(homes.len(), began, None);
         let is_home = homes.iter().any(|home| usize::from(*home) == *shard);
         let (posting, is_next) = {
             let _channel = publishing.map(|publishing| remote.order_of(publishing.channel));

@@ -27,7 +27,8 @@ impl Core {
         let recorded = remote.record(&mut stripe, publishing, rule, kept, now);
         self.find_homes(channel);
         let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
-        let (receipt, mut slots) = remote.receipt(self.homes.len(), began);
+        let position = Some(recorded.position());
+        let (receipt, mut slots) = remote.receipt(self.homes.len(), began, position);
         let command = || {
             let (recorded, ack) = (Arc::clone(&recorded), slots.take_one());
             Command::Recorded { recorded, except, ack }

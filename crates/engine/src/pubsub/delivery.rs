@@ -1,10 +1,14 @@
 //! Outcome of a publication: the counts of one shard, and receipts for the counts of all.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::outbox::sent::Sent;
+use crate::pubsub::history::Position;
 use crate::pubsub::relay::{Carried, CarriedOutcome};
+use crate::pubsub::waiting::{self, Waiting};
 
 /// Outcome of one publication or broadcast, counted by receiver. Every receiver is in exactly one
 /// count.
@@ -52,7 +56,7 @@ impl Delivery {
 }
 
 /// Receipt for the counts of a publication on all shards, filled as they come in. It may be dropped
-/// unread.
+/// unread. A future awaits it: `receipt.await` is the [`Delivery`]; a thread [waits](Self::wait).
 #[derive(Clone, Debug)]
 pub struct Receipt {
     counts: Counts,
@@ -73,8 +77,15 @@ enum Counts {
 struct Tally {
     /// When the publication began, if it is measured.
     began: Option<throng_io::Instant>,
+    /// Its place in the history of its channel.
+    position: Option<Position>,
     sum: Mutex<Sum>,
-    complete: Condvar,
+}
+
+impl Tally {
+    fn lock(&self) -> MutexGuard<'_, Sum> {
+        self.sum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug)]
@@ -82,8 +93,7 @@ struct Sum {
     so_far: Delivery,
     /// Shards that have not counted yet.
     missing: usize,
-    /// A thread waits: most receipts are dropped, and a notification is a system call.
-    is_awaited: bool,
+    waiting: Waiting,
 }
 
 /// Slot for one shard's counts. Dropped without counts, it reports that the shard was not reached.
@@ -133,9 +143,14 @@ impl Drop for AckSlots {
 }
 
 impl Receipt {
-    pub(crate) fn new(shards: usize, began: Option<throng_io::Instant>) -> (Self, AckSlots) {
-        let sum = Sum { so_far: Delivery::default(), missing: shards, is_awaited: false };
-        let tally = Arc::new(Tally { began, sum: Mutex::new(sum), complete: Condvar::new() });
+    pub(crate) fn new(
+        shards: usize,
+        began: Option<throng_io::Instant>,
+        position: Option<Position>,
+    ) -> (Self, AckSlots) {
+        let waiting = Waiting::default();
+        let sum = Sum { so_far: Delivery::default(), missing: shards, waiting };
+        let tally = Arc::new(Tally { began, position, sum: Mutex::new(sum) });
         let slots = AckSlots { tally: Arc::clone(&tally), left: shards, lost: 1 };
         (Self { counts: Counts::Awaited(tally) }, slots)
     }
@@ -166,8 +181,19 @@ impl Receipt {
             Counts::Awaited(tally) => tally,
             Counts::Several(all) => return sum(all.iter().map(Self::total)),
         };
-        let sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = tally.lock();
         (sum.missing == 0).then_some(sum.so_far)
+    }
+
+    /// Returns the place behind this publication in the history of its channel, so that a program
+    /// that keeps the state of a channel knows which publications the state includes. `None`
+    /// without a history, for several publications, and in a channel of a cluster.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        match &self.counts {
+            Counts::Awaited(tally) => tally.position,
+            Counts::Known(_) | Counts::Carried(_) | Counts::Several(_) => None,
+        }
     }
 
     /// Returns whether the broker that carries the channel is known not to take the publication: no
@@ -199,32 +225,50 @@ impl Receipt {
     /// shard would wait for itself.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<Delivery> {
-        self.wait_until(Instant::now().checked_add(timeout))
+        let deadline = Instant::now().checked_add(timeout);
+        waiting::block_until(deadline, |waker| self.poll_total(waker))
     }
 
-    /// Waits until `deadline`; `None`: as long as it takes.
-    fn wait_until(&self, deadline: Option<Instant>) -> Option<Delivery> {
+    /// Returns [`total`](Self::total); if it is not complete, calls `waker` when it may be.
+    fn poll_total(&self, waker: &Waker) -> Option<Delivery> {
         let tally = match &self.counts {
             Counts::Known(delivery) => return Some(*delivery),
-            Counts::Carried(carried) => return carried.wait_until(deadline).map(of_outcome),
+            Counts::Carried(carried) => return carried.poll_outcome(waker).map(of_outcome),
             Counts::Awaited(tally) => tally,
             Counts::Several(all) => {
-                return sum(all.iter().map(|receipt| receipt.wait_until(deadline)));
+                return sum(all.iter().map(|receipt| receipt.poll_total(waker)));
             }
         };
-        let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
-        sum.is_awaited = true;
-        while sum.missing > 0 {
-            sum = match deadline {
-                Some(deadline) => {
-                    let rest = deadline.checked_duration_since(Instant::now())?;
-                    let woken = tally.complete.wait_timeout(sum, rest);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => tally.complete.wait(sum).unwrap_or_else(PoisonError::into_inner),
-            };
+        let mut sum = tally.lock();
+        if sum.missing > 0 {
+            sum.waiting.add(waker);
+            return None;
         }
         Some(sum.so_far)
+    }
+}
+
+impl IntoFuture for Receipt {
+    type Output = Delivery;
+    type IntoFuture = UntilDelivered;
+
+    fn into_future(self) -> UntilDelivered {
+        UntilDelivered { receipt: self }
+    }
+}
+
+/// A future for the counts of a publication on all shards: see [`Receipt::total`].
+#[derive(Clone, Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct UntilDelivered {
+    receipt: Receipt,
+}
+
+impl Future for UntilDelivered {
+    type Output = Delivery;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery> {
+        self.receipt.poll_total(cx.waker()).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -259,11 +303,13 @@ impl AckSlot {
 
     fn record(&mut self, delivery: Delivery) {
         let Some(tally) = self.tally.take() else { return };
-        let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sum = tally.lock();
         sum.so_far.add(delivery);
         sum.missing -= 1;
-        if sum.missing == 0 && sum.is_awaited {
-            tally.complete.notify_all();
+        if sum.missing == 0 {
+            let waiting = std::mem::take(&mut sum.waiting);
+            drop(sum);
+            waiting.wake();
         }
     }
 }
@@ -276,11 +322,13 @@ impl Drop for AckSlot {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use super::*;
 
     #[test]
     fn a_receipt_is_complete_when_every_shard_has_counted_or_gone() {
-        let (receipt, mut acks) = Receipt::new(2, None);
+        let (receipt, mut acks) = Receipt::new(2, None, None);
         assert_eq!(receipt.total(), None);
         assert_eq!(receipt.wait(Duration::ZERO), None);
         let delivery = Delivery { delivered: 3, dropped: 1, ..Delivery::default() };
@@ -289,14 +337,23 @@ mod tests {
         let waiting = receipt.clone();
         // A time that no clock reaches.
         let waiter = std::thread::spawn(move || waiting.wait(Duration::MAX));
+        let awaiting = waiting::count_wakes();
+        let mut awaited = pin!(receipt.clone().into_future());
+        let mut cx = Context::from_waker(&awaiting.waker);
+        assert_eq!(awaited.as_mut().poll(&mut cx), Poll::Pending);
+        // It is the same task: one waker is kept.
+        assert_eq!(awaited.as_mut().poll(&mut cx), Poll::Pending);
+        assert_eq!(awaiting.wakes(), 0);
         drop(acks);
         let whole = Delivery { unreached: 1, ..delivery };
         assert_eq!(waiter.join().unwrap(), Some(whole));
+        assert_eq!(awaiting.wakes(), 1);
+        assert_eq!(awaited.as_mut().poll(&mut cx), Poll::Ready(whole));
         assert_eq!(receipt.total(), Some(whole));
         assert_eq!(whole.receivers(), 4);
         let both = Receipt::of_all(vec![receipt, Receipt::known(delivery)]);
         assert_eq!(both.wait(Duration::MAX).map(|sum| sum.receivers()), Some(8));
-        let (receipt, acks) = Receipt::new(1, None);
+        let (receipt, acks) = Receipt::new(1, None, None);
         drop(acks.of_one());
         assert_eq!(
             receipt.total(),

@@ -7,3 +7,4 @@ pub(crate) mod history;
 pub(crate) mod presence;
 pub(crate) mod publishing;
 pub(crate) mod relay;
+pub(crate) mod waiting;

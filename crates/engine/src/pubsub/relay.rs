@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task;
 
 use throng_io::{ConnId, Waker};
 
@@ -62,8 +62,8 @@ pub trait Carried: Debug + Send + Sync {
     /// Returns the outcome, if it is known.
     fn outcome(&self) -> Option<CarriedOutcome>;
 
-    /// Waits for the outcome until `deadline`; `None`: as long as it takes.
-    fn wait_until(&self, deadline: Option<Instant>) -> Option<CarriedOutcome>;
+    /// Returns the outcome, if it is known; otherwise calls `waker` when it is.
+    fn poll_outcome(&self, waker: &task::Waker) -> Option<CarriedOutcome>;
 }
 
 /// Outcome of a publication that a broker carries.

@@ -26,7 +26,7 @@ use crate::outbox::frame::Frame;
 use crate::pubsub::channels::{Interest, Totals};
 use crate::pubsub::delivery::{AckSlot, AckSlots, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
-use crate::pubsub::history::{Histories, Stripe};
+use crate::pubsub::history::{Histories, Position, Stripe};
 use crate::pubsub::presence::Presences;
 use crate::pubsub::publishing::{PublishRoute, Publishing};
 use crate::remote::losses::Receivers;
@@ -386,7 +386,7 @@ impl Remote {
         let threads = self.registry().map(|registry| registry.queues(numbers));
         let queues = threads.as_deref().unwrap_or(&self.shards);
         let (receipt, mut slots) =
-            Receipt::new(queues.len() + usize::from(threads.is_some()), began);
+            Receipt::new(queues.len() + usize::from(threads.is_some()), began, None);
         if threads.is_some() {
             // One slot more reports an acceptor that has stopped.
             let acceptor = slots.take_one();
@@ -417,13 +417,15 @@ impl Remote {
         Err(QueueFull { receipt: Some(receipt) })
     }
 
-    /// Creates the receipt of a publication with slots for so many shards.
+    /// Creates the receipt of a publication with slots for so many shards, and with its position in
+    /// a history.
     pub(crate) fn receipt(
         &self,
         shards: usize,
         began: Option<throng_io::Instant>,
+        position: Option<Position>,
     ) -> (Receipt, AckSlots) {
-        let (receipt, slots) = Receipt::new(shards, began);
+        let (receipt, slots) = Receipt::new(shards, began, position);
         (receipt, if self.registry.is_some() { slots.of_one() } else { slots })
     }
 
@@ -445,7 +447,7 @@ impl Remote {
     /// # Errors
     /// Its shard's mailbox is full.
     pub fn send(&self, to: ConnId, frame: &Frame) -> Result<Receipt, QueueFull> {
-        let (receipt, slots) = Receipt::new(1, None);
+        let (receipt, slots) = Receipt::new(1, None, None);
         let ack = slots.of_one().take_one();
         self.put(to.shard(), Command::Send { to, frame: frame.clone(), ack })?;
         Ok(receipt)
@@ -481,7 +483,7 @@ impl Remote {
     pub(crate) fn configure(&self, configuration: &Arc<Configuration>) -> Receipt {
         let threads = self.registry().map(|registry| registry.queues(None));
         let queues: Vec<_> = self.shards.iter().chain(threads.iter().flatten()).collect();
-        let (receipt, acks) = Receipt::new(queues.len(), None);
+        let (receipt, acks) = Receipt::new(queues.len(), None, None);
         for (queue, ack) in queues.into_iter().zip(acks) {
             queue.configure(configuration, ack);
         }

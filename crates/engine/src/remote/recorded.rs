@@ -150,7 +150,8 @@ impl Remote {
         &Publishing { except, began, .. }: &Publishing<'_>,
     ) -> Receipt {
         let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
-        let (receipt, mut slots) = self.receipt(homes.len() + 1, began);
+        let position = Some(recorded.position());
+        let (receipt, mut slots) = self.receipt(homes.len() + 1, began, position);
         // Reports that nothing has members.
         slots.take_one().count(Delivery::default());
         let command = || {

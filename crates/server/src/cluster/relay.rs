@@ -2,8 +2,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{Bus, Fill, KeepRule, Members, Outgoing};
 use throng_cluster::{
@@ -12,7 +13,7 @@ use throng_cluster::{
 };
 use throng_engine::{
     Carried, CarriedOutcome, CarriedPresence, ChannelPattern, Frame, FrameParts, HistoryTail,
-    Position, PresenceChange, Question, Relay, RelayFill, Remote,
+    Position, PresenceChange, Question, Relay, RelayFill, Remote, Waiting,
 };
 use throng_io::{ConnId, Waker};
 
@@ -185,13 +186,12 @@ impl Relay for ClusterRelay {
 /// The outcome of a publication to the broker.
 #[derive(Debug, Default)]
 struct Way {
-    state: Mutex<(Option<CarriedOutcome>, bool)>,
-    settled: Condvar,
+    state: Mutex<(Option<CarriedOutcome>, Waiting)>,
 }
 
 impl Way {
-    /// Returns the outcome, and whether a thread waits for it.
-    fn lock(&self) -> MutexGuard<'_, (Option<CarriedOutcome>, bool)> {
+    /// Returns the outcome, and those that wait for it.
+    fn lock(&self) -> MutexGuard<'_, (Option<CarriedOutcome>, Waiting)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -204,9 +204,9 @@ impl Await for Way {
             PublishOutcome::Refused => CarriedOutcome::Refused,
             PublishOutcome::Unknown => CarriedOutcome::Unknown,
         });
-        if state.1 {
-            self.settled.notify_all();
-        }
+        let waiting = std::mem::take(&mut state.1);
+        drop(state);
+        waiting.wake();
     }
 }
 
@@ -215,20 +215,12 @@ impl Carried for Way {
         self.lock().0
     }
 
-    fn wait_until(&self, deadline: Option<Instant>) -> Option<CarriedOutcome> {
-        let mut state = self.lock();
-        state.1 = true;
-        while state.0.is_none() {
-            state = match deadline {
-                Some(deadline) => {
-                    let rest = deadline.checked_duration_since(Instant::now())?;
-                    let woken = self.settled.wait_timeout(state, rest);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.settled.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+    fn poll_outcome(&self, waker: &task::Waker) -> Option<CarriedOutcome> {
+        let (outcome, waiting) = &mut *self.lock();
+        if outcome.is_none() {
+            waiting.add(waker);
         }
-        state.0
+        *outcome
     }
 }
 

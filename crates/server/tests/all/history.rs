@@ -182,6 +182,28 @@ fn a_publisher_that_is_left_out_of_its_message_gets_it_from_the_history() {
 }
 
 #[test]
+fn a_receipt_has_the_position_of_its_publication() {
+    let callback = Ws::new().on_message(|ws, (), message| {
+        let receipt = ws.publish("chat.a", message);
+        ws.send(receipt.position().map_or("none".to_owned(), |position| position.to_string()));
+        let receipt = ws.publish("other", "without a history");
+        ws.send(receipt.position().map_or("none".to_owned(), |position| position.to_string()));
+    });
+    let server = Server::new(served::app().ws("/ws", callback))
+        .channels(Channels::new().history("chat.*", History::new(10, HOUR)));
+    let (address, running) = start(server);
+    let hub = running.hub();
+    let receipt = hub.publish("chat.a", "first").unwrap();
+    assert_eq!(receipt.position(), Some(at(&hub, 1)));
+    assert_eq!(hub.publish("other", "first").unwrap().position(), None);
+    let mut client = Client::connect(address, "/ws");
+    client.send_text("second");
+    assert_eq!(client.next(), Got::Text(at(&hub, 2).to_string()));
+    assert_eq!(client.next(), Got::Text("none".into()));
+    stop(running);
+}
+
+#[test]
 fn a_stream_of_events_continues_behind_the_last_event() {
     let (address, running) = start(server(History::new(3, HOUR)).shards(2));
     let hub = running.hub();

@@ -290,3 +290,31 @@ fn a_stream_that_is_polled_once_in_a_while_misses_nothing() {
     close(client);
     stop(running);
 }
+
+#[test]
+fn a_future_awaits_the_counts_of_its_publication() {
+    let runtime = runtime();
+    for server in families() {
+        let session =
+            Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
+                while socket.next().await.is_some() {
+                    let receipt = socket.sender().hub().publish("hall", "all").unwrap();
+                    let delivery = receipt.await;
+                    socket.send(format!("{} receivers", delivery.receivers())).await?;
+                }
+                Ok(())
+            });
+        let member = Ws::new().on_open(|ws, ()| ws.subscribe("hall"));
+        let app = served::app().ws("/session", session).ws("/member", member);
+        let (address, running) = start(server(app));
+        let mut members: Vec<_> = (0..3).map(|_| Client::connect(address, "/member")).collect();
+        eventually("all are members", || running.hub().subscribers("hall") == 3);
+        let mut client = Client::connect(address, "/session");
+        client.send_text("go");
+        assert_eq!(client.next(), Got::Text("3 receivers".into()));
+        for member in &mut members {
+            assert_eq!(member.next(), Got::Text("all".into()));
+        }
+        stop(running);
+    }
+}
