@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use crate::foreign;
 use crate::key::Table;
 use crate::units;
 
@@ -30,8 +31,10 @@ pub(crate) fn find(table: &Table, name: &OsString, value: OsString) -> Option<Fo
         None => {
             let known: Vec<String> = table.keys.iter().map(|key| key.variable()).collect();
             let known = known.iter().map(String::as_str).chain([FILE]);
-            let hint = units::did_you_mean(&variable, known)
-                .unwrap_or_else(|| format!("`throng config show {}` lists all", table.program));
+            let hint =
+                foreign::hint(table.program, rest, |name| table.key(name).is_some(), |_| true)
+                    .or_else(|| units::did_you_mean(&variable, known))
+                    .unwrap_or_else(|| format!("`throng config show {}` lists all", table.program));
             Found::Unknown(format!(
                 "environment {variable}: {} has no such setting, so it is ignored: {hint}",
                 table.program

@@ -408,7 +408,9 @@ impl Table {
     pub(crate) fn unknown(&self, name: &str) -> String {
         let sections = self.keys.iter().filter_map(|key| Some(key.name.rsplit_once('.')?.0));
         let names = self.keys.iter().map(|key| key.name).chain(sections);
-        if let Some(hint) = crate::units::did_you_mean(name, names) {
+        let has = |name: &str| self.key(name).is_some();
+        let hint = crate::foreign::hint(self.program, name, has, |name| self.is_section(name));
+        if let Some(hint) = hint.or_else(|| crate::units::did_you_mean(name, names)) {
             return hint;
         }
         if let Some((section, _)) = name.rsplit_once('.')

@@ -39,6 +39,7 @@ mod draft;
 mod environment;
 mod error;
 mod file;
+pub mod foreign;
 mod key;
 pub mod listen;
 pub mod log;

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use crate::error::{ConfigError, Origin};
+use crate::foreign;
 use crate::key::{Kind, Records, joined};
 use crate::listen::check_tcp;
 use crate::raw::{Pair, Raw, RawNode};
@@ -201,7 +202,10 @@ fn refuse_unknown(key: &str, records: &Records, fields: &[Pair], errors: &mut Ve
     let names = || records.fields.iter().map(|field| field.name);
     for pair in fields {
         if !names().any(|name| name == pair.name) {
-            let remedy = units::did_you_mean(&pair.name, names()).unwrap_or_else(|| {
+            let has = |name: &str| names().any(|known| known == name);
+            let hint = foreign::field_hint(key, &pair.name, has);
+            let hint = hint.or_else(|| units::did_you_mean(&pair.name, names()));
+            let remedy = hint.unwrap_or_else(|| {
                 format!("the keys here are {}", names().collect::<Vec<_>>().join(", "))
             });
             let name = format!("{key}.{}", pair.name);
@@ -292,7 +296,10 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
             true => Ok(Value::Text(text.to_owned())),
             // A few are all named.
             false if words.len() <= 3 => Err(wanted()),
-            false => Err(units::did_you_mean(text, words.iter().copied()).unwrap_or_else(wanted)),
+            false => Err(match foreign::word(text, words) {
+                Some(word) => format!("here it is {word}"),
+                None => units::did_you_mean(text, words.iter().copied()).unwrap_or_else(wanted),
+            }),
         },
         Kind::Tagged { words, tags } => {
             let has_tag = text.split_once(':').is_some_and(|(tag, _)| tags.contains(&tag));

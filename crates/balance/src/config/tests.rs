@@ -44,6 +44,16 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "[admin]\nport=1",
             "b.toml:3:1: admin.port is an unknown key: the keys here are listen, token, token_file",
         ),
+        // Keys and words of other servers.
+        ("leastconn = true", "leastconn is an unknown key: here it is pick=least_connections"),
+        (
+            "pick = \"least_conn\"",
+            "b.toml:2:8: pick is \"least_conn\": here it is least_connections",
+        ),
+        (
+            "[timeout]\ntunnel = \"1h\"",
+            "b.toml:2:2: timeout is an unknown key: did you mean timeouts?",
+        ),
         // Types.
         (
             "listen = 8080",
@@ -271,6 +281,10 @@ fn every_mistake_in_a_backend_is_reported_at_its_item() {
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweigth = 1",
             "b.toml:3:1: backends[0].weigth is an unknown key: did you mean weight?",
+        ),
+        (
+            "[[backends]]\naddress = \"127.0.0.1:1\"\nmax_conns = 5",
+            "b.toml:3:1: backends[0].max_conns is an unknown key: a backend has no limit of",
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 0",

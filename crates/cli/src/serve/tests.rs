@@ -182,7 +182,11 @@ fn mistakes_name_the_setting_the_value_the_place_and_the_remedy() {
         (&["channel=news=close"], &["did you mean channels?"]),
         (&["wildcards=maybe"], &["wildcards", "true or false"]),
         (&["backlog=0"], &["backlog", "write 1 to"]),
-        (&["workers.pool_size=1"], &["workers.pool_size is an unknown key"]),
+        (&["workers.pool_size=1"], &["workers.pool_size is an unknown key", "WorkerSettings"]),
+        // As other servers call them.
+        (&["ThreadPool.MaxConnections=9"], &["here it is max_connections"]),
+        (&["maxPayload=1"], &["here it is max_message_size"]),
+        (&["least_conn=true"], &["`throng balance` has pick=least_connections"]),
     ] {
         let message = with(pairs).unwrap_err();
         for part in parts {
