@@ -190,6 +190,47 @@ fn every_setting_and_event_with_a_section_in_the_documents_exists() {
     assert!(checked > 50, "only {checked} names were found");
 }
 
+#[test]
+fn settings_of_other_servers_are_documented_and_ours_exist() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let page = std::fs::read_to_string(docs.join("moving.md")).unwrap();
+    for foreign in throng_config::foreign::ALL {
+        for name in foreign.names {
+            assert!(page.contains(name), "docs/moving.md does not have {name}");
+        }
+        for key in foreign.keys {
+            let (name, value) = key.split_once('=').unwrap_or((*key, ""));
+            let key = serve::TABLE.key(name).or_else(|| Config::table().key(name));
+            let key = key.unwrap_or_else(|| panic!("{name} is no setting"));
+            let is_word = matches!(key.kind, Kind::Word(words) if words.contains(&value));
+            assert!(value.is_empty() || is_word, "{name} cannot be {value}");
+        }
+    }
+}
+
+/// Words of published guides and benchmarks of WebSocket servers, as their readers look for them.
+const VOCABULARY: &str = "\
+    sgcWebSockets|Delphi|Indy|IndyPool|TsgcWebSocketServer|TsgcWebSocketHTTPServer|\
+    TsgcWebSocketHTTPServer_LoadBalancer|IOHandlerOptions|IOHandlerType|iohEPOLL|iohIOCP|IOCP|\
+    epoll|kqueue|EPOLLThreads|IOCPThreads|WorkOpThreads|thread for each connection|ThreadPool|\
+    PoolSize|CPUCount|QueueSize|MaxConnections|OnMessage|queue depth|PerMessage_Deflate|\
+    ServerMaxWindow|MemLevel|Threshold|RFC 7692|WriteOptions|FragmentEnabled|FragmentSize|\
+    ReadOptions|MaxFrameSize|Connections[i]|WriteData|Broadcast|EncodeFrame|BroadcastEncoded|\
+    ulimit -n|somaxconn|backlog|TIME_WAIT|tcp_tw_reuse|TcpTimedWaitDelay|SO_REUSEPORT|\
+    ephemeral port|ip_local_port_range|MaxUserPort|TcpMaxConnectResponseRetransmissions|HeartBeat|\
+    half-open|keepalive|Stickiness|X-Forwarded-For|HAProxy|nginx|ALB|OCSP|AES|RSS|NUMA|ethtool -L|\
+    set_irq_affinity.sh|Get-NetAdapterRss|interrupt coalescing|softirq|DPC|head-of-line|kbmMW|\
+    WebBroker|NetCom7|RealThinClient|RTC|Synopse|mORMot|Sparkle|NetBenchmarks|IIS|Apache|thor|\
+    mostly-idle|burst|p99";
+
+#[test]
+fn the_documents_have_the_words_that_readers_look_for() {
+    let pages: Vec<String> = pages().into_iter().map(|(_, text)| text).collect();
+    for word in VOCABULARY.split('|') {
+        assert!(pages.iter().any(|page| page.contains(word)), "no page has {word}");
+    }
+}
+
 /// Checks or writes a document that is made of tables.
 fn is_current(path: &Path, text: &str) {
     if std::env::var_os(WRITE).is_some() {

@@ -290,4 +290,6 @@ mod manual {
     mod http {}
     #[doc = include_str!("../../../docs/presence.md")]
     mod presence {}
+    #[doc = include_str!("../../../docs/scaling.md")]
+    mod scaling {}
 }

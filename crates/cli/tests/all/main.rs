@@ -27,6 +27,7 @@ mod health;
 mod memory;
 mod metrics;
 mod nodes;
+mod other_proxies;
 mod presence;
 #[cfg(feature = "balance")]
 mod proxied;
