@@ -2,7 +2,8 @@
 //!
 //! * Duty: measure cell after cell of a comparison, and report its rows as text, CSV, JSON and a
 //!   page: ways to broadcast, settings of compression, I/O models, proxies, and any server in the
-//!   blank/work benchmark; and be the servers and subscribers of these.
+//!   blank/work benchmark; run the tables of published articles; and be the servers and
+//!   subscribers of these.
 //! * Not its duty: load on one server (`throng-load`), the command line's other flags and its
 //!   output.
 //! * Depends on: `throng-load` for the load and the reports, `throng` for the servers.
@@ -24,6 +25,7 @@ mod pin;
 mod pool;
 mod process;
 pub mod proxies;
+pub mod published;
 mod run;
 mod spread;
 mod table;

@@ -242,7 +242,7 @@ fn configuration(
         .replace("@BUFFERS@", buffers)
 }
 
-fn free_address() -> std::io::Result<SocketAddr> {
+pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 

@@ -11,7 +11,7 @@ use throng_load::client::{
 use throng_load::clock::Clock;
 use throng_load::run::{FinishOnPanic, Steering};
 use throng_load::sampler::Processes;
-use throng_load::{Error, Progress, Sources, Target, descriptors, sources};
+use throng_load::{Deflate, Error, Mode, Plan, Progress, Sources, Target, descriptors, sources};
 
 /// A pool of client connections.
 pub(crate) struct SteeredPool<'a> {
@@ -28,6 +28,8 @@ pub(crate) struct SteeredPool<'a> {
     /// Messages are sent at their planned times.
     pub(crate) exact: bool,
     pub(crate) setup_timeout: Duration,
+    /// The compression that they offer.
+    pub(crate) deflate: Deflate,
     /// Processes whose CPU is sampled during the run.
     pub(crate) watched: Option<&'a Processes>,
     pub(crate) stop: &'a AtomicBool,
@@ -50,9 +52,19 @@ impl<'a> SteeredPool<'a> {
             ramp: Duration::ZERO,
             exact: false,
             setup_timeout: Duration::from_secs(10),
+            deflate: Deflate::default(),
             watched: None,
             stop,
         }
+    }
+
+    fn handshake(&self) -> Result<Handshake, Error> {
+        if !self.deflate.enabled {
+            return Ok(Handshake::plain(&self.target.host_header()));
+        }
+        let idle = Mode::Idle { hold: Duration::ZERO };
+        let plan = Plan { deflate: self.deflate, ..Plan::new(self.target.clone(), idle) };
+        Handshake::of(&plan, 0)
     }
 
     /// Runs `work` until `steer` returns, and resets the connections.
@@ -78,7 +90,7 @@ impl<'a> SteeredPool<'a> {
             ..ThreadStart::single(&shared, peer, sources, self.connections, driver)
         };
         let ws = WsStart {
-            handshake: Arc::new(Handshake::plain(&self.target.host_header())),
+            handshake: Arc::new(self.handshake()?),
             setup_timeout: self.setup_timeout,
             size: self.size,
             backlog: 1 << 20,

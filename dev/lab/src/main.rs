@@ -12,21 +12,19 @@ mod tables;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use throng_cli::bench::output::OutputArgs;
-use throng_cli::bench::progress::StatusLine;
+use throng_cli::bench::progress::CellLine;
 use throng_cli::signals::Stop;
 use throng_cli::{Failure, terminal};
+use throng_compare::Comparison;
 use throng_compare::broadcast::{self, Broadcast};
 use throng_compare::compression::{self, Compression};
 use throng_compare::io_models::{self, IoModels};
 use throng_compare::netbench::{self, NetBench};
 use throng_compare::parts::{self, Part};
 use throng_compare::proxies::{self, Proxies};
-use throng_compare::{CellProgress, Comparison};
-use throng_load::units::show_duration;
 
 /// Measurements of Throng's own figures: comparisons with other designs, servers and proxies.
 #[derive(Parser)]
@@ -154,31 +152,4 @@ fn compare<C: Comparison>(args: Compare<C>) -> Result<ExitCode, Failure> {
     let report = throng_compare::run(comparison, &launch, stop.flag(), &mut |at| line.show(at));
     drop(line);
     output.show(&report?)
-}
-
-/// A comparison that takes longer is announced with its time.
-const LONG: Duration = Duration::from_secs(60);
-
-/// Shows how far a comparison is, after a line that says how long it will take.
-struct CellLine {
-    line: StatusLine,
-    is_announced: bool,
-}
-
-impl CellLine {
-    fn new(title: &str, quiet: bool) -> Self {
-        Self { line: StatusLine::new(title, quiet), is_announced: quiet }
-    }
-
-    fn show(&mut self, progress: &CellProgress) {
-        let left = show_duration(Duration::from_secs(progress.left.as_secs()));
-        if !std::mem::replace(&mut self.is_announced, true) && progress.left > LONG {
-            terminal::error_line(format_args!("{} cells, about {left} in all", progress.cells));
-        }
-        let (cell, number) = (&progress.cell, progress.done + 1);
-        self.line.rename(&format!("{number} of {}, about {left} left; {cell}", progress.cells));
-        if let Some(within) = &progress.within {
-            self.line.show(within);
-        }
-    }
 }

@@ -10,7 +10,7 @@ use throng_load::{Deflate, Error, Mode, Pace, Plan, Target, deflate};
 use super::flags::{Common, LoopArgs, TargetArgs, TimeArgs};
 use super::measurement::Measurement;
 use super::payload::PayloadArgs;
-use super::{broadcast, compare, connect, fanout, http, own, script};
+use super::{broadcast, compare, connect, fanout, http, own, published, script};
 
 /// Measure the throughput, latency and memory of a WebSocket or HTTP server under load.
 ///
@@ -30,6 +30,7 @@ use super::{broadcast, compare, connect, fanout, http, own, script};
   throng bench echo wss://127.0.0.1:9001/echo --ca server.pem
   throng bench echo wss://example.org/ws --tokens tokens.txt --subprotocol chat.v1
   throng bench compare before.json after.json
+  throng bench published --only echo,broadcast
 
 Exit codes: 0 success, 1 the run failed or its results are invalid, 2 an
 invalid flag, 99 a threshold was exceeded.")]
@@ -115,9 +116,23 @@ does a shutdown lose a Close frame?")]
     /// several runs of each side, and whether it is a regression.
     #[command(after_help = compare::EXAMPLES)]
     Compare(compare::Args),
-    /// The server that `broadcast`, `fanout` and `http` start
+    /// Run the tables of five published articles on this machine, their figures beside ours
+    ///
+    /// Every figure of the articles stands with its source beside the same measurement of Throng,
+    /// with their ratio and the party that limited it: a row that the generator or another process
+    /// limited has no ratio. Everything that is measured is started here and ended afterwards;
+    /// nginx and HAProxy are measured where they are installed.
+    #[command(after_help = published::EXAMPLES)]
+    Published(published::Args),
+    /// The server of the blank/work benchmark that `published` starts
     #[command(hide = true)]
-    OwnServer(own::Args),
+    BlankWork(own::BlankWork),
+    /// The servers and subscribers that other modes start
+    #[command(hide = true)]
+    Part {
+        /// The part as JSON
+        part: String,
+    },
 }
 
 #[derive(Debug, ClapArgs)]
@@ -209,8 +224,12 @@ pub(super) enum Task {
     Measure(Measurement),
     /// Two sides of runs.
     Compare(compare::Args),
-    /// The server of our own.
-    OwnServer(own::Args),
+    /// The tables of articles.
+    Published(published::Args),
+    /// The server of the blank/work benchmark.
+    BlankWork(own::BlankWork),
+    /// A process of a measurement.
+    Part(String),
 }
 
 impl Args {
@@ -225,7 +244,9 @@ impl Args {
             Work::Script(args) => args.measurement(),
             Work::Http(args) => args.measurement(),
             Work::Compare(args) => return Ok(Task::Compare(args)),
-            Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
+            Work::Published(args) => return Ok(Task::Published(args)),
+            Work::BlankWork(args) => return Ok(Task::BlankWork(args)),
+            Work::Part { part } => return Ok(Task::Part(part)),
         };
         measurement.map(Task::Measure)
     }

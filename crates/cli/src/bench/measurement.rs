@@ -7,7 +7,7 @@ use throng_load::find_max::{Load, Options};
 
 use super::find_max;
 use super::output::OutputArgs;
-use super::own::OwnServer;
+use super::own;
 use super::progress::StatusLine;
 use crate::failure::Failure;
 use crate::signals::Stop;
@@ -29,7 +29,7 @@ impl Measurement {
         self.output.check()?;
         // Kept until the end: dropping it stops the server.
         let _own = match self.own_shards {
-            Some(shards) => Some(OwnServer::start(shards, &mut self.load)?),
+            Some(shards) => Some(own::start(shards, &mut self.load)?),
             None => None,
         };
         let quiet = self.output.quiet;

@@ -14,6 +14,7 @@ pub mod output;
 mod own;
 mod payload;
 pub mod progress;
+mod published;
 mod script;
 
 use std::process::ExitCode;
@@ -40,12 +41,20 @@ impl From<Error> for Failure {
 ///
 /// Ctrl-C ends the run early with a report of the figures so far; a second one ends the process.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    // Also for the started server, which gets a terminal's Ctrl-C as well: it ends when this
-    // process stops it.
-    let stop = Stop::on_signals().map_err(Failure::runtime)?;
-    match args.task()? {
-        Task::Measure(measurement) => measurement.run(&stop),
+    let task = args.task()?;
+    // Also for the started parts, which get a terminal's Ctrl-C as well: they end when this
+    // process stops them.
+    let stop = || Stop::on_signals().map_err(Failure::runtime);
+    match task {
+        // A signal ends it.
+        Task::BlankWork(server) => server.run(),
+        Task::Measure(measurement) => measurement.run(&stop()?),
         Task::Compare(args) => compare::run(&args),
-        Task::OwnServer(args) => own::run(&args),
+        Task::Published(args) => published::run(&args, &stop()?),
+        Task::Part(part) => {
+            let _stop = stop()?;
+            throng_compare::parts::play(&part)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Output of a report with plots: a table, JSON or CSV on standard output, and a page in a file.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use throng_load::report::Render;
@@ -33,25 +33,7 @@ impl OutputArgs {
     /// # Errors
     /// There is no such directory.
     pub fn check(&self) -> Result<(), Failure> {
-        let Some(path) = &self.html else { return Ok(()) };
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        match parent {
-            Some(parent) if !parent.is_dir() => {
-                let (path, shown) = (path.display(), parent.display());
-                Err(Failure::usage(match std::fs::metadata(parent) {
-                    // It may exist but be inaccessible.
-                    Err(error) if error.kind() != ErrorKind::NotFound => {
-                        format!("--html {path}: {shown}: {error}")
-                    }
-                    _ => format!("--html {path}: there is no directory {shown}"),
-                }))
-            }
-            _ if path.is_dir() => Err(Failure::usage(format!(
-                "--html {} is a directory; name a file",
-                path.display()
-            ))),
-            _ => Ok(()),
-        }
+        self.html.as_deref().map_or(Ok(()), |path| check_file("--html", path))
     }
 
     /// Writes the page, if requested, and prints the report.
@@ -60,9 +42,7 @@ impl OutputArgs {
     /// The page or the report cannot be written.
     pub fn show(&self, report: &impl Render) -> Result<ExitCode, Failure> {
         if let Some(path) = &self.html {
-            std::fs::write(path, report.to_html()).map_err(|error| {
-                Failure::runtime(format!("cannot write --html {}: {error}", path.display()))
-            })?;
+            write_file("--html", path, &report.to_html())?;
         }
         terminal::report(match (self.json, self.csv) {
             (true, _) => report.to_json(),
@@ -71,4 +51,38 @@ impl OutputArgs {
         })?;
         Ok(ExitCode::from(report.exit_code()))
     }
+}
+
+/// Refuses a file that could not be written.
+///
+/// # Errors
+/// There is no such directory, or the file is one.
+pub(super) fn check_file(flag: &str, path: &Path) -> Result<(), Failure> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        Some(parent) if !parent.is_dir() => {
+            let (path, shown) = (path.display(), parent.display());
+            Err(Failure::usage(match std::fs::metadata(parent) {
+                // It may exist but be inaccessible.
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    format!("{flag} {path}: {shown}: {error}")
+                }
+                _ => format!("{flag} {path}: there is no directory {shown}"),
+            }))
+        }
+        _ if path.is_dir() => {
+            Err(Failure::usage(format!("{flag} {} is a directory; name a file", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file that a flag names.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn write_file(flag: &str, path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| {
+        Failure::runtime(format!("cannot write {flag} {}: {error}", path.display()))
+    })
 }

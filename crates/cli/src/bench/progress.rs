@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{Write, stderr};
 use std::time::Duration;
 
+use throng_compare::CellProgress;
 use throng_load::units::{grouped, rounded, show_duration};
 use throng_load::{Progress, Stage};
 use throng_proto::escape::Escaped;
@@ -56,6 +57,37 @@ impl Drop for StatusLine {
     fn drop(&mut self) {
         if self.is_shown {
             let _ = write!(stderr(), "\r\x1b[2K");
+        }
+    }
+}
+
+/// A comparison that takes longer is announced with its time.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Shows how far a comparison is, after a line that says how long it will take.
+#[derive(Debug)]
+pub struct CellLine {
+    line: StatusLine,
+    is_announced: bool,
+}
+
+impl CellLine {
+    /// A line that begins with `title`; with `quiet` nothing is shown.
+    #[must_use]
+    pub fn new(title: &str, quiet: bool) -> Self {
+        Self { line: StatusLine::new(title, quiet), is_announced: quiet }
+    }
+
+    /// Shows the progress.
+    pub fn show(&mut self, progress: &CellProgress) {
+        let left = show_duration(Duration::from_secs(progress.left.as_secs()));
+        if !std::mem::replace(&mut self.is_announced, true) && progress.left > LONG {
+            terminal::error_line(format_args!("{} cells, about {left} in all", progress.cells));
+        }
+        let (cell, number) = (&progress.cell, progress.done + 1);
+        self.line.rename(&format!("{number} of {}, about {left} left; {cell}", progress.cells));
+        if let Some(within) = &progress.within {
+            self.line.show(within);
         }
     }
 }

@@ -126,8 +126,11 @@ fn mistakes_are_reported_in_one_line_before_anything_starts() {
 fn children_end_when_their_input_does() {
     use std::process::Stdio;
 
+    use throng_compare::parts::{Part, ServerPart};
+
+    let part = Part::Server(ServerPart::with_shards(1)).text();
     let mut server = Command::new(env!("CARGO_BIN_EXE_throng"))
-        .args(["bench", "own-server", "--shards", "1"])
+        .args(["bench", "part", &part])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()

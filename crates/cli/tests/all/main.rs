@@ -31,6 +31,7 @@ mod other_proxies;
 mod presence;
 #[cfg(feature = "balance")]
 mod proxied;
+mod published;
 mod register;
 mod reload;
 mod serve;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use throng_config::units::{parse_duration, parse_size};
 use throng_load::units::grouped;
-use throng_load::{Error, MAX_SHARDS, descriptors};
+use throng_load::{Error, MAX_SHARDS, deflate, descriptors};
 
 use crate::parts::{Variant, message};
 
@@ -61,6 +61,9 @@ pub struct Broadcast {
     /// Payload of the message, such as 100, 4KiB or 1MiB
     #[arg(long, short, value_name = "SIZE", default_value = "100", value_parser = parse_size)]
     pub size: usize,
+    /// Compression of the message: off, no-context or window:BITS
+    #[arg(long, value_name = "MODE", default_value = "off")]
+    pub deflate: String,
     /// Broadcasts of each variant to measure
     #[arg(long, short, value_name = "K", default_value_t = 20)]
     pub rounds: usize,
@@ -106,7 +109,7 @@ impl Broadcast {
     }
 
     /// Maximum subscribers that this machine's descriptor limit allows with this many processes.
-    fn possible(&self, hard_limit: Option<u64>) -> Option<usize> {
+    pub(crate) fn possible(&self, hard_limit: Option<u64>) -> Option<usize> {
         let shards = self.shards.iter().copied().max().unwrap_or(1);
         let each = (hard_limit? as usize).saturating_sub(SERVER_RESERVE + 4 * shards);
         // The kernel spreads by a hash: with several, some get more than their share.
@@ -147,6 +150,9 @@ impl Broadcast {
         }
         if self.variants.is_empty() || self.shards.is_empty() {
             return refuse("--variants and --shards need at least one value".to_owned());
+        }
+        if let Err(why) = deflate::parse(&self.deflate) {
+            return refuse(format!("--deflate {}: {why}", self.deflate));
         }
         if self.timeout.is_zero() || self.setup_timeout.is_zero() {
             return refuse("--timeout and --setup-timeout must be longer than 0s".to_owned());
@@ -260,6 +266,7 @@ mod tests {
         assert_refused::<Broadcast>(&[
             ("--variants naif", "naive"),
             ("--rounds 0", "--rounds is 0"),
+            ("--deflate always", "--deflate always"),
         ]);
     }
 }

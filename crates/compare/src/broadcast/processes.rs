@@ -103,6 +103,7 @@ impl<'a> ProcessGroup<'a> {
                 share_port,
                 shards,
                 size: plan.size,
+                deflate: plan.deflate.clone(),
                 ..ServerPart::default()
             };
             let command = launch(&Part::Server(server));
@@ -138,6 +139,7 @@ impl<'a> ProcessGroup<'a> {
                 of: self.subscribers,
                 first,
                 size: plan.size,
+                deflate: plan.deflate.clone(),
                 setup_timeout: plan.setup_timeout,
             });
             first += part;

@@ -9,6 +9,9 @@ use super::model::IoModel;
 /// Descriptors of a server that are not connections', and descriptors of each event loop.
 const RESERVE: usize = 88;
 const EACH_LOOP: usize = 4;
+/// Threads that the server keeps back.
+#[cfg(unix)]
+const THREAD_RESERVE: usize = 64;
 
 /// Why `connections` cannot be, with the figure that would be needed and the one there is.
 pub(super) fn shortage(model: IoModel, shards: usize, connections: usize) -> Option<String> {
@@ -18,10 +21,21 @@ pub(super) fn shortage(model: IoModel, shards: usize, connections: usize) -> Opt
 }
 
 /// Connections that the descriptors leave room for.
-pub(super) fn max_connections(model: IoModel, shards: usize) -> Option<usize> {
+pub(crate) fn max_connections(model: IoModel, shards: usize) -> Option<usize> {
     let hard = usize::try_from(descriptors::hard_limit()?).unwrap_or(usize::MAX);
     let clients = hard.saturating_sub(descriptors::RESERVE);
     Some((hard.saturating_sub(reserve(model, shards)) / each(model)).min(clients))
+}
+
+/// Connections that the limit of threads leaves room for, with a thread for each.
+#[cfg(unix)]
+pub(crate) fn thread_room() -> Option<usize> {
+    Some(throng_io::threads::thread_limit()?.threads.saturating_sub(THREAD_RESERVE))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn thread_room() -> Option<usize> {
+    None
 }
 
 /// Returns the descriptors of a connection: its socket, and the wake-up descriptor of its thread.
@@ -50,8 +64,7 @@ fn descriptor_shortage(
 #[cfg(unix)]
 fn thread_shortage(model: IoModel, connections: usize) -> Option<String> {
     let ceiling = throng_io::threads::thread_limit().filter(|_| model == IoModel::Threads)?;
-    // As the server keeps some back.
-    let needed = connections + 64;
+    let needed = connections + THREAD_RESERVE;
     (ceiling.threads < needed).then(|| {
         let (needed, given) = (grouped(needed as u64), grouped(ceiling.threads as u64));
         format!("needs {needed} threads, this machine gives {given} ({})", ceiling.limit)

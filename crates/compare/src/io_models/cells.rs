@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throng_load::report::Measured;
 use throng_load::sampler::Processes;
-use throng_load::{Common, Error, Mode, Pace, Plan, Target};
+use throng_load::{Common, Error, Facts, Mode, Pace, Plan, Target, Verdict};
 
 use super::flags::IoModels;
 use super::model::{IoModel, Variant};
@@ -60,11 +60,20 @@ impl IoModels {
     ) -> Result<ConnectFigures, Error> {
         let session = self.measure(model, connections, true, None, bench)?;
         let answered_s = session.answered.unwrap_or_default().as_secs_f64();
+        let facts = Facts {
+            completed: connections as u64,
+            generator: session.own_cpu,
+            server: session.cpu,
+            server_cpus: Processes::own().cpus_allowed(),
+            connects: true,
+            ..Facts::default()
+        };
         Ok(ConnectFigures {
             connected_s: session.connected.as_secs_f64(),
             answered_s,
             connections_per_s: connections as f64 / answered_s.max(1e-9),
             server_cpu_s: session.cpu.map(|cpu| cpu.cpu_s),
+            verdict: Verdict::of(&facts),
         })
     }
 

@@ -8,10 +8,11 @@ use throng_load::row;
 use throng_load::units::{grouped, show_bytes, show_duration};
 
 use super::model::{IoModel, IoTable};
-use super::published;
 use super::report::{
     BlockingRow, CellFigures, ConnectFigures, IdleFigures, IoModelsReport, SizeRow,
 };
+use crate::published::figures as published;
+use crate::published::row::is_sound;
 use crate::table::{busy_words, columns, quantiles, s, with_lines};
 
 impl Render for IoModelsReport {
@@ -116,6 +117,7 @@ impl IoModelsReport {
             ("connections_per_s", Unit::Number, "per second"),
             ("server_cpu_s", Unit::Seconds, "server CPU"),
             ("published_to_ours", Unit::Times, "published/ours"),
+            ("limit", Unit::Text, "limit"),
         ]);
         let mut rows = Vec::new();
         for size in sizes(self.connect.iter().map(|row| row.connections)) {
@@ -137,7 +139,8 @@ impl IoModelsReport {
         }
         let note = "Connected: from the first connect call to the last upgrade, 100 connections \
              being made at a time; each sends a message when it is open, and \"and echoed\" ends \
-             with the last answer. All stay open.";
+             with the last answer. All stay open. A time that this generator or another process \
+             limited has no ratio.";
         let table = Table::new("Time to connect and echo", columns).rows(rows);
         table.reasons("missing").plots([self.connect_plot()]).notes([note.to_owned()])
     }
@@ -329,6 +332,7 @@ fn connect_cells(figures: &ConnectFigures) -> Vec<Cell> {
         figures.connections_per_s,
         figures.server_cpu_s,
         Cell::Unknown,
+        figures.verdict.limit.name(),
     ]
 }
 
@@ -346,7 +350,9 @@ fn published_connect(
         false => (took, Cell::Unknown, ours.map(|figures| figures.connected_s)),
     };
     let per_s = theirs.connections as f64 / took_s;
-    head.extend(row![connected, answered, per_s, Cell::Unknown, of_ours.map(|s| took_s / s)]);
+    let is_sound = ours.is_some_and(|figures| is_sound(figures.verdict.limit));
+    let ratio = of_ours.filter(|_| is_sound).map(|s| took_s / s);
+    head.extend(row![connected, answered, per_s, Cell::Unknown, ratio, ""]);
     head.into()
 }
 

@@ -7,12 +7,11 @@
 //! cell. Beside the measured figures stand published figures of other servers.
 
 mod advice;
-mod capacity;
+pub(crate) mod capacity;
 mod cells;
 mod document;
 mod flags;
 mod model;
-mod published;
 mod report;
 mod session;
 
@@ -25,9 +24,10 @@ use throng_load::units::grouped;
 
 pub use flags::{EXAMPLES, IoModels};
 pub use model::{IoModel, IoTable, Variant};
+pub(crate) use report::{IdleFigures, SizeRow};
 pub use report::{IoModelsReport, IoModelsRow};
 
-use self::report::{BlockingRow, CellFigures, SizeRow};
+use self::report::{BlockingRow, CellFigures};
 use crate::bench::Bench;
 use crate::comparison::{Comparison, Measured};
 use crate::run::turned;

@@ -140,6 +140,8 @@ pub struct ConnectFigures {
     pub connections_per_s: f64,
     /// The server's CPU time.
     pub server_cpu_s: Option<f64>,
+    /// Party that limited the run.
+    pub verdict: Verdict,
 }
 
 /// A handler that blocks, run one variant.
@@ -256,6 +258,7 @@ pub(super) mod tests {
                 answered_s,
                 connections_per_s: connections as f64 / answered_s,
                 server_cpu_s: Some(0.1),
+                verdict: Verdict { limit: Limit::Server, line: "busy".to_owned() },
             }),
         };
         let few = "needs 20,092 descriptors, this machine gives 20,000";

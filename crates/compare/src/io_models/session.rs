@@ -44,6 +44,8 @@ pub(super) struct SessionResult {
     pub(super) answered: Option<Duration>,
     /// The server's CPU until then.
     pub(super) cpu: Option<CpuUsage>,
+    /// That of this process.
+    pub(super) own_cpu: CpuUsage,
     /// The idle time.
     pub(super) idle: Option<IdleTime>,
     pub(super) before: Before,
@@ -78,7 +80,8 @@ pub(super) fn run_session(
     let target = Target::parse(&format!("ws://{}{PATH}", session.address))?;
     let plan = Plan::new(target, Mode::Idle { hold: Duration::ZERO });
     let (clock, server) = (Clock, Processes::new(vec![session.pid]));
-    let cpu = server.cpu(clock.now().0);
+    let own = Processes::own();
+    let (cpu, own_cpu) = (server.cpu(clock.now().0), own.cpu(clock.now().0));
     let before = Before { memory: server.memory(), threads: threads(cpu.as_ref()) };
     let pool = SteeredPool {
         setup_timeout: session.setup_timeout,
@@ -86,16 +89,26 @@ pub(super) fn run_session(
         ..SteeredPool::new(&plan.common.target, session.connections, plan.size, stop)
     };
     let arrive = Arrive::new(&plan, session.echo);
-    let ((arrived_cpu, idle), setup, times) =
+    let ((arrived, idle), setup, times) =
         pool.run(arrive, watch, |steering, shared| steer(session, shared, &server, steering))?;
+    let since = |after: Option<CpuSample>, before: Option<CpuSample>| {
+        after.zip(before).map(|(after, before)| after.since(&before))
+    };
     Ok(SessionResult {
         connected: times.opened.since(times.begun),
         answered: session.echo.then(|| times.answered.since(times.begun)),
-        cpu: arrived_cpu.zip(cpu).map(|(after, before)| after.since(&before)),
+        cpu: since(arrived.server, cpu),
+        own_cpu: since(arrived.own, own_cpu).unwrap_or_default(),
         idle,
         before,
         errors: setup.errors,
     })
+}
+
+/// CPU samples at the moment when all were there and answered.
+struct Arrived {
+    server: Option<CpuSample>,
+    own: Option<CpuSample>,
 }
 
 fn threads(sample: Option<&CpuSample>) -> usize {
@@ -108,7 +121,7 @@ fn steer(
     shared: &Shared,
     server: &Processes,
     steering: &mut Steering<'_>,
-) -> Result<(Option<CpuSample>, Option<IdleTime>), Error> {
+) -> Result<(Arrived, Option<IdleTime>), Error> {
     let wanted = session.connections;
     steering.ready(wanted)?;
     let answered = || shared.sum(|lane| &lane.done);
@@ -124,8 +137,9 @@ fn steer(
             },
         });
     }
-    let cpu = server.cpu(steering.clock.now().0);
-    let Some(hold) = session.hold else { return Ok((cpu, None)) };
+    let now = steering.clock.now().0;
+    let arrived = Arrived { server: server.cpu(now), own: Processes::own().cpu(now) };
+    let Some(hold) = session.hold else { return Ok((arrived, None)) };
     let start = steering.clock.now();
     let from = start.after(SETTLE);
     // From here on a connection that is lost is counted.
@@ -141,7 +155,7 @@ fn steer(
     }
     let measured = steering.measured(begin);
     let ticks = server.cpu_ticks().zip(ticks).map(|(after, before)| after.saturating_sub(before));
-    Ok((cpu, Some(IdleTime { measured, ticks })))
+    Ok((arrived, Some(IdleTime { measured, ticks })))
 }
 
 /// Times of the pool's first connect, last upgrade and last echo.

@@ -153,7 +153,7 @@ fn wait_until_free(address: SocketAddr) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn answers(address: SocketAddr) -> bool {
+pub(crate) fn answers(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 

@@ -22,7 +22,8 @@ use throng_load::{Error, descriptors};
 pub use flags::{EXAMPLES, NetBench, Reuse};
 pub use report::{CaseReport, NetBenchReport};
 
-use self::case::{Failed, answers, run_case, taken};
+pub(crate) use self::case::answers;
+use self::case::{Failed, run_case, taken};
 use crate::bench::Bench;
 use crate::blank_work::Mode;
 use crate::comparison::{Comparison, Measured};

@@ -123,7 +123,7 @@ impl CaseReport {
     }
 
     /// The failure, or who was the limit, as a line.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         match (&self.failure, &self.load) {
             (Some(failure), _) => format!("FAILED: {failure}"),
             (None, Some(load)) => load.verdict.line.clone(),

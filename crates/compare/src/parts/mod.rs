@@ -86,8 +86,18 @@ pub struct SubscriberPart {
     pub(crate) first: usize,
     /// Payload bytes of the message.
     pub(crate) size: usize,
+    /// Compression to offer, as that of [`ServerPart`].
+    pub(crate) deflate: String,
     /// Longest time without progress while they connect.
     pub(crate) setup_timeout: Duration,
+}
+
+impl ServerPart {
+    /// A server with this many event loops; 0: one for each usable CPU.
+    #[must_use]
+    pub fn with_shards(shards: usize) -> Self {
+        Self { shards, ..Self::default() }
+    }
 }
 
 impl Part {
@@ -113,10 +123,11 @@ pub fn play(part: &str) -> Result<(), Error> {
 }
 
 /// A server of the program's own; ended when dropped.
-pub(crate) struct OwnServer {
+#[derive(Debug)]
+pub struct OwnServer {
     child: Child,
-    /// Where it listens.
-    pub(crate) address: String,
+    /// Where it listens, as `127.0.0.1:9001`.
+    pub address: String,
 }
 
 impl OwnServer {
@@ -124,7 +135,7 @@ impl OwnServer {
     ///
     /// # Errors
     /// It could not be started, or ended before it listened; its reason is on standard error.
-    pub(crate) fn start(launch: Launch<'_>, server: ServerPart) -> Result<Self, Error> {
+    pub fn start(launch: Launch<'_>, server: ServerPart) -> Result<Self, Error> {
         let cannot =
             |why: &dyn Display| Error::Child(format!("cannot start a server to measure: {why}"));
         let (sender, events) = channel();
@@ -139,7 +150,9 @@ impl OwnServer {
         }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 }

@@ -9,7 +9,7 @@ use throng_engine::{Close, Cx, Message};
 use throng_io::Instant;
 use throng_load::client::{ClientPool, Timeline, Work};
 use throng_load::clock::{Clock, machine_now_ns};
-use throng_load::{Error, Target};
+use throng_load::{Error, Target, deflate};
 
 use super::SubscriberPart;
 use super::message;
@@ -53,6 +53,7 @@ fn subscribe(
         first: part.first,
         of: part.of,
         setup_timeout: part.setup_timeout,
+        deflate: deflate::parse(&part.deflate).map_err(Error::Usage)?,
         ..SteeredPool::new(&target, part.subscribers, part.size, &stop)
     };
     let receive = Receive::new(&target, part, Arc::clone(&report));
@@ -187,6 +188,7 @@ mod tests {
         let greeter = greeter.start().unwrap();
         let (sender, messages) = std::sync::mpsc::channel();
         let part = SubscriberPart {
+            deflate: "off".to_owned(),
             url: format!("ws://{}/", greeter.local_addr()),
             subscribers: 3,
             of: 3,

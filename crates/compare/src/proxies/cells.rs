@@ -184,7 +184,13 @@ impl Proxies {
             processes.as_ref().and_then(|processes| processes.cpu(at_ns))
         };
         let before = cpu();
-        let (after, setup, outcome) = pool.run(work, bench.watch, |steering, shared| {
+        let watch = &mut *bench.watch;
+        let mut peak = processes.as_ref().and_then(Processes::resident);
+        let mut watch_and_look = |progress: &Progress| {
+            peak = peak.max(processes.as_ref().and_then(Processes::resident));
+            watch(progress);
+        };
+        let ended = pool.run(work, &mut watch_and_look, |steering, shared| {
             let done = || shared.sum(|lane| &lane.done);
             let stage = || Stage::Draining { waiting: wanted.saturating_sub(done()) };
             // The timeout is for a lack of progress, not for the total time.
@@ -196,7 +202,8 @@ impl Proxies {
                 reached = done();
             }
             match (done() >= wanted, steering.is_over()) {
-                (true, _) => Ok(cpu()),
+                // All connections are still open.
+                (true, _) => Ok((cpu(), processes.as_ref().and_then(Processes::memory))),
                 (false, true) => Err(Error::Interrupted),
                 (false, false) => Err(Error::Child(format!(
                     "{} of {wanted} messages were not answered within {} s of silence",
@@ -205,6 +212,7 @@ impl Proxies {
                 ))),
             }
         })?;
+        let ((after, memory), setup, outcome) = ended;
         flawless(&setup.errors)?;
         let Some((connected_s, seconds)) = outcome.seconds() else {
             return Err(Error::Interrupted);
@@ -220,6 +228,8 @@ impl Proxies {
             cores: cpu.map(|cpu| cpu.cores),
             waiting_share: cpu.map(|cpu| cpu.busiest_thread_waiting),
             latency: outcome.latency.summary(),
+            process_bytes: memory.map(|memory| memory.pss_bytes),
+            peak_resident_bytes: peak.max(memory.map(|memory| memory.rss_bytes)),
             ..Figures::default()
         })
     }

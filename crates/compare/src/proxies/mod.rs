@@ -30,6 +30,7 @@ use throng_load::sampler::MachineSample;
 use throng_load::{Error, Target, descriptors};
 
 pub use flags::{EXAMPLES, Proxies, ProxyTable, ProxyTest};
+pub(crate) use report::Figures;
 pub use report::{ProxyReport, ProxyRow, Round};
 
 pub use crate::peers::Peer;

@@ -123,6 +123,8 @@ pub struct Figures {
     pub rss_bytes_per_tunnel: Option<f64>,
     /// All of its memory (PSS), with all tunnels open.
     pub process_bytes: Option<u64>,
+    /// Most resident memory that was seen during a burst.
+    pub peak_resident_bytes: Option<u64>,
     /// CPU and memory over time, of the test mostly-idle.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Sample>,
@@ -171,7 +173,7 @@ impl ProxyRow {
     }
 
     /// Why there are no figures, if there are none at all.
-    pub(super) fn failure(&self) -> Option<&str> {
+    pub(crate) fn failure(&self) -> Option<&str> {
         let any = self.rounds.iter().any(|round| round.figures.is_some());
         let first = || self.rounds.iter().find_map(|round| round.failed.as_deref());
         if any { None } else { first() }
@@ -305,6 +307,7 @@ pub(super) mod tests {
                         bytes_per_tunnel: proxy.map(|times| 1024.0 * times),
                         rss_bytes_per_tunnel: proxy.map(|times| 1024.0 * times),
                         process_bytes: Some(10 << 20),
+                        peak_resident_bytes: None,
                         samples: Vec::new(),
                     };
                     let (figures, failed) = (Some(figures), None);

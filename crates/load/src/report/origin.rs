@@ -34,7 +34,8 @@ pub struct Machine {
 
 impl Origin {
     /// Returns the machine as this process sees it now.
-    pub(crate) fn now() -> Self {
+    #[must_use]
+    pub fn now() -> Self {
         let args = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         Self {
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),

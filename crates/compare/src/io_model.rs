@@ -16,7 +16,7 @@ words! {
 
 impl IoModel {
     /// The models that this system has.
-    pub(super) const HERE: &[Self] = if cfg!(target_os = "linux") {
+    pub(crate) const HERE: &[Self] = if cfg!(target_os = "linux") {
         &[Self::Threads, Self::Epoll, Self::Portable]
     } else if cfg!(unix) {
         &[Self::Threads, Self::Portable]
