@@ -4,19 +4,19 @@
 use serde::Serialize;
 
 use crate::blank_work::Mode;
-use crate::io_models::IoModel;
+use crate::io_model::IoModel;
 use crate::parts::Variant;
 
 /// A published article.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Article {
-    /// Who published it.
+    /// Its publisher.
     pub publisher: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// When.
+    /// Its date, as far as it is known.
     pub date: &'static str,
-    /// What it measured on.
+    /// The machine of its measurements.
     pub machine: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub(crate) const LINUX: Article = Article {
     machine: "2 processors, 8 GB, a virtual machine",
 };
 
-/// The same, threads and IOCP.
+/// Idle connections and time to connect, threads and IOCP.
 pub(crate) const WINDOWS: Article = Article {
     publisher: "eSeGeCe",
     title: "Indy Servers - IOCP Windows (2 / 3)",
@@ -100,7 +100,7 @@ pub(crate) const SUBSCRIBERS: usize = 50_000;
 pub(crate) const BROADCAST: [(Variant, f64); 2] =
     [(Variant::Naive, 12.0), (Variant::Encoded, 0.38)];
 
-/// A server's I/O model, ours that is like it, the connections for which it is recommended, and
+/// A server's I/O model, Throng's model like it, the connections for which it is recommended, and
 /// its ceiling.
 pub(crate) const CEILINGS: [(&str, Option<IoModel>, &str, f64); 4] = [
     ("a thread for each", Some(IoModel::Threads), "below 5,000", 10_000.0),
@@ -162,7 +162,7 @@ pub(crate) const STARTED_S: f64 = 6.0;
 pub(crate) struct Server {
     /// Its I/O model, and where it ran.
     pub(crate) name: &'static str,
-    /// Which of ours it is compared with.
+    /// The model of Throng that it is compared with.
     pub(crate) ours: IoModel,
     /// Where it was published.
     pub(crate) article: Article,

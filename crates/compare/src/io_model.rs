@@ -25,7 +25,7 @@ impl IoModel {
     };
 
     /// Many connections on each thread.
-    pub(super) fn is_event_driven(self) -> bool {
+    pub(crate) fn is_event_driven(self) -> bool {
         self != Self::Threads
     }
 }
@@ -58,12 +58,12 @@ words! {
 
 impl Variant {
     /// It needs a pool of workers.
-    pub(super) fn has_workers(self) -> bool {
+    pub(crate) fn has_workers(self) -> bool {
         matches!(self, Self::Workers | Self::WorkersByRule)
     }
 
     /// For people: `epoll, 102 workers (by the rule)`.
-    pub(super) fn words(self, model: IoModel, workers: Option<usize>) -> String {
+    pub(crate) fn words(self, model: IoModel, workers: Option<usize>) -> String {
         let workers = workers.unwrap_or_default();
         match self {
             Self::Inline => format!("{model}, inline on the shards"),

@@ -15,8 +15,10 @@ pub mod blank_work;
 pub mod broadcast;
 mod comparison;
 pub mod compression;
+mod figures;
 #[cfg(test)]
 mod golden;
+mod io_model;
 pub mod io_models;
 pub mod netbench;
 pub mod parts;

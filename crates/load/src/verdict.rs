@@ -53,6 +53,13 @@ impl Limit {
         }
     }
 
+    /// Returns whether the figures describe the server, or a schedule that was kept: neither this
+    /// generator nor anything else on the machine was the limit.
+    #[must_use]
+    pub fn is_sound(self) -> bool {
+        matches!(self, Self::Server | Self::Neither)
+    }
+
     /// Returns how severely the limit restricts the figures; for several rows, the most severe
     /// verdict is shown.
     pub fn gravity(self) -> u8 {

@@ -1,4 +1,4 @@
-//! `throng bench published`: the tables of five articles, each figure beside ours.
+//! `throng bench published`: the tables of five articles, each figure beside Throng's.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,10 +39,10 @@ What a row says:
              or where this generator or another process was the limit
   limit      what limited ours: server, neither, generator, both, machine
 
-More connections than one descriptor table holds (ulimit -Hn) are measured where
-the system gives a table to each thread; a size that this machine has no room
-for is a row that says what is missing. Ctrl-C ends what was started and keeps
-the tables so far.
+More connections than one descriptor table holds (ulimit -Hn) are measured
+where the system gives a table to each thread; a size that this machine has no
+room for is a row that says what is missing. Ctrl-C ends what was started and
+keeps the tables so far.
 
 Exit codes: 0 done, 1 a table is not complete, 2 a mistake in the command.";
 

@@ -133,7 +133,7 @@ fn failures_have_one_line_a_remedy_and_a_code() {
 
 #[test]
 fn the_measured_values_determine_the_exit_code() {
-    let short = ["-d", "50ms", "-w", "0s", "-c", "2"];
+    let short = ["-d", "1s", "-w", "0s", "-c", "2"];
     let unkept = bench(&[&short[..], &["--slo", "rate>1000000000"]].concat());
     let table = String::from_utf8(unkept.stdout).unwrap();
     assert_eq!(unkept.status.code(), Some(99), "{table}");

@@ -1,5 +1,5 @@
-//! `throng bench published` as people run it. No figure is asserted that time decides; only which
-//! rows there are, and what they say of their sources.
+//! `throng bench published` as people run it. No figure is asserted that time decides; only the
+//! rows, and their sources.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn file(name: &str) -> PathBuf {
     std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// The text and the JSON of a quick run. A machine that answers nothing in the short time is no
+/// The text and the JSON of a quick run. A machine that answers nothing in the short time is not a
 /// failure of the command.
 fn quick(tables: &str) -> (String, Value) {
     let json = file(&format!("published-{}.json", tables.replace(',', "-")));
@@ -55,7 +55,7 @@ fn rows(report: &Value) -> Vec<&Value> {
     sections(report).flat_map(|section| section["rows"].as_array().unwrap()).collect()
 }
 
-/// The cases that have a figure of ours.
+/// The cases that were measured.
 fn measured<'a>(report: &'a Value, figure: &str) -> Vec<&'a str> {
     let same = rows(report).into_iter().filter(|row| row["figure"] == figure);
     same.filter(|row| row["ours"].is_number()).map(|row| row["case"].as_str().unwrap()).collect()
@@ -97,7 +97,7 @@ fn times_to_connect() {
     assert!(text.contains("and echoed") && text.contains("threads"), "{text}");
 }
 
-/// Of a size that was not published there are no rows for programs.
+/// A size that was not published has no rows for programs.
 fn quick_without_rows(table: &str) -> (String, Output) {
     let output = published(&["--quick", "--only", table]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

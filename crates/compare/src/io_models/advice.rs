@@ -2,8 +2,8 @@
 
 use throng_load::units::{grouped, rounded, show_bytes, show_ns};
 
-use super::model::{IoModel, Variant};
 use super::report::{BlockingFigures, BlockingRow, IdleFigures, IoModelsReport, SizeRow};
+use crate::io_model::{IoModel, Variant};
 
 /// Two figures less than this apart are level: runs differ by as much.
 const LEVEL: f64 = 1.25;

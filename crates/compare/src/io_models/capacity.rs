@@ -4,7 +4,7 @@
 use throng_load::descriptors;
 use throng_load::units::grouped;
 
-use super::model::IoModel;
+use crate::io_model::IoModel;
 
 /// Descriptors of a server that are not connections', and descriptors of each event loop.
 const RESERVE: usize = 88;

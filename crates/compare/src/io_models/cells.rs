@@ -7,10 +7,10 @@ use throng_load::sampler::Processes;
 use throng_load::{Common, Error, Facts, Mode, Pace, Plan, Target, Verdict};
 
 use super::flags::IoModels;
-use super::model::{IoModel, Variant};
 use super::report::{BlockingFigures, ConnectFigures, IdleFigures};
 use super::session::{IdleTime, SessionPlan, SessionResult, run_session};
 use crate::bench::{Bench, FIRST_CONNECTIONS, flawless, until_gone};
+use crate::io_model::{IoModel, Variant};
 use crate::parts::{OwnServer, ServerPart};
 
 /// Warm-up of a row with the handler; all connections have had several answers by then.

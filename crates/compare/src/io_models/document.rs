@@ -7,12 +7,11 @@ use throng_load::report::model::{Cell, Document, Render, Row, Table, Unit};
 use throng_load::row;
 use throng_load::units::{grouped, show_bytes, show_duration};
 
-use super::model::{IoModel, IoTable};
 use super::report::{
     BlockingRow, CellFigures, ConnectFigures, IdleFigures, IoModelsReport, SizeRow,
 };
-use crate::published::figures as published;
-use crate::published::row::is_sound;
+use crate::figures as published;
+use crate::io_model::{IoModel, IoTable};
 use crate::table::{busy_words, columns, quantiles, s, with_lines};
 
 impl Render for IoModelsReport {
@@ -350,7 +349,7 @@ fn published_connect(
         false => (took, Cell::Unknown, ours.map(|figures| figures.connected_s)),
     };
     let per_s = theirs.connections as f64 / took_s;
-    let is_sound = ours.is_some_and(|figures| is_sound(figures.verdict.limit));
+    let is_sound = ours.is_some_and(|figures| figures.verdict.limit.is_sound());
     let ratio = of_ours.filter(|_| is_sound).map(|s| took_s / s);
     head.extend(row![connected, answered, per_s, Cell::Unknown, ratio, ""]);
     head.into()

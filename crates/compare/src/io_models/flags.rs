@@ -7,7 +7,7 @@ use throng_config::units::parse_duration;
 use throng_engine::workers::{suggested_size, usable_cpus};
 use throng_load::{Error, MAX_SHARDS};
 
-use super::model::{IoModel, IoTable};
+use crate::io_model::{IoModel, IoTable};
 use crate::parts::Handler;
 
 /// The examples and the meaning of the tables, for help.

@@ -11,7 +11,6 @@ pub(crate) mod capacity;
 mod cells;
 mod document;
 mod flags;
-mod model;
 mod report;
 mod session;
 
@@ -23,13 +22,13 @@ use throng_load::Error;
 use throng_load::units::grouped;
 
 pub use flags::{EXAMPLES, IoModels};
-pub use model::{IoModel, IoTable, Variant};
 pub(crate) use report::{IdleFigures, SizeRow};
 pub use report::{IoModelsReport, IoModelsRow};
 
 use self::report::{BlockingRow, CellFigures};
 use crate::bench::Bench;
 use crate::comparison::{Comparison, Measured};
+pub use crate::io_model::{IoModel, IoTable, Variant};
 use crate::run::turned;
 
 /// One measurement: a model with so many connections, or a handler that blocks with so many

@@ -10,7 +10,7 @@ use throng_load::verdict::Verdict;
 
 use super::capacity;
 use super::flags::IoModels;
-use super::model::{IoModel, IoTable, Variant};
+use crate::io_model::{IoModel, IoTable, Variant};
 use crate::parts::Handler;
 
 /// Everything about one comparison.

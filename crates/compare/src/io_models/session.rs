@@ -44,7 +44,7 @@ pub(super) struct SessionResult {
     pub(super) answered: Option<Duration>,
     /// The server's CPU until then.
     pub(super) cpu: Option<CpuUsage>,
-    /// That of this process.
+    /// CPU of this process.
     pub(super) own_cpu: CpuUsage,
     /// The idle time.
     pub(super) idle: Option<IdleTime>,

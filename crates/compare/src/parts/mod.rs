@@ -86,7 +86,7 @@ pub struct SubscriberPart {
     pub(crate) first: usize,
     /// Payload bytes of the message.
     pub(crate) size: usize,
-    /// Compression to offer, as that of [`ServerPart`].
+    /// Compression to offer, as in [`ServerPart`].
     pub(crate) deflate: String,
     /// Longest time without progress while they connect.
     pub(crate) setup_timeout: Duration,

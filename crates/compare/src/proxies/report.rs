@@ -123,7 +123,7 @@ pub struct Figures {
     pub rss_bytes_per_tunnel: Option<f64>,
     /// All of its memory (PSS), with all tunnels open.
     pub process_bytes: Option<u64>,
-    /// Most resident memory that was seen during a burst.
+    /// Maximum of the resident memory during a burst.
     pub peak_resident_bytes: Option<u64>,
     /// CPU and memory over time, of the test mostly-idle.
     #[serde(skip_serializing_if = "Vec::is_empty")]

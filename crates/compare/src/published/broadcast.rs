@@ -4,14 +4,14 @@ use throng_load::report::model::Unit;
 use throng_load::units::grouped;
 use throng_load::{Error, Limit, descriptors};
 
-use super::figures::{BROADCAST, SCALING, SUBSCRIBERS};
 use super::row::{Better, PublishedRow};
 use super::{Run, Section, words_of};
 use crate::broadcast::Broadcast;
 use crate::comparison::from_flags;
+use crate::figures::{BROADCAST, SCALING, SUBSCRIBERS};
 use crate::parts::Variant;
 
-/// Most server processes: each has as many subscribers as its descriptors allow.
+/// Maximum server processes: each has as many subscribers as its descriptors allow.
 const MOST_PROCESSES: usize = 8;
 
 pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {
@@ -27,9 +27,10 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
         ));
     }
     section.notes.push(format!(
-        "Median of the rounds, from the call until the last subscriber has the message; {processes} \
-         server process{} of one event loop, as many of subscribers. Compressed messages are \
-         letters, which shrink more than most JSON; the article does not say what its message was.",
+        "Median of the rounds, from the call until the last subscriber has the message; \
+         {processes} server process{} of one event loop, as many of subscribers. \
+         Compressed messages are letters, which shrink more than most JSON; the article does not \
+         say what its message was.",
         if processes == 1 { "" } else { "es" }
     ));
     let rounds = run.choose(10, 2);

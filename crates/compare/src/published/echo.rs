@@ -16,10 +16,10 @@ use throng_load::{
     Common, Error, Limit, Mode, Pace, Plan, Progress, Report, Stage, Target, descriptors,
 };
 
-use super::figures::{ECHO, ECHO_RATE, Echo, SCALING};
-use super::row::{Better, PublishedRow, is_sound};
+use super::row::{Better, PublishedRow};
 use super::{Run, Section};
 use crate::bench::Bench;
+use crate::figures::{ECHO, ECHO_RATE, Echo, SCALING};
 use crate::netbench::answers;
 use crate::peers::free_address;
 use crate::process::Process;
@@ -27,6 +27,12 @@ use crate::table::with_lines;
 
 /// Messages a second of each client: the article's, and those that are tried where it is too much.
 const RATES: [f64; 7] = [ECHO_RATE, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1];
+/// Share of the answers of a run that was not held, which the next run has at most.
+const HELD: f64 = 0.7;
+/// Runs of one number of clients.
+const MOST_TRIES: usize = 4;
+/// Clients from one address: connect(2) tries every even port before an odd one.
+const PER_SOURCE: usize = 6_000;
 /// Kernel memory that both ends of a connection take, and some user memory.
 const CONNECTION_BYTES: u64 = 12_000;
 /// Longest wait until the server listens.
@@ -55,14 +61,10 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
             section.rows.extend(missing(stated, &why));
             continue;
         }
-        let lowest = RATES.len() - 1;
-        let first = RATES.iter().position(|rate| rate * clients as f64 <= possible * 1.5);
-        let rates = match run.quick {
-            true => &RATES[..1],
-            false => &RATES[first.unwrap_or(lowest)..],
-        };
-        let mut found: Option<(f64, Outcome)> = None;
-        for &rate in rates {
+        let tries = if run.quick { 1 } else { MOST_TRIES };
+        let mut rate = next_rate(clients, possible * 1.5, f64::INFINITY);
+        let mut found: Option<(f64, EchoFigures)> = None;
+        for _ in 0..tries {
             let name = format!("{} clients, {rate}/s each", grouped(clients as u64));
             let (program, quick) = (run.program.display().to_string(), run.quick);
             let each = Duration::from_secs(if quick { 2 } else { 20 });
@@ -78,14 +80,18 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
                     break;
                 }
             };
-            let is_held = is_sound(outcome.limit);
+            let (is_held, answered_per_s) = (outcome.limit.is_sound(), outcome.messages_per_s);
             found = Some((rate, outcome));
-            if is_held {
+            let lower = next_rate(clients, answered_per_s * HELD, rate);
+            if is_held || lower == rate {
                 break;
             }
+            rate = lower;
         }
         let Some((rate, outcome)) = found else { continue };
-        possible = possible.min(rate * clients as f64);
+        if outcome.limit.is_sound() {
+            possible = possible.min(rate * clients as f64);
+        }
         let name = case(clients, rate);
         section.notes.push(format!("{name}: {}.", outcome.line));
         // Another number of clients than the article's has nothing to compare with.
@@ -96,12 +102,18 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
     Ok(())
 }
 
+/// The highest rate below `last` with at most so many messages a second; otherwise the lowest.
+fn next_rate(clients: usize, most_per_s: f64, last: f64) -> f64 {
+    let fits = |rate: &f64| *rate < last && rate * clients as f64 <= most_per_s;
+    RATES.into_iter().find(fits).unwrap_or(RATES[RATES.len() - 1])
+}
+
 fn case(clients: usize, rate: f64) -> String {
     format!("{} clients x {rate}/s", grouped(clients as u64))
 }
 
 /// Figures of one run.
-struct Outcome {
+struct EchoFigures {
     limit: Limit,
     line: String,
     messages_per_s: f64,
@@ -113,7 +125,7 @@ struct Outcome {
     lag_s: Option<f64>,
 }
 
-fn rows(name: &str, stated: Option<&Echo>, rate: f64, of: &Outcome) -> Vec<PublishedRow> {
+fn rows(name: &str, stated: Option<&Echo>, rate: f64, of: &EchoFigures) -> Vec<PublishedRow> {
     let is_same_rate = rate == ECHO_RATE;
     let row = |figure, unit, published: fn(&Echo) -> f64, ours: Option<f64>| {
         let row = PublishedRow::new(name, figure, unit).ours(ours, of.limit);
@@ -182,11 +194,15 @@ fn one(
     rate: f64,
     quick: bool,
     bench: &mut Bench<'_>,
-) -> Result<Outcome, Error> {
+) -> Result<EchoFigures, Error> {
     let server = Serve::start(program, clients)?;
     let target = Target::parse(&format!("ws://{}/echo", server.address))?;
-    let common =
-        Common { connections: clients, server_pids: server.process.pids(), ..Common::from(target) };
+    let common = Common {
+        connections: clients,
+        sources: Some(clients.div_ceil(PER_SOURCE)),
+        server_pids: server.process.pids(),
+        ..Common::from(target)
+    };
     let pace = Pace::Open { rate_per_s: rate };
     let ms = |usual, few| Duration::from_millis(if quick { few } else { usual });
     let mode = Mode::Echo { pace, duration: ms(10_000, 500), warmup: ms(2_000, 200) };
@@ -202,7 +218,7 @@ fn one(
     Ok(outcome(report, lag_s))
 }
 
-fn outcome(report: Report, lag_s: Option<f64>) -> Outcome {
+fn outcome(report: Report, lag_s: Option<f64>) -> EchoFigures {
     let server = report.server.as_ref();
     let cores = server.and_then(|server| server.cpu).map(|cpu| cpu.cores);
     let rss_bytes = server.and_then(|server| server.memory).map(|memory| memory.rss_bytes);
@@ -210,7 +226,7 @@ fn outcome(report: Report, lag_s: Option<f64>) -> Outcome {
         Measured::Echo(echo) => echo,
         _ => Default::default(),
     };
-    Outcome {
+    EchoFigures {
         limit: report.verdict.limit,
         line: report.verdict.line,
         messages_per_s: echo.messages_per_s,
@@ -339,8 +355,16 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_was_too_much_is_followed_by_one_that_leaves_room() {
+        assert_eq!(next_rate(10_000, f64::INFINITY, f64::INFINITY), ECHO_RATE);
+        assert_eq!(next_rate(10_000, 70_000.0, ECHO_RATE), 5.0);
+        assert_eq!(next_rate(50_000, 15_000.0, 1.0), 0.2);
+        assert_eq!(next_rate(250_000, 1.0, 0.1), 0.1, "there is no lower one");
+    }
+
+    #[test]
     fn another_rate_compares_memory_only() {
-        let outcome = Outcome {
+        let outcome = EchoFigures {
             limit: Limit::Neither,
             line: String::new(),
             messages_per_s: 20_000.0,

@@ -9,11 +9,11 @@ use throng_load::report::model::{Cell, Column, Row, Table, Unit};
 use throng_load::units::grouped;
 use throng_load::{Common, Error, Limit, Target, row};
 
-use super::figures::{CALLS, HTTP, NETBENCH, NETBENCH_SERVERS, STRESS, STRESS_SERVERS};
-use super::row::{Better, PublishedRow, is_sound};
+use super::row::{Better, PublishedRow};
 use super::{Run, Section};
 use crate::blank_work::Mode;
 use crate::comparison::from_flags;
+use crate::figures::{CALLS, HTTP, NETBENCH, NETBENCH_SERVERS, STRESS, STRESS_SERVERS};
 use crate::netbench::NetBench;
 use crate::parts::{OwnServer, ServerPart};
 use crate::table::{s, with_lines};
@@ -21,7 +21,7 @@ use crate::table::{s, with_lines};
 /// Longest time of the calls: their number ends them.
 const MOST_TIME: Duration = Duration::from_secs(3600);
 
-/// Ours in one case.
+/// Throng's figure of one case.
 struct Ours {
     per_s: Option<f64>,
     limit: Limit,
@@ -148,7 +148,7 @@ fn long(
     }
 }
 
-/// A row for people: all published figures, ours, the last of ours to the best of theirs.
+/// A row for people: all published figures, Throng's, and the ratio of its last to their best.
 fn wide(case: &str, stated: &[f64], ours: &[&Ours]) -> Row {
     let mut cells = row![case];
     cells.extend(stated.iter().map(|&per_s| Cell::from(per_s)));
@@ -158,7 +158,7 @@ fn wide(case: &str, stated: &[f64], ours: &[&Ours]) -> Row {
     }
     cells.extend(ours.iter().map(|ours| Cell::from(ours.per_s)));
     let best = stated.iter().copied().fold(0.0, f64::max);
-    let ratio = last.per_s.filter(|_| is_sound(last.limit)).map(|per_s| per_s / best);
+    let ratio = last.per_s.filter(|_| last.limit.is_sound()).map(|per_s| per_s / best);
     cells.extend(row![ratio, last.limit.name()]);
     cells.into()
 }

@@ -1,19 +1,18 @@
 //! The tables of five published articles, each figure beside the same measurement of Throng.
 //!
-//! [`figures`] has what the articles state. Each table is a [`Section`]: its rows, the articles
-//! that its published figures are from, and what a reader has to know about ours. A row that the
+//! `figures` has what the articles state. Each table is a [`Section`]: its rows, the articles
+//! that its published figures are from, and notes about the measurement. A row that the
 //! generator or another process limited says so and has no ratio.
 //!
 //! Start reading at [`run()`].
 
 mod broadcast;
 mod echo;
-pub(crate) mod figures;
 mod http;
 mod models;
 mod program;
 mod proxies;
-pub(crate) mod row;
+mod row;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,10 +26,10 @@ use throng_load::report::{Origin, SCHEMA};
 use throng_load::sampler::MachineSample;
 use throng_load::{Error, Progress, descriptors};
 
-pub use self::figures::Article;
 pub use self::row::PublishedRow;
 use crate::bench::Bench;
 use crate::comparison::{Comparison, from_flags};
+pub use crate::figures::Article;
 use crate::parts::Launch;
 use crate::run::CellProgress;
 use crate::table::busy_words;
@@ -98,9 +97,9 @@ pub struct Section {
     pub title: String,
     /// Where its published figures are from.
     pub articles: Vec<Article>,
-    /// Published figures and ours.
+    /// Published figures, each beside Throng's.
     pub rows: Vec<PublishedRow>,
-    /// What a reader has to know, in sentences.
+    /// Notes for readers, in sentences.
     pub notes: Vec<String>,
     /// Why it is not complete.
     pub failure: Option<String>,
@@ -172,7 +171,7 @@ pub struct PublishedReport {
     pub sections: Vec<Section>,
 }
 
-/// How to read the tables.
+/// The reading of the tables.
 const READING: &str = "Published figures are of other programs on other machines: they give scale, \
      no more. ratio: how many times better ours is, above 1x ours is better. A row that this \
      generator, both at once or another process on this machine limited has none.";
@@ -228,11 +227,11 @@ pub trait Watch {
     fn finished(&mut self, section: &Section);
 }
 
-/// Measures the tables, one after the other. `program` is the `throng` binary, of which servers and
-/// balancers are started; `launch` starts it as a part. When `stop` becomes true the run ends with
-/// what it has.
+/// Measures the tables, one after the other.
 ///
-/// A table that fails says why in its section, and the others still run.
+/// `program` is the `throng` binary, which is started as server and balancer; `launch` starts it as
+/// a part. When `stop` becomes true the run ends with the tables so far. A table that fails says
+/// why in its section, and the others still run.
 pub fn run(
     published: &Published,
     program: &Path,

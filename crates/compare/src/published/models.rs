@@ -5,9 +5,9 @@ use throng_load::report::model::{Cell, Render as _, Row, Table, Unit};
 use throng_load::units::grouped;
 use throng_load::{Error, Limit, descriptors, row};
 
-use super::figures::{self, CEILINGS, CONNECT, IDLE, LINUX, SCALING, WINDOWS};
 use super::row::{Better, PublishedRow};
 use super::{Run, Section, words_of};
+use crate::figures::{self, CEILINGS, CONNECT, IDLE, LINUX, SCALING, WINDOWS};
 use crate::io_models::{IoModel, IoModels, IoModelsReport, capacity};
 use crate::table::columns;
 
@@ -69,7 +69,7 @@ fn idle_rows(report: &IoModelsReport) -> Vec<PublishedRow> {
             let ours = cell.figures.as_ref();
             let memory = ours.map(|figures| figures.process_bytes as f64);
             rows.push(of("memory", Unit::Bytes, bytes, memory).compared(Better::Less));
-            // Of nothing and nearly nothing there is no ratio.
+            // Both are nearly nothing: a ratio would be chance.
             let used = ours.map(|figures| figures.cpu_percent / 100.0);
             rows.push(of("CPU", Unit::Share, cpu, used));
         }
@@ -99,7 +99,7 @@ fn connect_rows(report: &IoModelsReport) -> Vec<PublishedRow> {
     rows
 }
 
-/// What each model can hold: published, and by the limits of this machine.
+/// Ceilings of each model: published, and by the limits of this machine.
 fn ceilings(rows: &mut Vec<PublishedRow>) -> Table {
     let columns = columns([
         ("table", Unit::Text, ""),

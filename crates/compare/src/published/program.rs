@@ -8,9 +8,9 @@ use throng_load::sampler::Processes;
 use throng_load::{Error, Limit};
 
 use super::echo::Serve;
-use super::figures::{HTTP, NODE_BYTES, PROGRAM_BYTES, STARTED_S};
 use super::row::{Better, PublishedRow};
 use super::{Run, Section};
+use crate::figures::{HTTP, NODE_BYTES, PROGRAM_BYTES, STARTED_S};
 use crate::spread::Spread;
 
 pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {

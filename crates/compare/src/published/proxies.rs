@@ -5,9 +5,9 @@ use throng_load::report::model::Unit;
 use throng_load::units::{grouped, show_bytes};
 use throng_load::{Error, Limit};
 
-use super::figures::{BURST_GROWTH, BURST_SIZES, NGINX, TUNNEL_BOUNDS, TUNNELS};
 use super::row::{Better, PublishedRow};
 use super::{Run, Section, words_of};
+use crate::figures::{BURST_GROWTH, BURST_SIZES, NGINX, TUNNEL_BOUNDS, TUNNELS};
 use crate::proxies::{Figures, Peer, Proxies, ProxyReport, ProxyTest};
 use crate::table::with_lines;
 
@@ -112,7 +112,7 @@ pub(super) fn burst(run: &mut Run<'_>, section: &mut Section) -> Result<(), Erro
     Ok(())
 }
 
-/// How much the memory of each proxy grows with the messages.
+/// Adds the growth of each proxy's memory with the messages.
 fn growth(report: &ProxyReport, sizes: &[usize], section: &mut Section) {
     let (Some(&least), Some(&largest)) = (sizes.first(), sizes.last()) else { return };
     for peer in report.peers.iter().map(|peer| peer.peer) {

@@ -1,4 +1,4 @@
-//! A published figure beside ours.
+//! A published figure beside Throng's.
 
 use serde::Serialize;
 use throng_load::Limit;
@@ -7,11 +7,6 @@ use throng_load::row;
 
 use crate::table::columns;
 
-/// The figures describe the server, or a schedule that was kept: nothing else limited the run.
-pub(crate) fn is_sound(limit: Limit) -> bool {
-    matches!(limit, Limit::Server | Limit::Neither)
-}
-
 /// Which of two values is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Better {
@@ -19,10 +14,10 @@ pub(super) enum Better {
     More,
 }
 
-/// A published figure, and ours.
+/// A published figure, and Throng's.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublishedRow {
-    /// What was measured: `10,000 clients, 10/s each`.
+    /// The measurement: `10,000 clients, 10/s each`.
     pub case: String,
     /// The figure: `p99`.
     pub figure: &'static str,
@@ -34,11 +29,12 @@ pub struct PublishedRow {
     pub by: Option<&'static str>,
     /// As it was measured here; `null`: it was not, and `missing` says why.
     pub ours: Option<f64>,
-    /// How many times better ours is: above 1 ours is. `null` where the figures do not compare.
+    /// Factor by which Throng's figure is better; below 1 it is worse. `null` where
+    /// the figures do not compare.
     pub ratio: Option<f64>,
     /// Party that limited the measurement.
     pub limit: Option<Limit>,
-    /// Why there is no figure of ours.
+    /// The reason why nothing was measured.
     pub missing: Option<String>,
     #[serde(skip)]
     shown_in: Option<Unit>,
@@ -66,7 +62,7 @@ impl PublishedRow {
         self
     }
 
-    /// Ours, and what limited it.
+    /// Sets the figure that was measured, and its limit.
     pub(super) fn ours(mut self, value: impl Into<Option<f64>>, limit: Limit) -> Self {
         (self.ours, self.limit) = (value.into(), Some(limit));
         if self.ours.is_none() {
@@ -75,10 +71,10 @@ impl PublishedRow {
         self
     }
 
-    /// Relates the two, unless something else than the server limited ours.
+    /// Relates the two, unless the limit was not the server.
     pub(super) fn compared(mut self, better: Better) -> Self {
         let both = self.published.zip(self.ours).filter(|&(_, ours)| ours > 0.0);
-        let is_sound = self.limit.is_some_and(is_sound);
+        let is_sound = self.limit.is_some_and(Limit::is_sound);
         self.ratio = both.filter(|_| is_sound).map(|(published, ours)| match better {
             Better::Less => published / ours,
             Better::More => ours / published,
@@ -86,13 +82,13 @@ impl PublishedRow {
         self
     }
 
-    /// Ours, which nothing limited and which does not compare.
+    /// Sets a figure that nothing limited and that does not compare.
     pub(super) fn only(mut self, value: f64) -> Self {
         (self.ours, self.ratio) = (Some(value), None);
         self
     }
 
-    /// There is no figure of ours.
+    /// Nothing was measured.
     pub(super) fn missing(mut self, why: &str) -> Self {
         self.missing = Some(why.to_owned());
         self
@@ -152,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_above_one_means_that_ours_is_better() {
+    fn a_ratio_above_one_stands_for_the_better_figure() {
         assert_eq!(row(Limit::Server).compared(Better::Less).ratio, Some(4.0));
         assert_eq!(row(Limit::Neither).compared(Better::More).ratio, Some(0.25));
     }
 
     #[test]
-    fn what_something_else_limited_has_no_ratio() {
+    fn another_limit_than_the_server_leaves_no_ratio() {
         for limit in [Limit::Generator, Limit::Machine, Limit::Both, Limit::Invalid] {
             assert_eq!(row(limit).compared(Better::Less).ratio, None, "{limit:?}");
         }
@@ -174,7 +170,11 @@ mod tests {
             ..Default::default()
         };
         let text = document.to_text();
-        assert!(text.contains("250,000 clients  p50      3.40 ms  a   too few"), "{text}");
-        assert!(text.contains("3.20 ms  a   800.0 us      -  machine"), "{text}");
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(lines[3], "10 clients p99 3.20 ms a 800 us - machine", "{text}");
+        assert_eq!(lines[4], "250,000 clients p50 3.40 ms a too few descriptors", "{text}");
     }
 }
