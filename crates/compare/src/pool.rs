@@ -1,5 +1,6 @@
 //! A pool of client connections on one thread, doing some [`Work`] that is steered from here.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -12,6 +13,10 @@ use throng_load::clock::Clock;
 use throng_load::run::{FinishOnPanic, Steering};
 use throng_load::sampler::Processes;
 use throng_load::{Deflate, Error, Mode, Plan, Progress, Sources, Target, descriptors, sources};
+
+/// Connections from one loopback address: connect(2) tries every even port before an odd one, so
+/// that many more from one address take minutes.
+pub(crate) const PER_SOURCE: usize = 6_000;
 
 /// A pool of client connections.
 pub(crate) struct SteeredPool<'a> {
@@ -78,7 +83,9 @@ impl<'a> SteeredPool<'a> {
         steer: impl FnOnce(&mut Steering<'_>, &Shared) -> Result<R, Error>,
     ) -> Result<(R, Setup, W::Outcome), Error> {
         let peer = self.target.resolve()?;
-        let sources = Sources::plan(peer, self.of, sources::ephemeral_ports(), None)?;
+        let loopback = matches!(peer.ip(), IpAddr::V4(ip) if ip.is_loopback());
+        let wish = loopback.then(|| self.of.div_ceil(PER_SOURCE));
+        let sources = Sources::plan(peer, self.of, sources::ephemeral_ports(), wish)?;
         descriptors::make_room(self.connections)?;
         let clock = Clock;
         let shared = Arc::new(Shared::new(1));

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{Shards, SocketOptions};
+use throng::server::{Observe, Shards, SocketOptions};
 use throng::workers::WorkerSettings;
 use throng_load::{Error, deflate, machine_now_ns};
 
@@ -92,6 +92,8 @@ fn configured(app: App, part: &ServerPart) -> Result<Server, Error> {
     let server = Server::new(app)
         .shards(Shards::new().io(io).count(Some(part.shards).filter(|&shards| shards > 0)))
         .sockets(SocketOptions::new().reuse_port(part.share_port))
+        // A loop of sends to all holds its event loop, and is measured for that.
+        .observe(Observe::new().stall_warning(None))
         // A broadcast that waits behind a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))
         .compression(deflate::parse(&part.deflate).map_err(Error::Usage)?);

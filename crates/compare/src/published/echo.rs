@@ -22,6 +22,7 @@ use crate::bench::Bench;
 use crate::figures::{ECHO, ECHO_RATE, Echo, SCALING};
 use crate::netbench::answers;
 use crate::peers::free_address;
+use crate::pool::PER_SOURCE;
 use crate::process::Process;
 use crate::table::with_lines;
 
@@ -31,8 +32,6 @@ const RATES: [f64; 7] = [ECHO_RATE, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1];
 const HELD: f64 = 0.7;
 /// Runs of one number of clients.
 const MOST_TRIES: usize = 4;
-/// Clients from one address: connect(2) tries every even port before an odd one.
-const PER_SOURCE: usize = 6_000;
 /// Kernel memory that both ends of a connection take, and some user memory.
 const CONNECTION_BYTES: u64 = 12_000;
 /// Longest wait until the server listens.
