@@ -438,6 +438,7 @@ fn cap(draft: &Draft, key: &str) -> Limit {
 /// Reads the rules for channels. Values that a rule omits come from `general`.
 fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
+    let mut valid = Channels::new();
     for record in draft.records("channels") {
         let pattern: String = record.get("name");
         if pattern.trim() != pattern || pattern.contains(['=', ';']) {
@@ -445,10 +446,6 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
                 "a name has no spaces around it and no = or ; in it; * stands for any token \
                  between dots, > for all that follow",
             );
-        }
-        if rules.iter().any(|earlier| earlier.pattern == pattern) {
-            let remedy = format!("{pattern:?} is there twice, and only the first would apply");
-            record.wrong(format!("{remedy}: take one out"));
         }
         let fields =
             ["slow_policy", "max_backlog", "max_age", "history", "presence", "scope", "while_down"];
@@ -461,10 +458,10 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
         if let Some(age) = record.get::<Option<_>>("max_age") {
             rule.max_age = unless_zero(age);
         }
-        if let Err(error) =
-            Server::new(App::new()).channels(Channels::new().backpressure(&pattern, rule)).check()
-        {
-            record.wrong(error);
+        let with_it = valid.clone().backpressure(&pattern, rule);
+        match Server::new(App::new()).channels(with_it.clone()).check() {
+            Ok(()) => valid = with_it,
+            Err(error) => record.wrong(error),
         }
         let (history, presence) = (history(&record, rule), presence(&record));
         let scope = scope(&record, history.is_some());
@@ -476,7 +473,10 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
 /// Reads the settings `cluster.*`; `rules` have the scopes of channels.
 #[cfg(feature = "redis")]
 fn cluster(draft: &Draft, rules: &[Rule]) -> Option<Cluster> {
-    let url = draft.get::<Option<String>>("cluster.url")?;
+    let Some(url) = draft.get::<Option<String>>("cluster.url") else {
+        check_unused(draft);
+        return None;
+    };
     if draft.get("wildcards") {
         let problem = "with a cluster, a pattern would miss the channels that only other servers \
                        have: take wildcards out";

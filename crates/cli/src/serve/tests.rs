@@ -326,6 +326,8 @@ fn mistakes_in_rules_name_the_rule_and_the_remedy() {
         ("a=close,recovery=cache", &["recovery needs a history"]),
         ("a=close,history=5/1m,recovery=all", &["channels[0].recovery", "stream"]),
         ("a=close;b=latest;a=latest", &["channels[2]", "\"a\"", "twice"]),
+        ("chat.>=close;chat.a=close,history=5/1m", &["channels[1]", "\"chat.a\"", "\"chat.>\""]),
+        ("*.a=close;b=latest;chat.a=latest", &["channels[2]", "\"*.a\"", "never apply"]),
     ] {
         let message = with(&[&format!("channels={text}")]).unwrap_err();
         for part in parts {

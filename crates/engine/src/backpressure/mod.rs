@@ -151,9 +151,10 @@ impl Classes {
     /// first wins.
     ///
     /// # Errors
-    /// The pattern is malformed.
+    /// The pattern is malformed, or an earlier one matches all its channels.
     pub fn add_channels(&mut self, pattern: &str, rules: Backpressure) -> Result<(), SettingError> {
-        self.channels.push((Pattern::new(pattern)?, rules));
+        let earlier = self.channels.iter().map(|(pattern, _)| pattern);
+        self.channels.push((Pattern::after(earlier, pattern)?, rules));
         Ok(())
     }
 
@@ -162,13 +163,14 @@ impl Classes {
     /// match. `None`: those channels have no history, even if patterns that are added later match.
     ///
     /// # Errors
-    /// The pattern is malformed.
+    /// The pattern is malformed, or an earlier one matches all its channels.
     pub fn add_history(
         &mut self,
         pattern: &str,
         history: Option<History>,
     ) -> Result<(), SettingError> {
-        self.histories.push((Pattern::new(pattern)?, history));
+        let earlier = self.histories.iter().map(|(pattern, _)| pattern);
+        self.histories.push((Pattern::after(earlier, pattern)?, history));
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use throng_engine::{Backpressure, Classes, History, Presence, PresenceRules, Set
 ///
 /// A pattern is tokens separated by dots: `*` for any one token, `>` at the end for all that
 /// follow. If several patterns match a channel, the first one added applies, separately for each
-/// kind of rule. Mistakes are reported by [`Server::bind`](crate::Server::bind).
+/// kind of rule; a pattern after another that matches all its channels is a mistake. Mistakes are
+/// reported by [`Server::bind`](crate::Server::bind).
 ///
 /// ```
 /// # use throng::prelude::*;

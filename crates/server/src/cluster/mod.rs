@@ -118,7 +118,8 @@ impl Cluster {
     /// Sets how publications to the channels that match `pattern` are treated while the broker is
     /// away. For channels with history, [`WhileDown::Local`] acts as [`WhileDown::Refuse`]. If
     /// several patterns match, patterns of [`local`](Self::local) included, the first one added
-    /// applies. Default: [`WhileDown::Refuse`].
+    /// applies; a pattern after another that matches all its channels is a mistake. Default:
+    /// [`WhileDown::Refuse`].
     #[must_use]
     pub fn while_down(self, pattern: &str, while_down: WhileDown) -> Self {
         self.rule(pattern, ChannelRule::WhileDown(while_down))
@@ -175,7 +176,8 @@ impl Cluster {
     }
 
     fn rule(mut self, pattern: &str, rule: ChannelRule) -> Self {
-        match ChannelPattern::new(pattern) {
+        let earlier = self.rules.iter().map(|(pattern, _)| pattern);
+        match ChannelPattern::after(earlier, pattern) {
             Ok(pattern) => self.rules.push((pattern, rule)),
             Err(error) => drop(self.mistake.get_or_insert(error)),
         }

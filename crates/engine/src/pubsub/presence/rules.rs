@@ -213,9 +213,10 @@ impl PresenceRules {
     /// even if patterns that are added later match.
     ///
     /// # Errors
-    /// The pattern is malformed.
+    /// The pattern is malformed, or an earlier one matches all its channels.
     pub fn add(&mut self, pattern: &str, rule: Option<Presence>) -> Result<(), SettingError> {
-        self.0.push((Pattern::new(pattern)?, rule));
+        let earlier = self.0.iter().map(|(pattern, _)| pattern);
+        self.0.push((Pattern::after(earlier, pattern)?, rule));
         Ok(())
     }
 
