@@ -69,8 +69,8 @@ impl Refusals {
                 true => "none".to_owned(),
                 false => differing.join(" "),
             };
-            let remedy = "give all servers the same histories and scopes of channels; `throng \
-                          cluster status` with the addresses of all shows which rules differ";
+            let remedy = "give all servers the same rules for channels; `throng cluster status` \
+                          with the addresses of all shows which rules differ";
             log.event(&events::CLUSTER_RULES, remedy, [("servers", servers.into())]);
             self.differing = differing;
         }

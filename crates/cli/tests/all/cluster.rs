@@ -513,6 +513,38 @@ fn servers_whose_rules_differ_lose_nothing_and_say_which_rules_differ() {
     assert_eq!(alone.matches("has others, and was not asked").count(), 2, "{alone}");
 }
 
+/// A server without presence does not list its members, and one with another `while_down` refuses
+/// what the others hold back.
+#[test]
+fn servers_with_other_rules_for_presence_or_outages_differ() {
+    let Some(redis) = Redis::start("other-rules", &[]) else { return };
+    let url = redis.url("");
+    let start = |rules: &[&str]| {
+        let rules = rules.iter().flat_map(|rule| ["--channel", rule]);
+        let words = ["--listen", "127.0.0.1:0", "--cluster", &url].into_iter().chain(rules);
+        Served::start(&words.collect::<Vec<_>>())
+    };
+    let rules = ["p.>=close,presence=true,join_leave=true", "b.>=close,while_down=buffer"];
+    let all = start(&rules);
+    // A rule for messages here concerns no other server.
+    let same = start(&[&rules[..], &["x.>=latest"]].concat());
+    let fewer = start(&["p.>=close,presence=true", "b.>=close,while_down=buffer"]);
+    let other = start(&["p.>=close,presence=true,join_leave=true", "b.>=close"]);
+    let nodes = [&all, &same, &fewer, &other].map(|server| server.addresses[0].to_string());
+    let nodes = nodes.each_ref().map(String::as_str);
+    eventually("each knows those with others", || {
+        let figures = status(&nodes).1;
+        let of = |node: &serde_json::Value| node["differing"].as_array().unwrap().len();
+        figures.as_array().unwrap().iter().map(of).eq([2, 2, 3, 3])
+    });
+    let table = crate::support::throng().args(["cluster", "status"]).args(nodes).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    for rule in ["p.> presence=true join_leave=true max_announced=1000", "b.> while_down=buffer"] {
+        assert!(table.contains(&format!("rules differ: {rule} at ")), "{table}");
+    }
+    assert!(!table.contains("x.>"), "{table}");
+}
+
 #[test]
 fn the_status_of_a_node_needs_the_token_of_its_admin_server() {
     let Some(redis) = Redis::start("token", &[]) else { return };

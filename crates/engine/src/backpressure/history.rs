@@ -123,7 +123,7 @@ impl HistoryRules {
 
     /// Returns the rules as text, in their order: servers that share channels have equal texts.
     pub(crate) fn words(&self) -> Vec<String> {
-        let words = |(pattern, number): &(Pattern, Option<u16>)| match number {
+        let words = |(pattern, number): (&Pattern, &Option<u16>)| match number {
             None => format!("{} history=none", pattern.as_str()),
             Some(number) => {
                 let HistoryRule { history: History { count, age, mode, .. }, max_bytes, .. } =
@@ -135,9 +135,7 @@ impl HistoryRules {
                 format!("{} history={count}/{age:?} max_bytes={max_bytes}{mode}", pattern.as_str())
             }
         };
-        // The last rules without a history have no effect.
-        let last = self.patterns.iter().rposition(|(_, number)| number.is_some());
-        self.patterns.iter().take(last.map_or(0, |last| last + 1)).map(words).collect()
+        Pattern::effective(&self.patterns, Option::is_none).map(words).collect()
     }
 
     /// Returns the class of some channel with a history, if there is any.

@@ -64,6 +64,12 @@ impl Remote {
         rule.is_some_and(Presence::announces)
     }
 
+    /// Returns the rules for presence as text, in their order.
+    #[must_use]
+    pub fn presence_rules(&self) -> Vec<String> {
+        self.order.presences.as_ref().map_or_else(Vec::new, |presences| presences.rules.words())
+    }
+
     /// Returns whether members of a channel must still get this message: if it is about presence,
     /// another shard may have switched since it was made.
     pub(crate) fn is_current(&self, publishing: &Publishing<'_>) -> bool {

@@ -201,10 +201,10 @@ impl ClusterHub {
     }
 
     /// Returns the numbers of live servers with different rules for channels, as 16 hexadecimal
-    /// digits: channels have a history there and not here, or another history, or end at their
-    /// server. The list may be incomplete if there are many. Such servers are normal while the
-    /// rules of one server after the other change; until then, members of channels still get all
-    /// messages.
+    /// digits: channels have a history there and not here, or another history, end at their server,
+    /// or have other presence or another [`WhileDown`](crate::cluster::WhileDown). The list may be
+    /// incomplete if there are many. Such servers are normal while the rules of one server after
+    /// the other change; until then, members of channels still get all messages.
     #[must_use]
     pub fn differing(&self) -> Vec<String> {
         self.relay.bus.status().differing()

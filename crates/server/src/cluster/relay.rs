@@ -76,10 +76,20 @@ impl ClusterRelay {
 
     /// Returns the rules for channels that concern other servers, as text.
     pub(super) fn rules(&self) -> Vec<String> {
-        let local = self.rules.iter().filter(|(_, rule)| matches!(rule, ChannelRule::Local));
-        let local = local.map(|(pattern, _)| format!("{} scope=local", pattern.as_str()));
-        let histories = self.remote.get().map(Remote::history_rules).unwrap_or_default();
-        local.chain(histories).collect()
+        let is_usual = |rule: &_| matches!(rule, ChannelRule::WhileDown(WhileDown::Refuse));
+        let own = ChannelPattern::effective(&self.rules, is_usual).map(|(pattern, rule)| {
+            let rule = match rule {
+                ChannelRule::Local => "scope=local",
+                ChannelRule::WhileDown(WhileDown::Refuse) => "while_down=refuse",
+                ChannelRule::WhileDown(WhileDown::Buffer) => "while_down=buffer",
+                ChannelRule::WhileDown(WhileDown::Local) => "while_down=local",
+            };
+            format!("{} {rule}", pattern.as_str())
+        });
+        let remote = self.remote.get();
+        let histories = remote.map(Remote::history_rules).unwrap_or_default();
+        let presences = remote.map(Remote::presence_rules).unwrap_or_default();
+        own.chain(histories).chain(presences).collect()
     }
 
     /// Returns a hash of the rules: FNV-1a, since it must be the same in all releases.

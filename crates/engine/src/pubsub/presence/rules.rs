@@ -225,6 +225,21 @@ impl PresenceRules {
         self.0.iter().all(|(_, rule)| rule.is_none())
     }
 
+    /// Returns the rules as text, in their order.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let words = |(pattern, rule): (&Pattern, &Option<Presence>)| match rule {
+            None => format!("{} presence=none", pattern.as_str()),
+            Some(Presence { join_leave: None, .. }) => {
+                format!("{} presence=true", pattern.as_str())
+            }
+            Some(Presence { max_announced, .. }) => format!(
+                "{} presence=true join_leave=true max_announced={max_announced}",
+                pattern.as_str()
+            ),
+        };
+        Pattern::effective(&self.0, Option::is_none).map(words).collect()
+    }
+
     /// Returns the rule for a channel.
     pub(crate) fn of(&self, channel: &str) -> Option<&Presence> {
         self.0.iter().find(|(pattern, _)| pattern.matches(channel))?.1.as_ref()
