@@ -15,17 +15,26 @@ const SHARDED: &str = "a Redis Cluster must have Redis 7.0 or later on all serve
                        earlier \
                        ones have no sharded pub/sub";
 
+const DATABASE: &str = "the number at the end of cluster.url is that of a database: write one \
+                        that the server has (`databases` in its configuration), or none, and give \
+                        the user the right to select it";
+
 /// The beginning of the error for a server without sharded pub/sub.
 pub(super) const TOO_OLD: &str = "version";
 
-/// Returns the cause and the remedy, with the server's own text. Errors of passwords, rights, and
-/// the kind of a server last until someone changes them.
+/// The beginning of the error for a sentinel in place of a server.
+pub(super) const SENTINEL: &str = "a sentinel";
+
+/// Returns the cause and the remedy, with the server's own text. Errors of passwords, rights,
+/// databases, and the kind of a server last until someone changes them.
 pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
     if let Some(insecure) = explain_insecure(shown, error) {
         return insecure;
     }
     let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
     let is_lasting = is_locked
+        || has_no_database(error)
+        || is_unknown_command(error)
         || matches!(
             error.kind(),
             ErrorKind::AuthenticationFailed
@@ -40,7 +49,14 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
                  one or more of the servers of the Redis Cluster"
             ));
         }
+        ErrorKind::Client if has_text(error, SENTINEL) => {
+            return StartError::lasting(format!(
+                "cluster.url: {shown} is a sentinel; write redis-sentinel://{shown}/MASTER, with \
+                 the name of the master as `sentinel monitor` gives it"
+            ));
+        }
         _ if is_locked => PASSWORD,
+        _ if has_no_database(error) => DATABASE,
         _ if has_code(error, "OOM") => FULL,
         ErrorKind::AuthenticationFailed => PASSWORD,
         ErrorKind::RESP3NotSupported => "the cluster needs Redis 6.2 or later, or Valkey",
@@ -78,7 +94,7 @@ pub(super) fn explain_cluster(shown: &str, error: &RedisError) -> StartError {
             "cluster.url: {shown} is not in cluster mode; write redis://{shown} for a single \
              server, or a list of such for independent ones"
         )),
-        ErrorKind::Client if error.to_string().contains(TOO_OLD) => {
+        ErrorKind::Client if has_text(error, TOO_OLD) => {
             StartError::lasting(format!("cluster.url: {shown} answers: {error}; {SHARDED}"))
         }
         ErrorKind::Server(ServerErrorKind::ClusterDown) => StartError::new(format!(
@@ -87,6 +103,24 @@ pub(super) fn explain_cluster(shown: &str, error: &RedisError) -> StartError {
         )),
         _ => explain(shown, error),
     }
+}
+
+fn has_text(error: &RedisError, text: &str) -> bool {
+    error.to_string().contains(text)
+}
+
+/// Returns whether the server refuses the database of the URL.
+fn has_no_database(error: &RedisError) -> bool {
+    // The library replaces the code of the answer.
+    has_text(error, "refused to switch database")
+}
+
+/// Returns whether the server does not have the command: it is too old or of another kind, or
+/// its configuration renames the command.
+pub(super) fn is_unknown_command(error: &RedisError) -> bool {
+    let text = error.detail().unwrap_or_default().to_ascii_lowercase();
+    error.code() == Some("ERR")
+        && (text.contains("unknown command") || text.contains("unknown subcommand"))
 }
 
 /// Returns whether an answer has this code.

@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, RedisError, Value};
 
 use super::StartError;
 use super::endpoint::Endpoint;
-use super::explain::{TOO_OLD, explain, explain_cluster};
+use super::explain::{SENTINEL, TOO_OLD, explain, explain_cluster};
 use super::names::Names;
 use super::scripts::Scripts;
 use super::signals::{Signal, Signals};
@@ -140,6 +140,9 @@ pub(super) async fn check_mode(
         Some(Value::SimpleString(text)) => text.clone(),
         _ => String::new(),
     };
+    if field("mode") == "sentinel" {
+        return Err((ErrorKind::Client, SENTINEL).into());
+    }
     if (field("mode") == "cluster") != is_cluster {
         return Err((ErrorKind::InvalidClientConfig, "another mode").into());
     }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::StartError;
 use super::endpoint::Endpoint;
-use super::explain::explain_insecure;
+use super::explain::{explain_insecure, is_unknown_command};
 use super::names::Names;
 use super::open::{Connection, Opened, open_subscribed};
 use super::signals::{Signal, Signals};
@@ -210,10 +210,15 @@ impl Sentinels {
                     "give the user the rights that docs/cluster.md lists"
                 }
                 ErrorKind::RESP3NotSupported => "the cluster needs Redis 6.2 or later, or Valkey",
+                _ if is_unknown_command(error) => {
+                    "it is no sentinel: write redis:// for a server that no sentinel watches, or \
+                     the addresses of the sentinels, whose port is 26379 unless they have another"
+                }
                 _ => "is it a sentinel? Its port is 26379 unless it has another",
             };
             let message = format!("cluster.url: the sentinel {shown} answers: {error}; {remedy}");
             let is_lasting = is_locked
+                || is_unknown_command(error)
                 || matches!(
                     error.kind(),
                     ErrorKind::RESP3NotSupported | ErrorKind::Server(ServerErrorKind::NoPerm)
