@@ -118,6 +118,7 @@ impl Address {
             return Err(wrong("it does not begin with redis://"));
         }
         let server = Endpoint::parse(url, security).map_err(|error| wrong(&error.to_string()))?;
+        check_port(server.info().addr()).map_err(|why| wrong(&why))?;
         let shown = server.info().addr().to_string();
         if matches!(server.info().addr(), ConnectionAddr::Tcp(host, _) if host.contains(',')) {
             return Err(wrong("each server of a list begins with redis:// or rediss://"));
@@ -164,6 +165,7 @@ fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, S
         let wrong = |error: RedisError| format!("{host:?} is not an address: {error}");
         let url = format!("redis://{of_sentinels}{}", with_port(host));
         let endpoint = Endpoint::parse(&url, security.clone()).map_err(wrong)?;
+        check_port(endpoint.info().addr())?;
         let shown = endpoint.info().addr().to_string();
         Ok::<_, String>(Sentinel { endpoint, shown })
     };
@@ -189,7 +191,9 @@ fn cluster(rest: &str, security: Option<Arc<Security>>) -> Result<(Address, Stri
     let user = if user.is_empty() { String::new() } else { format!("{user}@") };
     let seed = |host: &str| {
         let wrong = |error: RedisError| format!("{host:?} is not an address: {error}");
-        match Endpoint::parse(&format!("redis://{host}"), None).map_err(wrong)?.info().addr() {
+        let endpoint = Endpoint::parse(&format!("redis://{host}"), None).map_err(wrong)?;
+        check_port(endpoint.info().addr())?;
+        match endpoint.info().addr() {
             ConnectionAddr::Tcp(host, port) => Ok((host.clone(), *port)),
             other => Err(format!("{other} is not an address")),
         }
@@ -200,6 +204,14 @@ fn cluster(rest: &str, security: Option<Arc<Security>>) -> Result<(Address, Stri
     let shown: Vec<_> = seeds.iter().map(|(host, port)| format!("{host}:{port}")).collect();
     let shown = format!("the Redis Cluster of {}", shown.join(", "));
     Ok((Address::Cluster(Arc::new(Masters::new(seeds, like))), shown))
+}
+
+/// Refuses a port that cannot be connected to.
+fn check_port(address: &ConnectionAddr) -> Result<(), String> {
+    match address {
+        ConnectionAddr::Tcp(host, 0) => Err(format!("port 0 of {host} cannot be connected to")),
+        _ => Ok(()),
+    }
 }
 
 /// Returns a sentinel's address with its port.
@@ -319,6 +331,9 @@ mod tests {
             ("redis-cluster://:hidden@a/1", "no database"),
             ("redis-cluster://:x/hidden@a", "%2F"),
             ("redis-ring://:hidden@a", "redis-sentinel://"),
+            ("redis://:hidden@a:0", "port 0 of a"),
+            ("redis-sentinel://:hidden@a,b:0/mymaster", "port 0 of b"),
+            ("redis-cluster://:hidden@a,b:0", "port 0 of b"),
         ] {
             let Err(error) = Address::parse(url, &Tls::default(), &mut None) else {
                 panic!("{url}")
