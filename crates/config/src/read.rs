@@ -353,10 +353,16 @@ fn address(key: &str, text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Checks the form of a name or an IP address with a port. An IPv6 zone is returned as a number.
+/// Checks the form of a name or an IP address with a port. An IPv6 zone is returned as a number,
+/// and an IPv4 address in IPv6 as IPv4, which all systems treat alike.
 fn host(key: &str, text: &str) -> Result<String, String> {
-    if text.parse::<SocketAddr>().is_ok() {
-        return Ok(text.to_owned());
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(match (address, address.ip().to_canonical()) {
+            (SocketAddr::V6(_), ip @ IpAddr::V4(_)) => {
+                SocketAddr::new(ip, address.port()).to_string()
+            }
+            _ => text.to_owned(),
+        });
     }
     if let Some(zoned) = with_zone(text) {
         return zoned;
@@ -398,7 +404,12 @@ fn host(key: &str, text: &str) -> Result<String, String> {
 fn with_zone(text: &str) -> Option<Result<String, String>> {
     let (address, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
     let (ip, zone) = address.split_once('%')?;
-    let (_, port) = (ip.parse::<Ipv6Addr>().ok()?, port.parse::<u16>().ok()?);
+    let (ip, port) = (ip.parse::<Ipv6Addr>().ok()?, port.parse::<u16>().ok()?);
+    if !ip.is_unicast_link_local() && !ip.is_multicast() {
+        return Some(Err(format!(
+            "only a link-local address such as fe80::1 has a zone: write \"[{ip}]:{port}\""
+        )));
+    }
     let found = (address, port).to_socket_addrs().ok().and_then(|mut all| all.next());
     Some(found.map(|found| found.to_string()).ok_or_else(|| {
         format!("this machine has no interface {zone:?}: `ip link` lists those that it has")

@@ -1,7 +1,7 @@
 //! Listening sockets: one for each shard, on one port.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use crate::connect::new_socket;
 
@@ -25,7 +25,8 @@ impl Default for ListenOptions {
 }
 
 /// Opens a non-blocking listener on `address`, and returns it with its address. With port 0 the
-/// kernel chooses a port.
+/// kernel chooses a port. An IPv4 address in IPv6 (`::ffff:127.0.0.1`) is opened as IPv4: the other
+/// socket would have to accept both.
 ///
 /// SO_REUSEADDR is set on Unix, so that a server can restart while old connections linger.
 ///
@@ -36,6 +37,10 @@ pub fn listen(
     address: SocketAddr,
     options: ListenOptions,
 ) -> io::Result<(TcpListener, SocketAddr)> {
+    let address = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::from((ip, address.port())),
+        IpAddr::V6(_) => address,
+    };
     let socket = new_socket(address)?;
     if address.is_ipv6() {
         socket.set_only_v6(!options.dual_stack)?;
