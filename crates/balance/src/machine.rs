@@ -37,7 +37,8 @@ impl Machine {
             return Self { own: None, broadcasts: Vec::new() };
         };
         let broadcasts = interfaces.iter().filter_map(|interface| match &interface.addr {
-            if_addrs::IfAddr::V4(address) => address.broadcast,
+            // The system names none for loopback.
+            if_addrs::IfAddr::V4(address) => address.broadcast.or_else(|| last(address)),
             if_addrs::IfAddr::V6(_) => None,
         });
         let broadcasts = broadcasts.collect();
@@ -63,6 +64,13 @@ impl Machine {
             IpAddr::V6(_) => false,
         }
     }
+}
+
+/// Returns the last address of an interface's network, by which all its machines are reached;
+/// `None` for a network of one or two (RFC 3021).
+fn last(address: &if_addrs::Ifv4Addr) -> Option<Ipv4Addr> {
+    let mask = address.netmask.to_bits();
+    (mask.count_zeros() > 1).then(|| Ipv4Addr::from_bits(address.ip.to_bits() | !mask))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use throng_config::listen::overlap;
@@ -13,7 +13,7 @@ use throng_tls::{TlsClient, is_server_name_pattern};
 use super::{BackendConfig, ClientSide, Config, keys};
 use crate::backend::MAX_WEIGHT;
 use crate::machine::Machine;
-use crate::settings::{Check, CheckKind, Settings, Sticky, Timeouts};
+use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts};
 
 /// The largest number of backends: their shares still add up within 32 bits.
 pub(crate) const MAX_BACKENDS: usize = 4096;
@@ -70,6 +70,7 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     mistakes.number("shards", config.shards as u64);
     backends(config, &mut mistakes);
     settings(&config.settings, &mut mistakes);
+    prefixed_cookie(config, &mut mistakes);
     sources(config, &mut mistakes);
     if let Some(register) = &config.register {
         mistakes.duration("register.time_to_live", register.time_to_live);
@@ -269,10 +270,19 @@ fn check_backend_on(
     if address.port() == 0 {
         return Err("port 0 cannot be connected to: write the backend's".to_owned());
     }
-    if ip.is_unspecified() || ip.is_multicast() || machine.is_broadcast(ip) {
+    if ip.is_unspecified() || ip.is_multicast() || machine.is_broadcast(ip) || is_reserved(ip) {
         return Err("it is not the address of one machine: write the backend's own, for example \
                     \"127.0.0.1:9001\""
             .to_owned());
+    }
+    if let SocketAddr::V6(address) = address
+        && address.ip().is_unicast_link_local()
+        && address.scope_id() == 0
+    {
+        return Err(format!(
+            "a link-local address needs its interface: write for example \"[{ip}%eth0]:{}\"",
+            address.port()
+        ));
     }
     let is_own = |own: &&SocketAddr| {
         // In this order: usually the port decides, and the interfaces are not queried.
@@ -287,6 +297,11 @@ fn check_backend_on(
         )),
         None => Ok(()),
     }
+}
+
+/// Returns whether no machine has the address: 0.0.0.0/8 and 240.0.0.0/4 (RFC 6890 section 2.2.2).
+fn is_reserved(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.octets()[0] == 0 || ip.octets()[0] >= 240)
 }
 
 fn settings(settings: &Settings, mistakes: &mut Mistakes) {
@@ -307,6 +322,9 @@ fn settings(settings: &Settings, mistakes: &mut Mistakes) {
             format_args!("{name:?}"),
             remedy,
         );
+        let remedy = "no request can do without it, or the balancer writes it itself: take it out";
+        let key = format!("drop_headers[{at}]");
+        mistakes.must(!is_indispensable(name), key, format_args!("{name:?}"), remedy);
     }
     if let Some(id) = &settings.loop_id {
         let remedy = "write a name of letters, digits, - and _, for example \"edge-1\"";
@@ -354,6 +372,23 @@ fn settings(settings: &Settings, mistakes: &mut Mistakes) {
     }
 }
 
+/// Returns whether a request needs the header, or the balancer writes it in any case. Others of a
+/// handshake may be dropped: without Sec-WebSocket-Extensions, a backend does not compress.
+fn is_indispensable(name: &str) -> bool {
+    [
+        "cdn-loop",
+        "connection",
+        "content-length",
+        "host",
+        "sec-websocket-key",
+        "sec-websocket-version",
+        "transfer-encoding",
+        "upgrade",
+    ]
+    // Where headers are dropped, `_` counts as `-`.
+    .contains(&&*name.replace('_', "-").to_ascii_lowercase())
+}
+
 fn active(check: &Check, mistakes: &mut Mistakes) {
     mistakes.duration("health.check.interval", check.interval);
     mistakes.duration("health.check.timeout", check.timeout);
@@ -382,11 +417,46 @@ fn active(check: &Check, mistakes: &mut Mistakes) {
         mistakes.must(sendable, "health.check.path", format_args!("{path:?}"), remedy);
     }
     if let Some(host) = &check.host {
-        let is_of_host = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
-        let remedy = "write a host as it stands in a request, for example \"app.example.com\"";
-        let holds = !host.is_empty() && host.bytes().all(is_of_host);
-        mistakes.must(holds, "health.check.host", format_args!("{host:?}"), remedy);
+        let remedy = "write a host as it stands in a request, for example \"app.example.com\" or \
+                      \"app.example.com:8080\"";
+        mistakes.must(is_host(host), "health.check.host", format_args!("{host:?}"), remedy);
     }
+}
+
+/// Returns whether the text is a host, with a port or without (RFC 9110 section 7.2).
+fn is_host(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
+        Some(None) => return false,
+        Some(Some((address, rest))) if address.parse::<Ipv6Addr>().is_ok() => match rest {
+            "" => return true,
+            rest => ("", rest.strip_prefix(':')),
+        },
+        Some(Some(_)) => return false,
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, Some("80")),
+        },
+    };
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    let has_host = text.starts_with('[') || !host.is_empty() && host.bytes().all(is_name);
+    let is_port =
+        |port: &str| !port.starts_with('+') && port.parse().is_ok_and(|port: u16| port > 0);
+    has_host && port.is_some_and(is_port)
+}
+
+/// Checks that browsers keep the cookie: its prefix demands `Secure`, which it has if clients come
+/// by https, to the balancer or to a proxy that says so (RFC 6265bis section 4.1.3).
+fn prefixed_cookie(config: &Config, mistakes: &mut Mistakes) {
+    let Sticky::Cookie(name) = &config.settings.sticky else { return };
+    let lower = name.to_ascii_lowercase();
+    let has_prefix = ["__host-", "__secure-"].iter().any(|prefix| lower.starts_with(prefix));
+    let has_tls = config.tls.as_ref().is_some_and(ClientSide::has_certificate)
+        || !config.settings.trusted_proxies.is_empty()
+        || config.settings.cookie_same_site == SameSite::None;
+    let remedy = "browsers drop a cookie with this prefix that has not come by https: set tls.cert \
+                  and tls.key, name the proxy in front that has TLS in trusted_proxies, or write \
+                  another name";
+    mistakes.must(!has_prefix || has_tls, "sticky", format_args!("{name:?}"), remedy);
 }
 
 fn sticky(sticky: &Sticky, mistakes: &mut Mistakes) {
@@ -457,6 +527,10 @@ mod tests {
                 "[::ffff:255.255.255.255]:9",
                 "10.0.0.255:9",
                 "127.0.0.1:0",
+                "0.1.2.3:9",
+                "240.0.0.1:9",
+                "[::ffff:240.0.0.1]:9",
+                "[fe80::1]:9",
             ] {
                 assert!(check(address).is_err(), "{address}");
             }
@@ -468,6 +542,10 @@ mod tests {
                 "10.0.0.2:82",
                 "127.0.0.2:83",
                 "10.0.0.254:9",
+                "127.255.255.254:9",
+                "[fe80::1%2]:9",
+                "1.0.0.0:9",
+                "223.255.255.255:9",
             ] {
                 assert_eq!(check(address), Ok(()), "{address}");
             }
@@ -478,6 +556,20 @@ mod tests {
                 check_backend_on(&listed, address.parse().unwrap(), &own).is_err(),
                 "{address}"
             );
+        }
+    }
+
+    #[test]
+    fn a_host_has_a_name_or_an_address_and_may_have_a_port() {
+        for host in ["a", "app.example.com", "a_b:1", "a:65535", "10.0.0.1:80", "[::1]", "[::1]:80"]
+        {
+            assert!(is_host(host), "{host}");
+        }
+        for host in [
+            "", ":80", "a:", "a:0", "a:99999", "a:+1", "a:x", "a:1:2", "::1", "[::1", "[::1]80",
+            "[::1]:", "[::1]:0", "[x]:80", "a b", "a/", "[]",
+        ] {
+            assert!(!is_host(host), "{host}");
         }
     }
 

@@ -184,6 +184,26 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "drop_headers = [\"a b\"]",
             "b.toml:2:17: drop_headers[0] is \"a b\": write a header's whole name",
         ),
+        (
+            "drop_headers = [\"X-A\", \"Content_Length\"]",
+            "b.toml:2:24: drop_headers[1] is \"Content_Length\": no request can do without it",
+        ),
+        (
+            "drop_headers = [\"Sec-WebSocket-Key\"]",
+            "drop_headers[0] is \"Sec-WebSocket-Key\": no request can do without it",
+        ),
+        (
+            "[health.check]\nkind = \"http\"\nhost = \"a:99999\"",
+            "b.toml:4:8: health.check.host is \"a:99999\": write a host as it stands in a request",
+        ),
+        (
+            "sticky = { cookie = \"__Host-node\" }",
+            "sticky is \"__Host-node\": browsers drop a cookie with this prefix",
+        ),
+        (
+            "sticky = { cookie = \"__secure-node\" }\n[tls]\n",
+            "sticky is \"__secure-node\": browsers drop a cookie with this prefix",
+        ),
         ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write 8 to 4096"),
         ("[health]\nwithin = \"0s\"", "b.toml:3:10: health.within is \"0s\": write more"),
         ("[health]\ndown_for = \"0s\"", "b.toml:3:12: health.down_for is \"0s\": write more"),

@@ -52,6 +52,11 @@ impl ClientSide {
         }
     }
 
+    /// Returns whether there is a certificate, so that TLS is ended here.
+    pub(super) fn has_certificate(&self) -> bool {
+        !self.server.certificates.is_empty() || self.acme.is_some()
+    }
+
     /// Returns the rules of HTTP at these addresses.
     pub(crate) fn policy(&self) -> HttpsPolicy {
         HttpsPolicy {
