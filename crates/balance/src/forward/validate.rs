@@ -54,6 +54,10 @@ pub enum Refusal {
     UpgradeKey,
     /// Connection names more than [`MAX_CONNECTION_OPTIONS`] fields.
     ConnectionOptions,
+    /// The host is empty: a URL of HTTP has one (RFC 9110 section 4.2.1), and a request for an
+    /// invalid one is answered with 400 (RFC 9112 section 3.2). nginx also refuses it. HTTP/1.0
+    /// without Host is another matter: see [`write_request`](super::write_request).
+    EmptyHost,
 }
 
 impl Refusal {
@@ -65,7 +69,8 @@ impl Refusal {
             Self::UpgradeMethod
             | Self::UpgradeBody
             | Self::UpgradeKey
-            | Self::ConnectionOptions => 400,
+            | Self::ConnectionOptions
+            | Self::EmptyHost => 400,
         }
     }
 
@@ -84,6 +89,7 @@ impl Refusal {
                 "a WebSocket handshake needs one Sec-WebSocket-Key of 16 bytes in base64"
             }
             Self::ConnectionOptions => "Connection names too many headers",
+            Self::EmptyHost => "Host is empty",
         }
     }
 }
@@ -112,6 +118,9 @@ pub fn validate(request: &Request<'_>) -> Result<RequestKind, Refusal> {
         TargetForm::Absolute if request.path() != "*" => {}
         TargetForm::Absolute | TargetForm::Asterisk => return Err(Refusal::Asterisk),
         TargetForm::Authority => return Err(Refusal::Connect),
+    }
+    if request.host().is_some_and(|host| host.is_empty() || host.starts_with(':')) {
+        return Err(Refusal::EmptyHost);
     }
     match request.method() {
         "CONNECT" => return Err(Refusal::Connect),

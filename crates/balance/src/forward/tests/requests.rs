@@ -122,7 +122,9 @@ fn the_target_is_in_origin_form_and_the_version_is_ours() {
         ("GET http://other HTTP/1.1", "h", "GET / HTTP/1.1\r\nHost: other\r\n"),
         ("GET http://other?b HTTP/1.1", "h", "GET /?b HTTP/1.1\r\nHost: other\r\n"),
         ("BREW //x HTTP/1.0", "h", "BREW //x HTTP/1.1\r\nHost: h\r\n"),
-        ("GET / HTTP/1.9", "", "GET / HTTP/1.1\r\nHost: \r\n"),
+        ("GET / HTTP/1.9", "h", "GET / HTTP/1.1\r\nHost: h\r\n"),
+        // The target's host counts.
+        ("GET http://other HTTP/1.1", "", "GET / HTTP/1.1\r\nHost: other\r\n"),
     ] {
         let head = format!("{line}\r\nHost: {host}\r\n\r\n");
         assert_eq!(forwarded(&head), written, "{line}");
@@ -182,6 +184,11 @@ fn refused_requests_are_answered() {
         (format!("{get}{upgrade}{key}{key}"), Refusal::UpgradeKey),
         (format!("{get}{upgrade}Sec-WebSocket-Key: short\r\n"), Refusal::UpgradeKey),
         (format!("{get}Connection: {many}\r\n"), Refusal::ConnectionOptions),
+        ("GET / HTTP/1.1\r\nHost:\r\n".to_owned(), Refusal::EmptyHost),
+        ("GET / HTTP/1.1\r\nHost: \t \r\n".to_owned(), Refusal::EmptyHost),
+        ("GET / HTTP/1.1\r\nHost: :80\r\n".to_owned(), Refusal::EmptyHost),
+        ("GET / HTTP/1.0\r\nHost:\r\n".to_owned(), Refusal::EmptyHost),
+        (format!("GET / HTTP/1.1\r\nHost:\r\n{upgrade}{key}"), Refusal::EmptyHost),
     ] {
         let refused = with_request(&format!("{head}\r\n"), |request| validate(request).err());
         assert_eq!(refused.unwrap(), Some(refusal), "{head}");
@@ -189,6 +196,7 @@ fn refused_requests_are_answered() {
     }
     for head in [
         get.to_owned(),
+        "GET / HTTP/1.0\r\n".to_owned(),
         "OPTIONS http://a/ HTTP/1.1\r\nHost: a\r\n".to_owned(),
         format!("{get}Connection: {}\r\n", &many[many.find(',').unwrap() + 1..]),
         // Not a handshake, so its rules do not apply: it is forwarded as a plain request.
