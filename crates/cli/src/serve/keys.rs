@@ -50,7 +50,9 @@ const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""
 const POLICY: Kind = Kind::Word(&["close", "drop_newest", "drop_oldest", "latest"]);
 const OR_AUTO: Kind = Kind::Or("auto", &Kind::COUNT);
 const SOME: Kind = Kind::size(1, LARGEST);
-const ONE_OR_MORE: Kind = Kind::count(1, u32::MAX as u64);
+/// A browser's upgrade request has some hundred bytes in about ten lines.
+const HEAD: Kind = Kind::size(1 << 10, LARGEST);
+const FIELD_LINES: Kind = Kind::count(8, u32::MAX as u64);
 const BITS: Kind = Kind::count(9, 15);
 const LEVEL: Kind = Kind::count(1, 9);
 /// The longest timeout of a connection.
@@ -136,8 +138,8 @@ const LISTS: &[&[Key]] = &[
     Key::new("max_frame_size", SOME, "4MiB",
         "frame size; larger close with 1009; rises with max_message_size unless it is set")
         .advanced_flag("--max-frame-size", "SIZE"),
-    Key::new("max_header_bytes", SOME, "16KiB", "size of a request's head; larger get 431"),
-    Key::new("max_headers", ONE_OR_MORE, "100", "header lines of a request; more get 431"),
+    Key::new("max_header_bytes", HEAD, "16KiB", "size of a request's head; larger get 431"),
+    Key::new("max_headers", FIELD_LINES, "100", "header lines of a request; more get 431"),
     Key::new("max_body", Kind::SIZE, "1MiB",
         "size of a request's body; larger get 413; 0 = only empty ones"),
     Key::new("max_backlog", SOME, "1MiB",

@@ -409,9 +409,14 @@ fn warn_of_limits(draft: &Draft) {
         ("max_frame_size", "max_message_size"),
         ("max_message_size", "max_memory"),
         ("max_backlog", "max_memory"),
+        ("max_body", "max_memory"),
+        ("max_body", "max_body_memory"),
     ] {
         let (larger, most) = (size(key), size(other));
-        if draft.values().is_set(key) && larger > most {
+        // Other limits follow max_message_size.
+        let is_set = |key: &str| key != "max_message_size" && draft.values().is_set(key);
+        let is_set = draft.values().is_set(key) || is_set(other);
+        if is_set && larger > most {
             let [larger, most] = [larger, most].map(units::show_size);
             draft.warn(format!("{key} is {larger}, and {other} only {most}, which comes first"));
         }
@@ -509,6 +514,20 @@ fn cluster(draft: &Draft, rules: &[Rule]) -> Option<Cluster> {
         // Later rules do not apply to its channels.
         Some(Scope::Cluster(_)) | None => cluster.while_down(pattern, WhileDown::Refuse),
     }))
+}
+
+/// Refuses the settings of TLS with a cluster that there is not, and warns of the others, which a
+/// file may have for servers whose cluster.url is in their environment.
+#[cfg(feature = "redis")]
+fn check_unused(draft: &Draft) {
+    let keys = draft.values().table().keys.iter().map(|key| key.name);
+    let set = keys.filter(|key| key.starts_with("cluster.") && draft.values().is_set(key));
+    for key in set {
+        match key.starts_with("cluster.tls_") {
+            true => draft.wrong(key, "it needs a cluster: write cluster.url, with rediss://"),
+            false => draft.warn(format!("{key} has no effect without cluster.url")),
+        }
+    }
 }
 
 /// Refuses a cluster, which this build does not have.

@@ -566,6 +566,8 @@ fn settings_that_are_hardly_intended_are_warnings() {
     let of_memory = warnings(&["max_message_size=2GiB", "max_memory=1GiB"]);
     assert_eq!(of_memory.len(), 1, "{of_memory:?}");
     assert!(of_memory[0].starts_with("max_message_size is 2GiB"), "{of_memory:?}");
+    let useless = warnings(&["max_memory=1KiB"]);
+    assert!(useless.iter().any(|line| line.starts_with("max_message_size is 4MiB")), "{useless:?}");
     let quarter = warnings(&["max_backlog=9999GiB"]);
     assert!(quarter[0].starts_with("max_backlog is 9999GiB, and max_memory only"), "{quarter:?}");
     #[cfg(unix)]

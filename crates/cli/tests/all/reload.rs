@@ -99,12 +99,17 @@ static ROWS: &[Row] = &[
         "closed with 1009",
     ),
     row(
-        ("max_header_bytes", "\"16KiB\"", "200"),
+        ("max_header_bytes", "\"16KiB\"", "1024"),
         "",
-        |it| status(it, "GET /", &format!("X: {}", "x".repeat(200))),
+        |it| status(it, "GET /", &format!("X: {}", "x".repeat(1024))),
         "431",
     ),
-    row(("max_headers", "100", "2"), "", |it| status(it, "GET /", "X: 1\r\nY: 2"), "431"),
+    row(
+        ("max_headers", "100", "8"),
+        "",
+        |it| status(it, "GET /", &["X: 1"; 8].join("\r\n")),
+        "431",
+    ),
     row(
         ("slow_policy", "\"close\"", "\"latest\""),
         "",
