@@ -2,17 +2,15 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::calendar::date_from_days;
+use throng_proto::calendar::{IMF_LENGTH, imf_fixdate};
 
 /// A cache of the formatted date, updated once a second. It never reads a clock: the caller passes
 /// the time.
 #[derive(Clone, Debug)]
 pub struct DateCache {
     unix_seconds: u64,
-    text: [u8; LENGTH],
+    text: [u8; IMF_LENGTH],
 }
-
-const LENGTH: usize = 29;
 
 /// The current date, by a caller's steady clock: the system's clock is read once a second.
 #[derive(Clone, Debug, Default)]
@@ -85,63 +83,9 @@ impl Default for DateCache {
     }
 }
 
-/// Formats a Unix time in seconds as IMF-fixdate, in ASCII. From year 10000 on it stays at the last
-/// second of 9999: the format has four digits.
-#[must_use]
-pub fn imf_fixdate(unix_seconds: u64) -> [u8; LENGTH] {
-    const LAST: i64 = 253_402_300_799;
-    const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed"; // the epoch was a Thursday
-    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
-
-    let seconds = i64::try_from(unix_seconds).unwrap_or(LAST).min(LAST);
-    let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date_from_days(days);
-
-    let mut text = *b"Thu, 01 Jan 1970 00:00:00 GMT";
-    text[..3].copy_from_slice(three(DAYS, days % 7));
-    put(&mut text[5..7], day);
-    text[8..11].copy_from_slice(three(MONTHS, month - 1));
-    put(&mut text[12..14], year / 100);
-    put(&mut text[14..16], year % 100);
-    put(&mut text[17..19], second_of_day / 3600);
-    put(&mut text[20..22], second_of_day / 60 % 60);
-    put(&mut text[23..25], second_of_day % 60);
-    text
-}
-
-fn three(names: &[u8], index: i64) -> &[u8] {
-    let start = index as usize * 3;
-    &names[start..start + 3]
-}
-
-fn put(digits: &mut [u8], number: i64) {
-    digits[0] = b'0' + (number / 10 % 10) as u8;
-    digits[1] = b'0' + (number % 10) as u8;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rfc9110_5_6_7_known_dates() {
-        for (seconds, expected) in [
-            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
-            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
-            (951_868_799, "Tue, 29 Feb 2000 23:59:59 GMT"),
-            (951_868_800, "Wed, 01 Mar 2000 00:00:00 GMT"),
-            (1_709_164_800, "Thu, 29 Feb 2024 00:00:00 GMT"),
-            (1_735_689_599, "Tue, 31 Dec 2024 23:59:59 GMT"),
-            (1_735_689_600, "Wed, 01 Jan 2025 00:00:00 GMT"),
-            (2_147_483_648, "Tue, 19 Jan 2038 03:14:08 GMT"),
-            (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
-            (253_402_300_799, "Fri, 31 Dec 9999 23:59:59 GMT"),
-            (u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
-        ] {
-            assert_eq!(str::from_utf8(&imf_fixdate(seconds)), Ok(expected), "{seconds}");
-        }
-    }
 
     #[test]
     fn a_live_date_is_read_again_when_its_second_is_over() {

@@ -11,7 +11,6 @@
 mod basic;
 pub mod blocking_client;
 mod body;
-pub mod calendar;
 mod client;
 mod coding;
 mod date;
@@ -49,7 +48,7 @@ pub use client::{
     ForwardedElement, client_address, client_on_unix_socket, forwarded, x_forwarded_for,
 };
 pub use coding::accepts_gzip;
-pub use date::{DateCache, LiveDate, imf_fixdate};
+pub use date::{DateCache, LiveDate};
 pub use extensions::Extensions;
 #[cfg(feature = "files")]
 pub use files::Files;
@@ -71,5 +70,6 @@ pub use route::{RouteError, param_names};
 pub use router::{Match, Router};
 pub use status::{InvalidStatus, Status};
 pub use summary::RequestSummary;
+pub use throng_proto::calendar::{self, imf_fixdate};
 #[cfg(feature = "serde")]
 pub use throng_proto::json::Json;

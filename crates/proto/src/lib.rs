@@ -1,7 +1,7 @@
 //! Protocols without I/O: bytes in, events out, and back.
 //!
 //! * Duty: decode a peer's bytes to events, strictly; encode output. RFC 6455, RFC 9112, PROXY
-//!   protocol; the blocks of PEM; the errors of settings that servers and clients share.
+//!   protocol; the blocks of PEM; dates; the errors of settings that servers and clients share.
 //! * Not its duty: I/O, clocks, threads, policy. The engine and its users give events their
 //!   meaning.
 //! * Depends on: throng-simd for masking and UTF-8; nothing that knows a socket.
@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod blame;
+pub mod calendar;
 pub mod escape;
 pub mod http1;
 mod input;

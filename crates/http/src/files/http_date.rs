@@ -1,8 +1,7 @@
 //! Parsing of dates in requests.
 //! [RFC 9110 section 5.6.7](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.7).
 
-use crate::calendar::{days_from_date, days_in_month};
-use crate::date::imf_fixdate;
+use throng_proto::calendar::{days_from_date, days_in_month, imf_fixdate};
 
 /// A date and time in UTC, in an order suitable for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

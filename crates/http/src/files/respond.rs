@@ -8,7 +8,6 @@ use super::send::{FileSegments, Segment};
 use super::validators::Validators;
 use super::{Files, refuse};
 use crate::body::SourcePull;
-use crate::date::imf_fixdate;
 use crate::request::Request;
 use crate::response::Response;
 use crate::status::Status;
@@ -17,6 +16,7 @@ use std::fs::{File, Metadata};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
 use std::time::SystemTime;
+use throng_proto::calendar::imf_fixdate;
 
 /// Maximum size of a file that is read at once and sent with its head: cheaper than a stream, and
 /// an error while reading can still be reported as 500.

@@ -2,8 +2,10 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_io::{ConnId, Driver, PassedThrough, SessionFailure, TlsFailure};
+use throng_proto::calendar::imf_fixdate;
 
 use super::queue::Address;
 use super::table::{Endpoint, SecureStage, flag};
@@ -20,10 +22,18 @@ use crate::stats::answered_with;
 /// The first byte of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// The answer to a client that speaks HTTP without TLS.
-const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
-Content-Length: 57\r\nConnection: close\r\n\r\n\
-This port expects TLS: the URL begins with https or wss.\n";
+/// Returns the answer to a client that speaks HTTP without TLS, with the Date that RFC 9110 section
+/// 6.6.1 demands.
+fn not_tls() -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    [
+        b"HTTP/1.1 400 Bad Request\r\nDate: ",
+        &imf_fixdate(now.as_secs())[..],
+        b"\r\nContent-Type: text/plain\r\nContent-Length: 57\r\nConnection: close\r\n\r\n",
+        b"This port expects TLS: the URL begins with https or wss.\n",
+    ]
+    .concat()
+}
 
 /// Input of a handshake.
 enum Input {
@@ -350,7 +360,7 @@ impl<D: Driver> Tls<D> {
         self.count_failure(id, TlsFailure::NotTls);
         self.finish_input(id, flag::TRUNCATED);
         if is_http {
-            self.send_control(id, NOT_TLS);
+            self.send_control(id, &not_tls());
         } else {
             let mut record = Vec::new();
             plain_alert(alert, &mut record);

@@ -45,6 +45,7 @@ fn a_client_without_tls_gets_the_reason() {
     let running = start(&files, IoBackend::Auto);
     let answer = exchange(running.local_addr(), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("expects TLS"), "{answer}");
+    assert!(answer.contains("\r\nDate: ") && answer.contains(" GMT\r\n"), "{answer}");
     end(running);
 }
 
