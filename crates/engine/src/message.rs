@@ -120,6 +120,9 @@ pub enum EndReason {
     Loss,
     /// The workers have no room for the client's work.
     Workers,
+    /// The client has asked a channel for something that the channel does not have, such as a
+    /// position without a history.
+    Channel,
     /// The server has as many connections as it may, and another one needed the place.
     Place,
     /// The client's address has as many connections as it may, and another one needed the place.
@@ -136,7 +139,7 @@ pub enum EndReason {
 
 impl EndReason {
     /// All reasons.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Rate,
         Self::Reassembly,
         Self::Memory,
@@ -147,6 +150,7 @@ impl EndReason {
         Self::Publication,
         Self::Loss,
         Self::Workers,
+        Self::Channel,
         Self::Place,
         Self::PlaceOfAddress,
         Self::Handshake,
@@ -179,6 +183,7 @@ impl EndReason {
             Self::Publication => "publication",
             Self::Loss => "loss",
             Self::Workers => "workers",
+            Self::Channel => "channel",
             Self::Place => "place",
             Self::PlaceOfAddress => "place_of_address",
             Self::Handshake => "handshake",
@@ -192,7 +197,7 @@ impl EndReason {
     #[must_use]
     pub const fn code(self) -> CloseCode {
         match self {
-            Self::Rate | Self::Reassembly | Self::Memory | Self::Loss => {
+            Self::Rate | Self::Reassembly | Self::Memory | Self::Loss | Self::Channel => {
                 CloseCode::POLICY_VIOLATION
             }
             Self::Heartbeat | Self::Write => CloseCode::ABNORMAL,
@@ -222,6 +227,7 @@ impl EndReason {
             Self::Publication => "the cluster does not take messages now; try again later",
             Self::Loss => "messages are lost; come back to continue",
             Self::Workers => "the server is busy; try again later",
+            Self::Channel => "the channel does not have what the client asks for",
             Self::Place => "the server is full, and others needed the place",
             Self::PlaceOfAddress => "others of its address needed the place",
             Self::Handshake => "no request came in time",
@@ -244,6 +250,7 @@ impl EndReason {
             Self::Cluster | Self::Publication => return None,
             Self::Loss => "the memory and persistence of the cluster's server",
             Self::Workers => "the size of the pool of workers and of its queue",
+            Self::Channel => "the history of the channel, wildcards",
             Self::Place => "max_connections, max_pending_handshakes",
             Self::PlaceOfAddress => "max_connections_per_address",
             Self::Handshake | Self::Upgrade => "handshake_timeout",

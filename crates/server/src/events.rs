@@ -24,8 +24,9 @@ pub struct Subject {
     /// The connection, as other events and the [`AccessLog`](crate::server::AccessLog) name it;
     /// `None` if the connection was closed before it was served.
     pub handle: Option<Handle>,
-    /// The address of the other end of the socket, which may be a proxy's; `None` of a Unix socket,
-    /// and of a connection that its client has reset.
+    /// The other end of the connection, which may be a proxy: of the socket, or of the connection
+    /// that a [PROXY header](crate::server::Proxies::proxy_protocol) describes. `None` of a Unix
+    /// socket, and of a connection that its client has reset.
     pub peer: Option<SocketAddr>,
     /// The address of the client: the peer's, or the address named by a [trusted
     /// proxy](crate::server::Proxies::trusted). A session does not keep that name: behind such a

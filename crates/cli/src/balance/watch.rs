@@ -135,7 +135,9 @@ impl Limits {
         }
         (self.logged, self.last) = (*metrics, Some(now));
         let (reason, message) = if full > 0 {
-            let reason = format!("{} clients are connected", grouped(metrics.connections));
+            // Some may have gone since.
+            let now = grouped(metrics.connections);
+            let reason = format!("all places were taken; {now} clients are connected now");
             (reason, "raise max_connections, or the limit of open files (ulimit -n)")
         } else {
             let reason = "an address has as many connections as it may".to_owned();
@@ -267,7 +269,8 @@ mod tests {
         assert_eq!(look(&metrics, 0), None, "none of these was refused at a limit");
         metrics.refused_full = 2;
         let (connections, reason, message) = look(&metrics, 1).unwrap();
-        assert_eq!((connections, reason), (2_u64.into(), "1,000 clients are connected".into()));
+        let expected = "all places were taken; 1,000 clients are connected now";
+        assert_eq!((connections, reason), (2_u64.into(), expected.into()));
         assert!(message.contains("max_connections,") && message.contains("ulimit"), "{message}");
         metrics.refused_full_address = 5;
         assert_eq!(look(&metrics, 10), None, "too early for another one");

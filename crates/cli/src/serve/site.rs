@@ -210,8 +210,8 @@ fn channels(wildcards: bool) -> Ws<Member> {
         let Joining { channel, echo, since, info } = *joining;
         if let Some(since) = since {
             if wildcards && is_pattern(&channel) {
-                return ws.close(
-                    CloseCode::POLICY_VIOLATION,
+                return ws.close_for_with(
+                    EndReason::Channel,
                     "a pattern has no position: leave ?since= out",
                 );
             }
@@ -231,7 +231,7 @@ fn channels(wildcards: bool) -> Ws<Member> {
             // Here and not as a status, which a page could not read.
             let reason = "no pattern: a token between dots is empty, > is not at the end, or more \
                           than 16 tokens";
-            ws.close(CloseCode::POLICY_VIOLATION, reason);
+            ws.close_for_with(EndReason::Channel, reason);
         }
     })
     .on_recovered(|ws, member, _, recovery| {
@@ -245,8 +245,8 @@ fn channels(wildcards: bool) -> Ws<Member> {
 #[inline]
 fn publish(ws: &mut Socket<'_, Member>, member: &Member, message: Message<'_>) -> Option<Receipt> {
     if matches!(member, Member::ListensOnly) {
-        ws.close(
-            CloseCode::POLICY_VIOLATION,
+        ws.close_for_with(
+            EndReason::Channel,
             "a pattern cannot be published to; send to a channel without * and >",
         );
         return None;
@@ -302,8 +302,8 @@ fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position
 fn begin(ws: &mut Socket<'_, Member>, recovery: &Recovery) {
     let Some(Position { epoch, offset, tag }) = recovery.position else {
         // Here and not as a status, which a page could not read.
-        return ws.close(
-            CloseCode::POLICY_VIOLATION,
+        return ws.close_for_with(
+            EndReason::Channel,
             "this channel has no history, so ?since= has no meaning",
         );
     };

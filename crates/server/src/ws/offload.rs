@@ -129,11 +129,16 @@ impl<D> Socket<'_, D> {
     /// [`ServerEvent::Ended`](crate::server::ServerEvent::Ended): for failures of the server, so
     /// that nothing is lost silently. [`close`](Self::close) is for decisions of the program.
     pub fn close_for(&mut self, reason: EndReason) {
+        self.close_for_with(reason, reason.text());
+    }
+
+    /// Closes the session as [`close_for`](Self::close_for) does, with another text for the client.
+    pub fn close_for_with(&mut self, reason: EndReason, text: &str) {
         let id = self.cx().id();
         if self.cx().is_open() {
             self.cx_mut().core().note_fault(id, Fault::Ended(reason));
         }
-        self.close(reason.code(), reason.text());
+        self.close(reason.code(), text);
     }
 }
 

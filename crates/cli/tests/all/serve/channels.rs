@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use throng_proto::ws::{self, Opcode};
 use throng_testkit::{Client, Got, poll};
 
-use super::{Served, events, get, throng};
+use super::{Served, events, get, logged_events, throng};
 
 #[test]
 fn an_upload_may_be_larger_than_any_message_elsewhere_and_is_counted() {
@@ -63,6 +63,31 @@ fn patterns_listen_and_cannot_be_published_to() {
     assert_eq!(all.next().close_code(), Some(1008));
     assert_eq!(Client::connect(served.address, "/ws/a..b").next().close_code(), Some(1008));
     assert!(get(served.address, "/sse/a..b").starts_with("HTTP/1.1 400 "));
+}
+
+/// A client that asks for more than a channel has is closed, and that is not silent.
+#[test]
+fn a_close_for_what_a_channel_does_not_have_is_logged_and_counted() {
+    let served = Served::start(&["--set", "wildcards=true"]);
+    for path in ["/ws/a?since=", "/ws/a.*?since=", "/ws/a..b"] {
+        let closed = Client::connect(served.address, path).next();
+        assert_eq!(closed.close_code(), Some(1008), "{path}");
+    }
+    let mut pattern = Client::connect(served.address, "/ws/a.*");
+    pattern.send(Opcode::Text, b"to whom?");
+    assert_eq!(pattern.next().close_code(), Some(1008));
+    let metrics = get(served.address, "/metrics");
+    let count = "throng_connections_ended_total{reason=\"channel\"} 4\n";
+    assert!(metrics.contains(count), "{metrics}");
+    served.process.signal("TERM");
+    let (_, _, log) = served.end();
+    let ended = logged_events(&log).filter(|event| event["event"] == "session.ended");
+    let ended: Vec<_> = ended.filter(|event| event["code"] == 1008).collect();
+    assert_eq!(ended.len(), 4, "{log}");
+    for event in &ended {
+        let has = |key: &str| event[key].is_string();
+        assert!(has("session") && has("client") && has("peer"), "{event}");
+    }
 }
 
 #[test]
