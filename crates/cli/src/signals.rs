@@ -13,7 +13,7 @@ use signal_hook::consts::{
 /// one ends the process at once, as users expect of a second Ctrl-C.
 pub struct Stop {
     asked: Arc<AtomicBool>,
-    /// The process serves no clients yet: a signal ends it at once.
+    /// The process serves no clients and measures nothing yet: a signal ends it at once.
     is_starting: Arc<AtomicBool>,
 }
 
@@ -24,6 +24,25 @@ impl Stop {
     /// The system refuses a handler.
     pub fn on_signals() -> io::Result<Self> {
         Self::register(false)
+    }
+
+    /// Registers for both signals, which end the process at once until [`Stop::begin`]: for
+    /// programs that first read files, which may be pipes without a writer.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub(crate) fn after_start() -> io::Result<Self> {
+        Self::register(true)
+    }
+
+    /// Records that work has begun: the first signal asks to stop it.
+    pub(crate) fn begin(&self) {
+        self.is_starting.store(false, Ordering::Relaxed);
+    }
+
+    /// Records that work has ended: a signal ends the process at once.
+    pub(crate) fn end(&self) {
+        self.is_starting.store(true, Ordering::Relaxed);
     }
 
     fn register(is_starting: bool) -> io::Result<Self> {
@@ -122,7 +141,7 @@ impl Signals {
 
     /// Records that clients are served from now on: signals to stop begin a drain.
     pub(crate) fn serving(&self) {
-        self.stop.is_starting.store(false, Ordering::Relaxed);
+        self.stop.begin();
     }
 
     /// Waits for at most `timeout`; returns whether the process was asked to stop.

@@ -32,19 +32,28 @@ impl Measurement {
             Some(shards) => Some(own::start(shards, &mut self.load)?),
             None => None,
         };
+        stop.begin();
         let quiet = self.output.quiet;
         match (&self.load, self.search) {
             (load, Some(options)) => {
-                self.output.show(&find_max::search(load, options, quiet, stop)?)
+                let report = find_max::search(load, options, quiet, stop)?;
+                stop.end();
+                self.output.show(&report)
             }
             (Load::WebSocket(plan), None) => {
-                self.output.show(&watched(plan.mode.name(), quiet, |watch| {
+                let report = watched(plan.mode.name(), quiet, |watch| {
                     throng_load::run(plan, stop.flag(), watch)
-                })?)
+                })?;
+                stop.end();
+                self.output.show(&report)
             }
-            (Load::Http(plan), None) => self.output.show(&watched("http", quiet, |watch| {
-                throng_load::http::run(plan, stop.flag(), watch)
-            })?),
+            (Load::Http(plan), None) => {
+                let report = watched("http", quiet, |watch| {
+                    throng_load::http::run(plan, stop.flag(), watch)
+                })?;
+                stop.end();
+                self.output.show(&report)
+            }
         }
     }
 }

@@ -39,20 +39,23 @@ impl From<Error> for Failure {
 
 /// Runs the requested load, prints its report on standard output, and returns the exit code.
 ///
-/// Ctrl-C ends the run early with a report of the figures so far; a second one ends the process.
+/// Ctrl-C ends the run early with a report of the figures so far; a second one ends the process. So
+/// does the first one while files are read, or one of the report is written.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let task = args.task()?;
     // Also for the started parts, which get a terminal's Ctrl-C as well: they end when this
     // process stops them.
-    let stop = || Stop::on_signals().map_err(Failure::runtime);
-    match task {
+    let stop = Stop::after_start().map_err(Failure::runtime)?;
+    match args.task()? {
         // A signal ends it.
         Task::BlankWork(server) => server.run(),
-        Task::Measure(measurement) => measurement.run(&stop()?),
+        Task::Measure(measurement) => measurement.run(&stop),
         Task::Compare(args) => compare::run(&args),
-        Task::Published(args) => published::run(&args, &stop()?),
+        Task::Published(args) => {
+            stop.begin();
+            published::run(&args, &stop)
+        }
         Task::Part(part) => {
-            let _stop = stop()?;
+            stop.begin();
             throng_compare::parts::play(&part)?;
             Ok(ExitCode::SUCCESS)
         }

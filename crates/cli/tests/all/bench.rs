@@ -477,3 +477,46 @@ fn servers_with_tls_are_measured_over_tls() {
     }
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// A bench that waits for the writer of a pipe ends with the first signal, whichever file it is.
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_a_wait_for_the_writer_of_a_pipe() {
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::process::ExitStatusExt;
+
+    let folder = throng_testkit::TempFolder::new("bench-pipe");
+    let pipe = folder.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let shown = pipe.display().to_string();
+    let url = "ws://127.0.0.1:1/";
+    for words in [
+        &["echo", url, "--payload-file", &shown][..],
+        &["echo", url, "--tokens", &shown],
+        &["http", "http://127.0.0.1:1/", "--body-file", &shown],
+        &["script", url, &shown],
+        &["compare", &shown, &shown],
+    ] {
+        let mut command = crate::support::throng();
+        command.arg("bench").args(words).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut process = command.stdin(Stdio::null()).spawn().unwrap();
+        // Opening to write succeeds once the other side reads, and waits for more.
+        let mut writer = None;
+        throng_testkit::eventually("it reads the pipe", || {
+            let mut options = std::fs::File::options();
+            let opened = options.write(true).custom_flags(O_NONBLOCK).open(&pipe);
+            writer = opened.ok();
+            writer.is_some()
+        });
+        let pid = process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let status = throng_testkit::poll("it ends", || process.try_wait().unwrap());
+        assert!(status.code() == Some(130) || status.signal() == Some(15), "{words:?}: {status}");
+    }
+}
+
+/// The flag of open(2).
+#[cfg(target_os = "linux")]
+const O_NONBLOCK: i32 = 0o4000;
+#[cfg(all(unix, not(target_os = "linux")))]
+const O_NONBLOCK: i32 = 4;
