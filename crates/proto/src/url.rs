@@ -13,7 +13,44 @@ pub struct Url {
     resource: Option<String>,
 }
 
-/// A text that is not the URL of a server. `Display` gives the reason and the expected form.
+/// Masks the user and the values of the query of a URL, for texts that others may see. A text
+/// without a scheme is returned as it is.
+#[must_use]
+pub fn masked(text: &str) -> String {
+    match text.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", masked_rest(rest, end_of_user)),
+        None => text.to_owned(),
+    }
+}
+
+/// Masks the part of a URL after its scheme, whose user ends where `end_of_user` says.
+fn masked_rest(rest: &str, end_of_user: impl Fn(&str) -> Option<usize>) -> String {
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(at, it)| (at, Some(it)));
+    let place = match end_of_user(place) {
+        Some(end) => format!("***{}", &place[end..]),
+        None => place.to_owned(),
+    };
+    let pair = |pair: &str| match pair.split_once('=') {
+        Some((key, _)) => format!("{key}=***"),
+        None => pair.to_owned(),
+    };
+    let query = query.map(|query| query.split('&').map(pair).collect::<Vec<_>>().join("&"));
+    place + &query.map_or_else(String::new, |query| format!("?{query}"))
+}
+
+/// Returns the index of the `@` after a user, in the part of a URL after its scheme. The password
+/// may have a slash, which should have been encoded.
+fn end_of_user(place: &str) -> Option<usize> {
+    let authority = place.split('/').next().unwrap_or_default();
+    let is_port = |port: &str| port.ends_with(']') || port.bytes().all(|b| b.is_ascii_digit());
+    match authority.rsplit_once(':') {
+        Some((_, password)) if !is_port(password) => place.rfind('@'),
+        _ => authority.rfind('@'),
+    }
+}
+
+/// A text that is not the URL of a server. `Display` gives the reason and the expected form, and
+/// hides the user and the values of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidUrl {
     url: String,
@@ -51,7 +88,12 @@ impl Url {
 
     fn parse_as([plain, secure]: [&'static str; 2], text: &str) -> Result<Self, InvalidUrl> {
         let scheme = plain;
-        let bad = |what: &str| InvalidUrl { url: text.to_owned(), reason: what.to_owned() };
+        let shown = match text.contains("://") {
+            true => masked(text),
+            false => masked_rest(text, |text| text.rfind('@')),
+        };
+        let hide = |rest| masked_rest(rest, |text| text.rfind('@'));
+        let bad = |what: &str| InvalidUrl { url: shown.clone(), reason: what.to_owned() };
         if let Some(at) = text.find(|c: char| c.is_whitespace() || c.is_control() || !c.is_ascii())
         {
             let character = text[at..].chars().next().unwrap_or(' ');
@@ -66,16 +108,18 @@ impl Url {
             if let Some((typed, rest)) = typed {
                 let is_secure = typed.ends_with(['s', 'S']) && !typed.eq_ignore_ascii_case("ws");
                 let scheme = if is_secure { secure } else { plain };
-                let rest = rest.trim_start_matches('/');
+                let rest = hide(rest.trim_start_matches('/'));
                 return bad(&format!("`//` is missing; did you mean {scheme}://{rest}?"));
             }
-            bad(&format!("it has no scheme; did you mean {scheme}://{rest}?"))
+            bad(&format!("it has no scheme; did you mean {scheme}://{}?", hide(rest)))
         })?;
         let scheme = match typed.to_ascii_lowercase().as_str() {
             typed if typed == plain => plain,
             typed if typed == secure => secure,
-            "ws" | "http" => return Err(bad(&format!("did you mean {plain}://{rest}?"))),
-            "wss" | "https" => return Err(bad(&format!("did you mean {secure}://{rest}?"))),
+            "ws" | "http" => return Err(bad(&format!("did you mean {plain}://{}?", hide(rest)))),
+            "wss" | "https" => {
+                return Err(bad(&format!("did you mean {secure}://{}?", hide(rest))));
+            }
             _ => return Err(bad(&format!("the scheme must be {plain}:// or {secure}://"))),
         };
         if rest.contains('#') {
@@ -89,7 +133,7 @@ impl Url {
             Some(at) if rest[at..].starts_with('/') => (&rest[..at], Some(rest[at..].to_owned())),
             Some(at) => (&rest[..at], Some(format!("/{}", &rest[at..]))),
         };
-        if authority.contains('@') {
+        if end_of_user(rest.split('?').next().unwrap_or_default()).is_some() {
             return Err(bad("a user name in the URL is not supported"));
         }
         let (host, port) = split_port(scheme, authority).map_err(|what| bad(&what))?;
@@ -197,6 +241,35 @@ fn split_port<'a>(scheme: &str, authority: &'a str) -> Result<(&'a str, Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_text_shows_a_user_a_password_or_the_values_of_a_query() {
+        for (text, shown) in [
+            ("ws://u:hidden@h:1/x?a=hidden&b", "ws://***@h:1/x?a=***&b"),
+            ("ws://u:hid/den@h/x", "ws://***@h/x"),
+            ("ws://h:1/@x", "ws://h:1/@x"),
+            ("ws://[::1]:1/@x?@=hidden", "ws://[::1]:1/@x?@=***"),
+            ("ws://[::1]/@x", "ws://[::1]/@x"),
+            ("h:1", "h:1"),
+        ] {
+            assert_eq!(masked(text), shown);
+        }
+        for text in [
+            "http://u:hidden@h/",
+            "ws://u:hidden@h/",
+            "ws://u:hid/den@h",
+            "xy://u:hidden@h",
+            "u:hidden@h",
+            "ws:/u:hidden@h",
+            "ws://u:hidden@h/#x",
+            "ws://h:x/?token=hidden",
+            "h?token=hidden",
+        ] {
+            let error = Url::parse_ws(text).unwrap_err().to_string();
+            assert!(!error.contains("hidden") && !error.contains("den@"), "{error}");
+        }
+        assert!(Url::parse_ws("ws://h:1/@x").is_ok());
+    }
 
     #[test]
     fn parts() {

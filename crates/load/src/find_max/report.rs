@@ -1,6 +1,7 @@
 //! The report of a search: every rate that was tried, and the highest rate that was kept.
 
 use serde::Serialize;
+use throng_proto::url;
 
 use super::{Load, Options};
 use crate::negotiated::{TlsReport, tls_remark};
@@ -10,7 +11,6 @@ use crate::record::Summary;
 use crate::report::SCHEMA;
 use crate::report::figures::{ALL_QUANTILES, quantile_cells, quantile_columns};
 use crate::report::model::{Column, Document, Render, Table, Unit};
-use crate::report::origin::masked_url;
 use crate::row;
 use crate::slo::SloReport;
 use crate::units::{grouped, rounded};
@@ -97,7 +97,7 @@ impl Report {
             schema: SCHEMA,
             mode: "find-max",
             of,
-            url: masked_url(&common.url(resource)),
+            url: url::masked(&common.url(resource)),
             connections: common.connections,
             tls,
             thresholds: thresholds.collect(),

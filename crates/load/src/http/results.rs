@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use throng_proto::url;
 
 use super::plan::Plan;
 use super::tally::Tally;
@@ -12,7 +13,6 @@ use crate::record::{Record, Summary};
 use crate::report::document::list_and_times;
 use crate::report::figures::{Figure, Results, RunSums, figures, quantiles};
 use crate::report::model::Table;
-use crate::report::origin::masked_url;
 use crate::report::{OpenLoopReport, PlanReport, ProtocolReport, RequestPlanReport};
 use crate::units::grouped;
 
@@ -122,7 +122,7 @@ impl PlanReport {
             expect_status: plan.expect.to_string(),
             timeout_s: plan.timeout.as_secs_f64(),
         });
-        let url = masked_url(&plan.common.url(plan.common.target.resource("/")));
+        let url = url::masked(&plan.common.url(plan.common.target.resource("/")));
         let is_timed = plan.common.number.is_none();
         Self {
             pipeline: Some(plan.pipeline),

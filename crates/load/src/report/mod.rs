@@ -17,6 +17,7 @@ mod run;
 use std::time::Duration;
 
 use serde::Serialize;
+use throng_proto::url;
 
 pub use self::deflate::DeflateReport;
 pub use self::deflate::{mode_name, percent};
@@ -147,7 +148,7 @@ impl PlanReport {
             publishes,
             subprotocols: Some(plan.subprotocols.clone()).filter(|names| !names.is_empty()),
         });
-        let url = origin::masked_url(&plan.common.url(plan.resource()));
+        let url = url::masked(&plan.common.url(plan.resource()));
         let mut report =
             Self::common(&plan.common, plan.mode.kind(), url, source_addresses, protocol);
         // The time for a fixed number of messages or connections is not planned.

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
+use throng_proto::url::masked;
 
 use crate::units::show_bytes;
 
@@ -40,7 +41,7 @@ impl Origin {
         Self {
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             version: env!("CARGO_PKG_VERSION"),
-            command: masked(args),
+            command: masked_command(args),
             machine: Machine::here(),
         }
     }
@@ -80,7 +81,7 @@ const SECRET: [&str; 2] = ["--token", "--cookie"];
 const HEADER: [&str; 2] = ["--header", "-H"];
 
 /// Joins the words of a command line, with `***` instead of possible secrets.
-fn masked(args: impl Iterator<Item = String>) -> String {
+fn masked_command(args: impl Iterator<Item = String>) -> String {
     let mut words = Vec::new();
     let mut before = String::new();
     for (at, arg) in args.enumerate() {
@@ -92,7 +93,7 @@ fn masked(args: impl Iterator<Item = String>) -> String {
             Some((flag, _)) if SECRET.contains(&flag) => format!("{flag}=***"),
             Some((flag, line)) if HEADER.contains(&flag) => format!("{flag}={}", header(line)),
             _ if arg.starts_with("-H") && arg.len() > 2 => format!("-H{}", header(&arg[2..])),
-            _ => masked_url(&arg),
+            _ => masked(&arg),
         };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+*?&<>{}[]".contains(c);
         words.push(match !shown.is_empty() && shown.chars().all(is_plain) {
@@ -109,28 +110,13 @@ fn header(line: &str) -> String {
     format!("{}: ***", line.split_once(':').map_or("", |(name, _)| name))
 }
 
-/// Masks the user and the values of the query of a URL: reports are shared.
-pub(crate) fn masked_url(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    let (place, query) = rest.split_once('?').map_or((rest, None), |(at, it)| (at, Some(it)));
-    let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
-    let host = host.rsplit_once('@').map_or_else(|| host.to_owned(), |(_, it)| format!("***@{it}"));
-    let pair = |pair: &str| match pair.split_once('=') {
-        Some((key, _)) => format!("{key}=***"),
-        None => pair.to_owned(),
-    };
-    let query = query.map(|query| query.split('&').map(pair).collect::<Vec<_>>().join("&"));
-    let query = query.map_or_else(String::new, |query| format!("?{query}"));
-    format!("{scheme}://{host}{path}{query}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_command_line_is_shown_without_what_may_be_secret() {
-        let shown = |args: &[&str]| masked(args.iter().map(|&arg| arg.to_owned()));
+        let shown = |args: &[&str]| masked_command(args.iter().map(|&arg| arg.to_owned()));
         assert_eq!(
             shown(&["/usr/bin/throng", "bench", "echo", "ws://u:p@h:1/a?token=t&x", "-c", "10"]),
             "throng bench echo ws://***@h:1/a?token=***&x -c 10"
