@@ -574,8 +574,8 @@ impl Worker {
             return failure;
         }
         let hint = match self.acme.settings.ca {
-            None => "; check acme.directory, and acme.ca if its server has a private authority",
-            Some(_) => "; check acme.directory and acme.ca",
+            None => "; check tls.acme.directory, and tls.acme.ca if its authority is private",
+            Some(_) => "; check tls.acme.directory and tls.acme.ca",
         };
         Failure {
             reason: format!("the directory {directory}: {}{hint}", failure.reason),
@@ -603,34 +603,33 @@ async fn sleep_until(time: SystemTime) {
 mod tests {
     use std::sync::mpsc;
 
+    use throng_testkit::TempFolder;
     use throng_tls::TlsConfig;
 
     use super::*;
 
-    /// Settings with a directory at which nothing answers.
-    fn settings(name: &str) -> AcmeSettings {
-        let dir = std::env::temp_dir().join(format!("throng-acme-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        let ca = dir.join("ca.pem");
+    /// Settings with a directory at which nothing answers, and their folder.
+    fn settings(name: &str) -> (TempFolder, AcmeSettings) {
+        let dir = TempFolder::new(&format!("acme-{name}"));
         let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
-        std::fs::write(&ca, made.cert.pem()).unwrap();
-        AcmeSettings {
+        let ca = dir.write("ca.pem", made.cert.pem());
+        let settings = AcmeSettings {
             domains: vec!["a.example".to_owned()],
             directory: "https://127.0.0.1:1/dir".to_owned(),
             ca: Some(ca),
             agree_tos: true,
-            ..AcmeSettings::new(dir)
-        }
+            ..AcmeSettings::new(dir.to_path_buf())
+        };
+        (dir, settings)
     }
 
     #[test]
     fn settings_that_cannot_be_used_change_no_file() {
-        let settings = AcmeSettings { agree_tos: false, ..settings("check") };
+        let (_dir, settings) = settings("check");
+        let settings = AcmeSettings { agree_tos: false, ..settings };
         let error = Acme::open(settings.clone()).unwrap_err().to_string();
         assert!(error.contains("agree_tos = true"), "{error}");
         assert!(!settings.folder().exists());
-        std::fs::remove_dir_all(settings.dir).unwrap();
     }
 
     /// Returns a certificate for `name` and its key, in PEM.
@@ -641,7 +640,7 @@ mod tests {
 
     #[test]
     fn a_certificate_that_another_file_keeps_from_being_served_is_no_failure_of_the_authority() {
-        let settings = settings("served");
+        let (_dir, settings) = settings("served");
         let acme = Acme::open(settings.clone()).unwrap();
         let (chain, key) = (settings.dir.join("other.pem"), settings.dir.join("other.key"));
         let other = made("b.example");
@@ -688,12 +687,11 @@ mod tests {
         assert_eq!(server.certificates().len(), 2);
         // The lock was not held: no account was created to ask about the renewal.
         assert!(!settings.folder().join("account.json").exists());
-        std::fs::remove_dir_all(settings.dir).unwrap();
     }
 
     #[test]
     fn a_panic_is_reported_and_the_thread_stays_until_it_is_stopped() {
-        let settings = settings("panic");
+        let (_dir, settings) = settings("panic");
         let acme = Acme::open(settings.clone()).unwrap();
         let managed = Some(acme.managed());
         let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(Vec::new()) }).unwrap();
@@ -711,6 +709,5 @@ mod tests {
         assert_eq!(retry_in, LONGEST_WAIT);
         drop(client);
         assert!(events.recv().is_err());
-        std::fs::remove_dir_all(settings.dir).unwrap();
     }
 }

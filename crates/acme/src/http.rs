@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, HOST, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
@@ -63,6 +63,16 @@ impl Http {
     }
 }
 
+/// Returns the text of an error without a problem document (RFC 8555 section 6.7), of a proxy for
+/// example: instant-acme would only say that its body is not JSON.
+fn unexplained(response: &BytesResponse) -> Option<String> {
+    let (status, headers) = (response.parts.status, &response.parts.headers);
+    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let is_json = media_type.is_some_and(|text| text.to_ascii_lowercase().contains("json"));
+    let is_error = status.is_client_error() || status.is_server_error();
+    (is_error && !is_json).then(|| format!("it answers {status}"))
+}
+
 /// Parses the value of Retry-After, seconds or a date (RFC 9110 section 10.2.3), in whole seconds.
 fn parse_wait(value: &str) -> Option<Duration> {
     let value = value.trim();
@@ -87,7 +97,7 @@ impl HttpClient for Http {
         Box::pin(async move {
             let host = request.uri().host().unwrap_or_default().to_owned();
             let exchange = tokio::time::timeout(LIMIT, exchange(&this.configs, request));
-            let unreachable = |why| Error::Other(Box::new(Unreachable { host, why }));
+            let unreachable = |why| Error::Other(Box::new(Unreachable { host: host.clone(), why }));
             let mut response = match exchange.await {
                 Ok(Ok(response)) => response,
                 Ok(Err(why)) => return Err(unreachable(why)),
@@ -96,7 +106,10 @@ impl HttpClient for Http {
                 }
             };
             this.read_retry_after(&mut response);
-            Ok(response)
+            match unexplained(&response) {
+                Some(why) => Err(Error::Other(Box::new(Unreachable { host, why }))),
+                None => Ok(response),
+            }
         })
     }
 }
@@ -144,7 +157,7 @@ fn tls_text(error: std::io::Error) -> String {
     }
 }
 
-/// No response came.
+/// No response came, or none of an authority.
 #[derive(Debug)]
 pub(crate) struct Unreachable {
     host: String,
@@ -176,6 +189,25 @@ mod tests {
         let left = response.parts.headers.get(RETRY_AFTER);
         let left = left.map(|value| value.to_str().unwrap().to_owned());
         (http.take_retry_after(), left)
+    }
+
+    #[test]
+    fn an_error_without_a_problem_document_has_its_status() {
+        for (status, media_type, expected) in [
+            (503, Some("text/html"), Some("it answers 503 Service Unavailable")),
+            (502, None, Some("it answers 502 Bad Gateway")),
+            (404, Some("text/plain"), Some("it answers 404 Not Found")),
+            (500, Some("application/problem+json"), None),
+            (200, Some("text/html"), None),
+        ] {
+            let mut response = hyper::Response::builder().status(status);
+            if let Some(media_type) = media_type {
+                response = response.header(CONTENT_TYPE, media_type);
+            }
+            let (parts, ()) = response.body(()).unwrap().into_parts();
+            let response = BytesResponse { parts, body: Box::new(Bytes::new()) };
+            assert_eq!(unexplained(&response).as_deref(), expected, "{status} {media_type:?}");
+        }
     }
 
     #[test]

@@ -70,8 +70,11 @@ impl Failure {
             let detail = part.detail.as_deref().unwrap_or_default();
             reason += &format!("; {}{detail}", name.unwrap_or_default());
         }
-        if let Some(kind) = &kind {
-            reason += &format!(" ({kind})");
+        match (&kind, problem.status) {
+            (Some(kind), Some(status)) => reason += &format!(" ({status}, {kind})"),
+            (Some(kind), None) => reason += &format!(" ({kind})"),
+            (None, Some(status)) => reason += &format!(" ({status})"),
+            (None, None) => {}
         }
         Self { reason, kind }
     }
@@ -343,7 +346,7 @@ mod tests {
         let failure = Failure::of_problem(&serde_json::from_str(text).unwrap());
         assert_eq!(
             failure.reason,
-            "no; a.example: no address (urn:ietf:params:acme:error:malformed)"
+            "no; a.example: no address (400, urn:ietf:params:acme:error:malformed)"
         );
         assert!(failure.is("malformed") && !failure.is("dns"));
     }

@@ -67,7 +67,7 @@ pub struct SettingError {
 
 impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "acme.{}: {}", self.setting, self.remedy)
+        write!(f, "tls.acme.{}: {}", self.setting, self.remedy)
     }
 }
 

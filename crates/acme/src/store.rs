@@ -181,7 +181,7 @@ fn not_written(file: &Path, error: &io::Error) -> ConfigError {
             "let the server's user write there; the packaged units may write to /var/lib/throng \
              (StateDirectory=)"
         }
-        io::ErrorKind::NotADirectory => "name a folder in acme.dir",
+        io::ErrorKind::NotADirectory => "name a folder in tls.acme.dir",
         _ => "let the server's user write there",
     };
     let what = format!("cannot be written: {error}; {remedy}");
@@ -274,11 +274,12 @@ fn write_new(new: &Path, content: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use throng_testkit::TempFolder;
+
     use super::*;
 
-    fn store(name: &str) -> (Store, PathBuf) {
-        let dir = std::env::temp_dir().join(format!("throng-acme-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
+    fn store(name: &str) -> (Store, TempFolder) {
+        let dir = TempFolder::new(&format!("acme-{name}"));
         let settings = AcmeSettings::new(dir.join("deep"));
         (Store::open(&settings).unwrap(), dir)
     }
@@ -292,7 +293,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn only_the_owner_can_read_what_is_kept() {
-        let (store, dir) = store("modes");
+        let (store, _dir) = store("modes");
         store.write_certificate("chain", "key").unwrap();
         // A file that a crash left behind is never written to.
         let left = store.certificate.with_extension("pem.new");
@@ -303,12 +304,11 @@ mod tests {
         assert_eq!(mode(&store.certificate), 0o600);
         assert_eq!(mode(store.certificate.parent().unwrap()), 0o700);
         assert!(store.certificate().unwrap().is_none(), "it has no certificate");
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn a_certificate_is_known_by_its_names_and_its_time() {
-        let (store, dir) = store("issued");
+        let (store, _dir) = store("issued");
         let key = rcgen::KeyPair::generate().unwrap();
         let names = ["www.A.example", "a.example"].map(str::to_owned);
         let mut params = rcgen::CertificateParams::new(names).unwrap();
@@ -321,22 +321,20 @@ mod tests {
         assert_eq!(issued.names, ["a.example", "www.a.example"]);
         let length = issued.validity.until.duration_since(issued.validity.from).unwrap();
         assert_eq!(length, Duration::from_secs(6 * 24 * 3600));
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn the_check_changes_nothing_and_finds_what_the_opening_would() {
-        let dir = std::env::temp_dir().join(format!("throng-acme-check-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
+        let folder = TempFolder::new("acme-check");
+        let dir = folder.join("dir");
         let settings = AcmeSettings::new(dir.join("deep"));
         Store::check(&settings).unwrap();
         assert!(!dir.exists());
         fs::write(&dir, "a file in place of a folder").unwrap();
         for result in [Store::check(&settings).err(), Store::open(&settings).err()] {
             let error = result.unwrap().to_string();
-            assert!(error.contains("name a folder in acme.dir"), "{error}");
+            assert!(error.contains("name a folder in tls.acme.dir"), "{error}");
         }
-        fs::remove_file(&dir).unwrap();
     }
 
     #[test]
@@ -350,40 +348,36 @@ mod tests {
         fs::write(unfinished(&store.account), "half a key").unwrap();
         Store::open(&AcmeSettings::new(dir.join("deep"))).unwrap();
         assert!(!unfinished(&store.account).exists());
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[cfg(unix)]
     #[test]
     fn a_certificate_that_cannot_be_read_is_not_missing() {
-        let (store, dir) = store("unreadable");
+        let (store, _dir) = store("unreadable");
         // Root may read every file, but not a folder.
         fs::create_dir(&store.certificate).unwrap();
         let error = store.certificate().err().unwrap().to_string();
         assert!(error.contains("certificate.pem: cannot be read: it is a folder"), "{error}");
         fs::create_dir(&store.account).unwrap();
         assert!(store.account().err().unwrap().to_string().contains("cannot be read"));
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn one_process_at_a_time_orders() {
-        let (store, dir) = store("lock");
+        let (store, _dir) = store("lock");
         let held = store.try_lock().unwrap();
         assert!(held.is_some());
         assert!(store.try_lock().unwrap().is_none());
         drop(held);
         assert!(store.try_lock().unwrap().is_some());
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn an_account_that_cannot_be_read_names_the_remedy() {
-        let (store, dir) = store("account");
+        let (store, _dir) = store("account");
         assert!(store.account().unwrap().is_none());
         fs::write(&store.account, "{}").unwrap();
         let error = store.account().err().unwrap().to_string();
         assert!(error.contains("account.json") && error.contains("remove the file"), "{error}");
-        fs::remove_dir_all(dir).unwrap();
     }
 }

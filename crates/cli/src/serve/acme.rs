@@ -19,7 +19,7 @@ pub(super) fn tls(draft: &Draft, values: AcmeValues) -> Option<Tls> {
         false => AcmeChallenge::TlsAlpn01,
     });
     if let Err(Error::Setting(error)) = acme.check() {
-        draft.wrong(&format!("tls.{}", error.setting()), error);
+        draft.wrong(error.setting(), &error);
     }
     Some(Tls::acme(acme))
 }

@@ -104,10 +104,10 @@ impl Acme {
     /// Checks the settings, as [`Server::bind`](crate::Server::bind) does.
     ///
     /// # Errors
-    /// Names the first invalid setting, such as `acme.domains`.
+    /// Names the first invalid setting, such as `tls.acme.domains`.
     pub fn check(&self) -> Result<()> {
         self.settings.check().map_err(|error| {
-            Error::Setting(SettingError::new(format!("acme.{}", error.setting), error.remedy))
+            Error::Setting(SettingError::new(format!("tls.acme.{}", error.setting), error.remedy))
         })
     }
 }
