@@ -199,15 +199,15 @@ impl AsyncReconnectingClient {
     ///
     /// # Errors
     /// As for [`client`](Self::client) and [`AsyncClient::send`]: after an error of the latter the
-    /// message may or may not have arrived, and the next call reconnects; but
+    /// message may or may not have arrived, and the next call reconnects after the pause; but
     /// [`ClientError::Closed`] with a code that does not ask for that is the error of every further
     /// call.
     pub async fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         let sent = self.client().await?.send(message).await;
         if let Err(error) = &sent
-            && self.retry.gives_up(error)
+            && let Some(pause) = self.retry.unsent(error)
         {
-            self.link = ReconnectLink::Idle;
+            self.link = self.attempt_after(pause);
         }
         sent
     }

@@ -191,15 +191,15 @@ impl ReconnectingClient {
     ///
     /// # Errors
     /// As for [`ReconnectingClient::client`] and [`Client::send`]: after an error of the latter the
-    /// message may or may not have arrived, and the next call reconnects; but
+    /// message may or may not have arrived, and the next call reconnects after the pause; but
     /// [`ClientError::Closed`] with a code that does not ask for that is the error of every further
     /// call.
     pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         let sent = self.client()?.send(message);
         if let Err(error) = &sent
-            && self.retry.gives_up(error)
+            && let Some(pause) = self.retry.unsent(error)
         {
-            self.disconnect();
+            self.reconnect_after(pause);
         }
         sent
     }

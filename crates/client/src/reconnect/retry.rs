@@ -79,14 +79,11 @@ impl Retry {
         Some(self.pause())
     }
 
-    /// Returns whether a connection whose sending failed so must be given up.
-    pub(super) fn gives_up(&mut self, error: &ClientError) -> bool {
+    /// Records that sending failed so; returns as [`ended`](Self::ended) does.
+    pub(super) fn unsent(&mut self, error: &ClientError) -> Option<Duration> {
         match error {
-            ClientError::Closed(Some(close)) => {
-                self.close = Some(close.clone());
-                (self.asks_to_reconnect)(close)
-            }
-            _ => true,
+            ClientError::Closed(close) => self.ended(close.as_ref()),
+            _ => self.ended(None),
         }
     }
 

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use throng_client::{Backoff, Client, ClientError, DialStep, Message};
-use throng_testkit::{TIMEOUT, read_head};
+use throng_testkit::{TIMEOUT, eventually, read_head};
 
 use super::blocking::{accept, accept_upgrade, upgrade, url};
 
@@ -237,6 +237,26 @@ fn a_connection_ends_with_its_client_although_a_stopper_is_left() {
     stopper.stop();
 }
 
+/// Closes its first connection after the upgrade, and accepts more.
+fn hangs_up() -> SocketAddr {
+    let (listener, address) = listener();
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            upgrade(&mut stream, "");
+        }
+    });
+    address
+}
+
+#[test]
+fn a_client_whose_sending_fails_pauses_before_it_connects_again() {
+    let mut feed = Client::builder(&url(hangs_up(), "/")).reconnecting(slow());
+    eventually("sending fails", || feed.send("x").is_err());
+    let error = feed.recv_timeout(Duration::from_millis(5)).unwrap_err();
+    assert!(matches!(error, ClientError::Timeout { during: DialStep::Receiving, .. }), "{error}");
+    assert_eq!(feed.connections(), 1);
+}
+
 #[cfg(feature = "tokio")]
 mod asynchronous {
     use futures_util::FutureExt;
@@ -275,6 +295,16 @@ mod asynchronous {
         assert!(matches!(feed.send("x").await, Err(ClientError::Closed(Some(_)))));
         drop(feed);
         assert_eq!(server.join().unwrap(), ["1", "1", "2"]);
+    }
+
+    #[tokio::test]
+    async fn a_client_whose_sending_fails_pauses_before_it_connects_again() {
+        let mut feed = Client::builder(&url(hangs_up(), "/")).reconnecting_async(slow());
+        while feed.send("x").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert!(timeout(Duration::from_millis(5), feed.send("x")).await.is_err());
+        assert_eq!(feed.connections(), 1);
     }
 
     /// As in a `select!` whose other branch is ready all the time.
