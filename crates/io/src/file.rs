@@ -281,14 +281,9 @@ fn read_to_end(path: &Path, file: File, len: u64, most: u64) -> Result<Vec<u8>, 
 
 #[cfg(all(test, unix))]
 mod tests {
-    use super::*;
+    use throng_testkit::TempFolder;
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("throng-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
-    }
+    use super::*;
 
     fn fifo(path: &Path) {
         let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
@@ -297,7 +292,7 @@ mod tests {
 
     #[test]
     fn each_fault_has_its_words() {
-        let folder = folder("file-faults");
+        let folder = TempFolder::new("file-faults");
         let (pipe, large) = (folder.join("pipe"), folder.join("large"));
         fifo(&pipe);
         File::create(&large).unwrap().set_len(MAX_LEN + 1).unwrap();
@@ -310,7 +305,7 @@ mod tests {
             (&pipe, "it is a pipe, and not a regular file"),
             (&PathBuf::from("/dev/zero"), "it is a device, and not a regular file"),
             (&socket, "it is a socket, and not a regular file"),
-            (&folder, "it is a folder; name a file in it"),
+            (&folder.to_path_buf(), "it is a folder; name a file in it"),
             (&large, "larger than 4 MiB"),
         ] {
             let error = read(path).unwrap_err().to_string();
@@ -320,12 +315,11 @@ mod tests {
         assert_eq!(read_text(&large).unwrap(), "text\n", "without a byte-order mark");
         std::fs::write(&large, b"\xff").unwrap();
         assert!(read_text(&large).unwrap_err().to_string().contains("not UTF-8"));
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_pipe_is_read_where_a_file_is_read_once() {
-        let folder = folder("file-pipe");
+        let folder = TempFolder::new("file-pipe");
         let pipe = folder.join("pipe");
         fifo(&pipe);
         let writer = {
@@ -336,12 +330,11 @@ mod tests {
         writer.join().unwrap();
         let error = read_once(Path::new("/dev/zero"), 1024).unwrap_err();
         assert!(matches!(error.fault, Fault::TooLarge(1024)), "{error}");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_file_to_append_to_is_created_and_a_pipe_needs_a_reader() {
-        let folder = folder("file-append");
+        let folder = TempFolder::new("file-append");
         let (file, pipe) = (folder.join("file"), folder.join("pipe"));
         for line in ["one\n", "two\n"] {
             io::Write::write_all(&mut append(&file).unwrap(), line.as_bytes()).unwrap();
@@ -355,13 +348,12 @@ mod tests {
         let appending = append(&pipe).unwrap();
         let flags = rustix::fs::fcntl_getfl(&appending).unwrap();
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "writes wait for the reader");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_file_out_of_reach_is_not_missing() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = folder("file-reach");
+        let folder = TempFolder::new("file-reach");
         let closed = folder.join("closed");
         std::fs::create_dir(&closed).unwrap();
         let file = closed.join("key");
@@ -385,6 +377,5 @@ mod tests {
         }
         mode(&closed, 0o700);
         assert!(!exists(&closed.join("none")).unwrap());
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

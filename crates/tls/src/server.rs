@@ -343,8 +343,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_certificate_that_is_not_valid_yet_is_looked_at_again_when_it_is() {
-        let dir = std::env::temp_dir().join(format!("throng-tls-due-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = throng_testkit::TempFolder::new("tls-due");
         let [chain, key] = ["it.pem", "it.key"].map(|name| dir.join(name));
         let write = |from: i32| {
             let made = rcgen::KeyPair::generate().unwrap();
@@ -380,6 +379,5 @@ pub(crate) mod tests {
             assert!(!server.reload_if_changed_by(begins).unwrap());
             server.reload_if_changed_by(begins).unwrap_err();
         }
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Parts that the tests of several crates share.
 //!
 //! * Duty: a blocking client on the wire, waiting for conditions, random numbers from a seed, a
-//!   Redis server or cluster; the driver contract as tests.
+//!   Redis server or cluster, a folder for temporary files; the driver contract as tests.
 //! * Not its duty: the servers under test; each crate's tests start their own.
 //! * Depends on: `throng-proto`, whose decoders have their own tests and oracles; `throng-io` for
 //!   the contract.
@@ -11,6 +11,7 @@
 mod client;
 #[cfg(feature = "contract")]
 pub mod contract;
+mod folder;
 mod random;
 mod redis;
 mod redis_cluster;
@@ -18,6 +19,7 @@ mod waiting;
 mod wire;
 
 pub use client::{Client, Got};
+pub use folder::TempFolder;
 pub use random::{Random, noise};
 pub use redis::{Redis, RedisTls, documented_user};
 pub use redis_cluster::RedisCluster;

@@ -17,7 +17,7 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
 use throng_balance::{Balancer, Config, Error};
-use throng_testkit::{eventually, poll};
+use throng_testkit::{TempFolder, eventually, poll};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -59,28 +59,11 @@ impl Identity {
     }
 }
 
-/// A folder of one test, removed when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("balance-tls-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 struct Running(Balancer);
 
 impl Running {
-    fn start(text: &str, folder: &Folder) -> Self {
-        let file = folder.0.join("balance.toml").display().to_string();
+    fn start(text: &str, folder: &TempFolder) -> Self {
+        let file = folder.join("balance.toml").display().to_string();
         Self(Balancer::start(Config::parse(text, &file).unwrap()).unwrap())
     }
 }
@@ -174,8 +157,8 @@ fn serve_head(stream: &mut (impl Read + Write)) -> String {
 
 #[test]
 fn clients_with_tls_are_https_and_a_plain_port_stays_plain() {
-    let (folder, own) = (Folder::new("front"), Identity::new(&["balancer.example"]));
-    own.write(&folder.0, "own");
+    let (folder, own) = (TempFolder::new("front"), Identity::new(&["balancer.example"]));
+    own.write(&folder, "own");
     let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
     let running = Running::start(
         &format!(
@@ -198,8 +181,8 @@ fn clients_with_tls_are_https_and_a_plain_port_stays_plain() {
 
 #[test]
 fn a_client_with_tls_beyond_the_limit_learns_why() {
-    let (folder, own) = (Folder::new("full"), Identity::new(&["balancer.example"]));
-    own.write(&folder.0, "own");
+    let (folder, own) = (TempFolder::new("full"), Identity::new(&["balancer.example"]));
+    own.write(&folder, "own");
     // It accepts connections but does not answer.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let text = format!(
@@ -220,15 +203,15 @@ fn a_client_with_tls_beyond_the_limit_learns_why() {
 
 #[test]
 fn http_at_an_address_with_tls_is_refused_redirected_or_served() {
-    let (folder, own) = (Folder::new("plain"), Identity::new(&["balancer.example"]));
-    own.write(&folder.0, "own");
+    let (folder, own) = (TempFolder::new("plain"), Identity::new(&["balancer.example"]));
+    own.write(&folder, "own");
     let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
     let parse = |listen: &str, plain: &str| {
         let text = format!(
             "listen = \"{listen}\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
              [tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n{plain}\n"
         );
-        Config::parse(&text, &folder.0.join("balance.toml").display().to_string()).unwrap()
+        Config::parse(&text, &folder.join("balance.toml").display().to_string()).unwrap()
     };
     let running = Running(Balancer::start(parse("127.0.0.1:0", "")).unwrap());
     let address = running.0.addresses()[0];
@@ -283,10 +266,10 @@ fn backend_with(identity: Identity) -> (SocketAddr, Receiver<String>) {
 
 #[test]
 fn backends_with_tls_are_verified_and_the_client_learns_why_one_is_not_trusted() {
-    let folder = Folder::new("back");
+    let folder = TempFolder::new("back");
     let identity = Identity::new(&["backend.internal"]);
-    identity.write(&folder.0, "backend");
-    Identity::new(&["backend.internal"]).write(&folder.0, "other");
+    identity.write(&folder, "backend");
+    Identity::new(&["backend.internal"]).write(&folder, "other");
     let (backend, heads) = backend_with(identity);
     let answer_with = |backend: &str, table: &str| {
         let text = format!(
@@ -322,11 +305,11 @@ fn backends_with_tls_are_verified_and_the_client_learns_why_one_is_not_trusted()
 
 #[test]
 fn a_tunnel_has_tls_on_both_sides_with_the_client_named_before_it() {
-    let folder = Folder::new("tunnel");
+    let folder = TempFolder::new("tunnel");
     let own = Identity::new(&["balancer.example"]);
-    own.write(&folder.0, "own");
+    own.write(&folder, "own");
     let identity = Identity::new(&["127.0.0.1"]);
-    identity.write(&folder.0, "backend");
+    identity.write(&folder, "backend");
     let (backend, said) = backend(move |mut socket| {
         // A PROXY v2 header of an IPv4 client.
         let mut proxy = [0; 28];
@@ -372,10 +355,10 @@ fn a_tunnel_has_tls_on_both_sides_with_the_client_named_before_it() {
 
 #[test]
 fn checks_use_tls_and_report_why_a_backend_is_not_trusted() {
-    let folder = Folder::new("checks");
+    let folder = TempFolder::new("checks");
     let identity = Identity::new(&["127.0.0.1"]);
-    identity.write(&folder.0, "backend");
-    Identity::new(&["127.0.0.1"]).write(&folder.0, "other");
+    identity.write(&folder, "backend");
+    Identity::new(&["127.0.0.1"]).write(&folder, "other");
     let (backend, said) = backend_with(identity);
     for (ca, is_up) in [("backend.pem", true), ("other.pem", false)] {
         let text = format!(
@@ -410,10 +393,10 @@ fn shown(address: SocketAddr, trusted: &Identity, name: &'static str) -> Certifi
 
 #[test]
 fn renewed_certificates_serve_new_clients_and_wrong_ones_change_nothing() {
-    let folder = Folder::new("reload");
+    let folder = TempFolder::new("reload");
     let (first, other) = (Identity::new(&["a.example"]), Identity::new(&["b.example"]));
-    let (first_chain, _) = first.write(&folder.0, "a");
-    other.write(&folder.0, "b");
+    let (first_chain, _) = first.write(&folder, "a");
+    other.write(&folder, "b");
     let (backend, _heads) = backend(|mut socket| serve_head(&mut socket));
     let text = |more: &str| {
         format!(
@@ -422,7 +405,7 @@ fn renewed_certificates_serve_new_clients_and_wrong_ones_change_nothing() {
             more.replace("pem", "key")
         )
     };
-    let file = folder.0.join("balance.toml").display().to_string();
+    let file = folder.join("balance.toml").display().to_string();
     let running = Running::start(&text(""), &folder);
     let address = running.0.addresses()[0];
     assert_eq!(&shown(address, &first, "a.example"), first.certificate.der());
@@ -447,7 +430,7 @@ fn renewed_certificates_serve_new_clients_and_wrong_ones_change_nothing() {
     assert_eq!(&shown(address, &other, "b.example"), other.certificate.der());
 
     let renewed = Identity::new(&["a.example"]);
-    renewed.write(&folder.0, "a");
+    renewed.write(&folder, "a");
     running.0.apply(Config::parse(&text(", \"b.pem\""), &file).unwrap()).unwrap();
     assert_eq!(&shown(address, &renewed, "a.example"), renewed.certificate.der());
     let answer = get(&mut old);
@@ -456,8 +439,8 @@ fn renewed_certificates_serve_new_clients_and_wrong_ones_change_nothing() {
 
 #[test]
 fn mistakes_of_tls_are_reported_before_anything_runs() {
-    let folder = Folder::new("mistakes");
-    let file = folder.0.join("balance.toml").display().to_string();
+    let folder = TempFolder::new("mistakes");
+    let file = folder.join("balance.toml").display().to_string();
     let parse = |text: &str| Config::parse(&format!("backends = [\"127.0.0.1:1\"]\n{text}"), &file);
     for (text, words) in [
         ("[tls]\ncert = \"a.pem\"", &["tls", "key 0", "needs its private key"][..]),
@@ -549,10 +532,10 @@ fn presenting(
 
 #[test]
 fn a_certificate_too_long_for_a_header_is_refused() {
-    let folder = Folder::new("long-certificate");
+    let folder = TempFolder::new("long-certificate");
     let (own, authority) = (Identity::new(&["balancer.example"]), authority());
-    own.write(&folder.0, "own");
-    authority.write(&folder.0, "authority");
+    own.write(&folder, "own");
+    authority.write(&folder, "authority");
     let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
     let running = Running::start(
         &format!(
@@ -577,8 +560,8 @@ fn a_certificate_too_long_for_a_header_is_refused() {
 
 #[test]
 fn handshakes_that_take_too_much_memory_are_ended() {
-    let (folder, own) = (Folder::new("memory"), Identity::new(&["balancer.example"]));
-    own.write(&folder.0, "own");
+    let (folder, own) = (TempFolder::new("memory"), Identity::new(&["balancer.example"]));
+    own.write(&folder, "own");
     let (backend, _heads) = backend(|mut socket| serve_head(&mut socket));
     let running = Running::start(
         &format!(
@@ -610,11 +593,11 @@ fn handshakes_that_take_too_much_memory_are_ended() {
 
 #[test]
 fn certificates_of_clients_are_verified_and_named_to_backends() {
-    let folder = Folder::new("clients");
+    let folder = TempFolder::new("clients");
     let own = Identity::new(&["balancer.example"]);
-    own.write(&folder.0, "own");
+    own.write(&folder, "own");
     let authority = authority();
-    authority.write(&folder.0, "authority");
+    authority.write(&folder, "authority");
     let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
     let connect = |address, certificate| presenting(address, &own, certificate);
     let forged = "GET / HTTP/1.1\r\nHost: balancer.example\r\nClient-Cert: :Zm9yZ2Vk:\r\n\
@@ -660,8 +643,8 @@ fn certificates_of_clients_are_verified_and_named_to_backends() {
 
 #[test]
 fn a_proxy_header_comes_before_tls() {
-    let (folder, own) = (Folder::new("proxy"), Identity::new(&["balancer.example"]));
-    own.write(&folder.0, "own");
+    let (folder, own) = (TempFolder::new("proxy"), Identity::new(&["balancer.example"]));
+    own.write(&folder, "own");
     let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
     let running = Running::start(
         &format!(

@@ -436,8 +436,8 @@ pub(super) mod tests {
         let template = of("--payload n{client}-{sequence}");
         assert!(matches!(template.content, Content::Template(_)));
         assert_eq!((template.size, template.text), (4, true));
-        let path = std::env::temp_dir().join(format!("throng-payload-{}", std::process::id()));
-        std::fs::write(&path, b"{client}").unwrap();
+        let folder = throng_testkit::TempFolder::new("payload");
+        let path = folder.write("payload", b"{client}");
         let file = |more: &str| of(&format!("--payload-file {} {more}", path.display()));
         assert_eq!((file("").content, file("").text), (given("{client}"), false));
         assert_eq!((file("--text").content, file("--text").text), (given("{client}"), true));
@@ -446,7 +446,6 @@ pub(super) mod tests {
         assert_eq!(file("").size, 3);
         let error = plan(&format!("echo {URL} --text --payload-file {}", path.display()));
         assert!(error.unwrap_err().contains("no text (UTF-8) from byte 2 on"));
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -141,16 +141,15 @@ mod tests {
         }
     }
 
-    fn with_tokens(header: &[&str]) -> IdentityArgs {
-        let path = std::env::temp_dir().join(format!("throng-tokens-{}", std::process::id()));
-        std::fs::write(&path, "one\ntwo\n").unwrap();
-        IdentityArgs { tokens: Some(path), ..args(header, None, &[]) }
-    }
-
     #[test]
     fn credentials_become_fields() {
         let all = fields(args(&["X: y"], Some("abc"), &["a=1", "b=2=3"]), &[]).unwrap();
         assert_eq!(all, ["X: y", "Cookie: a=1; b=2=3", "Authorization: Bearer abc"]);
+        let folder = throng_testkit::TempFolder::new("tokens");
+        let with_tokens = |header: &[&str]| {
+            let path = folder.write("tokens", "one\ntwo\n");
+            IdentityArgs { tokens: Some(path), ..args(header, None, &[]) }
+        };
         // Tokens replace their place, if there is one, and otherwise are bearer tokens.
         assert_eq!(fields(with_tokens(&[]), &["/ws"]).unwrap(), ["Authorization: Bearer {token}"]);
         assert_eq!(fields(with_tokens(&["X: {token}"]), &[]).unwrap(), ["X: {token}"]);

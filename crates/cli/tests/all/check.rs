@@ -1,8 +1,11 @@
 //! `config check` and `balance --check` give the same answers as a start.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
+
+use throng_testkit::TempFolder;
 
 use crate::support::{TIMEOUT, throng};
 
@@ -51,13 +54,8 @@ fn both(program: &str, settings: &[&str]) -> String {
 /// answer, fails its check: with the same words, and the same exit code.
 #[test]
 fn a_check_says_what_a_start_says() {
-    let dir = std::env::temp_dir().join(format!("throng-check-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let file = |name: &str, text: &[u8]| {
-        let path = dir.join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
+    let dir = TempFolder::new("check");
+    let file = |name: &str, text: &[u8]| dir.write(name, text).display().to_string();
     let (junk, shown) = (file("junk.pem", b"not PEM\n"), dir.display().to_string());
     let acme = [
         "tls.acme.domains=example.test",
@@ -92,6 +90,19 @@ fn a_check_says_what_a_start_says() {
             vec!["cluster.url=redis://127.0.0.1:1", "cluster.tls_ca=/x"],
             "cluster.tls_ca is set",
         ),
+        (
+            "serve",
+            vec!["cluster.url=redis://127.0.0.1:0"],
+            "port 0 of 127.0.0.1 cannot be connected to",
+        ),
+        ("serve", vec!["cluster.tls_name=redis.internal"], "it needs a cluster"),
+        ("serve", vec!["channels=chat.>=close;chat.a=latest"], "comes after \"chat.>\""),
+        ("serve", vec!["max_header_bytes=1"], "write at least \"1KiB\""),
+        ("serve", vec!["max_headers=7"], "write at least 8"),
+        ("serve", vec!["listen=[::1%lo]:80"], "write \"[::1]:80\""),
+        ("balance", vec!["health.check.kind=http", "health.check.host=a:99999"], "check.host"),
+        ("balance", vec!["drop_headers=Host"], "no request can do without it"),
+        ("balance", vec!["sticky=cookie:__Host-node"], "browsers drop a cookie"),
         ("serve", vec!["shards=100000"], "shards"),
         ("serve", vec!["shards=1000", "pin=cores"], "pin"),
         ("serve", vec!["max_connections=100000000"], "max_connections"),
@@ -137,7 +148,6 @@ fn a_check_says_what_a_start_says() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let left: Vec<_> = std::fs::read_dir(Path::new(&shown)).unwrap().flatten().collect();
     assert_eq!(left.len(), 1, "{left:?}");
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// Entries of lists that could never match a client are mistakes. The error names a form that
@@ -181,6 +191,26 @@ fn entries_that_never_match_are_mistakes() {
     }
 }
 
+/// Both programs listen on an IPv4 address in IPv6.
+#[test]
+fn an_ipv4_address_in_ipv6_is_listened_on() {
+    for words in [
+        &["serve", "--listen", "[::ffff:127.0.0.1]:0"][..],
+        &["balance", "--listen", "[::ffff:127.0.0.1]:0", "--backend", "[::ffff:127.0.0.1]:1"],
+    ] {
+        let check = throng().args(["config", "check"]).args(words).output().unwrap();
+        assert!(check.status.success(), "{words:?}: {check:?}");
+        let mut command = throng();
+        command.args(words).args(["--shards", "1"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(line.contains("127.0.0.1:") && !line.contains("ffff"), "{words:?}: {line}");
+    }
+}
+
 /// The start would fail with the system's error for the address.
 #[cfg(unix)]
 #[test]
@@ -197,8 +227,7 @@ fn a_path_that_is_too_long_for_a_socket_is_a_mistake() {
 #[cfg(feature = "tls")]
 #[test]
 fn a_pipe_for_a_file_is_refused_at_once() {
-    let dir = std::env::temp_dir().join(format!("throng-pipe-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = TempFolder::new("pipe");
     let pipe = dir.join("pipe").display().to_string();
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
@@ -220,5 +249,4 @@ fn a_pipe_for_a_file_is_refused_at_once() {
         let (_, said) = answer(&words(flags));
         assert!(said.contains("that no program reads"), "{flags:?}: {said}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,24 +1,23 @@
 //! `throng serve` and certificates of clients: the answers to curl and OpenSSL with and without
 //! one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa,
     KeyIdMethod, KeyPair, RevokedCertParams, date_time_ymd,
 };
+use throng_testkit::TempFolder;
 
 use crate::support::{Served, throng};
 
-/// A folder with the files of a server and of its clients, removed at the end.
-struct Folder(PathBuf);
+/// A folder with the files of a server and of its clients.
+struct Folder(TempFolder);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let dir = format!("throng-client-certificates-{}-{name}", std::process::id());
-        let folder = Self(std::env::temp_dir().join(dir));
-        std::fs::create_dir_all(&folder.0).unwrap();
+        let folder = Self(TempFolder::new(&format!("client-certificates-{name}")));
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         folder.write("server.pem", &made.cert.pem());
         folder.write("server.key", &made.signing_key.serialize_pem());
@@ -62,12 +61,6 @@ impl Folder {
         let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
         let [chain, key] = [chain, key].map(|name| self.path(&name));
         ["--cert", &chain, "--key", &key].map(str::to_owned).to_vec()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -25,8 +25,7 @@ fn run(words: &[String], is_unprivileged: bool) -> Output {
 
 #[test]
 fn a_start_that_fails_says_whether_another_may_work() {
-    let folder = std::env::temp_dir().join(format!("throng-exits-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
+    let folder = throng_testkit::TempFolder::new("exits");
     fs::create_dir_all(folder.join("closed")).unwrap();
     fs::write(folder.join("text"), "no certificate\n").unwrap();
     fs::write(folder.join("closed/file"), "out of reach\n").unwrap();
@@ -97,7 +96,6 @@ fn a_start_that_fails_says_whether_another_may_work() {
         }
     }
     drop(listener);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// Whether a user without privileges can run the program.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use throng_cluster::redis::{Bus, Health, Settings, StartError, Tls};
-use throng_testkit::{Redis, RedisCluster, RedisTls, eventually};
+use throng_testkit::{Redis, RedisCluster, RedisTls, TempFolder, eventually};
 
 use crate::nodes::{CHANNELS, Node, check_all, keep, traffic};
 use crate::support::Recorder;
@@ -15,14 +15,12 @@ use crate::support::Recorder;
 /// An authority, with its own files and the files of its certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    directory: PathBuf,
+    directory: TempFolder,
 }
 
 impl Authority {
     fn new(name: &str) -> Self {
-        let directory = format!("throng-redis-tls-{name}-{}", std::process::id());
-        let directory = std::env::temp_dir().join(directory);
-        std::fs::create_dir_all(&directory).unwrap();
+        let directory = TempFolder::new(&format!("redis-tls-{name}"));
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -49,12 +47,6 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         std::fs::write(&files.0, certificate.pem()).unwrap();
         std::fs::write(&files.1, key.serialize_pem()).unwrap();
-    }
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

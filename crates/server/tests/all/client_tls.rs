@@ -7,17 +7,16 @@ use throng::client::{Client, ClientBuilder, ClientError};
 use throng::prelude::*;
 use throng::server::Blame;
 use throng::tls::Tls;
+use throng_testkit::TempFolder;
 
 use crate::support::served::{start, stop};
 
-/// The files of a server's certificate, removed at the end.
-struct Files(PathBuf);
+/// The files of a server's certificate.
+struct Files(TempFolder);
 
 impl Files {
     fn new(name: &str) -> Self {
-        let dir = format!("throng-client-tls-{}-{name}", std::process::id());
-        let dir = std::env::temp_dir().join(dir);
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = TempFolder::new(&format!("client-tls-{name}"));
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(dir.join("it.pem"), made.cert.pem()).unwrap();
         std::fs::write(dir.join("it.key"), made.signing_key.serialize_pem()).unwrap();
@@ -36,12 +35,6 @@ impl Files {
         let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
         let tls = change(Tls::from_files(self.chain(), self.0.join("it.key")));
         start(Server::new(App::new().ws("/", echo)).tls(tls))
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -84,7 +84,6 @@ fn each_mistake_names_the_file_and_the_remedy() {
         }
     }
     assert!(load(Vec::new()).unwrap_err().contains("needs a certificate"));
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// The command in the error for a missing certificate makes a valid one.
@@ -107,7 +106,6 @@ fn the_remedy_for_a_missing_certificate_is_one() {
     }
     let server = load(vec![pair]).unwrap();
     assert_eq!(server.certificates()[0].name, "localhost");
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -137,7 +135,6 @@ fn the_certificate_is_chosen_by_the_name_that_the_client_asks_for() {
             "{asked:?}"
         );
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -168,7 +165,6 @@ fn a_name_may_have_an_rsa_key_beside_an_ec_key() {
     assert_eq!(crate::support::presented(&server, Some("localhost")), der(&rsa), "TLS 1.3");
     assert_eq!(presented(&server, WITH_RSA), Ok(der(&rsa)));
     assert!(presented(&server, WITH_EC).is_err());
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -196,7 +192,6 @@ fn changed_files_are_read_again_and_a_bad_pair_leaves_all_as_it_is() {
     assert!(server.reload_if_changed().unwrap());
     assert_ne!(presented(), first);
     assert_eq!(presented(), read());
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// The files of certbot: links in `live/` to numbered files in `archive/`. A renewal removes and
@@ -299,7 +294,6 @@ fn a_renewal_by_certbot_is_followed_from_link_to_link() {
     certbot.link("fullchain", 5);
     assert!(server.reload_if_changed().unwrap());
     assert_eq!(presented(), certbot.certificate(5));
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// Sets a file's time, since two writes may fall within the resolution of the file system.
@@ -317,7 +311,6 @@ fn the_lowest_version_is_a_setting() {
         let server = TlsServer::load(config).unwrap();
         assert_eq!(crate::support::accepts_tls12(&server), accepts_12);
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -340,7 +333,6 @@ fn the_order_of_the_client_or_aes128_is_preferred() {
         let agreed = [&rustls::version::TLS13, &rustls::version::TLS12];
         assert_eq!(agreed.map(|version| crate::support::agreed_suite(&server, version)), suites);
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -373,7 +365,6 @@ fn sessions_are_not_resumed_when_the_authorities_of_clients_have_changed() {
         assert_eq!(crate::support::resumes(&server, &clients[1]), Ok(false));
         assert_eq!(crate::support::resumes(&server, &clients[1]), Ok(true));
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// An authority of clients that issues certificates and lists of revoked ones.
@@ -462,7 +453,6 @@ fn revoked_certificates_of_clients_are_refused_as_soon_as_the_list_is_read() {
         renew(&text).unwrap();
         assert!(crate::support::resumes(&server, &clients[1]).is_err());
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -483,7 +473,6 @@ fn a_changed_list_of_revoked_certificates_is_read_again() {
     std::fs::File::options().write(true).open(changed).unwrap().set_modified(later).unwrap();
     assert_eq!(server.reload_if_changed().map_err(|error| error.to_string()), Ok(true));
     assert!(crate::support::resumes(&server, &client).is_err());
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -501,7 +490,6 @@ fn long_chains_of_clients_are_refused() {
     let error =
         crate::support::resumes(&server, &crate::support::with_chain(&known, &others)).unwrap_err();
     assert!(error.contains("ChainTooLong(6)"), "{error}");
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -514,7 +502,6 @@ fn rfc8446_5_1_a_client_hello_with_other_records_inside_gets_an_alert() {
     let mut out = Vec::new();
     assert!(handshake.advance(&mut Secrets::default(), &mut out).is_err());
     assert_eq!(out, [21, 3, 3, 0, 2, 2, 10], "unexpected_message");
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -545,7 +532,6 @@ fn long_chains_of_servers_are_refused() {
         assert_eq!(outcome.is_ok(), is_accepted, "{outcome:?}");
         server.join().unwrap();
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// Each reader of PEM returns all blocks of its file, or an error with the line.
@@ -591,7 +577,6 @@ fn no_file_loses_a_block_in_silence() {
     let marked = write(&dir, "marked", &format!("\u{feff}{one}\u{feff}{two}"));
     with_auth(&marked, None).unwrap();
     trusting(&marked).unwrap();
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// A pipe can be read only once, and servers read their files again.
@@ -613,5 +598,4 @@ fn a_pipe_is_refused_and_does_not_block() {
     let config = TlsConfig { ticket_keys: Some(pipe), ..TlsConfig::new(vec![pair]) };
     let error = TlsServer::load(config).unwrap_err().to_string();
     assert!(error.contains("it is a pipe"), "{error}");
-    std::fs::remove_dir_all(dir).unwrap();
 }

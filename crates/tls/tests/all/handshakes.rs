@@ -53,8 +53,8 @@ fn handshakes_are_counted_by_their_outcome() {
     rig.until(|seen| matches!(seen, Seen::Closed(..)).then_some(()));
     assert_eq!(failures(&rig, TlsFailure::Ended), 1);
 
-    let (_, outcome) =
-        connected(&mut rig, Trust::File(crate::support::other_certificate_file()), "localhost");
+    let other = crate::support::TrustFolder::of_others();
+    let (_, outcome) = connected(&mut rig, Trust::File(other.file()), "localhost");
     outcome.unwrap_err();
     while failures(&rig, TlsFailure::Alert(0)) == 0 {
         rig.turn();

@@ -13,7 +13,7 @@ use throng_tls::{
 };
 
 use crate::rig::{Rig, Sealer, Seen, finished};
-use crate::support::{first_der, raw_server_config, temporary};
+use crate::support::{TrustFolder, first_der, raw_server_config, temporary};
 
 /// A connection that we start to the rig's own secured listener.
 pub(crate) fn connected(
@@ -50,10 +50,10 @@ fn connected_by(rig: &mut Rig, client: &Arc<TlsClient>) -> (ConnId, Result<ConnI
 
 #[test]
 fn a_connection_of_ours_is_secured_and_carries_data_both_ways() {
-    let file = crate::support::certificate_file();
+    let own = TrustFolder::of_servers();
     for (trust, name) in [
-        (Trust::File(file.clone()), "localhost"),
-        (Trust::File(file), "127.0.0.1"),
+        (Trust::File(own.file()), "localhost"),
+        (Trust::File(own.file()), "127.0.0.1"),
         (Trust::Anyone, "other.example"),
     ] {
         let mut rig = Rig::new();
@@ -117,7 +117,6 @@ fn a_connection_of_ours_shows_its_certificate_to_a_server_that_asks() {
             }
         }
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// A close would drop data that the engine has not handled yet.
@@ -161,10 +160,10 @@ fn an_alert_behind_data_ends_the_stream_of_a_connection_of_ours_and_does_not_clo
 
 #[test]
 fn a_certificate_that_is_not_trusted_refuses_a_connection_of_ours() {
-    let other = crate::support::other_certificate_file();
+    let (own, other) = (TrustFolder::of_servers(), TrustFolder::of_others());
     for (trust, name, why) in [
-        (Trust::File(other), "localhost", TlsFailure::UnknownIssuer),
-        (Trust::File(crate::support::certificate_file()), "other.example", TlsFailure::WrongName),
+        (Trust::File(other.file()), "localhost", TlsFailure::UnknownIssuer),
+        (Trust::File(own.file()), "other.example", TlsFailure::WrongName),
     ] {
         let mut rig = Rig::new();
         let (_, outcome) = connected(&mut rig, trust, name);
@@ -245,7 +244,8 @@ fn c3_a_send_before_connected_leaves_when_it_is() {
 fn sessions_of_ours_are_resumed_if_wanted() {
     for (only_tls12, resumes) in [(false, true), (true, true), (false, false), (true, false)] {
         let mut rig = Rig::new();
-        let trust = Trust::File(crate::support::certificate_file());
+        let own = TrustFolder::of_servers();
+        let trust = Trust::File(own.file());
         let settings = ClientSettings { trust, only_tls12, resumes, ..ClientSettings::default() };
         let configs = ClientConfigs::load(settings).unwrap();
         let client = TlsClient::new(&configs, "localhost").unwrap();

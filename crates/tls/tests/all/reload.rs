@@ -67,7 +67,6 @@ fn a_certificate_in_use_is_not_replaced_by_one_that_is_not_valid() {
     let config = TlsConfig::new(vec![pair.clone(), beside]);
     server.install(server.prepare(&config).unwrap());
     assert_ne!(presented(), good);
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -80,7 +79,6 @@ fn a_certificate_that_is_not_valid_is_replaced_by_any() {
     server.reload().unwrap();
     let der = crate::support::first_der(&std::fs::read(&expired.chain).unwrap());
     assert_eq!(crate::support::presented(&server, Some("localhost")), der);
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// Returns a root, an authority below it, and a server's certificate from that.
@@ -138,7 +136,6 @@ fn rfc8446_4_4_2_each_certificate_of_a_chain_is_that_of_the_issuer_before_it() {
     }
     // The server's own certificate is not the first.
     assert!(load(vec![pair(&[1, 0])]).unwrap_err().contains("is not the key of the first"));
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -162,7 +159,6 @@ fn an_error_in_pem_names_the_line_at_which_its_block_begins() {
         let error = load(vec![CertificateFiles { chain, key: key.clone() }]).unwrap_err();
         assert!(error.contains(&format!("it.pem: line {line}: ")), "{error}: not line {line}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -190,5 +186,4 @@ fn the_certificate_of_a_client_fits_its_key_and_both_are_read_again() {
     std::fs::copy(&other.chain, &own.chain).unwrap();
     later(&own.chain, 1);
     assert!(configs.reload_if_changed().unwrap());
-    std::fs::remove_dir_all(dir).unwrap();
 }

@@ -70,5 +70,4 @@ fn the_certificate_of_a_client_is_known_in_its_resumed_sessions() {
             }
         }
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }

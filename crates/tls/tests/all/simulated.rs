@@ -15,8 +15,7 @@ use throng_sim::{Faults, Net, Rng, Seeds, SharedNet, Waiting};
 use throng_tls::{ClientConfigs, ClientSettings, Tls, TlsClient, TlsServer, Trust};
 
 use crate::support::{
-    VERSIONS, certificate_file, client, client_config, client_config_of, raw_server_config, said,
-    suites,
+    TrustFolder, VERSIONS, client, client_config, client_config_of, raw_server_config, said, suites,
 };
 
 static SERVER: LazyLock<Arc<TlsServer>> = LazyLock::new(|| TlsServer::new(raw_server_config(None)));
@@ -207,8 +206,9 @@ fn connect(
     ids: &mut HashMap<u16, ConnId>,
     rng: &mut Rng,
 ) -> Result<(), String> {
+    let own = TrustFolder::of_servers();
     let settings = ClientSettings {
-        trust: Trust::File(certificate_file()),
+        trust: Trust::File(own.file()),
         resumes: rng.one_in(2),
         ..ClientSettings::default()
     };

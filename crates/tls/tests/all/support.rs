@@ -11,6 +11,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 use throng_io::TlsInfo;
+use throng_testkit::TempFolder;
 use throng_tls::handshake::{Handshake, Progress, Secrets, prepare};
 use throng_tls::{Messages, Session, WarmKeys};
 
@@ -32,22 +33,31 @@ static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
     Identity { roots, chain, pem, key: made.signing_key.serialize_der() }
 });
 
-/// A file with the certificate of the servers.
-pub(crate) fn certificate_file() -> PathBuf {
-    static FILE: LazyLock<PathBuf> = LazyLock::new(|| file("own", &IDENTITY.pem));
-    FILE.clone()
-}
+/// A folder with a file of certificates to trust.
+pub(crate) struct TrustFolder(TempFolder);
 
-/// A file with a certificate of the same names that no server uses.
-pub(crate) fn other_certificate_file() -> PathBuf {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    file("other", &made.cert.pem())
-}
+impl TrustFolder {
+    /// Creates the file with this certificate.
+    fn with(name: &str, pem: &str) -> Self {
+        let folder = temporary(name);
+        folder.write("certificate.pem", pem);
+        Self(folder)
+    }
 
-fn file(name: &str, pem: &str) -> PathBuf {
-    let file = temporary(name).join("certificate.pem");
-    std::fs::write(&file, pem).unwrap();
-    file
+    /// Creates the file with the certificate of the servers.
+    pub(crate) fn of_servers() -> Self {
+        Self::with("own", &IDENTITY.pem)
+    }
+
+    /// Creates the file with a certificate of the same names that no server uses.
+    pub(crate) fn of_others() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        Self::with("other", &made.cert.pem())
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.0.join("certificate.pem")
+    }
 }
 
 /// Every suite for the server's certificate, which has an EC key.
@@ -210,11 +220,9 @@ impl Pair {
     }
 }
 
-/// Returns an empty directory of this process.
-pub(crate) fn temporary(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("throng-tls-{}-{name}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
+/// Returns a new folder for temporary files.
+pub(crate) fn temporary(name: &str) -> TempFolder {
+    TempFolder::new(&format!("tls-{name}"))
 }
 
 /// Returns the first certificate of a PEM file.

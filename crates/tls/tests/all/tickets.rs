@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::{ClientConfig, SupportedProtocolVersion};
+use throng_testkit::TempFolder;
 use throng_tls::{CertificateFiles, ClientAuth, TlsConfig, TlsServer};
 
 use crate::support::{self, VERSIONS, resumes, temporary};
@@ -18,7 +19,7 @@ fn identity(name: &str) -> CertifiedKey<KeyPair> {
 }
 
 /// A folder with a certificate.
-struct Folder(PathBuf);
+struct Folder(TempFolder);
 
 impl Folder {
     fn new(name: &str) -> Self {
@@ -54,12 +55,6 @@ impl Folder {
 
     fn serve(&self, ticket_keys: &Path, clients: Option<(&Path, bool)>) -> Arc<TlsServer> {
         TlsServer::load(self.config(ticket_keys, clients)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -8,17 +8,15 @@ use std::thread;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use throng_balance::{Access, AccessDetail, AccessLog, Balancer, Config, Error};
-use throng_testkit::{Damaging, eventually};
+use throng_testkit::{Damaging, TempFolder, eventually};
 
-use super::{
-    Folder, Identity, Running, UPGRADE, backend, backend_with, dial, get, head, serve_head,
-};
+use super::{Identity, Running, UPGRADE, backend, backend_with, dial, get, head, serve_head};
 
 #[test]
 fn changed_authorities_of_backends_are_read_again() {
-    let folder = Folder::new("backends-changed");
+    let folder = TempFolder::new("backends-changed");
     let identity = Identity::new(&["127.0.0.1"]);
-    let (trusted, _) = Identity::new(&["127.0.0.1"]).write(&folder.0, "trusted");
+    let (trusted, _) = Identity::new(&["127.0.0.1"]).write(&folder, "trusted");
     let text = identity.certificate.pem();
     let (backend, heads) = backend_with(identity);
     // Only the answers are checked.
@@ -47,9 +45,9 @@ fn changed_authorities_of_backends_are_read_again() {
 
 #[test]
 fn a_renewed_certificate_is_reported_although_the_files_of_backends_have_a_mistake() {
-    let folder = Folder::new("backends-mistake");
-    Identity::new(&["localhost"]).write(&folder.0, "own");
-    let (trusted, _) = Identity::new(&["127.0.0.1"]).write(&folder.0, "trusted");
+    let folder = TempFolder::new("backends-mistake");
+    Identity::new(&["localhost"]).write(&folder, "own");
+    let (trusted, _) = Identity::new(&["127.0.0.1"]).write(&folder, "trusted");
     let running = Running::start(
         "listen = \"127.0.0.1:0\"\nbackends = [\"127.0.0.1:1\"]\nshards = 1\n\
          [tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n[backend_tls]\nca = \"trusted.pem\"\n",
@@ -57,7 +55,7 @@ fn a_renewed_certificate_is_reported_although_the_files_of_backends_have_a_mista
     );
     std::fs::write(&trusted, "nothing").unwrap();
     assert!(!running.0.reload_certificates_if_changed().unwrap(), "it may be half of a change");
-    Identity::new(&["localhost"]).write(&folder.0, "own");
+    Identity::new(&["localhost"]).write(&folder, "own");
     assert!(running.0.reload_certificates_if_changed().unwrap());
     let error = running.0.reload_certificates_if_changed().unwrap_err();
     assert!(matches!(&error, Error::Tls(why) if why.starts_with("backend_tls: ")), "{error}");
@@ -66,9 +64,9 @@ fn a_renewed_certificate_is_reported_although_the_files_of_backends_have_a_mista
 /// In TLS 1.3 a backend reports this only after the balancer's handshake is complete.
 #[test]
 fn a_backend_that_wants_a_certificate_of_the_balancer_is_a_failure_with_this_reason() {
-    let folder = Folder::new("backends-certificate");
+    let folder = TempFolder::new("backends-certificate");
     let identity = Identity::new(&["127.0.0.1"]);
-    identity.write(&folder.0, "backend");
+    identity.write(&folder, "backend");
     let mut clients = RootCertStore::empty();
     clients.add(super::authority().certificate.der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -169,12 +167,12 @@ impl AccessLog for Reasons {
     }
 }
 
-fn before(backend: SocketAddr, folder: &Folder) -> (Running, Arc<Reasons>) {
+fn before(backend: SocketAddr, folder: &TempFolder) -> (Running, Arc<Reasons>) {
     let text = format!(
         "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nshards = 1\n\
          [backend_tls]\nca = \"backend.pem\"\n"
     );
-    let config = Config::parse(&text, &folder.0.join("it.toml").display().to_string()).unwrap();
+    let config = Config::parse(&text, &folder.join("it.toml").display().to_string()).unwrap();
     let log = Arc::<Reasons>::default();
     let access: Arc<dyn AccessLog> = log.clone();
     (Running(Balancer::start_with_access_log(config, access).unwrap()), log)
@@ -195,9 +193,9 @@ fn assert_reported(fault: Fault, running: &Running, log: &Reasons) {
 #[test]
 fn a_backend_whose_tls_session_fails_instead_of_a_response_is_a_502_with_the_reason() {
     for fault in [Fault::Alert, Fault::BadRecord] {
-        let folder = Folder::new("backends-instead");
+        let folder = TempFolder::new("backends-instead");
         let identity = Identity::new(&["127.0.0.1"]);
-        identity.write(&folder.0, "backend");
+        identity.write(&folder, "backend");
         let go_on = "HTTP/1.1 100 Continue\r\n\r\n";
         let (running, log) = before(failing(&identity, go_on, fault), &folder);
         let mut client = dial(running.0.addresses()[0]);
@@ -217,9 +215,9 @@ fn a_backend_whose_tls_session_fails_instead_of_a_response_is_a_502_with_the_rea
 
 #[test]
 fn a_backend_whose_tls_session_fails_in_a_response_is_a_failure_with_the_reason() {
-    let folder = Folder::new("backends-within");
+    let folder = TempFolder::new("backends-within");
     let identity = Identity::new(&["127.0.0.1"]);
-    identity.write(&folder.0, "backend");
+    identity.write(&folder, "backend");
     let half = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf";
     let (running, log) = before(failing(&identity, half, Fault::BadRecord), &folder);
     let mut client = dial(running.0.addresses()[0]);
@@ -235,9 +233,9 @@ fn a_backend_whose_tls_session_fails_in_a_response_is_a_failure_with_the_reason(
 #[test]
 fn a_tunnel_that_is_lost_to_the_tls_session_of_its_backend_has_the_reason() {
     for fault in [Fault::Alert, Fault::BadRecord] {
-        let folder = Folder::new("backends-tunnel");
+        let folder = TempFolder::new("backends-tunnel");
         let identity = Identity::new(&["127.0.0.1"]);
-        identity.write(&folder.0, "backend");
+        identity.write(&folder, "backend");
         let accepted = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
                         Connection: Upgrade\r\n\
                         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";

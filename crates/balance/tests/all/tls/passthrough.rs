@@ -9,9 +9,9 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use throng_balance::{Access, AccessDetail, AccessLog, Balancer, Config};
-use throng_testkit::eventually;
+use throng_testkit::{TempFolder, eventually};
 
-use super::{Folder, Identity, Running, backend, dial, get, secured, serve_head, trusting};
+use super::{Identity, Running, backend, dial, get, secured, serve_head, trusting};
 use crate::support::unused_address;
 
 /// The records, each as a line.
@@ -60,14 +60,14 @@ fn turning(identity: &Identity, has_proxy: bool) -> SocketAddr {
 }
 
 /// Starts a balancer that passes every name through to one backend.
-fn passing(backend: SocketAddr, folder: &Folder, setting: &str) -> Running {
+fn passing(backend: SocketAddr, folder: &TempFolder, setting: &str) -> Running {
     passing_with(backend, folder, setting, None)
 }
 
 /// Starts a balancer that passes every name through, with a log.
 fn passing_with(
     backend: SocketAddr,
-    folder: &Folder,
+    folder: &TempFolder,
     setting: &str,
     log: Option<Arc<dyn AccessLog>>,
 ) -> Running {
@@ -76,7 +76,7 @@ fn passing_with(
          {setting}\n"
     );
     let Some(log) = log else { return Running::start(&text, folder) };
-    let file = folder.0.join("balance.toml").display().to_string();
+    let file = folder.join("balance.toml").display().to_string();
     let config = Config::parse(&text, &file).unwrap();
     Running(Balancer::start_with_access_log(config, log).unwrap())
 }
@@ -97,9 +97,9 @@ fn turned(client: &mut super::TlsClient, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn streams_pass_through_whole_beside_those_that_are_ended_here() {
     for has_proxy in [false, true] {
-        let folder = Folder::new(&format!("through-{has_proxy}"));
+        let folder = TempFolder::new(&format!("through-{has_proxy}"));
         let own = Identity::new(&["balancer.example", "www.example.com"]);
-        own.write(&folder.0, "own");
+        own.write(&folder, "own");
         let theirs = Identity::new(&["db.example.com", "*.example.com"]);
         let behind = turning(&theirs, has_proxy);
         let (plain, heads) = backend(|mut socket| serve_head(&mut socket));
@@ -108,7 +108,7 @@ fn streams_pass_through_whole_beside_those_that_are_ended_here() {
              {{ address = \"{behind}\", passthrough = \"*.Example.com\", send_proxy = {has_proxy} \
              }}]\n[tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n"
         );
-        let file = folder.0.join("balance.toml").display().to_string();
+        let file = folder.join("balance.toml").display().to_string();
         let log = Arc::new(Log::default());
         let config = Config::parse(&text, &file).unwrap();
         let access: Arc<dyn AccessLog> = log.clone();
@@ -146,7 +146,7 @@ fn streams_pass_through_whole_beside_those_that_are_ended_here() {
 
 #[test]
 fn no_certificate_is_needed_and_other_clients_are_served_as_before() {
-    let folder = Folder::new("through-alone");
+    let folder = TempFolder::new("through-alone");
     let theirs = Identity::new(&["db.example.com"]);
     let behind = turning(&theirs, false);
     let (plain, _heads) = backend(|mut socket| serve_head(&mut socket));
@@ -167,7 +167,7 @@ fn no_certificate_is_needed_and_other_clients_are_served_as_before() {
 
 #[test]
 fn a_backend_that_does_not_accept_is_passed_over_and_without_any_the_client_is_closed() {
-    let folder = Folder::new("through-down");
+    let folder = TempFolder::new("through-down");
     let theirs = Identity::new(&["db.example.com"]);
     let (behind, down) = (turning(&theirs, false), unused_address());
     let config = |more: &str| {
@@ -194,7 +194,7 @@ fn a_backend_that_does_not_accept_is_passed_over_and_without_any_the_client_is_c
 
 #[test]
 fn a_client_whose_hello_does_not_come_is_closed() {
-    let folder = Folder::new("through-stall");
+    let folder = TempFolder::new("through-stall");
     let theirs = Identity::new(&["db.example.com"]);
     let behind = turning(&theirs, false);
     let running = passing(behind, &folder, "timeouts.head = \"100ms\"");
@@ -217,7 +217,7 @@ fn end(socket: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn tunnels_without_frames_stay_to_the_end_of_a_drain() {
-    let folder = Folder::new("through-drain");
+    let folder = TempFolder::new("through-drain");
     let theirs = Identity::new(&["db.example.com"]);
     let config = theirs.server_config();
     let (behind, _said) = backend(move |socket| {
@@ -258,7 +258,7 @@ fn hello(trusted: &Identity, name: &'static str) -> Vec<u8> {
 #[test]
 fn a_drain_ends_half_closed_tunnels_of_both_directions() {
     for ends_client in [true, false] {
-        let folder = Folder::new(&format!("through-half-{ends_client}"));
+        let folder = TempFolder::new(&format!("through-half-{ends_client}"));
         let theirs = Identity::new(&["db.example.com"]);
         let hello = hello(&theirs, "db.example.com");
         let len = hello.len();
@@ -300,7 +300,7 @@ fn a_drain_ends_half_closed_tunnels_of_both_directions() {
 
 #[test]
 fn a_client_whose_backend_says_nothing_is_given_up_after_the_time_of_a_handshake() {
-    let folder = Folder::new("through-silent");
+    let folder = TempFolder::new("through-silent");
     let theirs = Identity::new(&["db.example.com"]);
     let hello = hello(&theirs, "db.example.com");
     let len = hello.len();
@@ -317,7 +317,7 @@ fn a_client_whose_backend_says_nothing_is_given_up_after_the_time_of_a_handshake
 
 #[test]
 fn a_backend_that_has_answered_may_be_silent_for_longer() {
-    let folder = Folder::new("through-answered");
+    let folder = TempFolder::new("through-answered");
     let theirs = Identity::new(&["db.example.com"]);
     let hello = hello(&theirs, "db.example.com");
     let len = hello.len();
@@ -341,7 +341,7 @@ fn a_backend_that_has_answered_may_be_silent_for_longer() {
 
 #[test]
 fn the_end_of_grace_ends_what_is_passed_through() {
-    let folder = Folder::new("through-grace");
+    let folder = TempFolder::new("through-grace");
     let theirs = Identity::new(&["db.example.com"]);
     let behind = turning(&theirs, false);
     let log = Arc::new(Log::default());
@@ -358,14 +358,14 @@ fn the_end_of_grace_ends_what_is_passed_through() {
 
 #[test]
 fn names_can_change_while_it_runs() {
-    let folder = Folder::new("through-reload");
+    let folder = TempFolder::new("through-reload");
     let theirs = Identity::new(&["a.example.com", "b.example.com"]);
     let behind = turning(&theirs, false);
     let parse = |listen: &str, name: &str| {
         let text = format!(
             "listen = \"{listen}\"\nshards = 1\nbackends = [\"{behind},passthrough={name}\"]\n"
         );
-        Config::parse(&text, &folder.0.join("balance.toml").display().to_string()).unwrap()
+        Config::parse(&text, &folder.join("balance.toml").display().to_string()).unwrap()
     };
     let running = Running(Balancer::start(parse("127.0.0.1:0", "a.example.com")).unwrap());
     let address = running.0.addresses()[0];
@@ -383,8 +383,8 @@ fn names_can_change_while_it_runs() {
 #[test]
 fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
     for has_certificate in [true, false] {
-        let folder = Folder::new(&format!("through-added-{has_certificate}"));
-        Identity::new(&["balancer.example"]).write(&folder.0, "own");
+        let folder = TempFolder::new(&format!("through-added-{has_certificate}"));
+        Identity::new(&["balancer.example"]).write(&folder, "own");
         let theirs = Identity::new(&["db.example.com"]);
         let (behind, other) = (turning(&theirs, false), turning(&theirs, false));
         let parse = |listen: &str| {
@@ -394,7 +394,7 @@ fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
                 false => format!("\"{other},passthrough=x.example.com\"]"),
             };
             let text = format!("listen = \"{listen}\"\nshards = 1\nbackends = [{more}\n");
-            Config::parse(&text, &folder.0.join("balance.toml").display().to_string()).unwrap()
+            Config::parse(&text, &folder.join("balance.toml").display().to_string()).unwrap()
         };
         let running = Running(Balancer::start(parse("127.0.0.1:0")).unwrap());
         let address = running.0.addresses()[0];
@@ -414,7 +414,7 @@ fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
         let changes = running.0.apply(parse(&address.to_string())).unwrap();
         assert!(!changes.settings && changes.removed.is_empty(), "{changes:?}");
         if has_certificate {
-            Identity::new(&["balancer.example"]).write(&folder.0, "own");
+            Identity::new(&["balancer.example"]).write(&folder, "own");
             eventually("files are read again", || {
                 running.0.reload_certificates_if_changed().unwrap()
             });
@@ -436,12 +436,12 @@ fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
 
 #[test]
 fn names_stay_with_their_backends_in_a_reload_without_a_list() {
-    let folder = Folder::new("through-kept");
+    let folder = TempFolder::new("through-kept");
     let theirs = Identity::new(&["db.example.com"]);
     let behind = turning(&theirs, false);
     let parse = |listen: &str, more: &str| {
         let text = format!("listen = \"{listen}\"\nshards = 1\n{more}\n");
-        Config::parse(&text, &folder.0.join("balance.toml").display().to_string()).unwrap()
+        Config::parse(&text, &folder.join("balance.toml").display().to_string()).unwrap()
     };
     let token = "[register]\ntoken = \"0123456789abcdef\"";
     let list = format!("backends = [\"{behind},passthrough=db.example.com\"]\n{token}");
@@ -486,10 +486,10 @@ fn mistakes_in_names_are_named() {
 /// An OpenSSL server that sends each line back reversed, or `None` if OpenSSL is not installed.
 fn openssl_server(
     identity: &Identity,
-    folder: &Folder,
+    folder: &TempFolder,
     version: &str,
 ) -> Option<(Child, SocketAddr)> {
-    let (chain, key) = identity.write(&folder.0, "theirs");
+    let (chain, key) = identity.write(folder, "theirs");
     let mut command = Command::new("openssl");
     command.args(["s_server", "-accept", "127.0.0.1:0", "-rev", version, "-cert"]);
     command.arg(chain).arg("-key").arg(key).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -510,7 +510,7 @@ fn a_server_of_openssl_is_passed_through_to_in_both_versions() {
         ("-tls1_2", rustls::ProtocolVersion::TLSv1_2),
         ("-tls1_3", rustls::ProtocolVersion::TLSv1_3),
     ] {
-        let folder = Folder::new(&format!("through-openssl{option}"));
+        let folder = TempFolder::new(&format!("through-openssl{option}"));
         let theirs = Identity::new(&["db.example.com"]);
         let Some((mut server, behind)) = openssl_server(&theirs, &folder, option) else { return };
         let running = passing(behind, &folder, "");

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use throng_testkit::TempFolder;
 
 use super::{
-    Folder, Identity, Running, authority, backend, dial, get, head, secured, serve_head, trusting,
+    Identity, Running, authority, backend, dial, get, head, secured, serve_head, trusting,
 };
 
 /// A head with a host; the connection ends after this request.
@@ -24,9 +25,9 @@ fn answer_to(stream: &mut (impl Read + Write), request: &[u8]) -> String {
 
 #[test]
 fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connections_host() {
-    let (folder, own) = (Folder::new("misdirected"), Identity::new(&["balancer.example"]));
-    own.write(&folder.0, "own");
-    authority().write(&folder.0, "authority");
+    let (folder, own) = (TempFolder::new("misdirected"), Identity::new(&["balancer.example"]));
+    own.write(&folder, "own");
+    authority().write(&folder, "authority");
     let (backend, _heads) = backend(|mut socket| serve_head(&mut socket));
     let bound = "client_ca = \"authority.pem\"\nclient_auth";
     for (settings, table, host, status) in [
@@ -56,8 +57,8 @@ fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connecti
 
 #[test]
 fn rfc6797_7_answers_over_tls_alone_make_browsers_use_tls() {
-    let (folder, own) = (Folder::new("hsts"), Identity::new(&["balancer.example"]));
-    own.write(&folder.0, "own");
+    let (folder, own) = (TempFolder::new("hsts"), Identity::new(&["balancer.example"]));
+    own.write(&folder, "own");
     let (backend, _heads) = backend(|mut socket| {
         let head = head(&mut socket);
         let own = if head.contains("own.example") {
@@ -104,9 +105,9 @@ fn rfc6797_7_answers_over_tls_alone_make_browsers_use_tls() {
 
 #[test]
 fn balancers_with_the_same_keys_resume_each_others_sessions() {
-    let (folder, own) = (Folder::new("tickets"), Identity::new(&["balancer.example"]));
-    own.write(&folder.0, "own");
-    let keys = folder.0.join("keys");
+    let (folder, own) = (TempFolder::new("tickets"), Identity::new(&["balancer.example"]));
+    own.write(&folder, "own");
+    let keys = folder.join("keys");
     std::fs::write(&keys, (0..80).collect::<Vec<u8>>()).unwrap();
     #[cfg(unix)]
     {

@@ -40,8 +40,7 @@ pub(super) fn get_securely(address: SocketAddr, chain: &Path) -> Result<String, 
 
 #[test]
 fn certificates_serve_https_and_are_renewed_without_a_restart() {
-    let dir = std::env::temp_dir().join(format!("throng-cli-tls-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = throng_testkit::TempFolder::new("cli-tls");
     let (chain, key, old) = (dir.join("it.pem"), dir.join("it.key"), dir.join("old.pem"));
     write_certificate(&chain, &key);
     std::fs::copy(&chain, &old).unwrap();
@@ -81,5 +80,4 @@ fn certificates_serve_https_and_are_renewed_without_a_restart() {
     let (code, errors) = refused(&command.args(["--tls-key", key_name]).output().unwrap());
     assert_eq!(code, Some(2), "{errors}");
     assert!(errors.contains(key_name) && errors.contains("no private key"), "{errors}");
-    std::fs::remove_dir_all(dir).unwrap();
 }

@@ -17,21 +17,20 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use throng::prelude::*;
 use throng::server::{IoBackend, Shards};
 use throng::tls::Tls;
+use throng_testkit::TempFolder;
 
 use crate::support::{Client, dial};
 
-/// The files of a server's certificate, removed at the end.
+/// The files of a server's certificate.
 struct Files {
-    dir: PathBuf,
+    dir: TempFolder,
     chain: PathBuf,
     key: PathBuf,
 }
 
 impl Files {
     fn new(name: &str) -> Self {
-        let dir = format!("throng-server-tls-{}-{name}", std::process::id());
-        let dir = std::env::temp_dir().join(dir);
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = TempFolder::new(&format!("server-tls-{name}"));
         let files = Self { chain: dir.join("it.pem"), key: dir.join("it.key"), dir };
         files.renew();
         files
@@ -80,12 +79,6 @@ impl Files {
             .with_root_certificates(roots)
             .with_no_client_auth();
         Arc::new(config)
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
