@@ -281,6 +281,9 @@ fn kind(of: &Kind) -> String {
         Kind::Count { min, max } if *max <= i32::MAX as u64 => format!("count, {min} to {max}"),
         Kind::Count { min, .. } => format!("count, at least {min}"),
         Kind::Size { min: 0 | 1, .. } => "size".to_owned(),
+        Kind::Size { min, max: units::LARGEST } => {
+            format!("size, at least {}", units::show_size(*min))
+        }
         Kind::Size { min, max } => {
             format!("size, {} to {}", units::show_size(*min), units::show_size(*max))
         }

@@ -25,7 +25,7 @@ impl Pattern {
         Ok(Self(pattern.to_owned()))
     }
 
-    /// Checks a pattern whose rule comes after the rules of `earlier` patterns. The first one that
+    /// Checks a pattern whose rule comes after the rules of `earlier` patterns. The first that
     /// matches a channel applies.
     ///
     /// # Errors
