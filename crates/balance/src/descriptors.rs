@@ -3,25 +3,15 @@
 
 use std::io;
 
-use throng_io::table_plan::{TablePlan, TableSize, check_machine, machine_holds};
+use throng_io::capacity::{self, Demand, Descriptors, Needs};
+use throng_io::table_plan::{TablePlan, check_machine, machine_holds};
 use throng_io::tables::{DescriptorTables, check_support};
 
 use crate::config::MAX_SHARDS;
 
-/// Descriptors of a client connection: its own, and its backend connection's.
-const EACH: usize = 2;
-
-/// Descriptors for listeners, polls, checks, the API and the reserve of two shards, in a table that
-/// shards share.
-const RESERVE: usize = 192;
-
-/// Descriptors of a shard's own table for standard streams, its poll and refusals; its listeners
-/// come on top.
-const RESERVE_OF_OWN: usize = 64;
-
-/// Bytes of memory of a client connection and its backend connection, nearly all of them in the
-/// kernel.
-const BYTES: u64 = 8192;
+/// Bytes of memory and descriptors of a client connection and its backend connection.
+const BYTES: u64 = Needs::BALANCER.bytes;
+const EACH: usize = Needs::BALANCER.each;
 
 /// The descriptors of the shards.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,24 +46,25 @@ pub(crate) fn divide(
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         shards => shards,
     };
-    let usable = usize::try_from(limit).unwrap_or(usize::MAX);
     let used = throng_io::limits::descriptors_in_use();
-    let reserve = RESERVE + crate::shard::RESERVE * count.saturating_sub(2);
-    let fit = (usable.saturating_sub(reserve + used) / EACH).max(1);
-    let shared = |refused| Ok(Division { shards: count, connections: fit, plan: None, refused });
-    match tables {
-        DescriptorTables::Shared => return shared(None),
-        DescriptorTables::Auto if max_connections <= fit => return shared(None),
-        DescriptorTables::Auto | DescriptorTables::PerShard => {}
-    }
-    if let Err(error) = check_support() {
-        return shared(Some(format!("this system refuses tables of their own: {error}")));
-    }
-    let size = TableSize { limit, reserve: RESERVE_OF_OWN + listeners, each: EACH };
+    let descriptors = Descriptors { limit, used, used_in_own: listeners };
     let asked = (max_connections > 0).then_some(max_connections);
+    let demand = Demand { tables, connections: asked, shards: count, max_shards: most };
+    let refusal = || {
+        let refused = check_support().err()?;
+        Some(format!("this system refuses tables of their own: {refused}"))
+    };
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
-    let mut plan =
-        TablePlan::new(size, asked, count, most).map_err(|error| wrong(error.to_string()))?;
+    let division = Needs::BALANCER
+        .divide(&descriptors, &demand, refusal)
+        .map_err(|error| wrong(error.to_string()))?;
+    let mut plan = match division {
+        capacity::Division::Shared { connections, refused } => {
+            let connections = connections.max(1);
+            return Ok(Division { shards: count, connections, plan: None, refused });
+        }
+        capacity::Division::PerShard(plan) => plan,
+    };
     match asked {
         Some(asked) => check_machine(asked as u64, BYTES, EACH as u64).map_err(wrong)?,
         None => {
@@ -81,6 +72,7 @@ pub(crate) fn divide(
         }
     }
     // A reload may request more, up to the size of the tables.
+    let size = Needs::BALANCER.own_table(&descriptors);
     let all =
         TablePlan::new(size, None, plan.shards, plan.shards).map_or(0, |all| all.max_connections);
     let connections = all.min(machine_holds(BYTES, EACH as u64));

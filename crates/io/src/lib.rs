@@ -10,6 +10,7 @@
 
 pub mod affinity;
 pub mod batch;
+pub mod capacity;
 mod cgroup;
 mod clock;
 mod connect;

@@ -52,7 +52,9 @@ impl TablePlan {
     ) -> Result<Self, TooMany> {
         let usable = usize::try_from(size.limit).unwrap_or(usize::MAX);
         let of_a_table = |shards: usize| usable.saturating_sub(size.reserve + shards) / size.each;
-        let capacity = |shards: usize| connections_per_table(of_a_table(shards), shards) * shards;
+        let capacity = |shards: usize| {
+            connections_per_table(of_a_table(shards), shards).saturating_mul(shards)
+        };
         let plan = |shards, max_connections| Self {
             shards,
             max_connections,
@@ -71,6 +73,16 @@ impl TablePlan {
                 Err(TooMany { asked, shards, possible, limit: size.limit, enough })
             }
         }
+    }
+}
+
+impl TablePlan {
+    /// Returns the largest number of connections that `shards` to `most` shards can have.
+    #[must_use]
+    pub fn largest(size: TableSize, shards: usize, most: usize) -> usize {
+        let counts = shards..=most.clamp(shards, shards.max(MOST_TABLES));
+        let all = counts.filter_map(|count| Self::new(size, None, count, count).ok());
+        all.map(|plan| plan.max_connections).max().unwrap_or(0)
     }
 }
 

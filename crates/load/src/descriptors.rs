@@ -3,9 +3,8 @@
 use crate::common::MAX_THREADS;
 use crate::error::Error;
 
-/// Descriptors that are not connections: standard streams, the poller, its waker, /proc files
-/// during sampling.
-pub const RESERVE: usize = 64;
+/// Descriptors that are not connections.
+pub const RESERVE: usize = throng_io::capacity::Needs::CLIENTS.besides;
 
 /// Raises the soft limit so that `connections` sockets fit, if it is lower.
 ///

@@ -40,6 +40,7 @@ pub struct Observer {
     pub(crate) security: Security,
     pub(crate) node: Node,
     pub(crate) build: &'static [(&'static str, &'static str)],
+    pub(crate) warnings: Arc<[String]>,
 }
 
 impl Observer {
@@ -124,6 +125,7 @@ impl Observer {
         figures.insert("ready".to_owned(), is_ready.into());
         figures.insert("readiness".to_owned(), readiness.name().into());
         figures.insert("readiness_reason".to_owned(), readiness.reason().into());
+        figures.insert("warnings".to_owned(), self.warnings.iter().cloned().collect());
         figures.insert("resident_bytes".to_owned(), process::resident_bytes().into());
         let mut sums: Vec<Class> = Vec::new();
         for class in self.snapshots.iter().flat_map(|snapshot| classes(snapshot)) {

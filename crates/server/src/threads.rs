@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use throng_engine::{Admission, BuildOptions, Service, ThreadOptions};
-use throng_io::threads::{RECEIVE_BUFFER, ThreadLimit, connection_options, thread_limit};
-use throng_io::{ConnId, Listener, Options, Threads};
+use throng_io::capacity::ThreadLimit;
+use throng_io::threads::{RECEIVE_BUFFER, connection_options, thread_limit};
+use throng_io::{Listener, Options, Threads};
 
 use crate::error::{Error, Result};
 use crate::io_backend::FEWEST_CONNECTIONS;
@@ -13,9 +14,6 @@ use crate::tls::{Security, wrap};
 
 /// The smallest stack of a connection's thread, in bytes.
 const MIN_STACK: usize = 64 * 1024;
-
-/// Threads reserved for everything but connections.
-const RESERVED_THREADS: usize = 64;
 
 /// Maximum refused connections that the acceptor's thread answers with a reason at a time, with
 /// some to spare.
@@ -40,14 +38,14 @@ pub(crate) fn check_stack(bytes: usize) -> Result<()> {
 pub(crate) fn possible(asked: usize, described: usize) -> Result<usize> {
     let threads = match thread_limit() {
         Some(limit) => choose(asked, limit)?,
-        None => ConnId::MAX_SHARDS - 1,
+        None => ThreadLimit::NUMBERS,
     };
     Ok(threads.min(described))
 }
 
-fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Result<usize> {
-    // The acceptor uses one thread number.
-    let (numbers, free) = (ConnId::MAX_SHARDS - 1, threads.saturating_sub(RESERVED_THREADS));
+fn choose(asked: usize, lowest: ThreadLimit) -> Result<usize> {
+    let (numbers, free) = (ThreadLimit::NUMBERS, lowest.connections());
+    let ThreadLimit { threads, limit, each } = lowest;
     if asked > numbers {
         return Err(Error::setting(
             "max_connections",
@@ -64,7 +62,7 @@ fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Re
                 "io is threads, but the system allows {threads} threads, too few for {} \
                  connections: raise {limit} to {}, lower max_connections, or use io = auto",
                 asked.max(FEWEST_CONNECTIONS),
-                (asked.max(1000) + RESERVED_THREADS) * each,
+                (asked.max(1000) + ThreadLimit::RESERVED) * each,
             ),
         ));
     }

@@ -42,7 +42,6 @@ use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsInf
 use self::actions::{ActionQueue, ConnAction};
 pub use self::audit::{Audit, Holdings};
 pub use self::clients::Admission;
-pub(crate) use self::clients::RESERVE;
 use self::clients::{ClientGate, Full};
 use self::dispatch::Dispatch;
 use self::mail::BalanceMail;

@@ -36,7 +36,7 @@ mod thread_limit;
 mod wake_fd;
 
 pub use self::poller::{PollPoller, WakeSignal};
-pub use self::thread_limit::{ThreadLimit, thread_limit};
+pub use self::thread_limit::thread_limit;
 
 use crate::id::ConnId;
 use crate::options::Options;
@@ -52,7 +52,7 @@ pub type Threads = ReadinessDriver<PollPoller>;
 pub const RECEIVE_BUFFER: usize = 16 * 1024;
 
 /// Descriptors that a connection takes: its socket and its wake descriptor.
-pub const DESCRIPTORS: usize = if cfg!(target_os = "linux") { 2 } else { 3 };
+pub const DESCRIPTORS: usize = crate::capacity::Needs::THREADED_SERVER.each;
 
 /// Returns the options of the driver of one connection: of the shard `shard`, which had
 /// `generation` connections before. Socket options are taken from `base`.

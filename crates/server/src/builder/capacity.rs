@@ -3,6 +3,7 @@
 
 #[cfg(feature = "files")]
 use throng_http::Files;
+use throng_io::capacity::{Descriptors, Needs};
 
 use super::Server;
 use crate::error::{Error, Result};
@@ -10,63 +11,42 @@ use crate::io_backend::FEWEST_CONNECTIONS;
 #[cfg(unix)]
 use crate::io_backend::IoBackend;
 
-/// Descriptors reserved for listeners, polls, wake-ups, logs and refusals.
-pub(super) const RESERVED_DESCRIPTORS: usize = 64;
-
-/// The descriptors of a table.
-#[derive(Debug)]
-pub(super) struct Descriptors {
-    /// The limit in force.
-    pub(super) limit: u64,
-    /// The limit in force, as a count.
-    pub(super) usable: usize,
-    /// Descriptors open in the process.
-    pub(super) used: usize,
-    /// Descriptors reserved for files that are being sent.
-    pub(super) for_files: usize,
-}
-
-impl Descriptors {
-    /// Returns the descriptors needed for purposes other than connections, in a table that `shards`
-    /// share.
-    fn reserve(&self, shards: usize) -> usize {
-        RESERVED_DESCRIPTORS + shards * 4 + self.used + self.for_files
-    }
-
-    /// Returns the descriptors left for connections in such a table.
-    pub(super) fn free(&self, shards: usize) -> usize {
-        self.usable.saturating_sub(self.reserve(shards))
-    }
-}
-
 impl Server {
-    /// Raises the limit on descriptors as far as it goes, and divides them.
-    pub(super) fn descriptors(&self) -> Descriptors {
+    /// Raises the limit on descriptors as far as it goes, and divides them. `shared_listeners` will
+    /// be opened where shards share a table, `own_listeners` in a shard's own table.
+    pub(super) fn descriptors(&self, shared_listeners: usize, own_listeners: usize) -> Descriptors {
         // Where the system does not allow it, as in some sandboxes, the limit does not change.
         let limit = throng_io::limits::raise_descriptors()
             .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
-        let usable = usize::try_from(limit).unwrap_or(usize::MAX);
         #[cfg(feature = "files")]
-        let for_files = share_among(&self.app.files, usable / 4);
+        let for_files =
+            share_among(&self.app.files, usize::try_from(limit).unwrap_or(usize::MAX) / 4);
         #[cfg(not(feature = "files"))]
         let for_files = 0;
-        Descriptors { limit, usable, used: throng_io::limits::descriptors_in_use(), for_files }
+        let used = throng_io::limits::descriptors_in_use();
+        Descriptors {
+            limit,
+            used: used + for_files + shared_listeners,
+            used_in_own: own_listeners + for_files,
+        }
     }
 
     /// Returns the connection limit in force where shards share a table: the setting, or as many as
     /// the descriptors allow, minus the `listeners` that will be opened.
     pub(super) fn max_connections(&self, shards: usize, listeners: usize) -> Result<usize> {
-        let mut all = self.descriptors();
-        all.used += listeners;
-        let (descriptors, reserve, free) = (all.limit, all.reserve(shards), all.free(shards));
+        let descriptors = self.descriptors(listeners, 0);
+        let (reserve, free) = (
+            Needs::SERVER.reserve(shards, descriptors.used),
+            Needs::SERVER.free(&descriptors, shards),
+        );
         let asked = self.limits.max_connections.unwrap_or(0);
         #[cfg(unix)]
         if self.shards.io == IoBackend::Threads {
             let each = throng_io::threads::DESCRIPTORS;
             let possible = crate::threads::possible(asked, free / each)?;
-            return choose_max_connections(asked, possible, descriptors, reserve, each);
+            return choose_max_connections(asked, possible, descriptors.limit, reserve, each);
         }
-        choose_max_connections(asked, free, descriptors, reserve, 1)
+        choose_max_connections(asked, free, descriptors.limit, reserve, 1)
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Observe {
     pub(super) stall_warning: Option<Duration>,
     #[cfg(feature = "metrics")]
     pub(super) build: &'static [(&'static str, &'static str)],
+    #[cfg(feature = "metrics")]
+    pub(super) warnings: std::sync::Arc<[String]>,
 }
 
 impl Observe {
@@ -25,6 +27,8 @@ impl Observe {
             stall_warning: Some(crate::stalls::WARNING),
             #[cfg(feature = "metrics")]
             build: &[],
+            #[cfg(feature = "metrics")]
+            warnings: std::sync::Arc::default(),
         }
     }
 
@@ -90,6 +94,15 @@ impl Observe {
     #[cfg(feature = "metrics")]
     pub fn build_info(mut self, labels: &'static [(&'static str, &'static str)]) -> Self {
         self.build = labels;
+        self
+    }
+
+    /// Sets sentences that operators of this server must know, such as limits of the machine that
+    /// are too low: [`stats`](crate::metrics::stats) has them as `warnings`, as long as the server
+    /// runs. Default: none.
+    #[cfg(feature = "metrics")]
+    pub fn warnings(mut self, sentences: impl IntoIterator<Item = String>) -> Self {
+        self.warnings = sentences.into_iter().collect();
         self
     }
 }

@@ -15,6 +15,7 @@ use throng_engine::{
 use throng_http::{Network, param_names};
 #[cfg(target_os = "linux")]
 use throng_io::Epoll;
+use throng_io::capacity::{Division, Needs};
 #[cfg(target_os = "linux")]
 use throng_io::tables::Tables;
 use throng_io::{
@@ -23,8 +24,7 @@ use throng_io::{
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
 use super::Server;
-use super::capacity::RESERVED_DESCRIPTORS;
-use super::tables::{Decision, MAX_SHARDS};
+use super::tables::MAX_SHARDS;
 use crate::affinity::Placement;
 use crate::app::{AppRoute, RouteAction};
 use crate::cluster::{Guard, Unconnected};
@@ -112,11 +112,11 @@ impl Server {
         let mut shards = self.shard_count()?;
         let tables = self.plan_tables(shards, inherited)?;
         let (max_connections, capacity) = match &tables {
-            Decision::PerShard(plan) => {
+            Division::PerShard(plan) => {
                 shards = plan.shards;
                 (plan.max_connections, Some(plan.to_string()))
             }
-            Decision::Shared(_) => {
+            Division::Shared { .. } => {
                 let addresses = self.more_addresses.len() + usize::from(!inherited);
                 (self.max_connections(shards, shards * addresses)?, None)
             }
@@ -224,8 +224,8 @@ impl Server {
     fn build(self, listeners: Vec<Vec<Listener>>, bound: Addresses, plan: Plan) -> Result<Bound> {
         let Plan { shards: count, tables, max_connections, capacity, placement } = plan;
         let own_tables = match &tables {
-            Decision::PerShard(plan) => Some(plan.of_a_table),
-            Decision::Shared(_) => None,
+            Division::PerShard(plan) => Some(plan.of_a_table),
+            Division::Shared { .. } => None,
         };
         let security = self.load_tls(count)?;
         let starts_workers = self.starts_workers || self.app.uses_workers();
@@ -253,8 +253,8 @@ impl Server {
             connections: max_connections,
             reason: capacity,
             tables_refused: match tables {
-                Decision::Shared(reason) => reason,
-                Decision::PerShard(_) => None,
+                Division::Shared { refused: reason, .. } => reason,
+                Division::PerShard(_) => None,
             },
         };
         let serving = Serving {
@@ -326,7 +326,7 @@ impl Server {
             seed: None,
         };
         #[cfg(feature = "metrics")]
-        let build = self.observe.build;
+        let (build, warnings) = (self.observe.build, Arc::clone(&self.observe.warnings));
         let (workers, pool) = (self.workers, Pool::default());
         let hub = self.hub.clone();
         let shared = self.into_shared(Arc::clone(&stalls), pool.clone(), security.clone())?;
@@ -341,6 +341,8 @@ impl Server {
             hub,
             #[cfg(feature = "metrics")]
             build,
+            #[cfg(feature = "metrics")]
+            warnings,
         })
     }
 
@@ -474,7 +476,7 @@ impl Server {
 /// The decisions of a start, before it listens.
 struct Plan {
     shards: usize,
-    tables: Decision,
+    tables: Division,
     max_connections: usize,
     /// The reason for this number.
     capacity: Option<String>,
@@ -483,7 +485,7 @@ struct Plan {
 
 impl Plan {
     fn has_own_tables(&self) -> bool {
-        matches!(self.tables, Decision::PerShard(_))
+        matches!(self.tables, Division::PerShard(_))
     }
 }
 
@@ -499,6 +501,8 @@ struct Prepared {
     hub: Option<Hub>,
     #[cfg(feature = "metrics")]
     build: &'static [(&'static str, &'static str)],
+    #[cfg(feature = "metrics")]
+    warnings: Arc<[String]>,
 }
 
 /// The parts of a server that outlive its start.
@@ -540,6 +544,7 @@ impl Prepared {
             security: self.security.clone(),
             node,
             build: self.build,
+            warnings: self.warnings,
         };
         #[cfg(feature = "metrics")]
         let _ = self.shared.observer.set(observer.clone());
@@ -675,7 +680,7 @@ fn driver_options(max_connections: usize, limits: &Limits) -> Options {
     Options {
         // Connections over the limit have a reserve: the slot of a connection closed to make room
         // is not free at once.
-        max_connections: max_connections + RESERVED_DESCRIPTORS + defaults.accepts_per_turn,
+        max_connections: max_connections + Needs::RESERVED_BY_SERVERS + defaults.accepts_per_turn,
         // Both are set on the listener, and accepted sockets inherit them: no system call each.
         keepalive: Some(KEEP_ALIVE),
         // The engine cannot see output the kernel has taken; this timeout covers it.

@@ -13,7 +13,6 @@ pub use self::admission::Admission;
 pub(super) use self::admission::Full;
 pub(super) use self::places::Evicted;
 use self::places::Places;
-pub(crate) use self::places::RESERVE;
 use super::records::{BalanceRecords, ClientRecord, EighthTick};
 use super::rules::BalanceRules;
 use super::time::Time;

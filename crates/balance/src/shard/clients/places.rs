@@ -27,7 +27,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Places of a shard for clients beyond the limits, as in `throng serve`: for one request each,
 /// which is answered with the reason.
-pub(crate) const RESERVE: usize = 32;
+const RESERVE: usize = throng_io::capacity::Needs::BALANCER.of_a_shard;
 
 /// A client that must make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
