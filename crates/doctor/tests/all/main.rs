@@ -1,0 +1,7 @@
+//! Tests of the rules on recorded and written machines, and on arbitrary facts.
+
+mod document;
+mod golden;
+mod machines;
+mod properties;
+mod scripts;
