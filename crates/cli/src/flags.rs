@@ -73,6 +73,13 @@ impl<S: HasTable> TableFlags<S> {
     }
 }
 
+impl<S: HasTable> TableFlags<S> {
+    /// Creates the flags `--config` and `--set`.
+    pub(crate) fn of_file(config: Option<PathBuf>, set: Vec<String>) -> Self {
+        Self { given: Vec::new(), config, set, settings: PhantomData }
+    }
+}
+
 /// Returns the keys that have a flag.
 fn flagged(table: &'static Table) -> impl Iterator<Item = (&'static Key, Flag)> {
     table.keys.iter().filter_map(|key| Some((key, key.flag?)))
@@ -97,9 +104,15 @@ fn arg(key: &'static Key, flag: Flag) -> Arg {
         ("", _) => String::new(),
         (details, _) => format!("\n\n{}.", capitalized(details)),
     };
+    let is_switch = matches!(key.kind, Kind::Switch) && flag.expand.is_none();
     let heading = key.name.starts_with("log.").then_some("Log");
-    Arg::new(flag.name)
-        .long(flag.name.trim_start_matches('-'))
+    let arg = Arg::new(flag.name);
+    // `--flag` alone is true.
+    let arg = match is_switch {
+        true => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        false => arg,
+    };
+    arg.long(flag.name.trim_start_matches('-'))
         .value_name(flag.value)
         .action(if is_list { ArgAction::Append } else { ArgAction::Set })
         .help(help.clone())

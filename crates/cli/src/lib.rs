@@ -13,9 +13,11 @@ mod balance;
 pub mod bench;
 mod build_labels;
 mod changes;
+mod checks;
 mod cluster;
 mod config;
 mod demo;
+mod doctor;
 #[cfg(all(test, feature = "balance"))]
 mod documents;
 #[cfg(feature = "tls")]
@@ -78,6 +80,7 @@ const EXAMPLES: &str = "Examples:
                                                 balance several servers
   throng cluster status 10.0.0.1:9001 10.0.0.2:9001
                                                 ask the servers of a cluster
+  throng doctor --for 250000                    is there room for so many connections?
   throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
   throng bench http http://127.0.0.1:9001/      measure any HTTP server
 
@@ -112,6 +115,8 @@ enum ThrongCommand {
     Cluster(cluster::Args),
     /// Make completions, manual pages, a Grafana dashboard and alert rules.
     Generate(generate::Args),
+    /// Report how many connections this machine holds, and which limits stop more of them.
+    Doctor(Box<doctor::Args>),
     /// Print and check the settings of `serve` and `balance`.
     Config(config::Args),
 }
@@ -128,6 +133,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         ThrongCommand::Bench(args) => bench::run(*args),
         ThrongCommand::Cluster(args) => cluster::run(&args),
         ThrongCommand::Config(args) => config::run(args),
+        ThrongCommand::Doctor(args) => doctor::run(*args),
         ThrongCommand::Generate(args) => generate::run(&args, Cli::command()),
         ThrongCommand::Health(args) => health::run(args),
     };

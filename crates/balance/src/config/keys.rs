@@ -76,6 +76,11 @@ const LISTS: &[&[Key]] = &[
         "descriptor table of an event loop: shared = that of the process, per-shard = its own, so \
          that the descriptor limit counts for each (Linux 5.9); auto = its own if \
          max_connections needs it").at_start(),
+    Key::new("strict_start", Kind::Switch, "false",
+        "do not start while a limit of the machine or a setting is worth a warning")
+        .details("the checks are the ones of `throng doctor`; the log and /status.json have their \
+                  warnings")
+        .advanced_flag("--strict-start", "true").at_start(),
     Key::new("backends", Kind::Records(&BACKENDS), "",
         "a backend")
         .details("ADDRESS:PORT, and after commas: weight=N, 1 to 1000, its share of the load; \

@@ -85,6 +85,9 @@ pub struct Config {
     pub admin_token: Option<Token>,
     /// The shutdown: `[shutdown]`.
     pub shutdown: Shutdown,
+    /// Whether the program refuses to start while a limit of the machine or a setting is worth a
+    /// warning: `strict_start`. The balancer itself does not check them. Default: no.
+    pub strict_start: bool,
     /// The log of the program: `[log]`. The balancer itself writes none.
     pub log: LogSettings,
     /// Warnings: valid values that are probably unintended.

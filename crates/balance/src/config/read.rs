@@ -62,6 +62,7 @@ pub(super) fn read(draft: &Draft) -> Config {
             window: draft.get("shutdown.window"),
             deadline: draft.get("shutdown.deadline"),
         },
+        strict_start: draft.get("strict_start"),
         log: LogSettings::from_draft(draft),
         warnings: Vec::new(),
         places,

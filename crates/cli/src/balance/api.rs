@@ -34,6 +34,8 @@ pub(super) struct Api {
     pub(super) is_ending: Arc<AtomicBool>,
     /// Changes, for the process's output.
     pub(super) log: Log,
+    /// Warnings of the checks at the start.
+    pub(super) warnings: Vec<String>,
 }
 
 /// An answer, or a refusal.
@@ -172,6 +174,7 @@ impl Api {
         self.check_read(request)?;
         let mut status = to_json(&self.balancer.status())?;
         status["resident_bytes"] = process::resident_bytes().into();
+        status["warnings"] = self.warnings.clone().into();
         status["is_ending"] = self.is_ending.load(Relaxed).into();
         Ok(answer(&status))
     }

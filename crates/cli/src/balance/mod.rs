@@ -2,6 +2,7 @@
 
 mod api;
 mod args;
+mod checks;
 mod ctl;
 mod metrics;
 mod reload;
@@ -17,9 +18,11 @@ use clap::Subcommand;
 use throng::metrics::process;
 use throng::server::{DrainPlan, Running};
 use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
+use throng_doctor::{Question, Role};
 use throng_io::may_pass;
 
 use crate::aside::Aside;
+use crate::checks::check_start;
 use crate::expiry::ExpiryWatch;
 use crate::failure::Failure;
 use crate::log::{Log, events, log_issued, log_retried};
@@ -29,6 +32,7 @@ use crate::signals::Signals;
 use crate::terminal;
 use api::Api;
 pub(crate) use args::Flags;
+pub(crate) use checks::checked_settings;
 use reload::Reloader;
 use watch::Watch;
 
@@ -116,6 +120,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     for warning in config.warnings() {
         log.event(&events::WARNING, warning, []);
     }
+    let warnings = check_machine(&config, Some(&log))?;
     let access = Arc::new(log.clone());
     let started = Balancer::start_with_access_log(config.clone(), access);
     let balancer = started.map_err(not_started)?;
@@ -126,6 +131,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         reloader: Arc::clone(&reloader),
         is_ending: Arc::clone(&is_ending),
         log: log.clone(),
+        warnings,
     };
     let admin = match config.admin.map(|address| start_admin(api, address)).transpose() {
         Ok(admin) => admin,
@@ -370,8 +376,16 @@ pub(crate) fn checked(config: Config) -> Result<String, Failure> {
     config.warnings().iter().for_each(terminal::error_line);
     let valid = format!("the configuration is valid: {}", summary(&config));
     check_log(&config.log)?;
+    check_machine(&config, None)?;
     Balancer::check_start(config).map_err(not_started)?;
     Ok(valid)
+}
+
+/// Checks the machine and the settings by the rules of `throng doctor`; returns the warnings.
+fn check_machine(config: &Config, log: Option<&Log>) -> Result<Vec<String>, Failure> {
+    let mut question = Question::new(Role::Balance);
+    question.settings = checked_settings(config);
+    check_start(&question, config.strict_start, log)
 }
 
 /// Returns the backends and the load-balancing algorithm on one line.

@@ -119,6 +119,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 Program::Serve(flags) => {
                     let settings = flags.settings("", &[])?;
                     serve::check_log(&settings.log)?;
+                    serve::check_machine(&settings, None)?;
                     site::check_start(&settings)?;
                     format!("the configuration is valid: listen: {}", settings.listen.join(", "))
                 }

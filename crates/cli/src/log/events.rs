@@ -66,6 +66,9 @@ events! {
         "an event loop could not be bound to its CPU";
     WARNING = "warning", Warn, process, [],
         "a setting that is valid and hardly intended";
+    CHECK = "check", Warn, process, ["rule", "status"],
+        "a limit of the machine, or a setting, that will fail or lose clients, at the start; \
+         `throng doctor --explain RULE` has the reason, and strict_start refuses to start";
     RELOADED = "reloaded", Info, process, [],
         "the configuration was read again, with these changes";
     RELOAD_FAILED = "reload.failed", Error, process, ["reason"],

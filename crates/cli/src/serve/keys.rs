@@ -89,6 +89,11 @@ const LISTS: &[&[Key]] = &[
         "cores: each event loop on a CPU of its own (Linux); or none").at_start(),
     Key::new("stall_warning", Kind::DURATION, "50ms",
         "report and count handlers that hold their event loop for so long; 0s = never").at_start(),
+    Key::new("strict_start", Kind::Switch, "false",
+        "do not start while a limit of the machine or a setting is worth a warning")
+        .details("the checks are the ones of `throng doctor`; the log and /stats.json have their \
+                  warnings")
+        .advanced_flag("--strict-start", "true").at_start(),
     Key::new("backlog", Kind::count(1, i32::MAX as u64), "4096",
         "connections the kernel queues until they are accepted, at least 1").at_start(),
     Key::new("dir", Kind::Path, "",

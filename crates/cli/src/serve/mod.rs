@@ -4,6 +4,7 @@
 mod acme;
 pub(crate) mod admin;
 mod certificates;
+mod checks;
 mod flags;
 mod keys;
 pub(crate) mod observe;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use throng::Server;
 use throng::server::{Bound, DrainPlan, Drained, Running, ShardLoad, Stats, StuckShard};
 use throng_config::LogSettings;
+use throng_doctor::{Question, Role};
 use throng_io::may_pass;
 
 use self::admin::Admin;
@@ -31,6 +33,7 @@ use self::refusals::Refusals;
 use self::reload::Reloader;
 use self::requests::{PendingReloads, ReloadRequests, reload_requests};
 use crate::aside::Aside;
+use crate::checks::check_start;
 use crate::failure::Failure;
 use crate::log::{Log, LogEvent, Value, events, log_event};
 use crate::service::Service;
@@ -159,7 +162,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let log = open_log(&settings.log)?;
     let _flush = log.flushed_at_end();
     reload::log_warnings(&settings, &log);
-    let server = watched(site::server(&settings, Some(&log)), &settings, &log);
+    let warnings = check_machine(&settings, Some(&log))?;
+    let server = watched(site::server(&settings, Some(&log)), &settings, warnings, &log);
     let bound = site::listen(server, &settings)?;
     let (requests, pending) = reload_requests();
     let admin = start_admin(&bound, settings.admin.as_ref(), requests, &log)?;
@@ -222,6 +226,19 @@ pub(crate) fn open_log(settings: &LogSettings) -> Result<Log, Failure> {
     })
 }
 
+/// Checks the machine and the settings by the rules of `throng doctor`; returns the warnings.
+///
+/// # Errors
+/// There are warnings, and `strict_start` is true.
+pub(crate) fn check_machine(
+    settings: &Settings,
+    log: Option<&Log>,
+) -> Result<Vec<String>, Failure> {
+    let mut question = Question::new(Role::Serve);
+    question.settings = settings.checked.clone();
+    check_start(&question, settings.strict_start, log)
+}
+
 /// Checks that the log can be opened, and removes a file that the check has created.
 ///
 /// # Errors
@@ -236,10 +253,11 @@ pub(crate) fn check_log(settings: &LogSettings) -> Result<(), Failure> {
 }
 
 /// Logs the events of a server.
-fn watched(server: Server, settings: &Settings, log: &Log) -> Server {
+fn watched(server: Server, settings: &Settings, warnings: Vec<String>, log: &Log) -> Server {
     let log = log.clone();
     let access = log.clone();
-    let observe = site::observe(settings).on_event(move |event| log_event(&log, event));
+    let observe = site::observe(settings).warnings(warnings);
+    let observe = observe.on_event(move |event| log_event(&log, event));
     server.observe(observe.access_log(access))
 }
 

@@ -24,6 +24,7 @@ use throng_io::tables::DescriptorTables;
 use throng_proto::ws::handshake::is_token;
 
 use super::admin::Admin;
+use super::checks;
 use crate::hosts::{AllowedHosts, ListedHost, LiveHosts, is_loopback};
 
 /// The settings of a server.
@@ -60,6 +61,10 @@ pub struct Settings {
     /// Metrics and statistics are served at `listen`.
     pub(crate) public_metrics: bool,
     pub(crate) log: LogSettings,
+    /// A start fails while a check warns.
+    pub(crate) strict_start: bool,
+    /// The settings that the checks need.
+    pub(crate) checked: throng_doctor::Settings,
     /// Warnings about settings that are valid but probably unintended.
     pub(crate) warnings: Vec<String>,
 }
@@ -178,7 +183,17 @@ impl Settings {
             tls: super::tls::read(&draft),
             max_upload_size: draft.get("max_upload_size"),
             log: LogSettings::from_draft(&draft),
+            strict_start: draft.get("strict_start"),
+            checked: throng_doctor::Settings::default(),
             warnings: Vec::new(),
+        };
+        settings.checked = throng_doctor::Settings {
+            files: settings.files.as_ref().map_or(0, Files::open_limit) as u64,
+            #[cfg(feature = "tls")]
+            tls: settings.tls.is_some(),
+            shutdown: settings.drain.delay + settings.drain.window + settings.drain.grace,
+            public_metrics: settings.public_metrics,
+            ..checks::settings(&draft, &settings.listen)
         };
         if let Err(error) = settings.limits.check() {
             draft.add(ConfigError::message(error));

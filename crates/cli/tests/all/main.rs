@@ -19,6 +19,7 @@ mod cluster_failures;
 mod cluster_outages;
 mod cluster_pressure;
 mod cluster_status;
+mod doctor;
 mod exits;
 mod fanout;
 mod files;
