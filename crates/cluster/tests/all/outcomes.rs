@@ -233,6 +233,9 @@ fn a_server_that_comes_later_is_found_and_publishers_before_it_learn_of_their_lo
 fn a_database_that_is_not_there_and_a_server_of_another_kind_are_errors_at_the_start() {
     let Some(redis) = Redis::start("other-kind", &[]) else { return };
     let port = redis.port();
+    let configuration = format!("sentinel monitor mymaster 127.0.0.1 {port} 1\n");
+    let watching = Redis::start_sentinel("other-kind", &configuration);
+    let sentinel = watching.port();
     let start = |url: &str| {
         let url = url.to_owned();
         let (bus, starter) = Bus::new(Settings { url, ..settings(&redis) }).unwrap();
@@ -243,6 +246,12 @@ fn a_database_that_is_not_there_and_a_server_of_another_kind_are_errors_at_the_s
     for (url, parts) in [
         (format!("redis://127.0.0.1:{port}/99"), ["DB index", "write one that the server has"]),
         (format!("redis-sentinel://127.0.0.1:{port}/mymaster"), ["no sentinel", "write redis://"]),
+        (
+            format!("redis-sentinel://127.0.0.1:{sentinel}/mymaster/99"),
+            ["DB index", "write one that the server has"],
+        ),
+        (format!("redis://127.0.0.1:{sentinel}"), ["is a sentinel", "redis-sentinel://"]),
+        (format!("redis-cluster://127.0.0.1:{sentinel}"), ["is a sentinel", "redis-sentinel://"]),
     ] {
         // A sentinel that has just begun need not answer in time.
         let error = poll("it is refused", || start(&url).err());
