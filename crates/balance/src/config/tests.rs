@@ -201,7 +201,7 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "sticky is \"__Host-node\": browsers drop a cookie with this prefix",
         ),
         (
-            "sticky = { cookie = \"__secure-node\" }\n[tls]\n",
+            "sticky = { cookie = \"__secure-node\" }",
             "sticky is \"__secure-node\": browsers drop a cookie with this prefix",
         ),
         ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write 8 to 4096"),
@@ -329,8 +329,7 @@ fn every_mistake_in_a_backend_is_reported_at_its_item() {
         ),
         (
             "backends = [\"127.0.0.1:1\", \"[::ffff:127.0.0.1]:1\"]",
-            "b.toml:1:28: backends[1] is \"[::ffff:127.0.0.1]:1\": backends[0] has this address \
-             already",
+            "b.toml:1:28: backends[1] is \"127.0.0.1:1\": backends[0] has this address already",
         ),
         ("backends = [\"127.0.0.1:0\"]", "b.toml:1:13: backends[0] is \"127.0.0.1:0\": port 0"),
         (
