@@ -275,8 +275,13 @@ impl ClusterHub {
         let this = self.clone();
         Some(ClusterReply(Box::pin(async move {
             let others = others.await?;
-            let own = this.hub.presence(&channel, most).unwrap_or_default().into_iter();
-            let own = own.map(|present| (this.node(), present.handle, present.info));
+            let own = this.hub.presence(&channel, most).unwrap_or_default();
+            // Members come and go: a whole list is counted, not asked for again.
+            let own_total = match own.len() < most {
+                true => own.len(),
+                false => this.hub.remote().present(&channel).unwrap_or_default().max(most),
+            };
+            let own = own.into_iter().map(|present| (this.node(), present.handle, present.info));
             let of = |(node, handle, info)| {
                 let handle = ClusterHandle { node, handle };
                 ClusterPresent { handle, info }
@@ -289,8 +294,7 @@ impl ClusterHub {
                 }));
             clients.sort_unstable_by_key(|client| client.handle);
             clients.truncate(most);
-            let own = this.hub.remote().present(&channel).unwrap_or_default();
-            let total = own + usize::try_from(others.total).unwrap_or(usize::MAX);
+            let total = own_total + usize::try_from(others.total).unwrap_or(usize::MAX);
             Ok(ClusterPresence { total, clients })
         })))
     }
