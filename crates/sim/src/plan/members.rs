@@ -78,14 +78,20 @@ impl ScriptContext {
     }
 }
 
+/// None but the last matches all channels of another.
+const PATTERNS_OF_RULES: [&str; 6] = ["red", "green", "blue", "sky.*", "sky.us.>", ">"];
+
 fn rules(rng: &mut Rng) -> Rules {
     let mut rules = Rules::default();
     if rng.one_in(3) {
         rules.default = class(rng);
     }
     for _ in 0..rng.below(4) {
-        let pattern = rng.pick(&["red", "green", "blue", "sky.*", "sky.us.>", ">"]);
-        rules = rules.channel(pattern, class(rng));
+        let (pattern, class) = (rng.pick(&PATTERNS_OF_RULES), class(rng));
+        // The engine refuses a rule that never applies.
+        if !rules.channels.iter().any(|(earlier, _)| [">", pattern].contains(&earlier.as_str())) {
+            rules = rules.channel(pattern, class);
+        }
     }
     if rng.one_in(2) {
         rules = rules.route(FEED, class(rng));
