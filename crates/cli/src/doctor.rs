@@ -55,7 +55,7 @@ pub(crate) struct Args {
     undo_script: Option<PathBuf>,
 }
 
-const EXAMPLES: &str = "The limits are those of the shell that starts it: in a container or a unit,
+const EXAMPLES: &str = "Limits come from the shell that starts it: in a container or a unit,
 run it there. Counters are read twice, a second apart. Nothing is changed.
 
 Exit codes: 0 nothing fails, 1 something fails (with --strict: or warns), 2 a

@@ -25,7 +25,7 @@ pub struct Diagnosis {
     pub walls: Vec<Wall>,
     /// A finding for each rule, in the order of [`RULES`].
     pub findings: Vec<Finding>,
-    /// A sentence on settings that the answer depends on; empty if there are none.
+    /// A sentence on settings that the answer depends on; may be empty.
     pub note: String,
 }
 

@@ -10,7 +10,7 @@ use throng_io::table_plan::TablePlan;
 use throng_io::tables::DescriptorTables;
 
 use crate::facts::Facts;
-use crate::finding::{Remedy, Verdict};
+use crate::finding::{Remedy, Status, Verdict};
 use crate::numbers::count;
 use crate::question::{Io, Question, Role, Settings};
 
@@ -244,6 +244,18 @@ impl<'a> Case<'a> {
 /// Returns the skip of a rule whose facts are missing.
 pub(crate) fn unknown(name: &str) -> Verdict {
     Verdict::skip(format!("{name} cannot be read here"))
+}
+
+/// Returns the verdict on a kernel setting that must have one value.
+pub(crate) fn exactly(
+    case: &Case<'_>,
+    (key, found): (&'static str, u64),
+    wanted: u64,
+    otherwise: Status,
+) -> Verdict {
+    Verdict::unless(found == wanted, otherwise, count(found))
+        .wanted(wanted.to_string())
+        .remedy(sysctl(case.facts, key, wanted))
 }
 
 /// Returns the remedy that sets a kernel setting.

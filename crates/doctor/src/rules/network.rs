@@ -1,6 +1,6 @@
 //! TCP: queues of listeners, closed connections, buffers and packets.
 
-use super::{KERNEL, Rule, UNDO_NOTHING, UNDO_SYSCTL, sysctl, unknown};
+use super::{KERNEL, Rule, UNDO_NOTHING, UNDO_SYSCTL, exactly, sysctl, unknown};
 use crate::finding::{Remedy, Status, Verdict};
 use crate::numbers::{count, size};
 use crate::question::Role;
@@ -90,10 +90,8 @@ pub(super) const RULES: &[Rule] = &[
             match case.facts.sysctl(key) {
                 _ if case.role == Role::Bench => Verdict::skip("it does not listen"),
                 None => unknown(key),
-                Some(mode) => Verdict::unless(mode == 1, Status::Warn, count(mode))
-                    .wanted("1")
-                    .because("a flood of SYNs shuts clients out")
-                    .remedy(sysctl(case.facts, key, 1)),
+                Some(mode) => exactly(case, (key, mode), 1, Status::Warn)
+                    .because("a flood of SYNs shuts clients out"),
             }
         },
     },
@@ -134,10 +132,8 @@ pub(super) const RULES: &[Rule] = &[
             match case.facts.sysctl(key) {
                 _ if case.role == Role::Serve => Verdict::skip("it does not connect"),
                 None => unknown(key),
-                Some(mode) => Verdict::unless(mode == 1, Status::Warn, count(mode))
-                    .wanted("1")
-                    .because("closed connections keep their ports for a minute")
-                    .remedy(sysctl(case.facts, key, 1)),
+                Some(mode) => exactly(case, (key, mode), 1, Status::Warn)
+                    .because("closed connections keep their ports for a minute"),
             }
         },
     },

@@ -1,6 +1,6 @@
 //! CPUs, clocks, interrupts and memory pages.
 
-use super::{KERNEL, Rule, UNDO_NOTHING, UNDO_SETTING, UNDO_SYSCTL, sysctl, unknown};
+use super::{KERNEL, Rule, UNDO_NOTHING, UNDO_SETTING, UNDO_SYSCTL, exactly, unknown};
 use crate::finding::{Remedy, Status, Verdict};
 use crate::numbers::{count, plural, size};
 
@@ -30,18 +30,23 @@ pub(super) const RULES: &[Rule] = &[
                 return unknown("the clock source");
             };
             let read = case.facts.clock_read;
-            let is_fine = FAST_CLOCKS.contains(&source) && read.is_none_or(|it| it <= FAST_READ);
+            let is_fast_source = FAST_CLOCKS.contains(&source);
+            let is_fine = is_fast_source && read.is_none_or(|it| it <= FAST_READ);
             let found = match read {
                 Some(time) => format!("{source}, {time} ns"),
                 None => source.to_owned(),
             };
-            Verdict::unless(is_fine, Status::Warn, found)
+            let verdict = Verdict::unless(is_fine, Status::Warn, found)
                 .wanted("tsc or kvm-clock, 60 ns")
-                .because("each turn of an event loop reads it")
-                .remedy(Remedy::SysFile {
-                    path: "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-                    value: "tsc".to_owned(),
-                })
+                .because("each turn of an event loop reads it");
+            // A fast source that is slow, as on a shared host, has no setting.
+            if is_fast_source {
+                return verdict;
+            }
+            verdict.remedy(Remedy::SysFile {
+                path: "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                value: "tsc".to_owned(),
+            })
         },
     },
     Rule {
@@ -252,10 +257,8 @@ pub(super) const RULES: &[Rule] = &[
             match case.facts.sysctl(key) {
                 _ if case.facts.nodes.unwrap_or(1) <= 1 => Verdict::skip("one node"),
                 None => unknown(key),
-                Some(mode) => Verdict::unless(mode == 0, Status::Info, count(mode))
-                    .wanted("0")
-                    .because("the kernel stops event loops to move their pages")
-                    .remedy(sysctl(case.facts, key, 0)),
+                Some(mode) => exactly(case, (key, mode), 0, Status::Info)
+                    .because("the kernel stops event loops to move their pages"),
             }
         },
     },

@@ -212,8 +212,8 @@ pub(super) const RULES: &[Rule] = &[
         title: "memory for compression",
         reads: "deflate.*",
         formula: "N x 2 x 2^bits x 1.2 <= 25 % of the memory",
-        about: "With context, each compressed connection keeps a window for each direction. In \
-                mode shared there is none.",
+        about: "With context, each compressed connection keeps a window for each direction. Mode \
+                shared keeps no window.",
         undo: UNDO_SETTING,
         source: MEASURED,
         at_start: false,

@@ -241,6 +241,18 @@ fn a_small_virtual_server_has_many_limits() {
 }
 
 #[test]
+fn a_fast_clock_that_is_slow_to_read_has_no_setting() {
+    let mut facts = read("bare-metal");
+    facts.clock_read = Some(72);
+    let found = diagnose(&facts, &serve());
+    let clock = found.finding("clock").unwrap();
+    assert_eq!((clock.status, clock.remedies.len()), (Status::Warn, 0));
+    facts.clock_source = Some("hpet".to_owned());
+    let found = diagnose(&facts, &serve());
+    assert_eq!(found.finding("clock").unwrap().remedies.len(), 1);
+}
+
+#[test]
 fn two_nodes_want_event_loops_bound_to_cpus() {
     let facts = read("numa");
     let found = diagnose(&facts, &serve());
