@@ -5,8 +5,8 @@
 pub struct Foreign {
     /// The names that others have for it. Case, `_`, `-` and spaces do not matter.
     pub names: &'static [&'static str],
-    /// The settings that stand for it, each with a value if only that stands for it; empty if there
-    /// are none. A program's hint names the first that it has.
+    /// The settings that stand for it, each with a value if only that stands for it; may be
+    /// empty. A program's hint names the first that it has.
     pub keys: &'static [&'static str],
     /// A difference, or the nearest thing; may be empty if there are keys.
     pub note: &'static str,

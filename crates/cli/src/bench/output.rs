@@ -67,7 +67,7 @@ pub(super) fn check_file(flag: &str, path: &Path) -> Result<(), Failure> {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     format!("{flag} {path}: {shown}: {error}")
                 }
-                _ => format!("{flag} {path}: there is no directory {shown}"),
+                _ => format!("{flag} {path}: the directory {shown} does not exist"),
             }))
         }
         _ if path.is_dir() => {

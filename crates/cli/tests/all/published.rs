@@ -151,7 +151,10 @@ fn an_interrupt_keeps_the_tables_so_far() {
 fn mistakes_are_reported_before_anything_starts() {
     for (words, hint) in [
         (&["--only", "speed"][..], "io-models"),
-        (&["--json", "/no/such/directory/x"], "--json /no/such/directory/x: there is no directory"),
+        (
+            &["--json", "/no/such/directory/x"],
+            "--json /no/such/directory/x: the directory /no/such/directory does not exist",
+        ),
     ] {
         let output = published(words).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);

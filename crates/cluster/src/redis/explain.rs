@@ -15,9 +15,9 @@ const SHARDED: &str = "a Redis Cluster must have Redis 7.0 or later on all serve
                        earlier \
                        ones have no sharded pub/sub";
 
-const DATABASE: &str = "the number at the end of cluster.url is that of a database: write one \
-                        that the server has (`databases` in its configuration), or none, and give \
-                        the user the right to select it";
+const DATABASE: &str = "the number at the end of cluster.url names a database: write a number \
+                        that the server has (`databases` in its configuration), or leave it out, \
+                        and give the user the right to select it";
 
 /// The beginning of the error for a server without sharded pub/sub.
 pub(super) const TOO_OLD: &str = "version";

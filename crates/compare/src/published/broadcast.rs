@@ -17,7 +17,7 @@ const MOST_PROCESSES: usize = 8;
 pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {
     section.articles = vec![SCALING];
     let wanted = run.choose(SUBSCRIBERS, 100);
-    let (processes, subscribers) = room(wanted)?;
+    let (processes, subscribers) = processes_for(wanted)?;
     section.title = format!("One message of 1 KiB to {} subscribers", grouped(subscribers as u64));
     if subscribers < wanted {
         section.notes.push(format!(
@@ -29,8 +29,8 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
     section.notes.push(format!(
         "Median of the rounds, from the call until the last subscriber has the message; \
          {processes} server process{} of one event loop, as many of subscribers. \
-         Compressed messages are letters, which shrink more than most JSON; the article does not \
-         say what its message was.",
+         Compressed messages are random letters, which shrink more than most JSON; the article \
+         does not say what its message was.",
         if processes == 1 { "" } else { "es" }
     ));
     let rounds = run.choose(10, 2);
@@ -76,7 +76,7 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
 }
 
 /// Processes that hold `wanted` subscribers, or as many as the descriptors allow.
-fn room(wanted: usize) -> Result<(usize, usize), Error> {
+fn processes_for(wanted: usize) -> Result<(usize, usize), Error> {
     let hard = descriptors::hard_limit();
     let mut most = wanted;
     for processes in 1..=MOST_PROCESSES {

@@ -107,7 +107,7 @@ fn ceilings(rows: &mut Vec<PublishedRow>) -> Table {
         ("", Unit::Text, "published for"),
         ("published", Unit::Count, "published ceiling"),
         ("ours", Unit::Text, "ours"),
-        ("connections", Unit::Count, "room here"),
+        ("connections", Unit::Count, "capacity here"),
         ("", Unit::Text, "what bounds it"),
     ]);
     let shown = CEILINGS.iter().map(|&(name, model, usual, ceiling)| {
@@ -118,23 +118,23 @@ fn ceilings(rows: &mut Vec<PublishedRow>) -> Table {
             rows.push(row.missing(why));
             return Row::without_figures(head, why);
         };
-        let (room, bound) = room(model);
-        rows.push(match room {
-            Some(room) => row.only(room),
+        let (most, bound) = capacity_of(model);
+        rows.push(match most {
+            Some(most) => row.only(most),
             None => row.missing(bound),
         });
-        let room: Cell = room.into();
-        [head, row![model.name(), room, bound]].concat().into()
+        let most: Cell = most.into();
+        [head, row![model.name(), most, bound]].concat().into()
     });
-    let note = "Room here: what the limits of this machine leave, not measured; above, each size \
-         was. `throng serve --max-connections N` holds more than one descriptor table does, with a \
-         table for each event loop: 1,000,000 where kernel memory allows. The portable loop is \
-         what kqueue would run on, measured on Linux.";
+    let note = "Capacity here: what the limits of this machine leave, not measured; above, each \
+         size was. `throng serve --max-connections N` holds more than one descriptor table does, \
+         with a table for each event loop: 1,000,000 where kernel memory allows. The portable loop \
+         is what kqueue would run on, measured on Linux.";
     Table::new("Ceilings", columns).rows(shown.collect::<Vec<_>>()).notes([note.to_owned()])
 }
 
-/// Connections that a model has room for in one descriptor table, and what bounds them.
-fn room(model: IoModel) -> (Option<f64>, &'static str) {
+/// The most connections that a model holds in one descriptor table, and what bounds them.
+fn capacity_of(model: IoModel) -> (Option<f64>, &'static str) {
     if !IoModel::HERE.contains(&model) {
         return (None, "not on this system");
     }
