@@ -107,7 +107,7 @@ fn the_highest_rate_of_a_fanout_is_found() {
 fn mistakes_are_reported_in_one_line_before_anything_starts() {
     for (words, code, hint) in [
         (&["broadcast", "--rounds", "0"][..], 2, "--rounds is 0"),
-        (&["fanout", "--html", "/no/such/directory/x.html"], 2, "no directory"),
+        (&["fanout", "--html", "/no/such/directory/x.html"], 2, "does not exist"),
         (&["broadcast", "--against", "ws://127.0.0.1:1", "-n", "5"], 1, "Is the server running"),
         (&["fanout", "--size", "8"], 2, "--size is 8"),
         (&["fanout", "--against", "ws://127.0.0.1:1/news"], 2, "{channel}"),

@@ -111,7 +111,7 @@ fn mistakes_are_reported_in_one_line_before_anything_starts() {
     for (words, hint) in [
         (&["broadcast", "--rounds", "0"][..], "--rounds is 0"),
         (&["broadcast", "-n", "2", "--processes", "3"], "--subscribers 2"),
-        (&["broadcast", "-n", "5", "--html", "/no/such/directory/x.html"], "no directory"),
+        (&["broadcast", "-n", "5", "--html", "/no/such/directory/x.html"], "does not exist"),
     ] {
         let output = bench(words);
         let text = String::from_utf8(output.stderr).unwrap();
