@@ -14,6 +14,8 @@ pub mod capacity;
 mod cgroup;
 mod clock;
 mod connect;
+#[cfg(target_os = "linux")]
+pub mod descriptors;
 pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod epoll;
