@@ -51,6 +51,7 @@ fn run<P: throng_io::readiness::poller::Poller>(address: SocketAddr) -> io::Resu
                 | Event::Connected(_)
                 | Event::Secured(..)
                 | Event::PassedThrough(..)
+                | Event::Parked(_)
                 | Event::Closed(..) => {}
             }
             if let Some(batch) = spare.last_mut() {

@@ -38,6 +38,17 @@
 //! * **C13** A connection that [`Driver::release`] has returned no longer belongs to this driver:
 //!   its id acts like the id of a closed connection, without [`Event::Closed`]. Another driver of
 //!   the same kind may adopt the socket, and gets the input that was not received before.
+//! * **C14** [`Driver::park`] takes a connection out of the poll without ending it;
+//!   [`Event::Parked`] is its next and last event. From then on nothing is received, sent or
+//!   reported for it, and other calls do nothing with its id, as with the id of a closed
+//!   connection, until [`Driver::unpark`]: here, or at a driver of another process that holds a
+//!   duplicate of its descriptor ([`Driver::adopt_at`]). It goes on there under the same id: the
+//!   rest of the batch in flight leaves first and is returned in [`Event::Sent`]; input arrives
+//!   once and in order, and the end or the reset that came in the meantime after it.
+//!   [`Driver::surrender`] closes this side's descriptor, which its peer does not notice as long as
+//!   a duplicate is open. What a parked connection has apart from its descriptor is its record,
+//!   which exists once: [`Driver::take_record`] moves it out. No id names two connections:
+//!   [`Driver::give_slots`] passes on the free slots, and the generations of all.
 //!
 //! # Input after a reset
 //!
@@ -56,7 +67,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::clock::Clock;
-use crate::id::ConnId;
+use crate::id::{ConnId, Slots};
 use crate::time::Instant;
 use crate::tls_info::{PassedThrough, SessionFailure, TlsFailure, TlsInfo};
 
@@ -87,6 +98,8 @@ pub enum Event<'a, S> {
     /// The batch that [`SendOutcome::Pending`] kept is returned. Bytes left in it were not sent
     /// because the connection closed.
     Sent(ConnId, Box<Batch>),
+    /// The connection is parked (C14). Comes only after [`Driver::park`].
+    Parked(ConnId),
     /// The connection has ended, and with it this id.
     Closed(ConnId, Closed),
 }
@@ -139,10 +152,28 @@ pub struct Traffic {
     pub sent: u64,
 }
 
+/// The state of a parked connection, apart from its descriptor and from TLS.
+#[derive(Debug, Default)]
+pub struct SocketRecord {
+    /// The rest of the batch in flight, if there is one.
+    pub unsent: Option<Box<Batch>>,
+    /// Whether reading is paused (C8).
+    pub is_paused: bool,
+    /// Whether the bytes are counted at the end ([`Driver::count_traffic`]).
+    pub is_counted: bool,
+}
+
 /// One shard's interface to the kernel; the [module documentation](self) is its contract.
 pub trait Driver {
     /// An accepted socket that no driver has adopted yet.
     type Socket: Send + 'static;
+
+    /// The descriptor of a connection, without any state of this driver; dropping it closes it.
+    type Descriptor: Send + 'static;
+
+    /// The state of a parked connection apart from its descriptor. Not `Clone`, since a TLS session
+    /// must not exist twice.
+    type Record: Send + 'static;
 
     /// Returns the time at the end of the last [`Driver::wait`], which a turn uses as the current
     /// time.
@@ -191,6 +222,87 @@ pub trait Driver {
     fn release(&mut self, conn: ConnId) -> io::Result<Self::Socket> {
         let _ = conn;
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Takes a connection out of the poll, to move it to another process (C14). [`Event::Parked`]
+    /// follows. Costs a system call.
+    ///
+    /// # Errors
+    /// The connection stays as it is, and may be parked later: `ResourceBusy` if it is not
+    /// connected yet, its TLS handshake is not complete, a send has failed, or its peer's stream
+    /// has ended; with TLS also if our side of the stream has ended. `NotConnected` if it has
+    /// ended, even if its end was not reported yet. `Unsupported` if this driver cannot do it.
+    fn park(&mut self, conn: ConnId) -> io::Result<()> {
+        let _ = conn;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Moves out the record of a parked connection, once [`Event::Parked`] was reported. `None` if
+    /// it was moved out before, or the connection is not parked.
+    fn take_record(&mut self, conn: ConnId) -> Option<Self::Record> {
+        let _ = conn;
+        None
+    }
+
+    /// Returns the descriptor of a parked connection, to be duplicated in another process.
+    fn descriptor(&self, conn: ConnId) -> Option<&Self::Descriptor> {
+        let _ = conn;
+        None
+    }
+
+    /// Continues a parked connection with its record: it is polled again, and all that the system
+    /// has for it is reported. Does nothing if it is not parked. If the system refuses to poll it,
+    /// [`Event::Closed`] follows.
+    fn unpark(&mut self, conn: ConnId, record: Self::Record) {
+        let _ = (conn, record);
+    }
+
+    /// Closes the descriptor of a parked connection and frees its slot, without an event. No FIN,
+    /// reset or alert is sent, unless this was the only descriptor of the connection.
+    fn surrender(&mut self, conn: ConnId) {
+        let _ = conn;
+    }
+
+    /// Enters a duplicate of the descriptor of a connection that another driver has parked, under
+    /// its id there: it is parked here also, and polled in silence.
+    ///
+    /// # Errors
+    /// The system refuses to poll it, for lack of memory or of watches (ENOSPC), or the slot is
+    /// not [reserved](Self::begin_with) for it. The duplicate is closed.
+    fn adopt_at(&mut self, conn: ConnId, descriptor: Self::Descriptor) -> io::Result<()> {
+        let _ = (conn, descriptor);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Gives the free slots to the driver of a successor, except `kept` of them, for which more
+    /// are made if there are not so many. From now on this driver has only those: another slot is
+    /// not used again once its connection has ended or is surrendered.
+    ///
+    /// # Errors
+    /// This driver cannot do it, or it was called before.
+    fn give_slots(&mut self, kept: usize) -> io::Result<Slots> {
+        let _ = kept;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Takes back all slots after [`Driver::give_slots`], as no successor has them any longer. The
+    /// generations leave room for the connections that it had.
+    fn take_slots_back(&mut self) {}
+
+    /// Begins with the slots of a predecessor. Slots that are not free are reserved until
+    /// [`Driver::adopt_at`] or [`Driver::vacate`].
+    ///
+    /// # Errors
+    /// The driver has had a connection before, the list contradicts itself, or this driver cannot
+    /// do it.
+    fn begin_with(&mut self, slots: &Slots) -> io::Result<()> {
+        let _ = slots;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Frees a reserved slot: `conn`, the last connection in it, has ended in the predecessor.
+    fn vacate(&mut self, conn: ConnId) {
+        let _ = conn;
     }
 
     /// Starts a connection, from `local` if given. [`Event::Connected`] or [`Event::Closed`]

@@ -17,6 +17,15 @@ pub(crate) const SLOT_BITS: u32 = 22;
 const SHARD_BITS: u32 = 16;
 const GENERATION_BITS: u32 = 64 - SLOT_BITS - SHARD_BITS;
 
+/// The slots of a driver, for its successor: so that no id names two connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    /// By slot, the generation of its connection, or of the next one if it is free.
+    pub generations: Vec<u32>,
+    /// The free slots that the successor may use, in the order in which they were freed.
+    pub free: Vec<u32>,
+}
+
 impl ConnId {
     /// Maximum connections of one shard: 4 million.
     pub const MAX_SLOTS: usize = 1 << SLOT_BITS;

@@ -42,9 +42,10 @@ pub use batch::{Batch, Memory, Segment};
 pub use clock::Clock;
 pub use connect::connect_timeout;
 pub use driver::{
-    ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, Traffic, Wake, Waker,
+    ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, SocketRecord, Traffic,
+    Wake, Waker,
 };
-pub use id::ConnId;
+pub use id::{ConnId, Slots};
 pub use inherited::{Inherited, InheritedAddress, inherited_addresses, inherited_listeners};
 pub use listen::{ListenOptions, listen, listen_many};
 pub use listener::Listener;

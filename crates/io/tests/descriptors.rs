@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,7 +17,7 @@ use throng_testkit::contract::{PeerRead, Rig, tcp::TcpRig, waits};
 /// The TCP rig, with the ability to exhaust the process's descriptors.
 struct Starving<P: Poller>(TcpRig<P>);
 
-impl<P: Poller> Rig for Starving<P> {
+impl<P: Poller<Socket: AsFd>> Rig for Starving<P> {
     type Driver = <TcpRig<P> as Rig>::Driver;
     type Peer = <TcpRig<P> as Rig>::Peer;
     type Remote = <TcpRig<P> as Rig>::Remote;
@@ -59,6 +59,12 @@ impl<P: Poller> Rig for Starving<P> {
     }
     fn reset(&mut self, peer: Self::Peer) {
         self.0.reset(peer);
+    }
+    fn replace_driver(&mut self) -> Self::Driver {
+        self.0.replace_driver()
+    }
+    fn duplicate(descriptor: &P::Socket) -> P::Socket {
+        TcpRig::<P>::duplicate(descriptor)
     }
     fn exhaust_descriptors(&mut self, exhaust: bool) -> bool {
         let maximum = getrlimit(Resource::Nofile).maximum;

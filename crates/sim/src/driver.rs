@@ -5,6 +5,7 @@
 //! panics at the wrong call.
 
 mod calls;
+mod parking;
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use throng_io::{Batch, Closed, ConnId, Event, ListenerId, Wake};
 
+use self::parking::Parked;
 use crate::faults::{Faults, strikes};
 use crate::net::{LinkId, Readable, SharedNet, Side, SimSocket};
 use crate::rng::Rng;
@@ -64,10 +66,30 @@ struct Conn {
     ending: Option<(u64, Closed)>,
 }
 
+impl Conn {
+    fn new(link: LinkId, side: Side, connecting: Option<u64>) -> Self {
+        Self {
+            link,
+            side,
+            connecting,
+            batch: None,
+            batch_rests_until: 0,
+            paused: false,
+            finished_reported: false,
+            fin_sent: false,
+            starved_until: 0,
+            ending: None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
     conn: Option<Conn>,
+    parked: Option<Parked>,
+    /// The slot is another process's: of the successor, or of the predecessor.
+    away: bool,
 }
 
 /// The simulated driver of one shard.
@@ -83,6 +105,10 @@ pub struct SimDriver {
     rng: Rng,
     slots: Vec<Slot>,
     free: Vec<usize>,
+    /// The slots that are free here although a successor has the others.
+    kept: Option<Vec<usize>>,
+    /// Connections to report as parked.
+    parking: VecDeque<ConnId>,
     waiting: Waiting,
     wakeup: Arc<Flag>,
     /// Slots to check in this turn.
@@ -120,6 +146,8 @@ impl SimDriver {
             rng,
             slots: Vec::new(),
             free: Vec::new(),
+            kept: None,
+            parking: VecDeque::new(),
             waiting,
             wakeup: Arc::default(),
             round: VecDeque::new(),
@@ -140,7 +168,7 @@ impl SimDriver {
     /// Connections from adoption until their end was reported.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.conn.is_some()).count()
+        self.slots.iter().filter(|slot| slot.conn.is_some() || slot.parked.is_some()).count()
     }
 
     /// The maximum bytes that any send in flight still has.
@@ -184,7 +212,8 @@ impl SimDriver {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let now = self.net.borrow().now();
-        self.wakeup.0.load(Ordering::Acquire) || self.next_event_at().is_some_and(|at| at <= now)
+        let is_woken = self.wakeup.0.load(Ordering::Acquire) || !self.parking.is_empty();
+        is_woken || self.next_event_at().is_some_and(|at| at <= now)
     }
 
     /// Returns when the next event is due, as far as it is known now.
@@ -260,24 +289,14 @@ impl SimDriver {
 
     fn enter(&mut self, link: LinkId, side: Side, connecting: Option<u64>) -> ConnId {
         let slot = self.free.pop().unwrap_or_else(|| {
+            assert!(self.kept.is_none(), "a successor has all other slots");
             self.slots.push(Slot::default());
             self.slots.len() - 1
         });
         self.calls.entered += 1;
         let entry = &mut self.slots[slot];
         entry.generation += 1;
-        entry.conn = Some(Conn {
-            link,
-            side,
-            connecting,
-            batch: None,
-            batch_rests_until: 0,
-            paused: false,
-            finished_reported: false,
-            fin_sent: false,
-            starved_until: 0,
-            ending: None,
-        });
+        entry.conn = Some(Conn::new(link, side, connecting));
         let id = ConnId::new(self.shard, slot as u32, entry.generation);
         self.mix(1, id.to_bits());
         id
@@ -312,6 +331,7 @@ impl SimDriver {
         }
         match reset {
             true => net.reset(conn.link, conn.side),
+            false if net.has_other_socket(conn.link, conn.side) => {}
             false => net.close(conn.link, conn.side),
         }
     }
@@ -353,7 +373,7 @@ impl SimDriver {
                 return Some(Found::Event(Event::Sent(id, batch)));
             }
             entry.conn = None;
-            self.free.push(slot);
+            self.free_slot(slot);
             return Some(Found::Event(Event::Closed(id, why)));
         }
         if let Some(at) = conn.connecting {
@@ -408,7 +428,7 @@ impl SimDriver {
 }
 
 /// The names of events for the log, and their numbers for the trace.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "?",
     "enter",
     "accept",
@@ -424,6 +444,7 @@ const NAMES: [&str; 15] = [
     "close",
     "abort",
     "try_send",
+    "parked",
 ];
 
 enum Found {

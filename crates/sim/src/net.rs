@@ -18,8 +18,24 @@ use crate::rng::Trace;
 /// One network, shared by all drivers and peers of a run (they live on one thread).
 pub type SharedNet = Rc<RefCell<Net>>;
 
-/// Ends whose socket was dropped while the network was borrowed.
-type Dropped = Arc<Mutex<Vec<(LinkId, Side)>>>;
+/// The sockets of links, which may be dropped while the network is borrowed.
+type Sockets = Arc<Mutex<SocketStates>>;
+
+#[derive(Debug, Default)]
+struct SocketStates {
+    /// Ends whose last socket was dropped.
+    dropped: Vec<(LinkId, Side)>,
+    /// Ends with more than one socket: each once for each further socket.
+    duplicates: Vec<(LinkId, Side)>,
+}
+
+impl SocketStates {
+    /// Takes away one of several sockets of an end; false if it has only one.
+    fn take_duplicate(&mut self, link: LinkId, side: Side) -> bool {
+        let at = self.duplicates.iter().position(|end| *end == (link, side));
+        at.map(|at| self.duplicates.swap_remove(at)).is_some()
+    }
+}
 
 /// Index of a link.
 pub type LinkId = usize;
@@ -153,7 +169,7 @@ pub struct Net {
     now: Arc<AtomicU64>,
     links: Vec<Link>,
     listeners: Vec<Listener>,
-    dropped: Dropped,
+    sockets: Sockets,
     silent: Vec<SocketAddr>,
     /// By the link and the side.
     secured: BTreeMap<(LinkId, usize), SecuredEnd>,
@@ -298,7 +314,7 @@ impl Net {
     /// Returns one side of a link as a socket, which another driver may adopt.
     #[must_use]
     pub fn socket(&self, link: LinkId, side: Side) -> SimSocket {
-        SimSocket { link, side, dropped: Some(Arc::clone(&self.dropped)) }
+        SimSocket { link, side, sockets: Some(Arc::clone(&self.sockets)) }
     }
 
     /// Returns whether the network itself has cut the link.
@@ -517,14 +533,20 @@ impl Net {
         self.move_ends();
     }
 
+    /// Returns whether an end that is being closed stays open, since it has another socket.
+    pub(crate) fn has_other_socket(&self, link: LinkId, side: Side) -> bool {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        sockets.take_duplicate(link, side)
+    }
+
     /// Closes dropped sockets.
     fn reap(&mut self) {
         let dropped = {
-            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-            if dropped.is_empty() {
+            let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+            if sockets.dropped.is_empty() {
                 return;
             }
-            std::mem::take(&mut *dropped)
+            std::mem::take(&mut sockets.dropped)
         };
         for (link, side) in dropped {
             // The keys of a session are gone with its socket.
@@ -534,27 +556,40 @@ impl Net {
     }
 }
 
-/// An accepted socket that a driver has not taken yet. Dropping it closes it.
+/// A socket that a driver has not taken yet, or has parked. Dropping it closes it.
 #[derive(Debug)]
 pub struct SimSocket {
     pub(crate) link: LinkId,
     pub(crate) side: Side,
-    dropped: Option<Dropped>,
+    sockets: Option<Sockets>,
 }
 
 impl SimSocket {
     /// Takes the socket over: dropping it no longer closes it.
     #[must_use]
     pub fn into_link(mut self) -> (LinkId, Side) {
-        self.dropped = None;
+        self.sockets = None;
         (self.link, self.side)
+    }
+
+    /// Returns one more socket of the same end: it is closed when both are.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        if let Some(sockets) = &self.sockets {
+            let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+            sockets.duplicates.push((self.link, self.side));
+        }
+        Self { link: self.link, side: self.side, sockets: self.sockets.clone() }
     }
 }
 
 impl Drop for SimSocket {
     fn drop(&mut self) {
-        if let Some(dropped) = self.dropped.take() {
-            dropped.lock().unwrap_or_else(PoisonError::into_inner).push((self.link, self.side));
+        if let Some(sockets) = self.sockets.take() {
+            let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+            if !sockets.take_duplicate(self.link, self.side) {
+                sockets.dropped.push((self.link, self.side));
+            }
         }
     }
 }

@@ -138,6 +138,16 @@ impl Rig for SimRig {
         self.net.borrow_mut().reset(peer.0, peer.1);
     }
 
+    fn replace_driver(&mut self) -> SimDriver {
+        self.listening = None;
+        let successor = self.another_driver();
+        std::mem::replace(&mut self.driver, successor)
+    }
+
+    fn duplicate(socket: &SimSocket) -> SimSocket {
+        socket.duplicate()
+    }
+
     fn exhaust_descriptors(&mut self, exhaust: bool) -> bool {
         self.driver.starving = exhaust;
         true

@@ -186,6 +186,8 @@ impl<D: Driver> Shard<D> {
                     parts.run_commands(driver);
                 }
                 Event::AcceptStopped(_) => parts.clients.stop_accepting(),
+                // No connection of a balancer is parked.
+                Event::Parked(_) => {}
             }
             // A tunnel's bytes queue no action, and the call would be a twentieth of the cost of
             // forwarding them.

@@ -343,6 +343,7 @@ impl Loop {
                 Io::Incoming(..)
                 | Io::AcceptStopped(_)
                 | Io::Secured(..)
+                | Io::Parked(_)
                 | Io::PassedThrough(..) => {}
             }
         }

@@ -105,6 +105,8 @@ impl<S: Service> State<S> {
             Event::Secured(id, info) => self.on_secured(id, info),
             // No listener of a server passes connections through.
             Event::PassedThrough(_, passed) => drop(passed),
+            // It is for the mover of connections, which a shard does not have.
+            Event::Parked(_) => {}
             Event::Finished(id) => return AfterEvent::Finish(id),
             Event::Closed(id, why) => {
                 let is_counted = self.core.connections.table.has(id, flag::COUNTED);

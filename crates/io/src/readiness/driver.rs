@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ReadinessDriver;
+use super::parking::Parked;
 use super::poller::Poller;
 use super::table::{NONE, SocketEntry, flag};
 use super::turn::{Budget, Share, TurnStep};
 use crate::batch::Batch;
 use crate::clock::Clock;
-use crate::driver::{Closed, Driver, Event, SendOutcome, Traffic, Waker};
-use crate::id::ConnId;
+use crate::driver::{Closed, Driver, Event, SendOutcome, SocketRecord, Traffic, Waker};
+use crate::id::{ConnId, Slots};
 use crate::time::Instant;
 
 /// A deadline nearer than this is worth a second reading of the clock, since the turn took time
@@ -21,6 +22,8 @@ const NEAR: u64 = 100_000_000;
 
 impl<P: Poller> Driver for ReadinessDriver<P> {
     type Socket = P::Socket;
+    type Descriptor = P::Socket;
+    type Record = SocketRecord;
 
     fn now(&self) -> Instant {
         self.now
@@ -101,6 +104,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         Some(match step? {
             TurnStep::Received(id) => Event::Received(id, &mut self.buffer[..self.lent]),
             TurnStep::Sent(id, batch) => Event::Sent(id, batch),
+            TurnStep::Parked(id) => Event::Parked(id),
             TurnStep::Closed(id, why) => Event::Closed(id, why),
             TurnStep::Finished(id) => Event::Finished(id),
             TurnStep::Connected(id) => Event::Connected(id),
@@ -140,6 +144,46 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.table.release(conn);
         self.poller.release(&mut socket);
         Ok(socket)
+    }
+
+    fn park(&mut self, conn: ConnId) -> io::Result<()> {
+        self.park_connection(conn)
+    }
+
+    fn take_record(&mut self, conn: ConnId) -> Option<SocketRecord> {
+        self.parked.get_mut(&conn)?.take_record()
+    }
+
+    fn descriptor(&self, conn: ConnId) -> Option<&P::Socket> {
+        self.parked.get(&conn).map(Parked::socket)
+    }
+
+    fn unpark(&mut self, conn: ConnId, record: SocketRecord) {
+        self.unpark_connection(conn, record);
+    }
+
+    fn surrender(&mut self, conn: ConnId) {
+        self.surrender_connection(conn);
+    }
+
+    fn adopt_at(&mut self, conn: ConnId, descriptor: P::Socket) -> io::Result<()> {
+        self.adopt_parked(conn, descriptor)
+    }
+
+    fn give_slots(&mut self, kept: usize) -> io::Result<Slots> {
+        self.table.give(kept).ok_or(io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn take_slots_back(&mut self) {
+        self.table.take_back();
+    }
+
+    fn begin_with(&mut self, slots: &Slots) -> io::Result<()> {
+        self.table.begin_with(slots)
+    }
+
+    fn vacate(&mut self, conn: ConnId) {
+        self.table.vacate(conn);
     }
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {

@@ -12,19 +12,21 @@ mod accept;
 mod driver;
 mod interest;
 mod outgoing;
+mod parking;
 pub mod poller;
 mod sending;
 mod table;
 mod turn;
 mod wakeup;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
 use self::accept::Listeners;
 use self::interest::interest;
 use self::outgoing::Outgoing;
+use self::parking::Parked;
 use self::poller::Poller;
 use self::table::{NONE, Table, flag};
 use self::turn::{Budget, Pending, QueuedEvent, Share};
@@ -66,6 +68,8 @@ pub struct ReadinessDriver<P: Poller> {
     cursor: usize,
     table: Table<P::Socket>,
     outgoing: Outgoing,
+    /// Connections that are out of the poll.
+    parked: HashMap<ConnId, Parked<P::Socket>>,
     /// Events caused by our own calls.
     queued_events: VecDeque<QueuedEvent>,
     listeners: Listeners<P>,
@@ -101,6 +105,7 @@ impl<P: Poller> ReadinessDriver<P> {
             cursor: 0,
             table: Table::new(options.shard, options.first_generation, options.max_connections),
             outgoing: Outgoing::default(),
+            parked: HashMap::new(),
             queued_events: VecDeque::new(),
             listeners: Listeners::new(),
             buffer: vec![0; options.receive_buffer].into_boxed_slice(),
@@ -182,7 +187,11 @@ impl<P: Poller> ReadinessDriver<P> {
         }
         let is_counted = entry.flags & flag::COUNTED != 0;
         let traffic = if is_counted { P::traffic(&socket) } else { None };
+        let is_adopted = entry.flags & flag::ADOPTED != 0;
         self.queued_events.push_back(QueuedEvent::Closed(id, why, traffic));
-        self.poller.deregister(&mut socket);
+        match is_adopted {
+            true => self.poller.release(&mut socket),
+            false => self.poller.deregister(&mut socket),
+        }
     }
 }

@@ -110,6 +110,7 @@ pub(super) struct Pending {
 /// An event caused by our own calls.
 pub(super) enum QueuedEvent {
     Sent(ConnId, Box<Batch>),
+    Parked(ConnId),
     /// With its byte counts, if they are requested.
     Closed(ConnId, Closed, Option<Traffic>),
 }
@@ -123,6 +124,7 @@ pub(super) enum TurnStep<S> {
     Received(ConnId),
     Finished(ConnId),
     Sent(ConnId, Box<Batch>),
+    Parked(ConnId),
     Closed(ConnId, Closed),
 }
 
@@ -163,6 +165,10 @@ impl<P: Poller> ReadinessDriver<P> {
             if let Some(local) = self.queued_events.pop_front() {
                 return Some(match local {
                     QueuedEvent::Sent(id, batch) => TurnStep::Sent(id, batch),
+                    QueuedEvent::Parked(id) => {
+                        self.report_parked(id);
+                        TurnStep::Parked(id)
+                    }
                     QueuedEvent::Closed(id, why, traffic) => {
                         self.table.release(id);
                         self.ended = traffic.map(|traffic| (id, traffic));

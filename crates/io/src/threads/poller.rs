@@ -87,7 +87,10 @@ impl Poller for PollPoller {
     }
 
     fn register(&self, socket: &mut TcpStream, token: u64, interest: Interest) -> io::Result<()> {
-        self.watched.borrow_mut().add(socket.as_raw_fd(), token, events(interest));
+        // A negative descriptor is skipped, see `modify`.
+        let fd = socket.as_raw_fd();
+        let fd = if interest.muted { !fd } else { fd };
+        self.watched.borrow_mut().add(fd, token, events(interest));
         Ok(())
     }
 

@@ -78,10 +78,11 @@ impl<'a> HttpThread<'a> {
                     self.pool.on_secured(id, &info);
                     Next::Wait
                 }
-                // There is no listener.
-                Event::Incoming(..) | Event::AcceptStopped(_) | Event::PassedThrough(..) => {
-                    Next::Wait
-                }
+                // There is no listener, and no connection is parked.
+                Event::Incoming(..)
+                | Event::AcceptStopped(_)
+                | Event::PassedThrough(..)
+                | Event::Parked(_) => Next::Wait,
             };
             match next {
                 Next::Fill(index) => self.fill(index),

@@ -126,6 +126,8 @@ impl Conn {
 
 impl Driver for LocalDriver {
     type Socket = Pipe;
+    type Descriptor = Pipe;
+    type Record = ();
 
     fn now(&self) -> Instant {
         self.clock().read()

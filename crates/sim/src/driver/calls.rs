@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_io::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
+use throng_io::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Slots, Waker};
 
+use super::parking::SimRecord;
 use super::{Found, SimDriver, Waiting, leave};
 use crate::faults::strikes;
 use crate::net::{SharedNet, Side, SimSocket};
@@ -24,6 +25,8 @@ fn number(why: Closed) -> u64 {
 
 impl Driver for SimDriver {
     type Socket = SimSocket;
+    type Descriptor = SimSocket;
+    type Record = SimRecord;
 
     fn now(&self) -> Instant {
         Instant(self.net.borrow().now())
@@ -89,6 +92,11 @@ impl Driver for SimDriver {
         if self.events_left == 0 {
             return self.tell_no_more();
         }
+        if let Some(id) = self.next_parked() {
+            self.events_left -= 1;
+            self.mix(15, id.to_bits());
+            return Some(Event::Parked(id));
+        }
         if let Some(event) = self.next_accept() {
             self.events_left -= 1;
             self.mix(2, u64::from(matches!(event, Event::Incoming(..))));
@@ -150,8 +158,48 @@ impl Driver for SimDriver {
         }
         let (link, side) = (conn.link, conn.side);
         self.slots[id.slot()].conn = None;
-        self.free.push(id.slot());
+        self.free_slot(id.slot());
         Ok(self.net.borrow().socket(link, side))
+    }
+
+    fn park(&mut self, id: ConnId) -> io::Result<()> {
+        self.park_connection(id)
+    }
+
+    fn take_record(&mut self, id: ConnId) -> Option<SimRecord> {
+        self.take_parked_record(id)
+    }
+
+    fn descriptor(&self, id: ConnId) -> Option<&SimSocket> {
+        self.parked_socket(id)
+    }
+
+    fn unpark(&mut self, id: ConnId, record: SimRecord) {
+        self.unpark_connection(id, record);
+    }
+
+    fn surrender(&mut self, id: ConnId) {
+        self.surrender_connection(id);
+    }
+
+    fn adopt_at(&mut self, id: ConnId, socket: SimSocket) -> io::Result<()> {
+        self.adopt_parked(id, socket)
+    }
+
+    fn give_slots(&mut self, kept: usize) -> io::Result<Slots> {
+        self.give_free_slots(kept).ok_or(io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn take_slots_back(&mut self) {
+        self.take_back_slots();
+    }
+
+    fn begin_with(&mut self, slots: &Slots) -> io::Result<()> {
+        self.begin_with_slots(slots)
+    }
+
+    fn vacate(&mut self, id: ConnId) {
+        self.vacate_slot(id);
     }
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {

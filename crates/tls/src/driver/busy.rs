@@ -64,10 +64,31 @@ impl Busy {
         self.input.capacity() + self.messages.memory()
     }
 
-    /// Returns whether no output, ticket or end of the connection is pending.
+    /// Returns whether no output is pending, and the connection [may move](Self::may_move).
     pub(super) fn is_at_rest(&self) -> bool {
         let has_output = self.batch.is_some() || self.in_flight || !self.control.is_empty();
-        self.resumption.is_none() && !has_output && !self.finish && !self.finished
+        !has_output && self.may_move()
+    }
+
+    /// Returns whether no ticket and no end of the connection is pending: all else moves.
+    pub(super) fn may_move(&self) -> bool {
+        let Self {
+            id: _,
+            connected,
+            resumption,
+            messages: _,
+            input: _,
+            // Only before the handshake.
+            hello: _,
+            batch: _,
+            sealed: _,
+            in_flight: _,
+            control: _,
+            finish,
+            close,
+            finished,
+        } = self;
+        connected.is_none() && resumption.is_none() && !*finish && !*close && !*finished
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -10,11 +10,12 @@ mod busy;
 mod closing;
 mod input;
 mod output;
+mod parking;
 mod queue;
 mod table;
 mod warm;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
@@ -22,10 +23,11 @@ use std::sync::Arc;
 
 use throng_io::{
     Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, PassedThrough,
-    SendOutcome, ServerTls, SessionFailure, TlsFailure, TlsInfo, Traffic, Waker,
+    SendOutcome, ServerTls, SessionFailure, Slots, TlsFailure, TlsInfo, Traffic, Waker,
 };
 
 use self::closing::Closing;
+pub use self::parking::TlsRecord;
 pub use self::queue::HandshakeLimits;
 use self::queue::{Address, Queue};
 use self::table::{Endpoint, Established, SecureStage, Table, flag};
@@ -61,6 +63,8 @@ pub struct Tls<D: Driver> {
     /// Failed connections that we started, until they are closed.
     refused: Vec<(ConnId, TlsFailure)>,
     closing: Closing,
+    /// The sessions of parked connections.
+    parked: HashMap<ConnId, Box<Established>>,
     /// A spare batch for ciphertext.
     spare: Option<Box<Batch>>,
 }
@@ -75,6 +79,18 @@ enum Lending {
     Part(Range<usize>),
     /// A part of `scratch`.
     Scratch(Range<usize>),
+}
+
+impl Queued {
+    fn id(&self) -> ConnId {
+        match self {
+            Self::Connected(id) | Self::Finished(id) => *id,
+            Self::Secured(id, _) => *id,
+            Self::PassedThrough(id, _) => *id,
+            Self::Sent(id, _) => *id,
+            Self::Closed(id, _) => *id,
+        }
+    }
 }
 
 /// A second event that was found together with the reported one.
@@ -97,6 +113,7 @@ enum Step<S> {
     Received(ConnId),
     Finished(ConnId),
     Sent(ConnId, Box<Batch>),
+    Parked(ConnId),
     Closed(ConnId, Closed),
 }
 
@@ -107,6 +124,7 @@ fn plain<S>(event: Event<'_, S>) -> Event<'_, Socket<S>> {
         Event::Received(id, bytes) => Event::Received(id, bytes),
         Event::Sent(id, batch) => Event::Sent(id, batch),
         Event::Finished(id) => Event::Finished(id),
+        Event::Parked(id) => Event::Parked(id),
         Event::Closed(id, why) => Event::Closed(id, why),
         Event::Connected(id) => Event::Connected(id),
         Event::Secured(id, info) => Event::Secured(id, info),
@@ -124,6 +142,7 @@ impl<S> From<Event<'_, S>> for Step<S> {
             Event::Received(id, _) => Self::Received(id),
             Event::Sent(id, batch) => Self::Sent(id, batch),
             Event::Finished(id) => Self::Finished(id),
+            Event::Parked(id) => Self::Parked(id),
             Event::Closed(id, why) => Self::Closed(id, why),
             Event::Connected(id) => Self::Connected(id),
             Event::Secured(id, info) => Self::Secured(id, info),
@@ -172,6 +191,7 @@ impl<D: Driver> Tls<D> {
             growth: 0,
             refused: Vec::new(),
             closing: Closing::default(),
+            parked: HashMap::new(),
             spare: None,
         }
     }
@@ -252,6 +272,7 @@ impl<D: Driver> Tls<D> {
             }
             Step::Sent(id, batch) => Event::Sent(id, batch),
             Step::Finished(id) => Event::Finished(id),
+            Step::Parked(id) => Event::Parked(id),
             Step::Closed(id, why) => Event::Closed(id, why),
             Step::Secured(id, info) => Event::Secured(id, info),
             Step::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
@@ -305,6 +326,7 @@ impl<D: Driver> Tls<D> {
             }
             Step::Sent(id, batch) => Step::Sent(id, batch),
             Step::Finished(id) => return self.on_finished(id).then_some(Step::Finished(id)),
+            Step::Parked(id) => Step::Parked(id),
             Step::Closed(id, why) => self.on_closed(id, why),
             Step::Incoming(socket, peer, listener) => {
                 let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
@@ -415,6 +437,8 @@ impl<D: Driver> Tls<D> {
 
 impl<D: Driver> Driver for Tls<D> {
     type Socket = Socket<D::Socket>;
+    type Descriptor = D::Descriptor;
+    type Record = TlsRecord<D::Record>;
 
     fn now(&self) -> Instant {
         self.inner.now()
@@ -490,8 +514,9 @@ impl<D: Driver> Driver for Tls<D> {
     fn adopt(&mut self, socket: Self::Socket) -> io::Result<ConnId> {
         let Socket { socket, tls, address, established } = socket;
         let id = self.inner.adopt(socket)?;
-        if let Some(established) = established {
+        if let Some(mut established) = established {
             self.turn_on();
+            established.resume();
             let kept = self.table.insert_established(id, established);
             self.growth += kept;
             if kept > 0 {
@@ -520,6 +545,47 @@ impl<D: Driver> Driver for Tls<D> {
         self.warm.forget(conn);
         let established = self.table.take_established(conn);
         Ok(Socket { established, ..Socket::plain(socket, Address::OWN) })
+    }
+
+    fn park(&mut self, conn: ConnId) -> io::Result<()> {
+        self.park_connection(conn)
+    }
+
+    fn take_record(&mut self, conn: ConnId) -> Option<Self::Record> {
+        self.take_parked_record(conn)
+    }
+
+    fn descriptor(&self, conn: ConnId) -> Option<&D::Descriptor> {
+        self.inner.descriptor(conn)
+    }
+
+    fn unpark(&mut self, conn: ConnId, record: Self::Record) {
+        self.unpark_connection(conn, record);
+    }
+
+    fn surrender(&mut self, conn: ConnId) {
+        self.parked.remove(&conn);
+        self.inner.surrender(conn);
+    }
+
+    fn adopt_at(&mut self, conn: ConnId, descriptor: D::Descriptor) -> io::Result<()> {
+        self.inner.adopt_at(conn, descriptor)
+    }
+
+    fn give_slots(&mut self, kept: usize) -> io::Result<Slots> {
+        self.inner.give_slots(kept)
+    }
+
+    fn take_slots_back(&mut self) {
+        self.inner.take_slots_back();
+    }
+
+    fn begin_with(&mut self, slots: &Slots) -> io::Result<()> {
+        self.inner.begin_with(slots)
+    }
+
+    fn vacate(&mut self, conn: ConnId) {
+        self.inner.vacate(conn);
     }
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {

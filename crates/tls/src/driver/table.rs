@@ -12,7 +12,7 @@ use super::queue::Address;
 use crate::client::TlsClient;
 use crate::handshake::{Handshake, Secrets};
 use crate::server::TlsServer;
-use crate::session::{Messages, Session};
+use crate::session::Session;
 
 /// The stage of a secured connection.
 pub(super) enum SecureStage {
@@ -78,6 +78,17 @@ pub(super) mod flag {
 
     /// A handshake does not begin or go on.
     pub(crate) const NO_HANDSHAKE_MASK: u8 = NO_INPUT_MASK | CLOSE_SENT;
+
+    /// Flags of a parked connection that move with it.
+    pub(crate) const MOVED: u8 = PAUSED;
+    /// Flags that follow from the rest of its state.
+    pub(crate) const REBUILT: u8 = BUSY;
+    /// Flags that keep a connection from being parked or released.
+    pub(crate) const WAITS: u8 = FINISHED | TRUNCATED | CLOSING | CLOSE_SENT | QUEUED | CONNECTING;
+
+    // Each flag is of one kind.
+    const _: () = assert!(MOVED ^ REBUILT ^ WAITS == u8::MAX);
+    const _: () = assert!((MOVED | REBUILT) & WAITS == 0 && MOVED & REBUILT == 0);
 }
 
 /// A secured connection. All fields are bytes, so that none is lost to alignment.
@@ -104,8 +115,17 @@ impl SecuredConn {
 pub(super) struct Established {
     stage: SecureStage,
     endpoint: Option<Endpoint>,
-    messages: Messages,
-    input: Vec<u8>,
+    /// The flags of [`flag::MOVED`].
+    flags: u8,
+    /// Its input and output that are not complete.
+    busy: Option<Box<Busy>>,
+}
+
+impl Established {
+    /// Resumes reading: a driver reads a connection that it adopts.
+    pub(super) fn resume(&mut self) {
+        self.flags &= !flag::PAUSED;
+    }
 }
 
 impl fmt::Debug for Established {
@@ -309,44 +329,52 @@ impl Table {
 
     /// Returns whether the connection is established, and has nothing in progress except input.
     pub(super) fn is_at_rest(&self, id: ConnId) -> bool {
-        const ENDING: u8 = flag::NO_INPUT_MASK | flag::CLOSE_SENT | flag::CONNECTING;
-        let is_open = |conn: &SecuredConn| {
-            conn.flags & ENDING == 0 && matches!(conn.stage, SecureStage::Established(_))
-        };
-        self.conn_ref(id).is_some_and(is_open) && self.busy_ref(id).is_none_or(Busy::is_at_rest)
+        self.is_open(id) && self.busy_ref(id).is_none_or(Busy::is_at_rest)
     }
 
-    /// Removes a connection that is [at rest](Self::is_at_rest), and returns its session.
+    /// Returns whether the connection is established, and neither side has ended it.
+    pub(super) fn may_move(&self, id: ConnId) -> bool {
+        self.is_open(id) && self.busy_ref(id).is_none_or(Busy::may_move)
+    }
+
+    fn is_open(&self, id: ConnId) -> bool {
+        self.conn_ref(id).is_some_and(|conn| match conn.stage {
+            SecureStage::Established(_) => conn.flags & flag::WAITS == 0,
+            SecureStage::Begin(_) | SecureStage::Handshake(..) | SecureStage::Ended(_) => false,
+        })
+    }
+
+    /// Removes a connection that [may move](Self::may_move), and returns its session.
     pub(super) fn take_established(&mut self, id: ConnId) -> Option<Box<Established>> {
         let index = self.index(id)?;
         let mut taken = Box::new(Established {
             stage: SecureStage::Established(Session::blank()),
             endpoint: self.endpoint(id).cloned(),
-            messages: Messages::default(),
-            input: Vec::new(),
+            flags: 0,
+            busy: self.busy.remove(&index),
         });
         // A move would leave the keys behind in this place.
-        std::mem::swap(&mut self.conns.at_mut(index)?.stage, &mut taken.stage);
-        if let Some(busy) = self.busy.get_mut(&index) {
-            taken.messages = std::mem::take(&mut busy.messages);
-            taken.input = std::mem::take(&mut busy.input);
-        }
+        let SecuredConn { generation: _, endpoint: _, stage, flags } = self.conns.at_mut(index)?;
+        std::mem::swap(stage, &mut taken.stage);
+        taken.flags = *flags & flag::MOVED;
         self.remove(id);
         Some(taken)
     }
 
-    /// Adds a connection that another driver has released. Returns how much input it brings.
+    /// Adds a connection that another driver has released or parked. Returns how much input it
+    /// brings.
     pub(super) fn insert_established(&mut self, id: ConnId, mut from: Box<Established>) -> usize {
-        self.add(id, from.endpoint.take(), SecureStage::Established(Session::blank()), 0);
+        let Established { stage, endpoint, flags, busy } = &mut *from;
+        self.add(id, endpoint.take(), SecureStage::Established(Session::blank()), *flags);
         if let Some(conn) = self.conn(id) {
-            std::mem::swap(&mut conn.stage, &mut from.stage);
+            std::mem::swap(&mut conn.stage, stage);
         }
-        let len = from.input.len();
-        if (len > 0 || !from.messages.is_empty())
-            && let Some((_, busy)) = self.make_busy(id)
-        {
-            busy.messages = std::mem::take(&mut from.messages);
-            busy.input = std::mem::take(&mut from.input);
+        let Some(mut busy) = busy.take() else { return 0 };
+        let len = busy.input.len();
+        busy.id = id;
+        if let (Some(index), Some(conn)) = (self.index(id), self.conn(id)) {
+            conn.flags |= flag::BUSY;
+            self.busy.insert(index, busy);
         }
         len
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rustls::ClientConnection;
 use throng_io::readiness::poller::Poller;
-use throng_io::{ListenOptions, ListenerId, Options, ReadinessDriver, listen};
+use throng_io::{Driver, ListenOptions, ListenerId, Options, ReadinessDriver, listen};
 use throng_sim::SimDriver;
 use throng_sim::rig::SimRig;
-use throng_testkit::contract::tcp::TcpRig;
+use throng_testkit::contract::tcp::{SystemSocket, TcpRig};
 use throng_testkit::contract::{PeerRead, Rig};
 use throng_tls::{Tls, TlsServer};
 
@@ -45,7 +45,7 @@ trait Below: Rig {
     }
 }
 
-impl<P: Poller> Below for TcpRig<P> {
+impl<P: Poller<Socket: SystemSocket>> Below for TcpRig<P> {
     fn another_driver(&self) -> ReadinessDriver<P> {
         let options = Options {
             shard: 5,
@@ -148,6 +148,15 @@ impl<R: Rig> Far<R> {
 }
 
 impl<R: Below, const TLS: u8> SecuredRig<R, TLS> {
+    fn new_driver(below: &R) -> Tls<R::Driver> {
+        let mut driver = Tls::new(below.another_driver());
+        if TLS == BESIDE {
+            // Never connected to; no listener of a test has this number.
+            driver.secure(ListenerId(1000), Arc::clone(&SERVER));
+        }
+        driver
+    }
+
     fn add(&mut self, raw: R::Peer, tls: Option<ClientConnection>) -> Rc<RefCell<Far<R>>> {
         let far = Rc::new(RefCell::new(Far::new(raw, tls)));
         far.borrow_mut().flush(&mut self.below);
@@ -169,12 +178,7 @@ impl<R: Below, const TLS: u8> Rig for SecuredRig<R, TLS> {
 
     fn new() -> Self {
         let below = R::new();
-        let mut driver = Tls::new(below.another_driver());
-        if TLS == BESIDE {
-            // Never connected to; no listener of a test has this number.
-            driver.secure(ListenerId(1000), Arc::clone(&SERVER));
-        }
-        Self { driver, below, listening: None, peers: Vec::new() }
+        Self { driver: Self::new_driver(&below), below, listening: None, peers: Vec::new() }
     }
 
     fn driver(&mut self) -> &mut Self::Driver {
@@ -275,6 +279,18 @@ impl<R: Below, const TLS: u8> Rig for SecuredRig<R, TLS> {
     fn reset(&mut self, peer: Self::Peer) {
         let raw = peer.borrow_mut().raw.take();
         self.below.reset(raw.unwrap());
+    }
+
+    fn replace_driver(&mut self) -> Self::Driver {
+        self.listening = None;
+        let successor = Self::new_driver(&self.below);
+        std::mem::replace(&mut self.driver, successor)
+    }
+
+    fn duplicate(
+        descriptor: &<R::Driver as Driver>::Descriptor,
+    ) -> <R::Driver as Driver>::Descriptor {
+        R::duplicate(descriptor)
     }
 
     fn exhaust_descriptors(&mut self, exhaust: bool) -> bool {

@@ -116,7 +116,7 @@ pub fn c5_an_event_of_a_closed_connection_does_not_reach_its_successor<R: Rig>()
     }
 }
 
-fn use_stale_id<R: Rig>(world: &mut World<R>, id: ConnId) {
+pub(super) fn use_stale_id<R: Rig>(world: &mut World<R>, id: ConnId) {
     let driver = world.rig.driver();
     let mut batch = Batch::default();
     batch.push(Segment::Own(b"stale!".to_vec()));

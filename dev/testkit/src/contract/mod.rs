@@ -9,6 +9,7 @@
 
 pub mod bytes;
 pub mod ends;
+pub mod parking;
 pub mod sends;
 pub mod tcp;
 #[cfg(unix)]
@@ -80,6 +81,15 @@ pub trait Rig: Sized {
     /// Makes the peer reset the connection.
     fn reset(&mut self, peer: Self::Peer);
 
+    /// Replaces the driver by its successor: of the same shard, on the same system, without
+    /// listeners and connections. Returns the driver that was replaced.
+    fn replace_driver(&mut self) -> Self::Driver;
+
+    /// Duplicates a descriptor, as sending it to another process does.
+    fn duplicate(
+        descriptor: &<Self::Driver as Driver>::Descriptor,
+    ) -> <Self::Driver as Driver>::Descriptor;
+
     /// Makes accepting fail for lack of descriptors from now on, or work again. Returns false if
     /// this rig cannot do that; the test is then skipped.
     fn exhaust_descriptors(&mut self, exhaust: bool) -> bool;
@@ -121,6 +131,7 @@ macro_rules! contract_suite {
             ends: c9_input_before_a_reset_is_delivered_though_sends_fail,
             ends: c9_reset_is_distinguished_from_end_of_stream,
             ends: c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset,
+            parking: c14_a_reset_while_parked_is_reported_after,
             waits: c8_a_paused_connection_reports_a_reset,
         );
     };
@@ -159,6 +170,18 @@ macro_rules! contract_suite {
             ends: c13_a_released_connection_goes_on_under_another_id,
             ends: c13_a_connection_that_is_not_at_rest_stays,
             ends: listening_ends_and_connections_stay,
+            parking: c14_bytes_that_come_while_parked_arrive_once,
+            parking: c14_a_connection_goes_on_at_the_successor_under_its_id,
+            parking: c14_an_end_of_stream_while_parked_is_reported_after,
+            parking: c14_nothing_leaves_while_parked,
+            parking: c14_the_rest_of_a_batch_leaves_at_the_successor,
+            parking: c14_a_paused_connection_stays_paused,
+            parking: c14_input_that_waits_its_turn_is_not_lost,
+            parking: c14_a_connection_that_must_wait_is_not_parked,
+            parking: c14_a_surrendered_connection_is_open_as_long_as_a_duplicate_is,
+            parking: c14_no_id_names_two_connections,
+            parking: c14_a_slot_that_is_not_reserved_is_refused,
+            parking: c14_a_driver_goes_on_when_its_successor_is_gone,
             waits: c6_an_idle_wait_lasts_to_its_deadline,
             waits: c6_short_deadlines_do_not_spin,
             waits: c6_a_past_deadline_polls,

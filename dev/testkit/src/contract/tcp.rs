@@ -14,6 +14,12 @@ use throng_io::readiness::poller::Poller;
 
 use super::{PeerRead, Rig};
 
+/// A socket of the system, whose descriptor can be duplicated.
+#[cfg(unix)]
+pub use std::os::fd::AsFd as SystemSocket;
+#[cfg(windows)]
+pub use std::os::windows::io::AsSocket as SystemSocket;
+
 /// A [`ReadinessDriver`] whose peers are std sockets, on a thread that may have its own descriptor
 /// table.
 pub struct TcpRig<P: Poller, const OWN_TABLE: bool = false> {
@@ -26,7 +32,7 @@ pub struct TcpRig<P: Poller, const OWN_TABLE: bool = false> {
 /// Small, so that few bytes fill a connection.
 pub(super) const SOCKET_BUFFER: usize = 16 * 1024;
 
-impl<P: Poller, const OWN_TABLE: bool> Rig for TcpRig<P, OWN_TABLE> {
+impl<P: Poller<Socket: SystemSocket>, const OWN_TABLE: bool> Rig for TcpRig<P, OWN_TABLE> {
     type Driver = ReadinessDriver<P>;
     type Peer = TcpStream;
     type Remote = TcpListener;
@@ -34,17 +40,10 @@ impl<P: Poller, const OWN_TABLE: bool> Rig for TcpRig<P, OWN_TABLE> {
     const CAPACITY: usize = 1 << 20;
 
     fn new() -> Self {
-        let options = Options {
-            shard: 5,
-            socket_send_buffer: Some(SOCKET_BUFFER),
-            socket_receive_buffer: Some(128 * 1024),
-            ..Options::default()
-        };
         if OWN_TABLE {
             enter_table();
         }
-        let driver = ReadinessDriver::new(options).expect("a descriptor or two");
-        Self { driver, listening: None, unused: Vec::new() }
+        Self { driver: new_driver(), listening: None, unused: Vec::new() }
     }
 
     fn driver(&mut self) -> &mut Self::Driver {
@@ -131,11 +130,49 @@ impl<P: Poller, const OWN_TABLE: bool> Rig for TcpRig<P, OWN_TABLE> {
         SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a socket option");
     }
 
+    fn replace_driver(&mut self) -> Self::Driver {
+        self.listening = None;
+        std::mem::replace(&mut self.driver, new_driver())
+    }
+
+    fn duplicate(descriptor: &P::Socket) -> P::Socket {
+        P::from_connecting(pass_on(&SockRef::from(descriptor)))
+    }
+
     /// The limit belongs to the process, so only a separate test binary may change it: see
     /// `tests/descriptors.rs`.
     fn exhaust_descriptors(&mut self, _: bool) -> bool {
         false
     }
+}
+
+fn new_driver<P: Poller>() -> ReadinessDriver<P> {
+    let options = Options {
+        shard: 5,
+        socket_send_buffer: Some(SOCKET_BUFFER),
+        socket_receive_buffer: Some(128 * 1024),
+        ..Options::default()
+    };
+    ReadinessDriver::new(options).expect("a descriptor or two")
+}
+
+/// Duplicates a socket.
+#[cfg(not(target_os = "linux"))]
+fn pass_on(socket: &Socket) -> Socket {
+    socket.try_clone().expect("a descriptor")
+}
+
+/// Duplicates a socket, through the kernel as it would go to another process.
+#[cfg(target_os = "linux")]
+fn pass_on(socket: &Socket) -> Socket {
+    use std::os::fd::AsFd;
+
+    use throng_io::descriptors::{receive, send};
+
+    let (from, to) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).expect("two descriptors");
+    send(&from, b"a connection", &[socket.as_fd()]).expect("an empty socket takes it");
+    let (_, mut descriptors) = receive(&to, &mut [0; 16]).expect("it was sent");
+    descriptors.pop().expect("a descriptor").into()
 }
 
 /// Does nothing: this system has no such tables.

@@ -12,7 +12,7 @@ use throng_io::driver::ListenerId;
 use throng_io::listener::UnixSocket;
 use throng_io::readiness::poller::Poller;
 
-use super::tcp::{SOCKET_BUFFER, TcpRig};
+use super::tcp::{SOCKET_BUFFER, SystemSocket, TcpRig};
 use super::{PeerRead, Rig};
 
 /// A [`TcpRig`] that listens on Unix sockets. A TCP address stands for the path of each.
@@ -22,7 +22,7 @@ pub struct UnixRig<P: Poller> {
     listening: Option<SocketAddr>,
 }
 
-impl<P: Poller> Rig for UnixRig<P> {
+impl<P: Poller<Socket: SystemSocket>> Rig for UnixRig<P> {
     type Driver = <TcpRig<P> as Rig>::Driver;
     type Peer = TcpStream;
     type Remote = TcpListener;
@@ -91,6 +91,15 @@ impl<P: Poller> Rig for UnixRig<P> {
 
     fn reset(&mut self, _: TcpStream) {
         unreachable!("the suite runs without resets");
+    }
+
+    fn replace_driver(&mut self) -> Self::Driver {
+        self.listening = None;
+        self.rig.replace_driver()
+    }
+
+    fn duplicate(descriptor: &P::Socket) -> P::Socket {
+        TcpRig::<P>::duplicate(descriptor)
     }
 
     fn exhaust_descriptors(&mut self, _: bool) -> bool {

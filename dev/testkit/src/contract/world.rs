@@ -31,6 +31,8 @@ pub enum Seen {
     Finished(ConnId),
     /// An [`Event::Sent`], with the number of bytes left in the batch.
     Sent(ConnId, usize),
+    /// An [`Event::Parked`].
+    Parked(ConnId),
     /// An [`Event::Closed`].
     Closed(ConnId, Closed),
 }
@@ -45,6 +47,9 @@ struct Conn {
     finished: bool,
     closing: bool,
     closed: bool,
+    /// To be parked, or parked.
+    parking: bool,
+    parked: bool,
 }
 
 /// A rig whose events are checked and recorded.
@@ -61,8 +66,13 @@ pub struct World<R: Rig> {
     pub from: Vec<ListenerId>,
     /// Whether accepted sockets go to `stash`.
     pub stashing: bool,
+    /// Drivers that were replaced.
+    pub old: Vec<R::Driver>,
     conns: HashMap<ConnId, Conn>,
 }
+
+/// The record of a parked connection of a rig's driver.
+pub type RecordOf<R> = <<R as Rig>::Driver as Driver>::Record;
 
 impl<R: Rig> Default for World<R> {
     fn default() -> Self {
@@ -81,6 +91,7 @@ impl<R: Rig> World<R> {
             stash: Vec::new(),
             from: Vec::new(),
             stashing: false,
+            old: Vec::new(),
             conns: HashMap::new(),
         }
     }
@@ -145,6 +156,12 @@ impl<R: Rig> World<R> {
                     "C3: {id:?} sent without a send in flight"
                 );
                 Seen::Sent(id, batch.len())
+            }
+            Event::Parked(id) => {
+                let conn = live(&mut self.conns, id, "Parked");
+                assert!(conn.parking, "C14: {id:?} parked by itself");
+                conn.parked = true;
+                Seen::Parked(id)
             }
             Event::Closed(id, why) => {
                 let conn = live(&mut self.conns, id, "Closed");
@@ -243,6 +260,62 @@ impl<R: Rig> World<R> {
             (conn.closing, conn.closed) = (true, true);
         }
         socket
+    }
+
+    /// Asks for a connection to be parked; false if it must wait.
+    pub fn try_park(&mut self, id: ConnId) -> bool {
+        let is_ok = self.rig.driver().park(id).is_ok();
+        if is_ok {
+            self.conns.get_mut(&id).expect("a known id").parking = true;
+        }
+        is_ok
+    }
+
+    /// Parks a connection, and returns its record.
+    #[track_caller]
+    pub fn park(&mut self, id: ConnId) -> RecordOf<R> {
+        // An event before it may have to be taken.
+        self.until("a connection that need not wait", |world| world.try_park(id));
+        let before = self.count(Seen::Parked(id));
+        self.until("a parked connection", |world| world.count(Seen::Parked(id)) > before);
+        self.rig.driver().take_record(id).expect("the record of a parked connection")
+    }
+
+    /// Continues a parked connection.
+    pub fn unpark(&mut self, id: ConnId, record: RecordOf<R>) {
+        self.rig.driver().unpark(id, record);
+        let conn = self.conns.get_mut(&id).expect("a known id");
+        (conn.parking, conn.parked) = (false, false);
+    }
+
+    /// Duplicates the descriptor of a parked connection.
+    pub fn duplicate(&mut self, id: ConnId) -> <R::Driver as Driver>::Descriptor {
+        R::duplicate(self.rig.driver().descriptor(id).expect("it is parked"))
+    }
+
+    /// Moves these connections, and all slots, to a successor.
+    #[track_caller]
+    pub fn move_on(&mut self, ids: &[ConnId]) {
+        let parked: Vec<_> = ids.iter().map(|id| (*id, self.park(*id))).collect();
+        self.succeed();
+        let mut old = self.old.pop().expect("just replaced");
+        for id in ids {
+            let duplicate = R::duplicate(old.descriptor(*id).expect("it is parked"));
+            self.rig.driver().adopt_at(*id, duplicate).expect("a reserved slot");
+            old.surrender(*id);
+        }
+        for (id, record) in parked {
+            self.unpark(id, record);
+        }
+        self.old.push(old);
+    }
+
+    /// Replaces the driver by a successor with its slots.
+    pub fn succeed(&mut self) {
+        let slots = self.rig.driver().give_slots(0).expect("given once");
+        let old = self.rig.replace_driver();
+        self.rig.driver().begin_with(&slots).expect("a new driver");
+        self.old.push(old);
     }
 
     /// Connects to a remote.
@@ -380,5 +453,7 @@ impl<R: Rig> World<R> {
 fn live<'a>(conns: &'a mut HashMap<ConnId, Conn>, id: ConnId, what: &str) -> &'a mut Conn {
     let conn = conns.get_mut(&id).unwrap_or_else(|| panic!("C5: {what} for unknown {id:?}"));
     assert!(!conn.closed, "C4: {what} after Closed for {id:?}");
+    assert!(!conn.parked, "C14: {what} after Parked for {id:?}");
+    assert!(!conn.parking || what == "Parked", "C14: {what} after the call of park for {id:?}");
     conn
 }
