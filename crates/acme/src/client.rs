@@ -28,24 +28,24 @@ use crate::store::{Issued, Store, account_text};
 /// Time limit of an order, with the validation of all its domains.
 const ORDER_LIMIT: Duration = Duration::from_secs(600);
 
-/// The longest sleep before the clock is read again, since it may have been set.
+/// Maximum sleep before the clock is read again, since someone may have set it.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
 /// The shortest time between two certificates.
 const BETWEEN_ORDERS: Duration = Duration::from_secs(3600);
 
-/// The time between two checks whether another process has finished its order.
+/// The time between two checks for the outcome of another process's order.
 const OTHERS_ORDER: Duration = Duration::from_secs(10);
 
 /// The time until a certificate is served that was issued while the server's files could not be
 /// read.
 const UNTIL_SERVED: Duration = Duration::from_secs(60);
 
-/// The longest time between two attempts to write a certificate that was issued.
+/// Maximum time between two attempts to write an issued certificate.
 const UNTIL_WRITTEN: Duration = Duration::from_secs(600);
 
-/// The time between two requests for renewal information, if the authority has none or cannot be
-/// reached.
+/// The time between two requests for renewal information while the authority offers no such
+/// information or is unreachable.
 const WITHOUT_INFORMATION: Duration = Duration::from_secs(6 * 3600);
 
 /// A certificate to obtain from an authority: its settings and files, and the answers to
@@ -72,14 +72,14 @@ pub enum AcmeEvent<'a> {
         /// When it will be renewed.
         renewal: SystemTime,
     },
-    /// No certificate was issued; the present one stays in use.
+    /// No certificate was issued; the current certificate stays in use.
     Failed {
         /// The cause.
         reason: &'a str,
         /// The time until the next attempt.
         retry_in: Duration,
     },
-    /// A certificate that was issued cannot be written. It is served, and lost with the process.
+    /// An issued certificate could not be written. It is served, and is lost when the process ends.
     Unwritten {
         /// The cause.
         reason: &'a str,
@@ -89,7 +89,7 @@ pub enum AcmeEvent<'a> {
 }
 
 impl Acme {
-    /// Does the same as [`Acme::open`], then removes everything that it has created.
+    /// Does the same as [`Acme::open`], then removes all files and folders that it has created.
     ///
     /// # Errors
     /// As for [`Acme::open`].
@@ -101,8 +101,8 @@ impl Acme {
     /// Opens the folder of the certificate.
     ///
     /// # Errors
-    /// A setting cannot be used, as for [`AcmeSettings::check`]; the folder cannot be written, for
-    /// another reason than a full disk; or the file of authorities cannot be used.
+    /// A setting is invalid, as for [`AcmeSettings::check`]; the folder is not writable for a
+    /// reason other than a full disk; or the file of authorities is unusable.
     pub fn open(settings: AcmeSettings) -> Result<Self, ConfigError> {
         let configs = client_configs(&settings)?;
         let store = Store::open(&settings)?;
@@ -216,7 +216,7 @@ struct Signals {
 }
 
 impl AcmeClient {
-    /// Checks now whether the certificate must be ordered or renewed, instead of at the planned
+    /// Checks at once whether the certificate must be ordered or renewed, ahead of the planned
     /// time.
     pub fn check_now(&self) {
         self.signals.check.notify_one();
@@ -243,12 +243,12 @@ struct Worker {
     server: Arc<TlsServer>,
     report: OrderReport,
     account: Option<Account>,
-    /// A new account, until it is written.
+    /// A new account that is not yet written.
     unwritten_account: Option<Zeroizing<Vec<u8>>>,
     held: Option<Held>,
     /// The certificate that the server has last read.
     served: Option<CertificateDer<'static>>,
-    /// A certificate was issued, but not reported yet.
+    /// Whether a certificate was issued but not yet reported.
     is_unreported: bool,
     /// The time that was picked in the last window.
     chosen: Option<(Window, SystemTime)>,
@@ -256,26 +256,26 @@ struct Worker {
     jitter: f64,
 }
 
-/// An issued certificate, until it is written and served.
+/// An issued certificate that is not yet written and served.
 struct Held {
     certified: Certified,
     key: Arc<CertifiedKey>,
     is_written: bool,
-    /// Failed attempts to write it.
+    /// Failed attempts to write the certificate.
     failures: u32,
-    /// The time from the last attempt to the next. A full disk may soon have room, and the
-    /// authority is not involved.
+    /// The time from the last attempt to the next. A full disk may soon have space again, and a
+    /// retry costs the authority nothing.
     retry_in: Duration,
 }
 
-/// When a certificate is renewed, and when to check that time again.
+/// When to renew a certificate, and when to check that time again.
 struct RenewalPlan {
     due: SystemTime,
     look: SystemTime,
 }
 
 impl Worker {
-    /// Handles the certificate after a pause, then whenever it is due or `check` asks for it.
+    /// Handles the certificate after a pause, then each time it is due or `check` requests it.
     async fn run(&mut self, pause: Duration, check: &Notify) {
         tokio::time::sleep(pause).await;
         let mut failures = 0_u32;
@@ -289,7 +289,7 @@ impl Worker {
                     failures = failures.saturating_add(1);
                     let retry_after = self.http.take_retry_after();
                     let wait = wait_after(failures, random()).max(retry_after.unwrap_or_default());
-                    // Requests during the attempt are answered by it.
+                    // The attempt has answered requests that arrived during it: drop them.
                     tokio::select! {
                         biased;
                         () = check.notified() => {}
@@ -325,7 +325,8 @@ impl Worker {
         self.report_failure(&reason, retry_in);
     }
 
-    /// Writes a held certificate, and orders one if that is due. Returns when to check again.
+    /// Writes a held certificate, and orders a certificate if one is due. Returns when to check
+    /// again.
     async fn attend(&mut self) -> Result<SystemTime, Failure> {
         // The wait of an earlier attempt is over.
         self.http.take_retry_after();
@@ -355,7 +356,7 @@ impl Worker {
             return Ok(SystemTime::now() + OTHERS_ORDER);
         };
         if self.current()?.is_some_and(|found| self.served.as_ref() != Some(&found.certificate)) {
-            // Another process has ordered it.
+            // Another process has ordered the certificate.
             return Ok(SystemTime::now());
         }
         self.acme.store.try_room()?;
@@ -377,8 +378,8 @@ impl Worker {
         Ok(self.report_issued(&issued, &plan))
     }
 
-    /// Writes the held certificate, and makes the server use it, from memory until it is written.
-    /// The folder is locked.
+    /// Writes the held certificate and makes the server use it; until the write succeeds, the
+    /// server uses the copy in memory. The caller has locked the folder.
     fn keep(&mut self, _lock: &File) {
         let Some(held) = &mut self.held else { return };
         if !held.is_written {
@@ -418,7 +419,7 @@ impl Worker {
         }
     }
 
-    /// Reports a certificate in use, if it was not reported. Returns when to check again.
+    /// Reports the certificate in use, unless that was done before. Returns when to check again.
     fn report_issued(&mut self, issued: &Issued, plan: &RenewalPlan) -> SystemTime {
         if !std::mem::take(&mut self.is_unreported) {
             return plan.look;
@@ -442,9 +443,9 @@ impl Worker {
         self.names.iter().all(|name| issued.names.contains(name))
     }
 
-    /// Makes the server read a certificate, unless it has done so. Returns false if it could not,
-    /// because another of its files has a mistake. That does not count as a failure of the
-    /// authority, and is reported where the files are watched.
+    /// Makes the server read a certificate, unless it has already read it. Returns false if another
+    /// of the server's files has a mistake. This does not count as a failure of the authority; the
+    /// watch of the files reports it.
     fn serve(&mut self, issued: &Issued) -> bool {
         if self.served.as_ref() != Some(&issued.certificate) {
             if !self.server.reload_issued() {
@@ -477,7 +478,7 @@ impl Worker {
 
     /// Asks the authority when to renew a certificate, and when to ask again.
     async fn window(&mut self, issued: &Issued) -> Result<(Window, Duration), Failure> {
-        // A new account is only created under the folder's lock, by an order.
+        // Only an order, which holds the folder's lock, creates an account.
         let account = match self.known_account().await? {
             Some(account) => account,
             None => return Err("there is no account".into()),
@@ -534,7 +535,7 @@ impl Worker {
         }
     }
 
-    /// Writes a new account, unless that was done. The folder is locked.
+    /// Writes a new account, unless it is already written. The caller has locked the folder.
     fn keep_account(&mut self) -> Result<(), Failure> {
         if let Some(text) = &self.unwritten_account {
             self.acme.store.write_account(text)?;
@@ -543,8 +544,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Returns the account, creating it if necessary. The folder is locked, so that only one of
-    /// several processes creates it.
+    /// Returns the account, creating it if necessary. The caller has locked the folder, so only one
+    /// of several processes creates the account.
     async fn account(&mut self) -> Result<Account, Failure> {
         self.keep_account()?;
         if let Some(account) = self.known_account().await? {
@@ -566,7 +567,7 @@ impl Worker {
         Ok(account)
     }
 
-    /// Names the setting behind a failure to reach the directory.
+    /// Names the setting that explains why the directory is unreachable.
     fn explain(&self, error: Error) -> Failure {
         let directory = &self.acme.settings.directory;
         let failure = Failure::of(error);
@@ -608,7 +609,7 @@ mod tests {
 
     use super::*;
 
-    /// Settings with a directory at which nothing answers, and their folder.
+    /// Returns settings with a directory at which no server listens, and their folder.
     fn settings(name: &str) -> (TempFolder, AcmeSettings) {
         let dir = TempFolder::new(&format!("acme-{name}"));
         let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
@@ -649,7 +650,7 @@ mod tests {
         let files = vec![throng_tls::CertificateFiles { chain: chain.clone(), key }];
         let managed = Some(acme.managed());
         let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(files) }).unwrap();
-        // It was issued, and another file was damaged afterwards.
+        // The certificate was issued, and another file was damaged afterwards.
         let (own, own_key) = made("a.example");
         acme.store.write_certificate(&own, &own_key).unwrap();
         std::fs::write(&chain, "damaged").unwrap();
@@ -672,7 +673,7 @@ mod tests {
         };
         runtime.block_on(worker.attend()).unwrap();
         assert_eq!((server.orders().failed, events.try_iter().count()), (0, 0));
-        // The watch of the files reports the mistake once, even if it is met several times.
+        // The watch of the files reports the mistake once, even if several checks find it.
         assert!(!server.reload_if_changed().unwrap(), "it may be half of a change");
         let error = server.reload_if_changed().unwrap_err().to_string();
         assert!(error.contains("other.pem"), "{error}");
@@ -685,7 +686,7 @@ mod tests {
         let reported: Vec<_> = events.try_iter().collect();
         assert!(reported.len() == 1 && reported[0].contains("a.example"), "{reported:?}");
         assert_eq!(server.certificates().len(), 2);
-        // The lock was not held: no account was created to ask about the renewal.
+        // The request for renewal information does not hold the lock, so it creates no account.
         assert!(!settings.folder().join("account.json").exists());
     }
 

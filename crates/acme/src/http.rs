@@ -29,7 +29,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The client's name for the authority: RFC 8555 section 6.1 asks for one.
 const NAME: &str = concat!("throng/", env!("CARGO_PKG_VERSION"), " instant-acme");
 
-/// A client. Its clones share the waits that the authority has asked for.
+/// A client. Its clones share the waits that the authority has requested.
 #[derive(Clone)]
 pub(crate) struct Http {
     configs: Arc<ClientConfigs>,
@@ -41,13 +41,13 @@ impl Http {
         Self { configs, retry_after: Arc::default() }
     }
 
-    /// Returns how long the authority refuses requests, if it has refused one with such a wait
-    /// since the last call.
+    /// Returns how long the authority refuses requests, if a response since the last call has
+    /// requested a wait.
     pub(crate) fn take_retry_after(&self) -> Option<Duration> {
         self.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Reads Retry-After, and leaves for instant-acme only values that it can add to a time.
+    /// Reads Retry-After, and passes instant-acme only values that it can add to a time.
     fn read_retry_after(&self, response: &mut BytesResponse) {
         let is_refused = matches!(
             response.parts.status,
@@ -63,8 +63,8 @@ impl Http {
     }
 }
 
-/// Returns the text of an error without a problem document (RFC 8555 section 6.7), of a proxy for
-/// example: instant-acme would only say that its body is not JSON.
+/// Returns the text of an error without a problem document (RFC 8555 section 6.7), such as a
+/// proxy's error: instant-acme would only report that the body is not JSON.
 fn unexplained(response: &BytesResponse) -> Option<String> {
     let (status, headers) = (response.parts.status, &response.parts.headers);
     let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -114,7 +114,7 @@ impl HttpClient for Http {
     }
 }
 
-/// Sends a request on a new connection. An error is its text.
+/// Sends a request on a new connection. The error is a text.
 async fn exchange(
     configs: &Arc<ClientConfigs>,
     mut request: Request<BodyWrapper<Bytes>>,
@@ -157,7 +157,7 @@ fn tls_text(error: std::io::Error) -> String {
     }
 }
 
-/// No response came, or none of an authority.
+/// No response came, or the response is not from an authority.
 #[derive(Debug)]
 pub(crate) struct Unreachable {
     host: String,
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the wait recorded for a response, and the header that remains in it.
+    /// Returns the wait recorded for a response, and the value left in its header.
     fn retry_after_of(status: u16, retry_after: &str) -> (Option<Duration>, Option<String>) {
         let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
         let http = Http::new(ClientConfigs::load(settings).unwrap());
@@ -227,7 +227,7 @@ mod tests {
             let wait = expected.map(Duration::from_secs);
             let text = expected.map(|seconds| seconds.to_string());
             assert_eq!(retry_after_of(429, value), (wait, text.clone()), "{value:?}");
-            // Only a refusal concerns further requests.
+            // Only a refusal delays further requests.
             assert_eq!(retry_after_of(200, value), (None, text), "{value:?}");
         }
         let soon = SystemTime::now() + Duration::from_secs(3600);

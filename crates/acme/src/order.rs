@@ -239,8 +239,8 @@ mod tests {
         ClientConnection::new(Arc::new(config), name).unwrap()
     }
 
-    /// The handshake of a client with these protocols: the certificate that it received, or the
-    /// server's failure with the client's alert.
+    /// Runs the handshake of a client that offers these protocols. Returns the certificate that it
+    /// received, or the server's failure after the client's alert.
     fn shake(
         server: &TlsServer,
         name: &str,
@@ -280,8 +280,8 @@ mod tests {
         let digest = [7; 32];
         challenges.add_certificate("A.example", validating("a.example", &digest).unwrap());
 
-        // The client receives it, and refuses it for its critical extension, which is for
-        // authorities.
+        // The client receives the certificate and refuses it for its critical extension, which only
+        // authorities understand.
         let (refused, _) = shake(&server, "a.example", &[b"acme-tls/1"]).unwrap_err();
         assert_eq!(refused, TlsFailure::Alert(46));
         let shown = challenges.tls_alpn_01("a.example").unwrap().cert[0].clone();
@@ -299,7 +299,7 @@ mod tests {
             TlsFailure::LacksCertificate,
             Some(Error::AlertReceived(AlertDescription::UnrecognisedName)),
         ));
-        // Of another name, of a client that is not an authority, and after the validation.
+        // Another name, a client that is not an authority, and a handshake after the validation.
         assert_eq!(shake(&server, "b.example", &[b"acme-tls/1"]), refused);
         assert_eq!(shake(&server, "a.example", &[b"http/1.1", b"acme-tls/1"]), refused);
         assert_eq!(shake(&server, "a.example", &[]), refused);
@@ -324,7 +324,7 @@ mod tests {
         // It has no certificate yet, and its order has not begun.
         assert_eq!(route("a.example", &[]), None);
         assert_eq!(route("b.example", &[]).as_deref(), Some("*.example"));
-        // A backend may also have certificates issued.
+        // A backend may also obtain certificates by ACME.
         let validation = &[&b"acme-tls/1"[..]];
         assert_eq!(route("c.example", validation).as_deref(), Some("c.example"));
         assert_eq!(route("b.other", validation).as_deref(), Some("*"));

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-/// The time between a failure and the next attempt: after the first failure, and at most. Let's
+/// The time between a failure and the next attempt: after the first failure, and the maximum. Let's
 /// Encrypt refuses a domain for an hour after five failed validations.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(6 * 3600);
 
-/// Maximum failures in a row that may be followed by a requested attempt at once.
+/// Maximum consecutive failures after which a requested attempt still starts at once.
 const FREE_ATTEMPTS: u32 = 3;
 
-/// Bounds for the time between two requests of the renewal information, within which the
-/// authority's wish applies (RFC 9773 section 4.3.2).
+/// Bounds for the time between two requests for renewal information; the authority chooses a time
+/// within them (RFC 9773 section 4.3.2).
 const SHORTEST_POLL: Duration = Duration::from_secs(60);
 const LONGEST_POLL: Duration = Duration::from_secs(24 * 3600);
 
@@ -39,21 +39,21 @@ pub(crate) struct Validity {
 
 impl Validity {
     /// Returns when to renew the certificate if its authority does not specify it: after two thirds
-    /// of its lifetime, or up to a thirtieth earlier, so that not all servers come at once.
+    /// of its lifetime, or up to a thirtieth earlier, so that servers do not all renew at once.
     pub(crate) fn renewal(self, random: f64) -> SystemTime {
         let length = self.until.duration_since(self.from).unwrap_or_default();
         self.from + length.mul_f64(2.0 / 3.0 - random / 30.0)
     }
 }
 
-/// Returns the time until the next attempt after this many failures in a row: doubled with each,
-/// and up to a fifth longer.
+/// Returns the time until the next attempt after this many consecutive failures: it doubles with
+/// each failure, and is up to a fifth longer at random.
 pub(crate) fn wait_after(failures: u32, random: f64) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(16));
     doubled.min(LONGEST_WAIT).mul_f64(1.0 + random / 5.0)
 }
 
-/// Returns how long after a failure no attempt is made, even on request.
+/// Returns how long after a failure no attempt starts, even on request.
 pub(crate) fn hold_after(failures: u32, retry_after: Option<Duration>) -> Duration {
     let least = if failures <= FREE_ATTEMPTS { Duration::ZERO } else { FIRST_WAIT };
     retry_after.unwrap_or_default().max(least)

@@ -26,7 +26,7 @@ pub struct AcmeSettings {
     pub ca: Option<PathBuf>,
     /// The way in which the authority validates the domains.
     pub challenge: Challenge,
-    /// The folder that keeps account and certificate.
+    /// The folder of the account and the certificate.
     pub dir: PathBuf,
     /// Whether the user agrees to the terms of service of the authority.
     pub agree_tos: bool,
@@ -89,7 +89,7 @@ impl AcmeSettings {
         }
     }
 
-    /// Checks the settings, without a look at any file.
+    /// Checks the settings without reading any file.
     ///
     /// # Errors
     /// The first invalid setting.
@@ -148,7 +148,8 @@ impl AcmeSettings {
             match c {
                 '/' => name.push('_'),
                 '.' if name.is_empty() => name.push_str("%2e"),
-                // All others are escaped: no two URLs share a folder, even where names ignore case.
+                // All other characters are escaped: no two URLs share a folder, even where names
+                // ignore case.
                 '.' | '-' | '0'..='9' | 'a'..='z' => name.push(c),
                 _ => name.push_str(&format!("%{:02x}", u32::from(c))),
             }

@@ -1,9 +1,9 @@
 //! The files that outlive the process: the account, and the certificate with its private key. Only
 //! the server's user can read them, and each is replaced as a whole.
 //!
-//! A full disk does not count as a mistake: data that cannot be written for that reason stay in
-//! memory, and are written once there is room. So [`Store::open`] ignores it, and an order first
-//! tries the write: [`Store::try_room`].
+//! A full disk does not count as a mistake: unwritten data stays in memory, and is written once
+//! there is space. So [`Store::open`] ignores a full disk, and an order first tests the space with
+//! [`Store::try_room`].
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -31,13 +31,13 @@ pub(crate) struct Store {
 /// An issued certificate.
 pub(crate) struct Issued {
     pub(crate) certificate: CertificateDer<'static>,
-    /// Its DNS names, in lower case and in order.
+    /// The DNS names of the certificate, in lower case and in order.
     pub(crate) names: Vec<String>,
     pub(crate) validity: Validity,
 }
 
-/// Bytes that must be free before a certificate is ordered: a chain with its key has some 5 KiB, an
-/// account less than one.
+/// Bytes that must be free before a certificate is ordered: a chain with its key takes some 5 KiB,
+/// an account less than one.
 const ROOM: usize = 32 * 1024;
 
 impl Store {
@@ -56,7 +56,7 @@ impl Store {
         let folder = settings.folder();
         let opened = make_folder(&folder).and_then(|()| store.open_lock());
         match opened.and_then(lock) {
-            // Another process may be writing these.
+            // Another process may be writing these files.
             Ok(None) => {}
             Ok(Some(_lock)) => {
                 for file in [&store.account, &store.certificate] {
@@ -69,8 +69,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the folder, and removes everything that it has created: the check may run as another
-    /// user, and the server could not write to files that root creates here.
+    /// Opens the folder, then removes all that it has created: the check may run as another user,
+    /// and the server could not write to files that root creates here.
     pub(crate) fn check(settings: &AcmeSettings) -> Result<(), ConfigError> {
         let folder = settings.folder();
         let is_missing = |path: &Path| matches!(files::exists(path), Ok(false));
@@ -79,7 +79,7 @@ impl Store {
         let opened = Self::open(settings);
         if let Ok(store) = &opened
             && !has_lock
-            // Otherwise another process uses it by now.
+            // If this fails, another process has started to use the lock.
             && let Ok(Some(_held)) = store.try_lock()
         {
             let _ = fs::remove_file(&store.lock);
@@ -90,17 +90,17 @@ impl Store {
         opened.map(drop)
     }
 
-    /// Locks the folder, unless another process has done so: two processes that share it order one
-    /// certificate. The lock ends with the file.
+    /// Locks the folder, unless another process has locked it: of two processes that share the
+    /// folder, one orders the certificate. Dropping the file releases the lock.
     pub(crate) fn try_lock(&self) -> Result<Option<File>, ConfigError> {
-        // It does not exist yet if the disk was full at the start.
+        // The folder does not exist yet if the disk was full at the start.
         let folder = self.lock.parent().map_or(Ok(()), make_folder);
         let locked = folder.and_then(|()| self.open_lock()).and_then(lock);
         locked.map_err(|error| not_written(&self.lock, &error))
     }
 
-    /// Writes as many bytes as an account and a certificate may have, and removes them: an order
-    /// whose certificate cannot be written still counts at the authority.
+    /// Writes as many bytes as an account and a certificate may take, and removes them: an order
+    /// counts against the authority's limits even if its certificate cannot be written.
     pub(crate) fn try_room(&self) -> Result<(), ConfigError> {
         let new = unfinished(&self.certificate);
         let written = write_new(&new, &[b' '; ROOM]);
@@ -118,7 +118,7 @@ impl Store {
             let what = format!("{why}; remove the file to have a new account made");
             ConfigError::new(&self.account, what)
         };
-        // An inaccessible file is not lost, and has another remedy.
+        // An inaccessible file still exists, and has another remedy.
         if !files::exists(&self.account)? {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// Returns the certificate, if there is a usable one. An inaccessible file is an error: its
-    /// certificate need not be ordered again.
+    /// certificate may be valid, so ordering another is wasteful.
     pub(crate) fn certificate(&self) -> Result<Option<Issued>, ConfigError> {
         let file = &self.certificate;
         if !files::exists(file)? {
@@ -150,8 +150,8 @@ impl Store {
         Ok(first.and_then(Issued::of))
     }
 
-    /// Writes a chain of certificates and the private key of the first, both in PEM, into one file:
-    /// so they match at any moment.
+    /// Writes a certificate chain and the private key of its first certificate, both in PEM, into
+    /// one file, so that they match at any moment.
     pub(crate) fn write_certificate(&self, chain: &str, key: &str) -> Result<(), ConfigError> {
         let text = Zeroizing::new(format!("{}\n{key}", chain.trim_end()));
         let written = replace(&self.certificate, text.as_bytes());
@@ -161,13 +161,13 @@ impl Store {
 
 /// Returns an account in its written form.
 pub(crate) fn account_text(account: &AccountCredentials) -> io::Result<Zeroizing<Vec<u8>>> {
-    // With capacity for all of it: a vector that grows leaves copies in its earlier memory.
+    // Reserves the full capacity: a growing vector would leave copies of the key in freed memory.
     let mut text = Zeroizing::new(Vec::with_capacity(16 * 1024));
     serde_json::to_writer_pretty(&mut *text, account)?;
     Ok(text)
 }
 
-/// Returns whether a disk, or a quota, has no room now.
+/// Returns whether the disk or a quota is full.
 fn is_short_of_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -215,7 +215,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Options to write a file that only its owner can read.
+/// Returns options to write a file that only its owner can read.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true);
@@ -224,7 +224,7 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Locks a file, unless another process has done so.
+/// Locks a file, unless another process has locked it.
 fn lock(file: File) -> io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
@@ -241,30 +241,31 @@ fn remove(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the name of a file that is being written.
+/// Returns the temporary name of a file while it is written.
 fn unfinished(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".new");
     PathBuf::from(name)
 }
 
-/// Replaces a file: readers find the old one or the new one, even after a crash.
+/// Replaces a file: readers find the old file or the new one, even after a crash.
 fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     let new = unfinished(file);
     let replaced = write_new(&new, content).and_then(|()| fs::rename(&new, file));
     if replaced.is_err() {
-        // It may contain a part of a private key.
+        // The file may contain a part of a private key.
         let _ = remove(&new);
     }
     replaced?;
-    // The folder's entry must also be on the disk.
+    // The folder's entry must also reach the disk.
     match file.parent() {
         Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
         _ => Ok(()),
     }
 }
 
-/// Writes a new file. One left behind by a crash, maybe with other permissions, is removed first.
+/// Writes a new file. First removes a file that a crash left behind, perhaps with other
+/// permissions.
 fn write_new(new: &Path, content: &[u8]) -> io::Result<()> {
     remove(new)?;
     let mut written = private().create_new(true).open(new)?;
@@ -295,7 +296,7 @@ mod tests {
     fn only_the_owner_can_read_what_is_kept() {
         let (store, _dir) = store("modes");
         store.write_certificate("chain", "key").unwrap();
-        // A file that a crash left behind is never written to.
+        // A file that a crash left behind is never overwritten in place.
         let left = store.certificate.with_extension("pem.new");
         fs::write(&left, "left").unwrap();
         store.write_certificate("chain 2", "key 2").unwrap();
@@ -340,11 +341,11 @@ mod tests {
     #[test]
     fn a_file_that_could_not_be_written_is_removed() {
         let (store, dir) = store("left");
-        // No file can take the place of a folder.
+        // A rename cannot replace a folder by a file.
         fs::create_dir(&store.certificate).unwrap();
         assert!(store.write_certificate("chain", "key").is_err());
         assert!(!unfinished(&store.certificate).exists());
-        // The next opening removes the remains of a crash.
+        // The next opening removes files that a crash left behind.
         fs::write(unfinished(&store.account), "half a key").unwrap();
         Store::open(&AcmeSettings::new(dir.join("deep"))).unwrap();
         assert!(!unfinished(&store.account).exists());
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn a_certificate_that_cannot_be_read_is_not_missing() {
         let (store, _dir) = store("unreadable");
-        // Root may read every file, but not a folder.
+        // Root can read every file, but cannot read a folder as a file.
         fs::create_dir(&store.certificate).unwrap();
         let error = store.certificate().err().unwrap().to_string();
         assert!(error.contains("certificate.pem: cannot be read: it is a folder"), "{error}");
