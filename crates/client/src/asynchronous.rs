@@ -46,7 +46,7 @@ pub struct AsyncClient {
     heartbeat: Option<Heartbeat>,
 }
 
-/// The connection, and unfinished work of dropped operations.
+/// The connection, and the unfinished work of dropped operations.
 struct Link {
     stream: Box<dyn AsyncStream>,
     write_timeout: Duration,
@@ -57,7 +57,8 @@ struct Link {
     write_timer: Option<Pin<Box<Sleep>>>,
     /// The time that the server has to end the connection.
     linger: Option<Pin<Box<Sleep>>>,
-    /// The tasks of both halves, if they wait for output to leave: a stream has one waker for that.
+    /// The tasks of both halves, while they wait for output to leave: a stream has only one waker
+    /// for that.
     receiver: Option<Waker>,
     sender: Option<Waker>,
 }
@@ -107,13 +108,14 @@ impl AsyncClient {
 
     /// Sends a message, text or binary.
     ///
-    /// A future that is dropped has either queued the message or not begun: the rest leaves with
-    /// the next call that sends or receives.
+    /// Dropping the future either leaves the message queued or has no effect: a queued message
+    /// leaves with the next call that sends or receives.
     ///
     /// # Errors
     /// [`ClientError::Closed`] after the closing handshake began, with the server's Close frame if
-    /// the server did; [`ClientError::Protocol`] after it broke a rule; [`ClientError::Timeout`] if
-    /// the server does not read, [`ClientError::Lost`]. After the last two the session is over.
+    /// the server began it; [`ClientError::Protocol`] after the server broke a rule;
+    /// [`ClientError::Timeout`] if the server does not read; [`ClientError::Lost`] if the
+    /// connection failed. After the last two the session is over.
     pub async fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         self.session.send(message.into())?;
         self.flush().await
@@ -123,7 +125,7 @@ impl AsyncClient {
     /// messages can then leave in one system call.
     ///
     /// # Errors
-    /// As for [`send`](Self::send), but for [`ClientError::Timeout`].
+    /// As for [`send`](Self::send), except [`ClientError::Timeout`].
     pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         self.session.send(message.into())
     }
@@ -131,7 +133,7 @@ impl AsyncClient {
     /// Sends queued messages.
     ///
     /// # Errors
-    /// As for [`AsyncClient::send`], but for [`ClientError::Closed`].
+    /// As for [`AsyncClient::send`], except [`ClientError::Closed`].
     pub async fn flush(&mut self) -> Result<(), ClientError> {
         let Self { link, session, .. } = self;
         poll_fn(|cx| link.poll_flush(session.output(), cx)).await
@@ -173,8 +175,8 @@ impl AsyncClient {
         }
     }
 
-    /// Receives the next part of a message, as it came; otherwise like [`AsyncClient::recv`]. For
-    /// clients with [`ClientBuilder::receive_chunks`].
+    /// Receives the next part of a message, as it arrived; otherwise like [`AsyncClient::recv`].
+    /// For clients with [`ClientBuilder::receive_chunks`].
     ///
     /// # Errors
     /// As for [`AsyncClient::recv`]; [`ClientError::Setting`] without
@@ -230,8 +232,8 @@ impl AsyncClient {
         }
     }
 
-    /// Waits as [`AsyncClient::recv`] does, which then returns at once. Returns false if the
-    /// session has ended.
+    /// Waits until [`AsyncClient::recv`] would return at once. Returns false if the session has
+    /// ended.
     pub(crate) async fn wait_for_message(&mut self) -> Result<bool, ClientError> {
         self.wait().await
     }
@@ -255,7 +257,8 @@ impl AsyncClient {
         }
     }
 
-    /// Sends queued bytes, and reads or queues a ping. Nothing is lost if it is not polled again.
+    /// Sends queued bytes, and reads or queues a ping. The caller may stop polling without losing
+    /// data.
     fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         let Self { link, session, .. } = self;
         let output = session.output();
@@ -421,7 +424,7 @@ impl ClientBuilder {
 }
 
 impl Link {
-    /// Sends queued bytes, for the half that receives; the other half is woken when they have left.
+    /// Sends queued bytes for the receiving half, and wakes the sending half when they have left.
     fn poll_flush_of_receiver(
         &mut self,
         output: &mut Output,
@@ -433,7 +436,7 @@ impl Link {
         flushed
     }
 
-    /// Sends queued bytes, for the half that sends.
+    /// Sends queued bytes for the sending half.
     fn poll_flush_of_sender(
         &mut self,
         output: &mut Output,
@@ -445,7 +448,7 @@ impl Link {
         flushed
     }
 
-    /// Sends queued bytes, and flushes the stream. Nothing is lost if it is not polled again.
+    /// Sends queued bytes, and flushes the stream. The caller may stop polling without losing data.
     fn poll_flush(
         &mut self,
         output: &mut Output,
@@ -502,8 +505,8 @@ impl Link {
         }
     }
 
-    /// Reads and drops input until the server ends the connection, as it must; if it does not in
-    /// time, the client does.
+    /// Reads and drops input until the server ends the connection, as RFC 6455 requires. After the
+    /// time limit the client ends it.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let limit = self.close_timeout;
         let timer = self.linger.get_or_insert_with(|| Box::pin(sleep(limit)));
@@ -539,7 +542,7 @@ impl Stream for AsyncClient {
     type Item = Result<OwnedMessage, ClientError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Each wait resumes where the last one stopped.
+        // Each poll resumes where the last `recv` stopped.
         let received = ready!(pin!(self.recv()).poll(cx));
         Poll::Ready(received.map(|message| message.map(OwnedMessage::from)).transpose())
     }

@@ -15,7 +15,7 @@ use crate::handshake::Opened;
 use crate::session::{Advance, ClientMachine, FRAGMENT, Output};
 use crate::stream::ClientStream;
 
-/// Time limit of a read that only takes available bytes: 0 s would be no limit.
+/// Time limit of a read that takes only available bytes: a limit of 0 s would mean no limit.
 const SHORTEST_READ: Duration = Duration::from_micros(1);
 
 /// A blocking WebSocket client.
@@ -64,8 +64,8 @@ impl Client {
     /// Connects to a `ws://` or `wss://` URL with the default settings of a [`ClientBuilder`].
     ///
     /// # Errors
-    /// All except [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`]
-    /// returns whose fault it is.
+    /// All errors except [`ClientError::Protocol`] and [`ClientError::Closed`];
+    /// [`ClientError::blame`] returns whose fault it is.
     pub fn connect(url: &str) -> Result<Self, ClientError> {
         Self::builder(url).connect()
     }
@@ -116,8 +116,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Closed`] after the closing handshake began, with the server's Close frame if
-    /// the server did; [`ClientError::Protocol`] after it broke a rule; [`ClientError::Timeout`] if
-    /// the server does not read, [`ClientError::Lost`]. After the last two the session is over.
+    /// the server began it; [`ClientError::Protocol`] after the server broke a rule;
+    /// [`ClientError::Timeout`] if the server does not read; [`ClientError::Lost`] if the
+    /// connection failed. After the last two the session is over.
     pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         self.session.send(message.into())?;
         self.flush()
@@ -127,7 +128,7 @@ impl Client {
     /// receives: several small messages can then leave in one system call.
     ///
     /// # Errors
-    /// As for [`send`](Self::send), but for [`ClientError::Timeout`].
+    /// As for [`send`](Self::send), except [`ClientError::Timeout`].
     pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         self.session.send(message.into())
     }
@@ -135,7 +136,7 @@ impl Client {
     /// Sends queued messages.
     ///
     /// # Errors
-    /// As for [`Client::send`], but for [`ClientError::Closed`].
+    /// As for [`Client::send`], except [`ClientError::Closed`].
     pub fn flush(&mut self) -> Result<(), ClientError> {
         flush(&mut *self.stream, self.session.output(), self.timing.write)
     }
@@ -147,7 +148,7 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Client::send`]. An error of the source is [`ClientError::Lost`] and ends the
-    /// session, since half of a message was sent.
+    /// session, since only a part of the message was sent.
     pub fn send_reader(&mut self, text: bool, mut source: impl Read) -> Result<u64, ClientError> {
         let mut opcode = if text { Opcode::Text } else { Opcode::Binary };
         let mut buffer = vec![0; FRAGMENT.get()];
@@ -196,7 +197,7 @@ impl Client {
         self.recv_until(None)
     }
 
-    /// Receives the next message if it comes within `timeout`; otherwise like [`Client::recv`].
+    /// Receives the next message if it arrives within `timeout`; otherwise like [`Client::recv`].
     /// With a timeout of 0 s it takes only available input.
     ///
     /// # Errors
@@ -223,8 +224,8 @@ impl Client {
         }
     }
 
-    /// Receives the next part of a message, as it came; `None` after the server's Close frame. For
-    /// clients with [`ClientBuilder::receive_chunks`].
+    /// Receives the next part of a message, as it arrived; `None` after the server's Close frame.
+    /// For clients with [`ClientBuilder::receive_chunks`].
     ///
     /// # Errors
     /// As for [`Client::recv`]; [`ClientError::Setting`] without [`ClientBuilder::receive_chunks`].
@@ -364,16 +365,16 @@ impl Client {
 }
 
 impl ClientBuilder {
-    /// Connects, with the calling thread waiting.
+    /// Connects, and blocks the calling thread until then.
     ///
     /// # Errors
-    /// All except [`ClientError::Protocol`] and [`ClientError::Closed`]; [`ClientError::blame`]
-    /// returns whose fault it is.
+    /// All errors except [`ClientError::Protocol`] and [`ClientError::Closed`];
+    /// [`ClientError::blame`] returns whose fault it is.
     pub fn connect(&self) -> Result<Client, ClientError> {
         self.connect_watched(|_| {})
     }
 
-    /// Connects; `watch` gets the socket as soon as there is one.
+    /// Connects; passes the socket to `watch` as soon as it exists.
     pub(crate) fn connect_watched(
         &self,
         watch: impl FnOnce(&TcpStream),
@@ -427,7 +428,7 @@ fn flush(
             Err(error) => return Err(unsent(output, error, limit)),
         }
     }
-    // TLS keeps bytes that the socket did not take at once.
+    // The TLS layer buffers bytes that the socket did not take at once.
     loop {
         match stream.flush() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

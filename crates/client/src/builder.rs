@@ -24,7 +24,7 @@ use crate::tls::ClientTls;
 /// The URL and the settings of connections to a server, from
 /// [`Client::builder`](crate::Client::builder).
 ///
-/// It can connect any number of times.
+/// A builder can connect any number of times.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -59,10 +59,10 @@ pub struct ClientBuilder {
     pub(crate) tls: ClientTls,
 }
 
-/// Headers of one attempt.
+/// The headers of one attempt.
 type MadeHeaders = io::Result<Vec<(String, String)>>;
 
-/// Makes headers for one attempt.
+/// Makes the headers of one attempt.
 #[derive(Clone)]
 struct HeadersWith(Arc<dyn Fn() -> MadeHeaders + Send + Sync>);
 
@@ -106,12 +106,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds the headers that `make` returns to the upgrade request. It is called for each attempt,
-    /// on the thread or task that connects: for tokens that expire. See
+    /// Adds the headers that `make` returns to the upgrade request. The thread or task that
+    /// connects calls it for each attempt, so that tokens may expire. See
     /// [`reconnect`](crate::reconnect).
     ///
-    /// Its error fails the attempt with [`ClientError::Headers`]. A client that reconnects
-    /// calls it again, unless the error's kind is
+    /// An error of `make` fails the attempt with [`ClientError::Headers`]. A client that reconnects
+    /// calls `make` again, unless the error's kind is
     /// [`PermissionDenied`](std::io::ErrorKind::PermissionDenied).
     pub fn headers_with<F>(mut self, make: F) -> Self
     where
@@ -121,7 +121,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Offers a subprotocol; call it in order of preference. The server's choice is
+    /// Offers a subprotocol; call this in order of preference. The server's choice is
     /// [`Client::subprotocol`](crate::Client::subprotocol).
     pub fn subprotocol(mut self, name: impl Into<String>) -> Self {
         self.subprotocols.push(name.into());
@@ -169,8 +169,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the time for which closing waits for the server's Close frame, and for the end of the
-    /// TCP connection, which the server must close first. Default 5 s.
+    /// Sets how long closing waits for the server's Close frame, and for the end of the TCP
+    /// connection, which the server must close first. Default 5 s.
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
         self.close_timeout = timeout;
         self
@@ -180,7 +180,7 @@ impl ClientBuilder {
     /// the same time again, receiving fails with [`ClientError::Timeout`]. `None` is off. Default
     /// 25 s, below the 60 s after which common proxies end idle connections.
     ///
-    /// It works while the client is receiving.
+    /// The client sends pings only while it is receiving.
     pub fn heartbeat(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.heartbeat = interval.into();
         self
@@ -228,7 +228,8 @@ impl ClientBuilder {
     /// used; the program handles timeouts and heartbeats.
     ///
     /// # Errors
-    /// [`ClientError::Url`], [`ClientError::Setting`], [`ClientError::Random`].
+    /// [`ClientError::Url`] or [`ClientError::Setting`] for an invalid value;
+    /// [`ClientError::Random`] if the system has no random numbers.
     pub fn open(&self) -> Result<Opening, ClientError> {
         self.plan().map(|plan| plan.opening)
     }

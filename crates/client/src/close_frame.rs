@@ -11,11 +11,11 @@ pub struct CloseFrame {
     pub reason: String,
 }
 
-/// Reason with which a server closes a client that reads too slowly.
+/// The reason with which a server closes a client that reads too slowly.
 const SLOW_CONSUMER: &str = "slow consumer";
 
 impl CloseFrame {
-    /// Returns whether a server that closes with this frame expects its clients back.
+    /// Returns whether a server that closes with this frame expects its clients to reconnect.
     pub(crate) fn asks_to_reconnect(&self) -> bool {
         match self.code.get() {
             1008 => self.reason == SLOW_CONSUMER,

@@ -19,7 +19,7 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn after(limit: Duration) -> Self {
-        // A century, for limits beyond any clock's range.
+        // A century stands for limits beyond any clock's range.
         let far = Duration::from_secs(100 * 365 * 86_400);
         Self { at: Instant::now() + limit.min(far), limit }
     }
@@ -53,14 +53,14 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// A connection that was upgraded.
+/// A connection after its upgrade.
 pub(crate) struct Dialled {
     pub(crate) stream: Box<dyn ClientStream>,
     pub(crate) opened: Opened,
 }
 
-/// Connects by TCP, through the proxy and with TLS as the settings require, and upgrades.
-/// `watch` gets the socket as soon as there is one.
+/// Connects by TCP, through the proxy and with TLS as the settings require, and upgrades. Passes
+/// the socket to `watch` as soon as it exists.
 pub(crate) fn connect(
     builder: &ClientBuilder,
     watch: impl FnOnce(&TcpStream),
@@ -97,7 +97,8 @@ fn connect_tcp(host: &str, port: u16, deadline: Deadline) -> Result<TcpStream, C
     connect_any(&addresses, deadline).unwrap_or(Err(none))
 }
 
-/// Connects to the first address that answers; the remaining ones share the time.
+/// Connects to the first address that answers. Each attempt gets an equal share of the remaining
+/// time.
 fn connect_any(
     addresses: &[SocketAddr],
     deadline: Deadline,
@@ -146,7 +147,7 @@ fn pass_proxy(
         tcp.write_all(&outgoing).map_err(|error| deadline.failed(error))?;
         received.clear();
         outgoing = loop {
-            // One byte at a time: later bytes belong to the server.
+            // Reads one byte at a time: later bytes belong to the server.
             let mut byte = [0];
             deadline.arm(tcp)?;
             match tcp.read(&mut byte) {

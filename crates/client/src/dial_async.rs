@@ -1,4 +1,4 @@
-//! Connecting with futures: addresses, proxies, and the time limit for all of it.
+//! Connecting with futures: addresses, proxies, and a time limit for the whole attempt.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -15,7 +15,7 @@ use crate::error::{ClientError, DialStep};
 use crate::proxy::{Proxy, ProxyAction};
 use crate::stream::AsyncStream;
 
-/// The time after which the next address of a host is also tried (RFC 8305 section 8).
+/// Delay before a connection to the host's next address starts in parallel (RFC 8305 section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The time by which connecting must be done.
@@ -108,7 +108,7 @@ pub(crate) async fn pass_proxy(
         write_all(tcp, &outgoing).await.map_err(ClientError::Lost)?;
         received.clear();
         outgoing = loop {
-            // One byte at a time: later bytes belong to the server.
+            // Reads one byte at a time: later bytes belong to the server.
             let mut byte = [0];
             if read(tcp, &mut byte).await.map_err(ClientError::Lost)? == 0 {
                 return Err(ClientError::Proxy("it ended the connection".to_owned()));

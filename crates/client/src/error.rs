@@ -25,7 +25,7 @@ pub enum ClientError {
     Url(InvalidUrl),
     /// A setting cannot work; the text names it, its value and the remedy.
     Setting(SettingError),
-    /// The closure of [`ClientBuilder::headers_with`] failed. Its error is temporary, unless its
+    /// The closure of [`ClientBuilder::headers_with`] failed. The failure is temporary, unless its
     /// kind is [`PermissionDenied`](io::ErrorKind::PermissionDenied).
     ///
     /// [`ClientBuilder::headers_with`]: crate::ClientBuilder::headers_with
@@ -67,17 +67,17 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The connection ended or failed without a closing handshake (code 1006). If the TLS session
-    /// failed, the error has the reason: an alert of the server, an invalid record, or an end of
-    /// its stream without close_notify.
+    /// failed, the error contains the reason: an alert from the server, an invalid record, or an
+    /// end of the stream without close_notify.
     Lost(io::Error),
-    /// The session is closed: nothing can be sent. It has the server's Close frame, or `None` if
-    /// this client began to close.
+    /// The session is closed: nothing can be sent. Contains the server's Close frame, or `None` if
+    /// this client began the closing handshake.
     Closed(Option<CloseFrame>),
     /// The operating system has no random numbers for masking.
     Random(io::Error),
 }
 
-/// An operation with a time limit, named by [`ClientError::Timeout`].
+/// An operation that has a time limit, named by [`ClientError::Timeout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DialStep {
@@ -107,14 +107,14 @@ pub enum DialStep {
 pub struct UpgradeRefused {
     /// The status code, 200 to 999.
     pub status: u16,
-    /// Names and values of the headers that are UTF-8, in the order received.
+    /// Names and values of the headers that are valid UTF-8, in the order received.
     pub headers: Vec<(String, String)>,
     /// The beginning of the body, at most 16 KiB.
     pub body: Vec<u8>,
 }
 
 impl UpgradeRefused {
-    /// Returns whether a later attempt may succeed: the status is 408, 425, 429 or from 500 on.
+    /// Returns whether a later attempt may succeed: the status is 408, 425, 429, or 500 and above.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         matches!(self.status, 408 | 425 | 429 | 500..)
@@ -129,7 +129,7 @@ impl UpgradeRefused {
 }
 
 impl ClientError {
-    /// Returns who must act on it.
+    /// Returns the party that must act on this error.
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
@@ -147,9 +147,9 @@ impl ClientError {
     }
 
     /// Returns whether a later attempt with the same settings may succeed: the network failed, the
-    /// server was busy (408, 425, 429, 5xx), or it closed with a code by which it expects its
-    /// clients back: 1001, 1006, 1011 to 1014, and 1008 for a slow consumer of this server. Other
-    /// codes, such as a program's own, are in [`ClientError::Closed`].
+    /// server was busy (408, 425, 429, 5xx), or it closed with a code that asks clients to
+    /// reconnect: 1001, 1006, 1011 to 1014, and 1008 for a slow consumer of this server. For other
+    /// codes, such as a program's own, read the Close frame in [`ClientError::Closed`].
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -158,7 +158,7 @@ impl ClientError {
             Self::Refused(refused) => refused.is_temporary(),
             Self::Headers(error) => error.kind() != io::ErrorKind::PermissionDenied,
             Self::Closed(Some(close)) => close.asks_to_reconnect(),
-            // A handshake that was cut off, not a handshake that failed for a reason.
+            // A handshake that was interrupted, unlike a handshake that failed for a reason.
             Self::Tls(error) => error.kind() != io::ErrorKind::InvalidData,
             _ => false,
         }

@@ -1,4 +1,4 @@
-//! The upgrade of a connection: the request, and the server's answer.
+//! The upgrade of a connection: the request and the server's answer.
 
 use std::fmt;
 
@@ -26,24 +26,24 @@ pub struct Opening {
     entropy: Entropy,
     decoder: ResponseDecoder,
     outcome: Option<Result<Terms, Box<UpgradeRefused>>>,
-    /// Bytes that came after the answer.
+    /// Bytes received after the answer.
     rest: Vec<u8>,
 }
 
-/// Offers of the request, which the response is checked against.
+/// The offers in the request, to check the response against.
 pub(crate) struct Offers {
     pub(crate) key: Key,
     pub(crate) subprotocols: Vec<String>,
     pub(crate) deflate: Option<Policy>,
 }
 
-/// The terms of the session, as the response has chosen them.
+/// The terms of the session that the response has chosen.
 struct Terms {
     subprotocol: Option<String>,
     deflate: Option<(Policy, Agreed)>,
 }
 
-/// A connection that was upgraded.
+/// A connection after its upgrade.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened {
@@ -59,7 +59,7 @@ impl Opening {
         Self { request, offers, limits, entropy, decoder, outcome: None, rest: Vec::new() }
     }
 
-    /// Returns the upgrade request, to be sent as it is.
+    /// Returns the upgrade request, complete and ready to send.
     #[must_use]
     pub fn request(&self) -> &[u8] {
         &self.request
@@ -68,7 +68,7 @@ impl Opening {
     /// Takes bytes of the answer. Returns whether it is complete; then call [`Opening::finish`].
     ///
     /// # Errors
-    /// [`ClientError::Http`], or [`ClientError::Handshake`].
+    /// [`ClientError::Http`] or [`ClientError::Handshake`] for an invalid answer.
     pub fn receive(&mut self, received: &mut [u8]) -> Result<bool, ClientError> {
         let mut input = Input::new(received);
         let is_complete = self.decode(&mut input)?;
@@ -80,7 +80,7 @@ impl Opening {
 
     /// Decodes the answer; later bytes stay in `input`.
     fn decode(&mut self, input: &mut Input<'_>) -> Result<bool, ClientError> {
-        // A body has no limit: it is not read to its end.
+        // The body of an answer is not read to its end, so its length has no limit.
         let limits = http1::Limits { max_body: u64::MAX, ..http1::Limits::default() };
         loop {
             let event = match self.decoder.next_event(input, &limits) {
@@ -122,7 +122,7 @@ impl Opening {
         }
     }
 
-    /// Returns the refusal whose body was cut off by `error`; otherwise the error.
+    /// Returns the refusal if `error` interrupted its body; otherwise the error.
     pub(crate) fn cut_off(&mut self, error: ClientError) -> ClientError {
         match self.outcome.take() {
             Some(Err(refused)) => ClientError::Refused(refused),
@@ -130,12 +130,12 @@ impl Opening {
         }
     }
 
-    /// Returns the session, whose messages are received whole. Called after the last byte of the
+    /// Returns the session, which receives whole messages. Call this after the last byte of the
     /// answer, or after the end of the server's stream.
     ///
     /// # Errors
-    /// [`ClientError::Refused`], even if the rest of its body did not come; [`ClientError::Lost`]
-    /// if there was no answer.
+    /// [`ClientError::Refused`], even if a part of its body is missing; [`ClientError::Lost`] if
+    /// there was no answer.
     pub fn finish(self) -> Result<Opened, ClientError> {
         self.finish_with(false)
     }

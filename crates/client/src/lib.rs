@@ -5,9 +5,9 @@
 //! has futures. [`ReconnectingClient`] connects again when a connection is lost, and so does
 //! `reconnect::AsyncReconnectingClient`.
 //!
-//! A [`ClientError`] names the failure and, by [`ClientError::blame`], whose fault it is: the
-//! program's, the server's or the network's. Input of the server is checked as strictly as the
-//! server checks its clients; masking keys are the operating system's random numbers.
+//! A [`ClientError`] names the failure; [`ClientError::blame`] returns whose fault it is: the
+//! program's, the server's or the network's. The client checks input as strictly as the server
+//! does; the operating system's random numbers are the masking keys.
 //!
 //! ```no_run
 //! use throng_client::Client;
@@ -32,7 +32,7 @@
 //!
 //! * Duty: connect, upgrade, send and receive: sockets, proxies, TLS, reconnecting.
 //! * Not its duty: the bytes of RFC 6455 (`throng-proto`), records of TLS (`throng-tls`).
-//! * Depends on: those two.
+//! * Depends on: `throng-proto`, `throng-tls`.
 //! * Start reading at: [`Client`]; then `session.rs`, the protocol without I/O.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

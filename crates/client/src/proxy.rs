@@ -54,7 +54,7 @@ enum ProxyStage {
 pub(crate) enum ProxyAction {
     /// More bytes are needed.
     Wait,
-    /// Send these bytes; everything received was used.
+    /// Send these bytes; all received bytes were processed.
     Send(Vec<u8>),
     /// The connection to the server is made.
     Done,
@@ -146,7 +146,7 @@ fn without_password(url: &str) -> String {
 }
 
 impl Negotiation<'_> {
-    /// Handles all bytes received since the last ones were sent.
+    /// Handles all bytes received since the last request to the proxy.
     pub(crate) fn receive(&mut self, received: &[u8]) -> Result<ProxyAction, ClientError> {
         let refused = |what: String| Err(ClientError::Proxy(what));
         match (self.stage, received) {
@@ -212,7 +212,8 @@ impl Negotiation<'_> {
                 Ok(Some(ResponseEvent::Head(response))) if response.is_interim() => {}
                 Ok(Some(ResponseEvent::Head(response))) => {
                     return match response.status() {
-                        // The server only answers requests, so nothing can follow.
+                        // The proxy sends only answers until the tunnel is used, so no bytes
+                        // follow.
                         200..=299 => Ok(ProxyAction::Done),
                         status => Err(ClientError::Proxy(format!("it answered {status}"))),
                     };
@@ -223,7 +224,7 @@ impl Negotiation<'_> {
     }
 }
 
-/// Handles the end of a SOCKS5 reply: an address, whose length its type determines.
+/// Handles the end of a SOCKS5 reply: an address whose length depends on its type.
 fn socks_reply(received: &[u8]) -> Result<ProxyAction, ClientError> {
     let len = match received {
         [_, _, _, 1, ..] => 10,

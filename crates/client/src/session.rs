@@ -17,7 +17,7 @@ use crate::random::Entropy;
 
 /// Maximum bytes of one read.
 const INPUT_BYTES: usize = 128 << 10;
-/// Bytes of unsent pongs above which nothing further is read.
+/// Bytes of unsent pongs above which the session stops reading.
 #[cfg(feature = "tokio")]
 const MAX_UNSENT_PONGS: usize = 64 << 10;
 /// Memory of each buffer that is kept for the next message.
@@ -27,7 +27,7 @@ pub(crate) const FRAGMENT: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
 
 /// A session without I/O, from [`Opening::finish`](crate::sans_io::Opening::finish).
 ///
-/// Sends queue bytes in [`ClientMachine::output`]. The caller writes received bytes to
+/// Methods that send queue bytes in [`ClientMachine::output`]. The caller writes received bytes to
 /// [`ClientMachine::input_space`]; [`ClientMachine::advance`] decodes them.
 pub struct ClientMachine {
     decoder: Decoder,
@@ -44,7 +44,7 @@ pub struct ClientMachine {
     close: Option<CloseFrame>,
 }
 
-/// The place of the next message.
+/// The location of the next message.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     /// Nowhere.
@@ -66,7 +66,7 @@ enum ClosingStage {
     Open,
     /// We sent a Close frame, and wait for the server's.
     Closing,
-    /// Nothing further is received. The output may still have the client's Close frame, and the
+    /// No more input is processed. The output may still contain the client's Close frame, and the
     /// server must end the connection.
     Ending,
     /// The connection is no longer used.
@@ -80,8 +80,8 @@ pub enum Advance {
     Message,
     /// Bytes are needed.
     NeedInput,
-    /// Nothing further will be received: send the output. [`Output::take_failure`] returns the
-    /// reason unless it was a closing handshake.
+    /// No more messages follow: send the output. [`Output::take_failure`] returns the reason,
+    /// unless the session ended with a closing handshake.
     Ended,
 }
 
@@ -96,21 +96,21 @@ struct InputBuffer {
 pub struct Output {
     bytes: Vec<u8>,
     sent: usize,
-    /// Bytes of pongs queued since all output was sent.
+    /// Bytes of pongs queued since the output was last empty.
     pongs: usize,
     entropy: Entropy,
     stage: ClosingStage,
     /// The rule that the server broke, until it is reported.
     failure: Option<ProtocolError>,
-    /// Why the session is over, once it is; `None` if the connection failed.
+    /// Why the session is over; `None` while it lasts, or if the connection failed.
     end: Option<End>,
 }
 
-/// The end of a session, by the side that began it.
+/// The end of a session, named by the side that began it.
 enum End {
-    /// The client closed it.
+    /// The client began to close.
     Ours,
-    /// The server closed it.
+    /// The server began to close.
     Servers(CloseFrame),
     /// The server broke a rule.
     Broken(ProtocolError),
@@ -140,7 +140,7 @@ impl Codec {
         }
     }
 
-    /// Compresses a message, if that makes it smaller.
+    /// Compresses a message, and returns the result if it is smaller.
     fn deflate(&mut self, payload: &[u8]) -> Option<&[u8]> {
         self.deflated.clear();
         let (bits, history) = (self.agreed.our_window_bits, self.ours.as_ref());
@@ -232,7 +232,7 @@ impl ClientMachine {
     ///
     /// # Errors
     /// [`ClientError::Closed`] or [`ClientError::Protocol`] if the session is over;
-    /// [`ClientError::Random`].
+    /// [`ClientError::Random`] if the system has no random numbers.
     pub fn send(&mut self, message: Message<'_>) -> Result<(), ClientError> {
         self.output.check_open()?;
         let (text, payload) = match message {
@@ -275,7 +275,8 @@ impl ClientMachine {
     /// Queues a Close frame. The reason is cut at 123 bytes.
     ///
     /// # Errors
-    /// [`ClientError::Setting`] if the code must not be sent; as for [`ClientMachine::send`].
+    /// [`ClientError::Setting`] if the code must not be sent; otherwise as for
+    /// [`ClientMachine::send`].
     pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), ClientError> {
         self.output.check_open()?;
         if !code.is_sendable() {
@@ -289,8 +290,8 @@ impl ClientMachine {
         Ok(())
     }
 
-    /// Decodes input up to the next message, and answers control frames. A message that was found
-    /// but not taken is returned again.
+    /// Decodes input up to the next message, and answers control frames. Returns a message again if
+    /// the caller has not taken it.
     pub fn advance(&mut self) -> Advance {
         if !matches!(self.next, Next::None) {
             return Advance::Message;
@@ -313,7 +314,7 @@ impl ClientMachine {
         }
     }
 
-    /// Frees memory that only a large message needed.
+    /// Frees memory that only a large message required.
     fn release(&mut self) {
         if self.held.capacity() > MAX_KEPT {
             self.held = Vec::new();
@@ -387,7 +388,7 @@ impl ClientMachine {
     /// Returns the message that [`ClientMachine::advance`] found.
     ///
     /// # Errors
-    /// It is not UTF-8, which has ended the session.
+    /// The message is not valid UTF-8. This has ended the session.
     pub fn message(&mut self) -> Result<Message<'_>, &mut Output> {
         match std::mem::replace(&mut self.next, Next::None) {
             Next::Whole => self.whole_message(),
@@ -487,7 +488,8 @@ impl Output {
         }
     }
 
-    /// Returns whether more may be read before this is sent: input may require answers.
+    /// Returns whether the caller may read more before it sends the output: input may require
+    /// answers.
     #[cfg(feature = "tokio")]
     pub(crate) fn admits_input(&self) -> bool {
         self.pongs < MAX_UNSENT_PONGS
@@ -502,7 +504,7 @@ impl Output {
         if self.is_open() { Ok(()) } else { Err(self.end_error()) }
     }
 
-    /// Returns the error of using a session that is over, with the side that ended it.
+    /// Returns the error of a call after the end of the session, with the side that ended it.
     pub(crate) fn end_error(&self) -> ClientError {
         match &self.end {
             Some(End::Ours) => ClientError::Closed(None),
@@ -599,8 +601,8 @@ impl InputBuffer {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 {
-            // The decoder takes as much as it can, so the rest is at most a part of one header, or
-            // was not decoded at all.
+            // The decoder takes as much as it can. So the rest is at most a part of one header, or
+            // input that was not decoded at all.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }

@@ -1,4 +1,4 @@
-//! The connections that clients can use.
+//! The connections that a client can use.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

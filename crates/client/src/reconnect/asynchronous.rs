@@ -16,7 +16,8 @@ use crate::builder::ClientBuilder;
 use crate::close_frame::CloseFrame;
 use crate::error::{ClientError, UpgradeRefused};
 
-/// A future of a hook, which may borrow the connection: from `Box::pin(async move { .. })`.
+/// A future returned by a hook, which may borrow the connection: made by `Box::pin(async move { ..
+/// })`.
 pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
 
 /// A client that reconnects, as [`ReconnectingClient`](crate::ReconnectingClient) does, whose
@@ -57,9 +58,9 @@ type HeadersFn = dyn Fn() -> BoxFuture<'static, io::Result<Vec<(String, String)>
 type Resumed<'c> = BoxFuture<'c, Result<(), ClientError>>;
 type ResumeFn = dyn for<'c> Fn(&'c mut AsyncClient) -> Resumed<'c> + Send + Sync;
 
-/// The connection, or the attempt to make one.
+/// The connection, or an attempt to connect.
 enum ReconnectLink {
-    /// The next call begins an attempt.
+    /// Neither: the next call begins an attempt.
     Idle,
     /// A pause, and the attempt after it.
     Connecting(BoxFuture<'static, Result<AsyncClient, ClientError>>),
@@ -67,8 +68,8 @@ enum ReconnectLink {
 }
 
 impl ClientBuilder {
-    /// Creates a client that connects when it is first used, and again when that is necessary, on
-    /// the tokio runtime of the calling task.
+    /// Creates a client that connects at its first use, and again when necessary, on the tokio
+    /// runtime of the calling task.
     pub fn reconnecting_async(self, backoff: Backoff) -> AsyncReconnectingClient {
         AsyncReconnectingClient {
             builder: Arc::new(self),
@@ -81,9 +82,9 @@ impl ClientBuilder {
 }
 
 impl AsyncReconnectingClient {
-    /// Adds the headers that the future of `make` returns to each attempt's upgrade request, such
-    /// as a token that is asked for. Otherwise like [`ClientBuilder::headers_with`], in whose
-    /// closure nothing can be awaited.
+    /// Adds the headers that the future of `make` returns to the upgrade request of each attempt,
+    /// such as a token from another service. Otherwise like [`ClientBuilder::headers_with`], whose
+    /// closure cannot await.
     pub fn headers_with<F, Fut>(mut self, make: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -128,21 +129,21 @@ impl AsyncReconnectingClient {
         self.retry.connections
     }
 
-    /// Returns the server's last Close frame, of this connection or of one before: the reason for
-    /// which [`recv`](Self::recv) returned `None` or reconnected. `None` if no connection has
-    /// ended by one.
+    /// Returns the server's last Close frame, from this connection or an earlier one: the reason
+    /// for which [`recv`](Self::recv) returned `None` or reconnected. `None` if no connection has
+    /// ended with a Close frame.
     #[must_use]
     pub fn close_frame(&self) -> Option<&CloseFrame> {
         self.retry.close_frame()
     }
 
-    /// Returns the connection, and opens it if there is none. When the server has closed the
-    /// session for good, so that [`recv`](Self::recv) returns `None`, it is the closed connection:
-    /// the client does not reconnect. Cancel-safe.
+    /// Returns the connection, and connects first if necessary. After the server has closed the
+    /// session for good, so that [`recv`](Self::recv) returns `None`, this returns the closed
+    /// connection and does not reconnect. Cancel-safe.
     ///
     /// # Errors
-    /// An error that is not [temporary](ClientError::is_temporary), or the last of as many attempts
-    /// as [`Backoff::attempts`] allows.
+    /// An error that is not [temporary](ClientError::is_temporary), or the error of the last
+    /// attempt that [`Backoff::attempts`] allows.
     pub async fn client(&mut self) -> Result<&mut AsyncClient, ClientError> {
         loop {
             self.link = match &mut self.link {
@@ -154,7 +155,8 @@ impl AsyncReconnectingClient {
                         ReconnectLink::Connected(Box::new(client))
                     }
                     Err(error) => {
-                        // Not polled again, also where the error is the last.
+                        // A finished future must not be polled again, even if `failed` returns its
+                        // error.
                         self.link = ReconnectLink::Idle;
                         let pause = self.retry.failed(error)?;
                         self.attempt_after(pause)
@@ -168,7 +170,7 @@ impl AsyncReconnectingClient {
         }
     }
 
-    /// An attempt that begins after a pause, as a future that borrows nothing.
+    /// Returns an attempt that begins after a pause, as a future that borrows nothing.
     fn attempt_after(&self, pause: Duration) -> ReconnectLink {
         let (builder, resume) = (Arc::clone(&self.builder), Arc::clone(&self.resume));
         let headers_with = self.headers_with.clone();
@@ -193,15 +195,15 @@ impl AsyncReconnectingClient {
         }))
     }
 
-    /// Sends a message over the connection, which it opens if there is none.
+    /// Sends a message over the connection, and connects first if necessary.
     ///
-    /// A future that is dropped has queued the message or not begun.
+    /// Dropping the future either leaves the message queued or has no effect.
     ///
     /// # Errors
-    /// As for [`client`](Self::client) and [`AsyncClient::send`]: after an error of the latter the
-    /// message may or may not have arrived, and the next call reconnects after the pause; but
-    /// [`ClientError::Closed`] with a code that does not ask for that is the error of every further
-    /// call.
+    /// As for [`client`](Self::client) and [`AsyncClient::send`]. After an error of `send` the
+    /// message may or may not have arrived, and the next call reconnects after the pause. After
+    /// [`ClientError::Closed`] with a code that does not ask clients to reconnect, every further
+    /// call returns the same error.
     pub async fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         let sent = self.client().await?.send(message).await;
         if let Err(error) = &sent
@@ -212,12 +214,13 @@ impl AsyncReconnectingClient {
         sent
     }
 
-    /// Receives the next message, and reconnects as often as necessary; `None` if the server closed
-    /// the session with a code that does not ask for that, such as 1000, and from then on:
-    /// [`close_frame`](Self::close_frame) has the code. Cancel-safe.
+    /// Receives the next message, and reconnects as often as necessary. Returns `None`, now and at
+    /// every later call, if the server closed the session with a code that does not ask clients to
+    /// reconnect, such as 1000: [`close_frame`](Self::close_frame) has the code. Cancel-safe.
     ///
     /// # Errors
-    /// As for [`client`](Self::client), and errors of [`AsyncClient::recv`] that are not temporary.
+    /// As for [`client`](Self::client); also errors of [`AsyncClient::recv`] that are not
+    /// temporary.
     pub async fn recv(&mut self) -> Result<Option<Message<'_>>, ClientError> {
         loop {
             let client = self.client().await?;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// The pauses between attempts to connect: exponential, with full jitter.
 ///
-/// A pause is random between 0 and a bound, so that many clients of a restarted server do not come
-/// back at once. The bound is `first`, doubles with each connection that fails or ends without
+/// A pause is random between 0 and a bound, so that many clients of a restarted server do not all
+/// reconnect at once. The bound is `first`, doubles with each connection that fails or ends without
 /// having received a message, and is at most `longest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -45,14 +45,14 @@ impl Backoff {
         self
     }
 
-    /// Returns a random pause after so many failures in a row, for a loop of one's own. If the
-    /// system has no random numbers, it is the longest that it could be.
+    /// Returns a random pause after `failures` consecutive failures, for a program's own reconnect
+    /// loop. If the system has no random numbers, returns the longest possible pause.
     #[must_use]
     pub fn pause(&self, failures: u32) -> Duration {
         self.pause_for(failures, getrandom::u64().unwrap_or(u64::MAX))
     }
 
-    /// Returns the pause for 64 random bits.
+    /// Returns the pause for these 64 random bits.
     fn pause_for(&self, failures: u32, random: u64) -> Duration {
         let factor = 1u32.checked_shl(failures).unwrap_or(u32::MAX);
         let bound = self.first.saturating_mul(factor).min(self.longest);

@@ -16,13 +16,13 @@ use crate::error::{ClientError, DialStep, UpgradeRefused};
 /// A blocking client that reconnects when its connection is lost or the server asks for it, from
 /// [`ClientBuilder::reconnecting`].
 ///
-/// By default the close codes 1001, 1006 and 1011 to 1014 ask for it, and 1008 with the reason
-/// "slow consumer", with which this server closes clients that read too slowly; any other 1008 is a
-/// refusal. [`ReconnectingClient::reconnect_if`] replaces this rule.
+/// By default the close codes 1001, 1006 and 1011 to 1014 ask clients to reconnect. So does 1008
+/// with the reason "slow consumer", with which this server closes clients that read too slowly; any
+/// other 1008 is a refusal. [`ReconnectingClient::reconnect_if`] replaces this rule.
 ///
-/// Each new connection first goes to the resume hook, which can log in, subscribe, and request
-/// missed messages. Messages without an answer are not repeated: only the program knows whether
-/// that is safe. For tokens that expire see [`reconnect`](crate::reconnect).
+/// The client passes each new connection to the resume hook, which can log in, subscribe, and
+/// request missed messages. It does not repeat messages without an answer: only the program knows
+/// whether that is safe. For tokens that expire, see [`reconnect`](crate::reconnect).
 ///
 /// ```no_run
 /// use throng_client::{Backoff, Client};
@@ -52,7 +52,7 @@ pub struct ReconnectingClient {
 type Resume = Box<dyn FnMut(&mut Client) -> Result<(), ClientError> + Send>;
 
 impl ClientBuilder {
-    /// Creates a client that connects when it is first used, and again whenever that is necessary.
+    /// Creates a client that connects at its first use, and again when necessary.
     pub fn reconnecting(self, backoff: Backoff) -> ReconnectingClient {
         ReconnectingClient {
             builder: self,
@@ -68,7 +68,7 @@ impl ClientBuilder {
 impl ReconnectingClient {
     /// Calls `resume` with each new connection, before anything else uses it. If it fails with a
     /// [temporary](ClientError::is_temporary) error, or because the server is closing with a code
-    /// that asks to connect again, that counts as a failed attempt.
+    /// that asks clients to reconnect, this counts as a failed attempt.
     pub fn on_connect(
         mut self,
         resume: impl FnMut(&mut Client) -> Result<(), ClientError> + Send + 'static,
@@ -78,7 +78,7 @@ impl ReconnectingClient {
     }
 
     /// Decides by the server's Close frame whether to reconnect, instead of the default. After a
-    /// connection that ends without one, the client always reconnects.
+    /// connection that ends without a Close frame, the client always reconnects.
     ///
     /// ```no_run
     /// # use throng_client::{Backoff, Client};
@@ -92,7 +92,7 @@ impl ReconnectingClient {
     }
 
     /// Decides by the server's refusal of an upgrade whether to try again, after the pause, instead
-    /// of the default: [`UpgradeRefused::is_temporary`]. For a 401, for example, after which
+    /// of the default: [`UpgradeRefused::is_temporary`]. Useful for a 401, for example, after which
     /// [`ClientBuilder::headers_with`] gets another token.
     pub fn on_refused(
         mut self,
@@ -102,9 +102,9 @@ impl ReconnectingClient {
         self
     }
 
-    /// Returns a handle by which another thread can end this client. Take it before the client
-    /// connects: a wait on an earlier connection ends only with a message or with the connection.
-    /// Each later connection takes one more descriptor.
+    /// Returns a handle with which another thread can end this client. Take it before the client
+    /// connects: it cannot interrupt a wait on an earlier connection, which ends only with a
+    /// message or with the connection. Each later connection uses one more descriptor.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
@@ -116,28 +116,28 @@ impl ReconnectingClient {
         self.retry.connections
     }
 
-    /// Returns the server's last Close frame, of this connection or of one before: the reason for
-    /// which [`recv`](Self::recv) returned `None` or reconnected. `None` if no connection has
-    /// ended by one.
+    /// Returns the server's last Close frame, from this connection or an earlier one: the reason
+    /// for which [`recv`](Self::recv) returned `None` or reconnected. `None` if no connection has
+    /// ended with a Close frame.
     #[must_use]
     pub fn close_frame(&self) -> Option<&CloseFrame> {
         self.retry.close_frame()
     }
 
-    /// Returns the connection, and opens it if there is none. When the server has closed the
-    /// session for good, so that [`recv`](Self::recv) returns `None`, it is the closed connection:
-    /// the client does not reconnect.
+    /// Returns the connection, and connects first if necessary. After the server has closed the
+    /// session for good, so that [`recv`](Self::recv) returns `None`, this returns the closed
+    /// connection and does not reconnect.
     ///
     /// # Errors
-    /// An error that is not [temporary](ClientError::is_temporary), or the last of as many attempts
-    /// as [`Backoff::attempts`] allows; [`ClientError::Closed`] after [`Stopper::stop`].
+    /// An error that is not [temporary](ClientError::is_temporary), or the error of the last
+    /// attempt that [`Backoff::attempts`] allows; [`ClientError::Closed`] after [`Stopper::stop`].
     pub fn client(&mut self) -> Result<&mut Client, ClientError> {
         self.connect(None)?;
-        // Without one it was stopped.
+        // There is no client only if the stopper was used.
         self.client.as_mut().ok_or(ClientError::Closed(None))
     }
 
-    /// Connects, if there is no connection, unless it is stopped.
+    /// Connects, unless there is a connection or the client was stopped.
     fn connect(&mut self, until: Option<Wait>) -> Result<(), ClientError> {
         while self.client.is_none() && !self.stopper.is_stopped() {
             if let Some(end) = self.pause_end {
@@ -168,7 +168,7 @@ impl ReconnectingClient {
         Ok(())
     }
 
-    /// Connects once and prepares the connection.
+    /// Makes one attempt to connect, and prepares the connection.
     fn attempt(&mut self) -> Result<Client, ClientError> {
         let stopper = &self.stopper;
         let mut client = self.builder.connect_watched(|socket| stopper.watch(socket))?;
@@ -181,19 +181,19 @@ impl ReconnectingClient {
         self.pause_end = Instant::now().checked_add(pause);
     }
 
-    /// Ends the connection, also in the stopper, which has a descriptor of its own.
+    /// Ends the connection. The stopper has a duplicate of its descriptor, so it must also drop it.
     fn disconnect(&mut self) {
         self.client = None;
         self.stopper.forget();
     }
 
-    /// Sends a message over the connection, which it opens if there is none.
+    /// Sends a message over the connection, and connects first if necessary.
     ///
     /// # Errors
-    /// As for [`ReconnectingClient::client`] and [`Client::send`]: after an error of the latter the
-    /// message may or may not have arrived, and the next call reconnects after the pause; but
-    /// [`ClientError::Closed`] with a code that does not ask for that is the error of every further
-    /// call.
+    /// As for [`ReconnectingClient::client`] and [`Client::send`]. After an error of `send` the
+    /// message may or may not have arrived, and the next call reconnects after the pause. After
+    /// [`ClientError::Closed`] with a code that does not ask clients to reconnect, every further
+    /// call returns the same error.
     pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         let sent = self.client()?.send(message);
         if let Err(error) = &sent
@@ -204,24 +204,25 @@ impl ReconnectingClient {
         sent
     }
 
-    /// Receives the next message, and reconnects as often as necessary; `None` if the server closed
-    /// the session with a code that does not ask for that, such as 1000, and from then on:
-    /// [`close_frame`](Self::close_frame) has the code. `None` as well after [`Stopper::stop`].
+    /// Receives the next message, and reconnects as often as necessary. Returns `None`, now and at
+    /// every later call, if the server closed the session with a code that does not ask clients to
+    /// reconnect, such as 1000: [`close_frame`](Self::close_frame) has the code. Also returns
+    /// `None` after [`Stopper::stop`].
     ///
     /// # Errors
-    /// As for [`ReconnectingClient::client`], and errors of [`Client::recv`] that are not
+    /// As for [`ReconnectingClient::client`]; also errors of [`Client::recv`] that are not
     /// temporary.
     pub fn recv(&mut self) -> Result<Option<Message<'_>>, ClientError> {
         self.recv_until(None)
     }
 
-    /// Receives the next message if it comes within `timeout`, which includes connecting and the
-    /// pauses; otherwise like [`recv`](Self::recv). An attempt to connect that has begun is not
-    /// interrupted: this then returns later by at most [`ClientBuilder::connect_timeout`].
+    /// Receives the next message if it arrives within `timeout`, which includes connecting and the
+    /// pauses; otherwise like [`recv`](Self::recv). An attempt to connect is not interrupted, so
+    /// this may return later, by at most [`ClientBuilder::connect_timeout`].
     ///
     /// # Errors
     /// As for [`recv`](Self::recv). [`ClientError::Timeout`] with [`DialStep::Receiving`]: no
-    /// message came; a later call goes on, also with a pause between attempts.
+    /// message arrived; a later call continues, even during a pause between attempts.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Message<'_>>, ClientError> {
         self.recv_until(Some(Wait::new(timeout)))
     }

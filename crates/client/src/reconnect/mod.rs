@@ -2,9 +2,9 @@
 //!
 //! [`ReconnectingClient`] blocks; `AsyncReconnectingClient`, with the feature `tokio`, has futures.
 //!
-//! Tokens that expire: [`ClientBuilder::headers_with`](crate::ClientBuilder::headers_with) is asked
-//! for headers at each attempt, and `on_refused` decides whether a refusal, such as a 401, is
-//! worth another one.
+//! For tokens that expire, [`ClientBuilder::headers_with`](crate::ClientBuilder::headers_with)
+//! makes headers for each attempt, and `on_refused` decides whether to try again after a refusal
+//! such as a 401.
 //!
 //! ```no_run
 //! use std::io;

@@ -1,4 +1,4 @@
-//! The decisions of a client that reconnects: whether, and after which pause.
+//! The decisions of a client that reconnects: whether to reconnect, and after which pause.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use super::backoff::Backoff;
 use crate::close_frame::CloseFrame;
 use crate::error::{ClientError, UpgradeRefused};
 
-/// State that decides about the next attempt to connect.
+/// The state behind the decision about the next attempt to connect.
 pub(super) struct Retry {
     pub(super) backoff: Backoff,
-    /// Returns whether a server that closes so expects its clients back.
+    /// Returns whether a server that closes with this frame expects its clients to reconnect.
     pub(super) asks_to_reconnect: Box<dyn Fn(&CloseFrame) -> bool + Send>,
-    /// Returns whether an upgrade that was refused so is worth another attempt.
+    /// Returns whether to try again after this refusal of an upgrade.
     pub(super) on_refused: Box<dyn FnMut(&UpgradeRefused) -> bool + Send>,
     pub(super) connections: u64,
-    /// Connections that failed or ended since a message came: they make the pauses longer.
+    /// Connections that failed or ended since the last message: each lengthens the pause.
     failures: u32,
-    /// Attempts that failed since a connection was made.
+    /// Attempts that failed since the last connection.
     attempts: u32,
     /// The server's last Close frame.
     close: Option<CloseFrame>,
@@ -46,10 +46,10 @@ impl Retry {
         self.failures = 0;
     }
 
-    /// Records an attempt that failed; returns the pause before the next one.
+    /// Records a failed attempt; returns the pause before the next one.
     ///
     /// # Errors
-    /// `error`, if it is permanent or was the last of the allowed attempts.
+    /// Returns `error` if it is permanent, or if this was the last allowed attempt.
     pub(super) fn failed(&mut self, error: ClientError) -> Result<Duration, ClientError> {
         self.attempts = self.attempts.saturating_add(1);
         let is_worth_another = match &error {
@@ -79,7 +79,7 @@ impl Retry {
         Some(self.pause())
     }
 
-    /// Records that sending failed so; returns as [`ended`](Self::ended) does.
+    /// Records this failure to send; returns the same as [`ended`](Self::ended).
     pub(super) fn unsent(&mut self, error: &ClientError) -> Option<Duration> {
         match error {
             ClientError::Closed(close) => self.ended(close.as_ref()),

@@ -1,4 +1,4 @@
-//! Ending a blocking client from another thread.
+//! A handle that ends a blocking client from another thread.
 
 use std::fmt;
 use std::net::{Shutdown, TcpStream};
@@ -18,22 +18,23 @@ struct StopState {
 #[derive(Default)]
 struct Connection {
     is_stopped: bool,
-    /// The socket of the connection, whose reads end when this is shut down.
+    /// The socket of the connection; shutting it down ends a pending read.
     socket: Option<TcpStream>,
 }
 
 impl Stopper {
-    /// Ends the client: [`recv`](super::ReconnectingClient::recv) returns `None`, also where it
-    /// waits for a message or pauses between attempts, and nothing is sent or connected from now
-    /// on. An attempt that is looking up a host or making a TCP connection is not interrupted; it
-    /// takes at most [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout).
+    /// Ends the client: [`recv`](super::ReconnectingClient::recv) returns `None`, even during a
+    /// wait for a message or a pause between attempts. From now on the client sends nothing and
+    /// does not connect. An attempt that is looking up a host or making a TCP connection is not
+    /// interrupted; it takes at most
+    /// [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout).
     ///
     /// There is no closing handshake: the server sees 1006, as when a client is dropped.
     pub fn stop(&self) {
         let mut state = self.lock();
         state.is_stopped = true;
         if let Some(socket) = state.socket.take() {
-            // It may have ended.
+            // The connection may have ended already.
             let _ = socket.shutdown(Shutdown::Both);
         }
         drop(state);
@@ -44,13 +45,13 @@ impl Stopper {
         self.lock().is_stopped
     }
 
-    /// Keeps the socket of a connection that begins, if another handle can stop it.
+    /// Keeps the socket of a new connection, if another handle can stop the client.
     pub(super) fn watch(&self, socket: &TcpStream) {
         if Arc::strong_count(&self.0) == 1 {
             return;
         }
         let mut state = self.lock();
-        // Without a descriptor to spare, the client can only be stopped between its waits.
+        // If no descriptor is left for the duplicate, the client stops only between two waits.
         state.socket = socket.try_clone().ok();
         if state.is_stopped {
             drop(state);
@@ -58,12 +59,12 @@ impl Stopper {
         }
     }
 
-    /// Forgets the socket of a connection that has ended.
+    /// Drops the socket of a connection that has ended.
     pub(super) fn forget(&self) {
         self.lock().socket = None;
     }
 
-    /// Pauses until `end`, for at most `limit`. Returns whether the pause is over.
+    /// Pauses until `end`, but at most for `limit`. Returns whether the pause is over.
     pub(super) fn pause(&self, end: Instant, limit: Option<Duration>) -> bool {
         let left = end.saturating_duration_since(Instant::now());
         let waited = limit.map_or(left, |limit| limit.min(left));

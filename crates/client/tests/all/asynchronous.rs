@@ -1,4 +1,4 @@
-//! The asynchronous client: as the blocking one, and cancel-safe.
+//! The asynchronous client: the behaviour of the blocking client, and cancel safety.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -29,7 +29,7 @@ async fn a_receive_that_is_dropped_loses_nothing() {
 #[tokio::test]
 async fn a_receive_that_is_dropped_while_it_reports_an_error_keeps_the_error() {
     let (mut client, mut theirs) = connected(|builder| builder).await;
-    // The connection takes four further bytes: less than a Close frame.
+    // The connection has space for four more bytes, less than a Close frame.
     client.send(&[b'x'; 54]).await.unwrap();
     write(&mut theirs, b"\x83\x00").await;
     assert!(client.recv().now_or_never().is_none());
@@ -51,7 +51,7 @@ async fn a_receive_that_is_dropped_while_it_answers_a_close_frame_still_answers(
     assert_eq!(unmasked(&received[1]), 4001u16.to_be_bytes());
 }
 
-/// A stream that sends what was written when it is flushed, as TLS may.
+/// A stream that, like some TLS streams, sends written bytes only when it is flushed.
 struct Flushed {
     inner: DuplexStream,
     written: Vec<u8>,
@@ -130,7 +130,7 @@ async fn a_server_that_writes_much_before_it_reads_is_read_meanwhile() {
     assert_eq!(frame.len(), 8 + 200);
 }
 
-/// Its Close frame must also wait, and otherwise both sides would wait forever.
+/// The server's Close frame must also wait; otherwise both sides would wait forever.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_writes_much_before_it_reads_is_read_while_the_client_closes() {
     let (mut client, mut theirs) = connected(|builder| builder).await;
@@ -206,7 +206,7 @@ async fn a_refusal_whose_body_stalls_is_a_refusal() {
     assert_eq!((refused.status, &refused.body[..]), (403, &b"no token"[..]));
 }
 
-/// A client, and the server's end of its connection, which takes 64 bytes.
+/// Returns a client, and the server's end of its connection, which takes 64 bytes.
 async fn connected(
     set: impl FnOnce(ClientBuilder) -> ClientBuilder,
 ) -> (AsyncClient, DuplexStream) {
@@ -271,7 +271,7 @@ async fn write(stream: &mut DuplexStream, bytes: &[u8]) {
     tokio::io::AsyncWriteExt::write_all(stream, bytes).await.unwrap();
 }
 
-/// A server that upgrades one connection, sends these bytes, and keeps the connection.
+/// Starts a server that upgrades one connection, sends these bytes, and keeps the connection open.
 fn silent(bytes: &'static [u8]) -> (SocketAddr, thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -342,15 +342,15 @@ async fn a_stream_of_messages_ends_after_its_error() {
     assert!(SinkExt::<&str>::feed(&mut client, "late").await.is_err());
 }
 
-/// A dropped future of `recv` in a `select!` may have seen the server's Close frame: the next call
-/// that sends reports it, with the side that closed.
+/// A dropped future of `recv` in a `select!` may have received the server's Close frame: the next
+/// call that sends reports it, with the side that closed.
 #[tokio::test]
 async fn sending_after_the_close_of_the_server_says_why_and_whether_to_come_back() {
     for (code, asks) in [(4401_u16, false), (1000, false), (1012, true), (1001, true)] {
         let (mut client, mut theirs) = connected(|builder| builder).await;
         let close = [&[0x88, 5][..], &code.to_be_bytes(), b"why"].concat();
         write(&mut theirs, &close).await;
-        // It waits for the end of the connection.
+        // `recv` waits for the end of the connection.
         assert!(client.recv().now_or_never().is_none(), "{code}");
         for error in [
             client.send("work").await.unwrap_err(),

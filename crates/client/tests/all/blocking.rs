@@ -20,8 +20,8 @@ fn text(client: &mut Client) -> String {
     }
 }
 
-/// A server that accepts one connection, upgrades it, sends these bytes, and returns all input
-/// until the client has left.
+/// Starts a server that accepts one connection, upgrades it and sends these bytes. It returns all
+/// input that it receives until the client disconnects.
 fn scripted(frames: Vec<u8>) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -29,7 +29,7 @@ fn scripted(frames: Vec<u8>) -> (SocketAddr, JoinHandle<Vec<u8>>) {
         let mut stream = accept(&listener);
         upgrade(&mut stream, "");
         stream.write_all(&frames).unwrap();
-        // The client may have gone already.
+        // The client may have disconnected already.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut received = Vec::new();
         let _ = stream.read_to_end(&mut received);
@@ -50,7 +50,7 @@ pub(crate) fn upgrade(stream: &mut TcpStream, headers: &str) -> String {
     head
 }
 
-/// Answers the request with this head.
+/// Answers the request that has this head.
 pub(crate) fn accept_upgrade(stream: &mut TcpStream, head: &str, headers: &str) {
     let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
     let accept = accept_key(key);
@@ -216,7 +216,7 @@ fn a_proxy_whose_answer_has_no_end_is_given_up() {
 
 #[test]
 fn every_step_of_connecting_has_a_time_limit() {
-    // It accepts connections into its backlog, and answers none.
+    // The kernel accepts connections into the listener's backlog, and the test never answers.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let quick =
@@ -272,8 +272,8 @@ fn mistakes_name_the_setting() {
     server.join().unwrap();
 }
 
-/// Forwards one connection after an exchange with the client: pairs of the end of the client's
-/// input, as a pattern, and the answer.
+/// Starts a proxy that forwards one connection after a scripted exchange with the client. Each step
+/// of the script is a pattern that ends the client's input, and the answer.
 fn proxy(script: Vec<(&'static [u8], &'static [u8])>, to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -351,7 +351,7 @@ fn a_connection_that_exists_can_be_upgraded() {
         let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
         let accept = accept_key(key);
         let accept = str::from_utf8(&accept).unwrap();
-        // The first message comes with the response.
+        // The first message arrives together with the response.
         write!(
             theirs,
             "HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -371,7 +371,8 @@ fn a_lost_connection_is_made_again_and_resumed() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
-        // Lost, then restarting, then serving: a message in fragments, and one in a frame.
+        // The server loses a connection, restarts, then serves: a message in fragments, and a
+        // message in one frame.
         let served = b"\x01\x01h\x80\x01i\x81\x03you\x88\x02\x03\xe8";
         let endings = [&b""[..], b"\x88\x02\x03\xf4", served];
         endings.map(|frames| {
@@ -402,7 +403,7 @@ fn a_connection_that_is_closed_while_it_is_prepared_is_made_again() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
-        // Restarting, serving, and at last closing for good.
+        // The server restarts, serves, and finally closes for good.
         for frames in [&b"\x88\x02\x03\xf4"[..], b"\x81\x02in", b"\x88\x02\x0f\xa1"] {
             let mut stream = accept(&listener);
             upgrade(&mut stream, "");
@@ -436,7 +437,7 @@ fn the_program_may_say_which_closures_end_the_session() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
-        // 4001, 1008 without a reason, 1012.
+        // The codes 4001, 1008 without a reason, and 1012.
         for frames in [b"\x88\x02\x0f\xa1", b"\x88\x02\x03\xf0", b"\x88\x02\x03\xf4"] {
             let mut stream = accept(&listener);
             upgrade(&mut stream, "");

@@ -1,4 +1,4 @@
-//! Clients against peers in the tests; the tests of the server `throng` run them against the
+//! Clients against peers within the tests. The tests of the server `throng` run them against the
 //! server.
 
 #[cfg(feature = "tokio")]

@@ -1,4 +1,4 @@
-//! Clients that connect again: tokens that expire, time limits, and ends from other threads.
+//! Clients that reconnect: tokens that expire, time limits, and ends from other threads.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ fn quick() -> Backoff {
     Backoff::default().first(Duration::from_millis(1))
 }
 
-/// A pause that no test waits for.
+/// Returns pauses so long that no test waits for their end.
 fn slow() -> Backoff {
     let hours = Duration::from_secs(1_000_000);
     Backoff::default().first(hours).longest(hours)
@@ -33,7 +33,7 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// An address at which nothing listens.
+/// Returns an address at which no server listens.
 fn free() -> SocketAddr {
     listener().1
 }
@@ -43,9 +43,9 @@ fn token_of(head: &str) -> String {
     value.unwrap_or("none").to_owned()
 }
 
-/// A server whose tokens are good for one connection each: it refuses an old one with 401. Each
-/// connection gets a message and a Close frame that asks to come back; the last, a normal one.
-/// Returns the tokens that it saw.
+/// Starts a server whose tokens are valid for one connection each; it refuses a used token with
+/// status 401. Each connection gets a message and a Close frame that asks the client to reconnect;
+/// the last connection gets a normal Close frame. The server returns the tokens that it saw.
 fn tokens_expire(connections: usize) -> (SocketAddr, JoinHandle<Vec<String>>) {
     let (listener, address) = listener();
     let server = thread::spawn(move || {
@@ -73,9 +73,9 @@ fn tokens_expire(connections: usize) -> (SocketAddr, JoinHandle<Vec<String>>) {
     (address, server)
 }
 
-/// Ends a connection as a server does after its Close frame: the client waits for that.
+/// Ends a connection as a server does after its Close frame: the client waits for this.
 fn end(stream: &mut TcpStream) {
-    // The client may have gone.
+    // The client may have disconnected already.
     let _ = stream.shutdown(Shutdown::Write);
     let _ = stream.read_to_end(&mut Vec::new());
 }
@@ -84,7 +84,7 @@ fn bearer(token: u32) -> Vec<(String, String)> {
     vec![("Authorization".to_owned(), format!("Bearer {token}"))]
 }
 
-/// Each token is asked for twice before it is renewed: the second time it is refused.
+/// The client uses each token twice before it renews it; the server refuses the second use.
 #[test]
 fn each_attempt_gets_its_headers_and_a_refusal_can_be_answered() {
     let (address, server) = tokens_expire(2);
@@ -116,7 +116,7 @@ fn a_refusal_of_the_client_ends_the_attempts_by_default() {
     assert_eq!(feed.recv().unwrap(), Some(Message::Text("hi")));
     let refused = feed.recv().unwrap_err();
     assert!(matches!(&refused, ClientError::Refused(answer) if answer.status == 401), "{refused}");
-    // The server ends with its second connection.
+    // The server thread ends with its second connection.
     let mut other = Client::builder(&url(address, "/")).connect().unwrap();
     while other.recv().unwrap().is_some() {}
     drop(other);
@@ -183,10 +183,10 @@ fn another_thread_ends_a_client_that_waits_or_pauses() {
     let server = thread::spawn(move || {
         let mut stream = accept(&listener);
         upgrade(&mut stream, "");
-        // Until the client has gone.
+        // The client disconnects.
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    // One waits for a message, one pauses after an attempt that failed.
+    // One client waits for a message, one pauses after a failed attempt.
     for (address, connections) in [(address, 1), (free(), 0)] {
         let (here, begun) = mpsc::channel();
         let (to, stoppers) = mpsc::channel();
@@ -231,13 +231,13 @@ fn a_connection_ends_with_its_client_although_a_stopper_is_left() {
     let stopper = feed.stopper();
     feed.client().unwrap();
     drop(feed);
-    // An end or a reset, but not the time limit of the read.
+    // The server sees an end or a reset, not its own read timeout.
     let ended = server.join().unwrap();
     assert!(!matches!(ended, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "{ended:?}");
     stopper.stop();
 }
 
-/// Closes its first connection after the upgrade, and accepts more.
+/// Starts a server that closes its first connection after the upgrade, and accepts more.
 fn hangs_up() -> SocketAddr {
     let (listener, address) = listener();
     thread::spawn(move || {
@@ -307,7 +307,7 @@ mod asynchronous {
         assert_eq!(feed.connections(), 1);
     }
 
-    /// As in a `select!` whose other branch is ready all the time.
+    /// The test drops the future as a `select!` does whose other branch is always ready.
     #[tokio::test]
     async fn a_receive_that_is_dropped_goes_on_connecting() {
         let (address, server) = tokens_expire(2);

@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use throng_client::{Client, ClientBuilder, ClientError, DialStep};
 use throng_testkit::{Damaging, hold_up, read_head};
 
-/// Starts a server that accepts a client, and ends its TLS session in this way after its first
+/// Starts a server that accepts a client, and ends its TLS session with this fault after its first
 /// message.
 fn fail(fault: Fault) -> SocketAddr {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -50,18 +50,18 @@ fn fail(fault: Fault) -> SocketAddr {
             }
             Fault::Truncation => stream.sock.inner.shutdown(Shutdown::Write).unwrap(),
         }
-        // Until the client has left.
+        // The client disconnects.
         let _ = stream.sock.inner.read_to_end(&mut Vec::new());
     });
     address
 }
 
-/// The end of a session.
+/// A way to end a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// A fatal alert, in answer to a message that was damaged in transit.
     Alert,
-    /// A record that cannot be opened.
+    /// A record that cannot be decrypted.
     BadRecord,
     /// An end of the stream without close_notify.
     Truncation,
@@ -70,7 +70,7 @@ enum Fault {
 impl Fault {
     const ALL: [Self; 3] = [Self::Alert, Self::BadRecord, Self::Truncation];
 
-    /// Asserts that a client's error names the fault that ended its session.
+    /// Asserts that the client's error names this fault.
     fn assert_named_by(self, error: &ClientError) {
         let (kind, why) = match self {
             Self::Alert => (ErrorKind::InvalidData, "received fatal alert: BadRecordMac"),
@@ -95,7 +95,7 @@ fn the_time_limit_holds_for_a_handshake_that_comes_byte_by_byte() {
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
-        // A record of 256 bytes; each byte comes in time.
+        // The server sends a record of 256 bytes, each byte within the time limit.
         let record = [&[22, 3, 3, 1, 0][..], &[0; 256]].concat();
         for byte in record {
             if stream.write_all(&[byte]).is_err() {
