@@ -4,11 +4,13 @@
 //! version kind change node:16 client:16 info
 //! ```
 //!
-//! Numbers are hexadecimal digits, since scripts of the broker write them; the information is text.
+//! Numbers are hexadecimal digits, because scripts of the broker write them; the information is
+//! text.
 
 use crate::envelope::Malformed;
 
-/// The version that this release writes, and its kind, distinct from a publication.
+/// The version that this release writes, and the kind that distinguishes this format from a
+/// publication.
 const VERSION: u8 = 1;
 const PRESENCE: u8 = 2;
 
@@ -29,7 +31,7 @@ impl<'a> Announcement<'a> {
     /// Reads a join or leave.
     ///
     /// # Errors
-    /// The bytes are something else, or of a version that this release does not know.
+    /// The bytes have another format, or a version that this release does not know.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (head, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
         let is_join = match head {

@@ -5,13 +5,13 @@
 //! ```
 //!
 //! Numbers are big-endian; `which` is 0 for a client, 1 for a channel, and `name` is the number of
-//! bytes of either. The rest is the reason of a close, after its code, the channel of an
+//! bytes of its id or name. The rest is the code and reason of a close, the channel of an
 //! unsubscribe, or the data of a refresh.
 
 use crate::envelope::Malformed;
 
-/// The version that this release writes, and its kinds, distinct from publications, announcements
-/// and surveys.
+/// The version that this release writes, and its kinds, which differ from publications,
+/// announcements and surveys.
 const VERSION: u8 = 1;
 const CLOSE: u8 = 3;
 const UNSUBSCRIBE: u8 = 6;
@@ -67,8 +67,8 @@ pub enum Command<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// Encodes the command, its reason cut to [`MAX_REASON`] bytes; `None`: a name or the data is
-    /// longer than [`MAX_FIELD`].
+    /// Encodes the command, with its reason cut to [`MAX_REASON`] bytes. Returns `None` if a name
+    /// or the data is longer than [`MAX_FIELD`].
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let bits;
@@ -100,7 +100,7 @@ impl<'a> Control<'a> {
     /// Reads a command.
     ///
     /// # Errors
-    /// The bytes are something else, or of a version that this release does not know.
+    /// The bytes have another format, or a version that this release does not know.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let ([version, kind], bytes) = take(bytes)?;
         if version != VERSION {
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Written by 0.1.0: later releases must also read it.
+    /// Release 0.1.0 has written these bytes: later releases must also read them.
     #[test]
     fn commands_of_the_first_version_are_read() {
         let client = Target::Client(0x40_0002);

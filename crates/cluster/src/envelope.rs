@@ -6,14 +6,14 @@
 //!
 //! Numbers are big-endian; `name` and `id` begin with two bytes of length. For a channel with
 //! history the broker's script prepends the place as text: epoch, offset and tag with colons in
-//! between, and a space. If the publication was delivered without a place before, to nodes where
-//! its channel has no history, a plus sign replaces the space. An epoch begins with a hexadecimal
+//! between, and a space. A plus sign replaces the space if the publication was first delivered
+//! without a place, to nodes where its channel has no history. An epoch begins with a hexadecimal
 //! digit and a version is smaller, so the first byte distinguishes the two forms.
 //!
 //! Servers are upgraded one after the other. So a release reads the format of the release before
 //! it, and writes nothing that the older release cannot read: a new format is read by one release,
-//! and written by the next. An unknown version is counted as malformed. Its place is still read, so
-//! that members of a channel with history learn of the gap.
+//! and written by the next. An unknown version is counted as malformed. A node still reads its
+//! place, so that members of a channel with history learn of the gap.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,11 +40,11 @@ pub const MAX_NAME: usize = u16::MAX as usize;
 pub struct Envelope<'a> {
     /// Whether the payload is text, in UTF-8.
     pub is_text: bool,
-    /// Whether it must not be compressed.
+    /// Whether the publication must not be compressed.
     pub is_incompressible: bool,
     /// The node that published it.
     pub origin: u64,
-    /// Time of publication by its node's clock, in microseconds since 1970: for figures only.
+    /// Time of publication by its node's clock, in microseconds since 1970; used only for figures.
     pub published: u64,
     /// Connection of the origin that does not get it.
     pub except: Option<u64>,
@@ -65,9 +65,9 @@ pub struct Place {
     pub epoch: u64,
     /// The offset of the previous publication plus one.
     pub offset: u64,
-    /// Number of [`TAG_BITS`] that the publisher chose at random: a broker that has lost the end of
-    /// a sequence, and continued it, assigns the same offset to another publication. 0 at the
-    /// beginning of a sequence.
+    /// A random number of [`TAG_BITS`] bits, chosen by the publisher. A broker that has lost the
+    /// end of a sequence and continued it assigns the same offset to another publication; the tag
+    /// differs. 0 at the beginning of a sequence.
     pub tag: u64,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Error of bytes that are not a publication in a known format.
+/// The bytes are not a publication in a known format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -141,7 +141,7 @@ pub fn encode(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
 pub struct Placed {
     /// The place.
     pub place: Place,
-    /// Whether it was delivered without a place before.
+    /// Whether the publication was first delivered without a place.
     pub is_adopted: bool,
 }
 
@@ -164,7 +164,7 @@ pub fn split_place(bytes: &[u8]) -> Result<(Option<Placed>, &[u8]), Malformed> {
 /// Reads a publication, and its place if it has one.
 ///
 /// # Errors
-/// The bytes are something else, or of a version that this release does not know.
+/// The bytes have another format, or a version that this release does not know.
 pub fn decode(bytes: &[u8]) -> Result<(Option<Place>, Envelope<'_>), Malformed> {
     let (placed, mut rest) = split_place(bytes)?;
     let place = placed.map(|placed| placed.place);
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Written by 0.1.0: later releases must also read it.
+    /// Release 0.1.0 has written these bytes: later releases must also read them.
     #[test]
     fn publications_of_the_first_version_are_read() {
         let bytes = b"00000000000000ab:12:18446744073709551615 \

@@ -39,8 +39,8 @@ impl Budget {
         self.used.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns how many publications were dropped, since their channel held too many, or all
-    /// channels too much.
+    /// Returns how many publications were dropped because their channel held too many, or all
+    /// channels together used too much memory.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.used.refused.load(Ordering::Relaxed)
@@ -76,8 +76,8 @@ impl<T> BufferedPublication<T> {
         self.entries.is_empty()
     }
 
-    /// Holds a publication of this many bytes; returns false if there are too many, or too little
-    /// room.
+    /// Holds a publication of this many bytes; returns false if there are too many, or if the
+    /// memory is used up.
     #[must_use]
     pub(crate) fn push(&mut self, place: Place, publication: T, bytes: usize) -> bool {
         let cost = bytes.saturating_add(OVERHEAD);

@@ -1,10 +1,10 @@
 //! The channels that a node is subscribed to at the broker, and the commands that keep them up to
 //! date.
 //!
-//! A channel is wanted from its first member on, and for a while after its last one has left:
-//! reloading a page costs the broker nothing. Changes are gathered into commands of up to [`BATCH`]
-//! names. A channel is in at most one of the commands that one call returns, and the caller sends
-//! them in order on one connection, so two changes of a channel are never reordered.
+//! A channel is wanted from its first member on, and for a while after its last member has left, so
+//! that reloading a page costs the broker nothing. Changes are gathered into commands of up to
+//! [`BATCH`] names. A channel is in at most one of the commands that one call returns, and the
+//! caller sends them in order on one connection, so two changes of a channel are never reordered.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -33,21 +33,21 @@ pub struct Batch {
 #[derive(Debug, Default)]
 struct Channel {
     is_wanted: bool,
-    /// When it is dropped, unless a member joins before.
+    /// When the channel is dropped, unless a member joins before.
     expires: Option<u64>,
-    /// Whether its last command was to subscribe.
+    /// Whether the last command about the channel was to subscribe.
     is_asked_for: bool,
     /// Subscribe commands that the broker has not acknowledged.
     unacknowledged: u32,
 }
 
-/// The channels of a node, as its members want them and as the broker has them.
+/// The channels of a node: which the members want, and which the broker has.
 #[derive(Debug, Default)]
 pub struct Interest {
     channels: HashMap<Arc<str>, Channel>,
     /// Channels that may need a command.
     changed: HashSet<Arc<str>>,
-    /// Channels without members, by the time at which they are dropped.
+    /// Channels without members, by the time at which they will be dropped.
     leaving: BTreeSet<(u64, Arc<str>)>,
 }
 
@@ -79,7 +79,7 @@ impl Interest {
         self.leaving.first().map(|(at, _)| *at)
     }
 
-    /// Removes the channels whose time has come, and returns them.
+    /// Removes the channels whose expiry has passed, and returns them.
     pub fn expire(&mut self, now: u64) -> Vec<Arc<str>> {
         let mut gone = Vec::new();
         while self.leaving.first().is_some_and(|(at, _)| *at <= now) {
@@ -87,7 +87,7 @@ impl Interest {
             if let Some(channel) = self.channels.get_mut(&name) {
                 (channel.is_wanted, channel.expires) = (false, None);
             }
-            // While the broker is away, no command comes that would remove it.
+            // While the broker is away, no command follows that would remove the channel.
             if self.forget_if_done(&name) {
                 self.changed.remove(&name);
             } else {
@@ -98,7 +98,8 @@ impl Interest {
         gone
     }
 
-    /// Returns the commands that bring the broker up to date. Send nothing else in between.
+    /// Returns the commands that bring the broker up to date. The caller sends no other command in
+    /// between.
     pub fn commands(&mut self) -> Vec<Batch> {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
         for name in std::mem::take(&mut self.changed) {
@@ -137,8 +138,8 @@ impl Interest {
         self.channels.get(name).is_some_and(is_done) && self.channels.remove(name).is_some()
     }
 
-    /// Records that the broker has acknowledged a subscription. Returns whether the channel is
-    /// subscribed to now: if not, a later command withdraws it, or repeats it.
+    /// Records that the broker has acknowledged a subscription. Returns whether the channel is now
+    /// subscribed: if not, a later command withdraws or repeats the subscription.
     pub fn acknowledge(&mut self, name: &str) -> bool {
         let Some((name, _)) = self.channels.get_key_value(name) else { return false };
         let name = Arc::clone(name);
@@ -164,7 +165,7 @@ impl Interest {
         }
     }
 
-    /// Returns the number of channels that are wanted, or not removed yet.
+    /// Returns the number of channels that are wanted or not yet removed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.channels.len()

@@ -14,8 +14,8 @@ pub enum WhileDown {
     Refuse,
     /// The publication waits for the broker, for a bounded time and within bounded memory.
     Buffer,
-    /// Only members on this node get it. Not for channels with history, whose sequence the broker
-    /// creates.
+    /// Only members on this node get the publication. Not for channels with history, because the
+    /// broker creates their sequence.
     Local,
 }
 
@@ -28,39 +28,40 @@ pub struct Pending<T> {
     pub bytes: usize,
     /// When it was accepted.
     pub since: u64,
-    /// Whether it may be sent twice: the broker recognizes the duplicate.
+    /// Whether the publication may be sent twice: the broker recognizes the duplicate.
     pub is_repeatable: bool,
     /// Whether it was sent before.
     pub is_retry: bool,
 }
 
-/// Accepted publications, in order. The caller bounds their number: it counts their memory until
-/// they are removed.
+/// Accepted publications, in order. The caller bounds their number: it counts the memory of each
+/// publication until it is removed.
 #[derive(Debug)]
 pub struct PublishQueue<T> {
     waiting: VecDeque<Pending<T>>,
     sent: VecDeque<Pending<T>>,
-    /// Messages of the current batch that must be sent again. They came before all sent messages
-    /// without an answer.
+    /// Publications of the current batch that must be sent again. They precede all sent
+    /// publications without an answer.
     again: Vec<Pending<T>>,
-    /// Publications that the broker has refused for now, and later ones of the same kind:
-    /// publications that it accepts do not wait for refused ones.
+    /// Publications that the broker has refused for now, and later publications of the same kind.
+    /// Publications of the other kind, which the broker accepts, do not wait for these.
     held: VecDeque<Pending<T>>,
-    /// The number of these that are not repeatable. A broker that refuses those refuses everything.
+    /// The number of held publications that are not repeatable. A broker that refuses these refuses
+    /// everything.
     held_plain: usize,
-    /// Whether the broker has accepted a publication of the current batch that would have to be
-    /// held.
+    /// Whether the broker has accepted a publication of the current batch whose kind is held.
     has_progress: bool,
     max_age: u64,
     is_connected: bool,
-    /// When the loss of the last connection was noticed.
+    /// When the last loss of the connection was noticed.
     away_since: u64,
-    /// Since when the broker refuses the held publications.
+    /// The time since which the broker refuses the held publications.
     refused_since: Option<u64>,
 }
 
 impl<T: Clone> PublishQueue<T> {
-    /// Creates an empty outbox, without a connection, in which a publication waits for `max_age`.
+    /// Creates an empty outbox without a connection. A publication waits in it for at most
+    /// `max_age`.
     #[must_use]
     pub fn new(max_age: u64) -> Self {
         let (waiting, sent) = (VecDeque::new(), VecDeque::new());
@@ -78,9 +79,9 @@ impl<T: Clone> PublishQueue<T> {
         }
     }
 
-    /// Accepts a publication; returns it if it is only for members on this node. A publication that
-    /// may not wait was accepted just before the connection was lost, and still waits: its
-    /// publisher believes that it is published.
+    /// Accepts a publication; returns it if it is only for members on this node. With
+    /// [`WhileDown::Refuse`] the caller accepted it just before the connection was lost, and it
+    /// still waits: its publisher has been promised that it is published.
     #[must_use]
     pub fn offer(&mut self, pending: Pending<T>, while_down: WhileDown) -> Option<Pending<T>> {
         if !self.is_connected && while_down == WhileDown::Local {
@@ -109,7 +110,7 @@ impl<T: Clone> PublishQueue<T> {
         self.refused_since.is_some()
     }
 
-    /// Returns a copy of the next publication to send, if it `fits`; the broker's answers come in
+    /// Returns a copy of the next publication to send, if `fits` accepts it; the broker answers in
     /// the same order. With `tries_held`, publications that the broker has refused come first.
     pub fn send_if(
         &mut self,
@@ -132,7 +133,7 @@ impl<T: Clone> PublishQueue<T> {
         Some(copy)
     }
 
-    /// Moves the next publications to the held ones if they would overtake them.
+    /// Moves the next publications to the held ones if sending them would overtake those.
     fn hold_back(&mut self) {
         while let Some(next) = self.waiting.pop_front_if(|next| {
             !self.held.is_empty() && (next.is_repeatable || self.held_plain > 0)
@@ -150,14 +151,14 @@ impl<T: Clone> PublishQueue<T> {
     }
 
     /// Records that the broker has refused the oldest sent publication for now. It is sent again
-    /// before all that wait, once the batch is [answered](Self::answered) or the connection
-    /// [broken](Self::broken).
+    /// before all waiting publications, once the batch is [answered](Self::answered) or the
+    /// connection [broken](Self::broken).
     pub fn postpone(&mut self) {
         self.again.extend(self.sent.pop_front());
     }
 
-    /// Records that the broker has answered a batch; `is_refused`: it will refuse some of the batch
-    /// for a while.
+    /// Records that the broker has answered a batch. With `is_refused`, the broker will refuse a
+    /// part of the batch for a while.
     pub fn answered(&mut self, is_refused: bool, now: u64) {
         let has_progress = std::mem::take(&mut self.has_progress);
         if !self.again.is_empty() {
@@ -171,7 +172,7 @@ impl<T: Clone> PublishQueue<T> {
         }
     }
 
-    /// Moves the held publications before all that wait.
+    /// Moves the held publications before all waiting ones.
     fn release(&mut self) {
         (self.refused_since, self.held_plain) = (None, 0);
         self.held.drain(..).rev().for_each(|pending| self.waiting.push_front(pending));
@@ -182,9 +183,9 @@ impl<T: Clone> PublishQueue<T> {
         self.is_connected = true;
     }
 
-    /// Records the lost connection; returns the publications whose outcome is unknown. The waiting
-    /// time of publications that are sent again, and of all after them, begins now: noticing the
-    /// loss may have used up all of it.
+    /// Records the lost connection; returns the publications whose outcome is unknown. Publications
+    /// that are sent again, and all after them, start their waiting time now: noticing the loss may
+    /// have taken longer than that time.
     pub fn broken(&mut self, now: u64) -> Vec<Pending<T>> {
         if self.is_connected {
             self.away_since = now;
@@ -212,7 +213,7 @@ impl<T: Clone> PublishQueue<T> {
         Vec::from(taken)
     }
 
-    /// Removes publications that have waited too long without a connection, or for a broker that
+    /// Removes publications that have waited too long for a connection, or for a broker that
     /// refuses them.
     pub fn expire(&mut self, now: u64) -> Vec<Pending<T>> {
         self.hold_back();
@@ -293,7 +294,7 @@ mod tests {
             assert_eq!(outbox.offer(pending(item, true, 0), WhileDown::Buffer), None);
         }
         assert_eq!(send(&mut outbox).map(|one| one.item), Some(1));
-        // The broker has not answered for that long.
+        // The broker has not answered since the start.
         assert!(outbox.broken(5_001).is_empty() && outbox.expire(5_001).is_empty());
         // Attempts to connect again do not count as another loss.
         assert!(outbox.broken(9_000).is_empty() && outbox.expire(10_001).is_empty());
@@ -313,7 +314,7 @@ mod tests {
             outbox.answered(is_refused, now);
             (sent, outbox.expire(now).len())
         };
-        // It has waited for a long time, and is refused for the first time.
+        // The publication has waited for a long time, and is refused for the first time.
         assert_eq!(refuse(9_000, true), ([1, 2], 0));
         assert_eq!(refuse(14_000, true), ([1, 2], 0));
         assert_eq!(refuse(14_001, false), ([1, 2], 0), "one of another channel was taken");
@@ -333,7 +334,7 @@ mod tests {
         outbox.postpone();
         assert_eq!(outbox.acknowledge().unwrap().item, 2);
         outbox.answered(true, 100);
-        // The refused publications, and those that would overtake them, are not sent again yet.
+        // The refused publications are not sent again yet, nor those that would overtake them.
         assert_eq!(outbox.send_if(false, |_| true).unwrap().item, 4);
         assert_eq!((outbox.send_if(false, |_| true), outbox.is_refused()), (None, true));
         assert_eq!(outbox.acknowledge().unwrap().item, 4);
@@ -363,7 +364,7 @@ mod tests {
             let mut random = Random::new(seed * 7 + 1);
             let mut outbox = PublishQueue::new(20);
             let (mut next, mut open) = (0, BTreeSet::new());
-            // Publications that the broker may have, and publications that it certainly has.
+            // Publications that may have reached the broker, and publications that certainly have.
             let (mut pipe, mut seen, mut is_full) = (VecDeque::new(), Vec::new(), false);
             let out = |open: &mut BTreeSet<u32>, one: &Pending<u32>| {
                 assert!(open.remove(&one.item), "seed {seed}: {} comes out twice", one.item);
@@ -380,7 +381,8 @@ mod tests {
                         let tries_held = random.below(2) == 0;
                         pipe.extend(outbox.send_if(tries_held, |_| true));
                     }
-                    // A whole batch is answered: a full broker refuses publications with history.
+                    // The broker answers a whole batch; a full broker refuses publications with
+                    // history.
                     6 | 7 => {
                         for Pending { item, is_repeatable, .. } in pipe.drain(..) {
                             if is_full && is_repeatable {
@@ -404,7 +406,7 @@ mod tests {
                     10 => outbox.connected(),
                     _ => {
                         for one in outbox.expire(now) {
-                            // Publications reported as refused have not arrived.
+                            // A publication reported as refused has not reached the broker.
                             assert!(one.is_retry || !seen.contains(&one.item), "seed {seed}");
                             out(&mut open, &one);
                         }
@@ -439,7 +441,7 @@ mod tests {
             let mut random = Random::new(seed * 11 + 5);
             let mut outbox = PublishQueue::new(1_000_000);
             let (mut next, mut accepted, mut unknown) = (0, Vec::new(), Vec::new());
-            // The pipe to the broker, the broker's publications, and its answers.
+            // The commands in flight to the broker, its publications, and its answers.
             let (mut pipe, mut broker, mut answers) = (VecDeque::new(), Vec::new(), 0);
             for now in 0..120 {
                 match random.below(10) {

@@ -1,4 +1,4 @@
-//! The outcome of accepted publications, and its listeners.
+//! The outcome of accepted publications, and listeners for it.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -7,11 +7,12 @@ use std::sync::Arc;
 /// The outcome of an accepted publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {
-    /// The broker has it, or, while it is away, the members of this node got it.
+    /// The broker has the publication; or, while the broker is away, the members of this node got
+    /// it.
     Taken,
-    /// The broker has not accepted it, and will not.
+    /// The broker has not accepted the publication, and will not.
     Refused,
-    /// It was sent, and no answer came: the broker may have it.
+    /// The publication was sent, and no answer came: the broker may have it.
     Unknown,
 }
 
@@ -21,16 +22,16 @@ pub trait Await: Debug + Send + Sync {
     fn settle(&self, outcome: PublishOutcome);
 }
 
-/// A publisher's claim to the outcome of a publication. It always gets one: a dropped ticket
-/// reports an unknown outcome.
+/// A publisher's claim to the outcome of a publication. A ticket always reports an outcome: if it
+/// is dropped, an unknown one.
 #[derive(Debug, Default)]
 pub struct Ticket {
-    /// The connection that has published, of any number.
+    /// The connection that has published, as a number of the caller's choice.
     pub publisher: Option<u64>,
     awaiting: Option<Arc<dyn Await>>,
 }
 
-/// The copy that is sent has no claim.
+/// A clone belongs to the copy that is sent, and has no listener.
 impl Clone for Ticket {
     fn clone(&self) -> Self {
         Self::default()
@@ -58,11 +59,11 @@ impl Ticket {
     }
 }
 
-/// Publications of one connection that members do not get, or may not get.
+/// Publications of one connection that members do not receive, or may not receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unpublished {
-    /// Publications that the broker has not accepted.
+    /// Publications that the broker has refused.
     pub refused: u64,
     /// Publications that the broker may or may not have.
     pub unknown: u64,
@@ -74,7 +75,7 @@ pub struct Unpublished {
 pub struct Losses(HashMap<u64, Unpublished>);
 
 impl Losses {
-    /// Adds a publication with its outcome, if it is a loss.
+    /// Adds a publication with its outcome, if this is a loss.
     pub fn add(&mut self, publisher: Option<u64>, outcome: PublishOutcome) {
         let Some(publisher) = publisher else { return };
         match outcome {

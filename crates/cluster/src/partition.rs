@@ -20,8 +20,7 @@ pub(crate) fn partition_of(channel: &str) -> u16 {
 }
 
 /// Returns the server of each partition: the server with the highest hash of server and partition
-/// (rendezvous hashing). An added server takes its share from all others, and no other partition
-/// moves.
+/// (rendezvous hashing). An added server takes its share from all others; no other partition moves.
 pub(crate) fn servers_of(names: &[String]) -> Vec<u16> {
     let hashes: Vec<_> = names.iter().map(|name| hash(name)).collect();
     let best = |partition: u16| {
@@ -31,9 +30,9 @@ pub(crate) fn servers_of(names: &[String]) -> Vec<u16> {
     (0..PARTITIONS).map(best).collect()
 }
 
-/// Returns the tag of each partition. Names with it are in one slot, and the slots of consecutive
-/// partitions are 128 apart, so that each master of a Redis Cluster has partitions in proportion to
-/// its slots.
+/// Returns the tag of each partition. Names with this tag are in one slot, and the slots of
+/// consecutive partitions are 128 apart, so that each master of a Redis Cluster has partitions in
+/// proportion to its slots.
 pub(crate) fn tags() -> Vec<String> {
     let mut of_slot = vec![None; usize::from(SLOTS)];
     let mut words = vec![Vec::new()];

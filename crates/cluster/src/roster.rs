@@ -1,9 +1,9 @@
 //! The members of this node in channels with presence, and the broker's knowledge of them.
 //!
 //! Joins and leaves become [updates](Update) for the broker, one at a time for each client and
-//! channel: further changes while an update is in flight, or while the broker is away, need one
-//! later update, or none. After a lost connection everything is written again. Each update waits
-//! for the earlier subscriptions of this node: its members must get joins and leaves.
+//! channel. Further changes while an update is in flight, or while the broker is away, need at most
+//! one later update. After a lost connection everything is written again. Each update waits for the
+//! earlier subscriptions of this node, because the node's members must get joins and leaves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Nothing,
-    /// Its join or its leave was sent, but not acknowledged.
+    /// The client's join or leave was sent, but not acknowledged.
     Maybe,
     Join,
 }
 
 #[derive(Debug)]
 struct RosterMember {
-    /// Information that the broker has, or is sent.
+    /// The information that the broker has, or that is in flight to it.
     info: Arc<str>,
     /// Information of the member; `None`: it has left.
     wanted: Option<Arc<str>>,
     known: Known,
-    /// Whether it must be written again.
+    /// Whether the record must be written again.
     is_stale: bool,
-    /// The broker has lost its data since the last update.
+    /// Whether the broker has lost its data since the last update.
     is_lost: bool,
-    /// Its position in the list of clients that may need an update.
+    /// The client's position in the list of clients that may need an update.
     place: Option<u64>,
     is_sent: bool,
 }
@@ -59,8 +59,8 @@ pub struct Update {
 pub enum Change {
     /// The client is a member.
     Join,
-    /// No longer a member. `is_lost`: the broker may have lost the record; announce the leave
-    /// anyway.
+    /// The client is no longer a member. `is_lost`: the broker may have lost the record, so the
+    /// leave is announced in any case.
     Leave {
         /// Whether the broker may have lost the record.
         is_lost: bool,
@@ -72,7 +72,7 @@ pub enum Change {
 struct Changed {
     channel: Arc<str>,
     client: u64,
-    /// The number of subscriptions that must come first.
+    /// The number of subscriptions that must come before the update.
     after: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct Roster {
     channels: HashMap<Arc<str>, Channel>,
     /// Clients that may need an update, in the order of their changes.
     changed: BTreeMap<u64, Changed>,
-    /// The next position in the list, and the first one after the last restart.
+    /// The next position in the list, and the first position after the last restart.
     next: u64,
     restarted: u64,
     /// Subscriptions requested so far.
@@ -112,7 +112,7 @@ impl RosterMember {
                 }
                 Some(Change::Join)
             }
-            // Its information has changed: for others it leaves and joins.
+            // The client's information has changed: other members see it leave and join.
             _ => {
                 self.known = Known::Maybe;
                 Some(Change::Leave { is_lost: self.is_lost })
@@ -122,12 +122,12 @@ impl RosterMember {
 }
 
 impl Roster {
-    /// Records the number of subscriptions requested so far: later changes come after them.
+    /// Records the number of subscriptions requested so far. Later changes wait for them.
     pub fn follow(&mut self, follows: u64) {
         self.follows = follows;
     }
 
-    /// Records that a client has joined a channel; `announces`: members get its joins and leaves.
+    /// Records that a client has joined a channel. `announces`: members get its joins and leaves.
     pub fn join(&mut self, channel: &Arc<str>, client: u64, info: Arc<str>, announces: bool) {
         let of = self.channels.entry(Arc::clone(channel)).or_default();
         of.announces = announces;
@@ -152,8 +152,8 @@ impl Roster {
         }
     }
 
-    /// Records a client that the broker lists for this node; `announces`: members of the channel
-    /// got its join.
+    /// Records a client that the broker lists for this node. `announces`: members of the channel
+    /// have received its join.
     pub fn found(&mut self, channel: &Arc<str>, client: u64, announces: bool) {
         if self.client(channel, client).is_some() {
             return;
@@ -228,7 +228,7 @@ impl Roster {
         });
     }
 
-    /// Records that the broker has refused an update: it comes again.
+    /// Records that the broker has refused an update, which will be sent again.
     pub fn refuse(&mut self, update: &Update) {
         self.done(update, |_| ());
     }
@@ -243,8 +243,8 @@ impl Roster {
         }
     }
 
-    /// Writes everything again: the outcome of updates in flight is lost with the connection, or
-    /// the broker may have lost data. `is_lost`: it has lost all data.
+    /// Writes everything again: the lost connection leaves the outcome of updates in flight
+    /// unknown, or the broker may have lost data. `is_lost`: it has lost all data.
     pub fn restart(&mut self, is_lost: bool) {
         self.sent = 0;
         self.changed.clear();
@@ -278,7 +278,7 @@ impl Roster {
         self.sent == 0 && self.changed.is_empty()
     }
 
-    /// Returns whether there is no member, and the broker has recorded that.
+    /// Returns whether there are no members, and the broker has recorded that.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty()
@@ -293,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// The broker's scripts, and the joins and leaves that members of other nodes have got.
+    /// The broker's scripts, and the joins and leaves that members of other nodes have received.
     #[derive(Default)]
     struct Broker {
         entries: BTreeMap<u64, Arc<str>>,
@@ -350,7 +350,7 @@ mod tests {
         settle(&mut roster, &mut broker);
         for client in 1..1_000 {
             roster.join(&channel, client, "".into(), true);
-            // A client that leaves and comes back needs no update.
+            // A client that leaves and returns needs no update.
             roster.leave(&channel, 0);
             roster.join(&channel, 0, "".into(), true);
             roster.leave(&channel, client);
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!((next(&mut roster, 3), roster.is_rewritten()), (None, false));
         let updates = [4, 4].map(|taken| roster.next_update(taken).unwrap());
         assert!(roster.is_rewritten());
-        // A refused client comes again, and does not delay others.
+        // The update of a refused client is sent again, and does not delay others.
         updates.iter().for_each(|update| roster.refuse(update));
         assert!(roster.is_rewritten() && roster.has_changes());
     }
@@ -426,9 +426,9 @@ mod tests {
         assert_eq!(left, [(quiet, false), (loud, true)]);
     }
 
-    /// Under any sequence of joins, leaves, lost connections and removals the broker ends with the
-    /// right members, and others get joins and leaves in turn. If it loses its data they may get
-    /// one more than once, and the last one they get is right.
+    /// Under any sequence of joins, leaves, lost connections and removals, the broker ends with the
+    /// right members, and other members get each join and leave in turn. If the broker loses its
+    /// data, they may get a join or leave more than once, but the last one is right.
     #[test]
     fn others_get_each_join_and_its_leave_in_any_interleaving() {
         for seed in 0..4_000 {

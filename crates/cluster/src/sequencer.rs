@@ -1,10 +1,9 @@
 //! The publications of one channel with history, in an unbroken sequence.
 //!
 //! The broker delivers publications on one connection and answers questions on another. A node asks
-//! once it is subscribed, and whenever it may have missed something; publications that arrive
-//! before the answer are held. So the members of this node get every publication of the channel,
-//! once and in order, or learn that the sequence has a gap. They stay members while the broker is
-//! away.
+//! after it has subscribed, and each time it may have missed something; it holds publications that
+//! arrive before the answer. So the members of this node get every publication of the channel, once
+//! and in order, or learn that the sequence has a gap. They stay members while the broker is away.
 //!
 //! | state | event | outcome |
 //! |---|---|---|
@@ -29,8 +28,8 @@ pub struct SequenceAnswer<T> {
     pub top: Place,
     /// Whether the queried place is in the broker's sequence.
     pub continues: bool,
-    /// The publications after that place, the oldest first, or all that are kept if there is no
-    /// such place: offset, tag, publication. They may end before `top`.
+    /// The publications after that place, the oldest first, as offset, tag and publication; or all
+    /// that the broker keeps if the place does not exist. They may end before `top`.
     pub entries: Vec<(u64, u64, T)>,
     /// Offset and tag of the publication just before the kept ones.
     pub before: Option<(u64, u64)>,
@@ -41,9 +40,9 @@ pub struct SequenceAnswer<T> {
 pub struct Tail<T> {
     /// The place of the last publication.
     pub place: Place,
-    /// Tag of the publication before the first one, if it is known.
+    /// The tag of the publication before the first one, if known.
     pub before: Option<u64>,
-    /// Tags and publications, with contiguous offsets that end with the offset of `place`.
+    /// Tags and publications with contiguous offsets; the last offset is `place`'s.
     pub entries: Vec<(u64, T)>,
 }
 
@@ -52,7 +51,7 @@ pub struct Tail<T> {
 pub enum SequenceAction<T> {
     /// Ask the broker for the publications after this place.
     Ask {
-        /// To be returned with the answer.
+        /// The caller returns it with the answer.
         number: u64,
         /// The last publication that members have got.
         after: Option<Place>,
@@ -71,10 +70,9 @@ pub enum SequenceAction<T> {
         /// The publication.
         publication: T,
     },
-    /// These publications lead up to the members' last one, and are all that the broker keeps: for
-    /// members that come back.
+    /// Publications that the broker keeps up to the members' last one, for members that return.
     Refill(Tail<T>),
-    /// Members have got all publications that the broker had when it was asked.
+    /// Members have received all publications that the broker had when it was asked.
     Live,
 }
 
@@ -92,14 +90,14 @@ pub struct Sequencer<T> {
     at: Option<Place>,
     /// Number of the last question.
     asked: u64,
-    /// The number of held publications that came before it.
+    /// The number of publications held before the last question.
     before_question: usize,
     held: BufferedPublication<T>,
-    /// Whether a publication was dropped because there were too many, or no room for it. Later ones
-    /// are dropped as well: the broker is asked for all of them.
+    /// Whether a publication was dropped because too many were held, or too little memory was left.
+    /// Later publications are also dropped, and the broker is asked for all of them.
     is_overfull: bool,
-    /// Whether the next question must ask for all that the broker keeps, and whether the last one
-    /// did.
+    /// Whether the next question must ask for everything that the broker keeps, and whether the
+    /// last one did.
     wants_all: bool,
     asked_for_all: bool,
     #[cfg(test)]
@@ -113,8 +111,9 @@ impl<T> Sequencer<T> {
         self.at
     }
 
-    /// Creates a sequencer that holds publications within `budget`. Its questions have numbers from
-    /// `first` on: answers to questions of another sequencer for the same channel do not count.
+    /// Creates a sequencer that holds publications within `budget`. It numbers its questions from
+    /// `first`, so that answers to questions of another sequencer for the same channel do not
+    /// count.
     #[must_use]
     pub fn new(first: u64, budget: Budget) -> Self {
         Self {
@@ -143,22 +142,22 @@ impl<T> Sequencer<T> {
         self.state == SequenceState::Live
     }
 
-    /// Records that the channel is subscribed to.
+    /// Records that the broker has acknowledged the channel's subscription.
     pub fn subscribed(&mut self, actions: &mut Vec<SequenceAction<T>>) {
         self.ask(actions);
     }
 
-    /// Asks the broker whether the node has missed something, unless a question is pending, or the
-    /// channel is not subscribed to.
+    /// Asks the broker whether the node has missed something, unless a question is pending or the
+    /// channel is not subscribed.
     pub fn check(&mut self, actions: &mut Vec<SequenceAction<T>>) {
         if self.state == SequenceState::Live {
             self.ask(actions);
         }
     }
 
-    /// Asks the broker as [`check`](Self::check) does, for all that it keeps:
-    /// [`SequenceAction::Refill`] follows, or [`SequenceAction::Begin`]. If a question is pending,
-    /// this one comes afterwards.
+    /// Asks the broker as [`check`](Self::check) does, but for everything that it keeps:
+    /// [`SequenceAction::Refill`] or [`SequenceAction::Begin`] follows. If a question is pending,
+    /// this one follows it.
     pub fn fetch(&mut self, actions: &mut Vec<SequenceAction<T>>) {
         self.wants_all = true;
         self.check(actions);
@@ -190,7 +189,7 @@ impl<T> Sequencer<T> {
         actions: &mut Vec<SequenceAction<T>>,
     ) {
         match self.state {
-            // The answer to the question after the subscription contains it.
+            // The answer to the question after the subscription contains the publication.
             SequenceState::NotSubscribed => {}
             SequenceState::Asking if self.is_overfull => self.held.count_refused(),
             SequenceState::Asking => self.is_overfull = !self.held.push(place, publication, bytes),
@@ -206,7 +205,8 @@ impl<T> Sequencer<T> {
                 self.deliver(place, publication, actions);
             }
             SequenceState::Live => {
-                // The question comes after it: if it does not fit, the answer contains it.
+                // If the publication does not fit here, the answer to the question that follows
+                // contains it.
                 let _ = self.held.push(place, publication, bytes);
                 self.ask(actions);
             }
@@ -237,7 +237,7 @@ impl<T> Sequencer<T> {
         let SequenceAnswer { top, mut continues, mut entries, before } = answer;
         if let Some(at) = self.at.filter(|_| self.asked_for_all) {
             let Some(known) = leading_to(at, top, &entries) else {
-                // The answer to the ordinary question contains the later publications, or shows the
+                // The answer to an ordinary question contains the later publications, or shows the
                 // loss.
                 return self.ask(actions);
             };
@@ -246,8 +246,8 @@ impl<T> Sequencer<T> {
             actions.push(SequenceAction::Refill(Tail::new(at, known, before)));
             continues = true;
         }
-        // Distinguishes them from others with the same offset, in case the broker loses the end
-        // before the question.
+        // Tags distinguish these publications from others with the same offsets, in case the broker
+        // lost the end of the sequence before the question.
         let known: Vec<_> = match self.held.is_empty() {
             true => Vec::new(),
             false => entries.iter().map(|(offset, tag, _)| (*offset, *tag)).collect(),
@@ -277,8 +277,8 @@ impl<T> Sequencer<T> {
         self.take_held(top, &known, actions);
     }
 
-    /// Continues with the publications held during the question. The answer, whose publications are
-    /// `known`, has everything that came before its question.
+    /// Continues with the publications held during the question. The answer contains everything
+    /// before its question; `known` has its publications.
     fn take_held(
         &mut self,
         top: Place,
@@ -339,8 +339,8 @@ fn leading_to<T>(at: Place, top: Place, entries: &[(u64, u64, T)]) -> Option<usi
 }
 
 impl<T> Tail<T> {
-    /// Creates a tail of the entries that lead up to `place` without a gap. `before` is the offset
-    /// and tag of the publication before the entries.
+    /// Creates a tail from the entries that lead up to `place` without a gap. `before` is the
+    /// offset and tag of the publication before the entries.
     fn new(place: Place, all: Vec<(u64, u64, T)>, before: Option<(u64, u64)>) -> Self {
         let mut entries = VecDeque::new();
         let mut expected = place.offset;
@@ -352,7 +352,7 @@ impl<T> Tail<T> {
             expected -= 1;
         }
         let before = match before {
-            // The beginning of a sequence. Nothing comes before it.
+            // A sequence begins here, so no publication precedes it.
             _ if expected == 0 => Some(0),
             _ if entries.is_empty() => Some(place.tag),
             before => before.filter(|(offset, _)| *offset == expected).map(|(_, tag)| tag),

@@ -8,7 +8,8 @@
 
 use crate::envelope::Malformed;
 
-/// The version that this release writes, and its kinds, distinct from publications and commands.
+/// The version that this release writes, and its kinds, which differ from publications and
+/// commands.
 const VERSION: u8 = 1;
 const QUESTION: u8 = 4;
 const COUNT: u8 = 5;
@@ -66,7 +67,7 @@ impl<'a> Survey<'a> {
     /// Reads a question or an answer.
     ///
     /// # Errors
-    /// The bytes are something else, or of a version that this release does not know.
+    /// The bytes have another format, or a version that this release does not know.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (head, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
         let (number, rest) = rest.split_first_chunk().ok_or(Malformed)?;
@@ -91,7 +92,7 @@ impl<'a> Survey<'a> {
 mod tests {
     use super::*;
 
-    /// Written by 0.1.0: later releases must also read it.
+    /// Release 0.1.0 has written these bytes: later releases must also read them.
     #[test]
     fn surveys_of_the_first_version_are_read() {
         let (number, node) = (3, 9);

@@ -1,9 +1,9 @@
 //! The members of channels, on all nodes, as the clients of this node know them from joins and
 //! leaves.
 //!
-//! Joins and leaves published while a node is not subscribed are lost. A node therefore keeps the
-//! members that its clients know in each channel, lists the members at the broker once it is
-//! subscribed again, and sends its clients the differences. Duplicates are dropped.
+//! Joins and leaves that are published while a node is not subscribed are lost. So a node keeps the
+//! members that its clients know in each channel. After it has subscribed again, it lists the
+//! members at the broker, and sends its clients the differences. It drops duplicates.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::announcement::Announcement;
 
-/// Memory of a member besides its information, and the limit for all members.
+/// Memory of a member besides its information, and the memory limit for all members.
 const MEMBER: usize = 150;
 const MAX_BYTES: usize = 64 << 20;
 
@@ -31,26 +31,25 @@ pub struct Missed {
     pub info: Arc<str>,
 }
 
-/// The extent of a channel's known members.
+/// The node's knowledge of a channel's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knowledge {
-    /// Only changes since the channel is watched: clients have listed the earlier members
-    /// themselves.
+    /// Only changes since the watch began: clients have listed the earlier members themselves.
     Begun,
-    /// Changes since the channel is watched, except during an interruption.
+    /// Changes since the watch began, except during an interruption.
     Broken,
     /// All members that clients know.
     Complete,
-    /// None, because there are too many.
+    /// Nothing, because there are too many members.
     None,
 }
 
 /// The state of the list of a channel's members.
 #[derive(Debug)]
 enum List {
-    /// Wanted from the broker, after it has acknowledged this many subscriptions.
+    /// The list will be requested after the broker has acknowledged this many subscriptions.
     Wanted(u64),
-    /// Requested; with the clients that have joined or left since.
+    /// The list was requested. Contains the clients that have joined or left since.
     Asked(HashSet<Id>),
     Taken,
 }
@@ -66,7 +65,7 @@ struct Channel {
 #[derive(Debug)]
 pub struct View {
     channels: HashMap<Arc<str>, Channel>,
-    /// Channels whose list is wanted, by the number of subscriptions that come before it.
+    /// Channels whose list is wanted, by the number of subscriptions that must precede it.
     wanted: BTreeSet<(u64, Arc<str>)>,
     /// Memory of all members, and its limit.
     bytes: usize,
@@ -96,7 +95,7 @@ impl Channel {
         self.members = HashMap::new();
     }
 
-    /// Stops tracking: all changes are passed on, and none repaired.
+    /// Stops tracking: passes on all changes, and repairs none.
     fn give_up(&mut self, bytes: &mut usize) {
         self.clear(bytes);
         (self.knowledge, self.list) = (Knowledge::None, List::Taken);
@@ -111,8 +110,8 @@ impl Default for View {
 }
 
 impl View {
-    /// Begins to track the members of a channel, whose clients get joins and leaves from now on;
-    /// its subscription is one of the first `after`.
+    /// Begins to track the members of a channel, whose clients get joins and leaves from now on.
+    /// Its subscription is among the first `after`.
     pub fn watch(&mut self, channel: &Arc<str>, after: u64) {
         if !self.channels.contains_key(channel) {
             let (members, knowledge, list) =
@@ -152,9 +151,9 @@ impl View {
         !self.wanted.is_empty()
     }
 
-    /// Returns a channel whose members the broker must list on all nodes, including this one. Call
-    /// [`listed`](Self::listed) or [`refuse`](Self::refuse) afterwards. `taken`: the number of
-    /// subscriptions that the broker has acknowledged.
+    /// Returns a channel whose members the broker must list on all nodes, including this one.
+    /// `taken` is the number of subscriptions that the broker has acknowledged. Call
+    /// [`listed`](Self::listed) or [`refuse`](Self::refuse) afterwards.
     pub fn next_wanted(&mut self, taken: u64) -> Option<Arc<str>> {
         self.wanted.first().filter(|(after, _)| *after <= taken)?;
         let (_, channel) = self.wanted.pop_first()?;
@@ -172,7 +171,7 @@ impl View {
         }
     }
 
-    /// Records a join or leave that the broker has published; returns whether clients get it.
+    /// Records a join or leave that the broker has published; returns whether clients must get it.
     pub fn announce(&mut self, channel: &str, announcement: &Announcement<'_>) -> bool {
         let Some(of) = self.channels.get_mut(channel) else { return true };
         let Announcement { is_join, node, client, info } = *announcement;
@@ -183,7 +182,8 @@ impl View {
         if let List::Asked(changed) = &mut of.list {
             changed.insert(id);
         }
-        // After the list, a change that does not fit is older than the list, which includes it.
+        // After the list, a change that does not match is older than the list, which already
+        // includes it.
         let may_not_fit = !matches!(of.list, List::Taken);
         let is_new = match of.members.get(&id) {
             Some(known) if is_join => **known != *info && may_not_fit,
@@ -195,7 +195,7 @@ impl View {
         } else if is_new {
             of.remove(&mut self.bytes, id);
         }
-        // Clients may have listed any of the members that are not known yet.
+        // Clients may have listed any member that is not yet known.
         let is_given = is_new || of.knowledge != Knowledge::Complete;
         if self.bytes > self.max_bytes {
             of.give_up(&mut self.bytes);
@@ -203,8 +203,8 @@ impl View {
         is_given
     }
 
-    /// Records the members of a channel as the broker has listed them (`None`: there are too many),
-    /// and returns the changes that clients have missed.
+    /// Records the members of a channel as the broker has listed them, or `None` if there are too
+    /// many. Returns the changes that clients have missed.
     pub fn listed(
         &mut self,
         channel: &str,
@@ -218,7 +218,7 @@ impl View {
             of.give_up(&mut self.bytes);
             return Vec::new();
         };
-        // For clients that have joined or left since, the list is outdated.
+        // For clients that have since joined or left, the list is outdated.
         let members = members.into_iter().map(|(node, client, info)| ((node, client), info));
         let members: HashMap<_, _> = members.filter(|(id, _)| !changed.contains(id)).collect();
         let is_left = |(id, info): &(&Id, &Arc<str>)| {
@@ -323,7 +323,8 @@ mod tests {
         assert_eq!((view.bytes, view.channels.len()), (0, 0));
     }
 
-    /// A broker with one channel: its publications come in order, and late; lists also come late.
+    /// A broker with one channel. Its publications arrive late but in order; lists also arrive
+    /// late.
     #[derive(Default)]
     struct Broker {
         members: BTreeMap<u64, Arc<str>>,
@@ -349,8 +350,8 @@ mod tests {
         }
     }
 
-    /// Clients that follow a channel from the first member on know its members in the end, and get
-    /// the join and the leave of each in turn, for any changes while the node was away.
+    /// Clients that follow a channel from its first member on finally know its members, and get
+    /// each join and leave in turn, despite any changes while the node was away.
     #[test]
     fn clients_know_the_members_in_any_interleaving() {
         for seed in 0..4_000 {
@@ -389,7 +390,7 @@ mod tests {
                         }
                     }
                     8 if random.below(4) == 0 => {
-                        // The connection is lost, with everything in flight.
+                        // The connection is lost, and everything in flight with it.
                         broker.is_subscribed = false;
                         (broker.published, broker.listed) = (VecDeque::new(), None);
                     }
@@ -399,7 +400,7 @@ mod tests {
             assert!(broker.published.is_empty() && !view.has_wanted(), "seed {seed}");
             for client in 0..3 {
                 let of: Vec<_> = given.iter().filter(|(_, other, _)| *other == client).collect();
-                // Before the list comes, a join with other information replaces an earlier join.
+                // Before the list arrives, a join with other information replaces an earlier join.
                 let is_in_turn = |pair: &[&(bool, _, Arc<str>)]| {
                     pair[0].0 != pair[1].0 || (pair[1].0 && pair[0].2 != pair[1].2)
                 };

@@ -1,5 +1,5 @@
-//! The value of `cluster.url`: the address of a server, of its sentinels, or of servers of a Redis
-//! Cluster.
+//! The value of `cluster.url`: the address of a server, of its sentinels, or of several servers of
+//! a Redis Cluster.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::tls::{Security, Tls};
 const SENTINELS: &str = "redis-sentinel://";
 const CLUSTER: &str = "redis-cluster://";
 
-/// The prefix of the schemes with TLS on all connections, including `rediss://`.
+/// The prefix of schemes that use TLS on all connections, including `rediss://`.
 const SECURED: &str = "rediss";
 
 /// The port of a sentinel unless it is given.
@@ -29,9 +29,9 @@ pub(super) enum Address {
 }
 
 impl Address {
-    /// Reads a URL, or several with commas between them; also returns the printable form of each.
+    /// Parses one or more URLs, separated by commas; also returns the printable form of each.
     pub(super) fn parse_all(urls: &str, tls: &Tls) -> Result<Vec<(Self, String)>, StartError> {
-        // Everything after it would be cut off, including the host.
+        // A URL parser would drop the rest after a `#`, including the host.
         if urls.contains('#') {
             return Err(StartError::lasting(
                 "cluster.url has a #, which ends a URL: in a password write it as %23, / as %2F, \
@@ -69,7 +69,7 @@ impl Address {
         Ok(all)
     }
 
-    /// Reads the URL of one server. The first one with TLS reads the files of `tls`.
+    /// Parses the URL of one server. The first URL with TLS reads the files of `tls`.
     fn parse(
         url: &str,
         tls: &Tls,
@@ -143,7 +143,7 @@ fn split(urls: &str) -> Vec<&str> {
     starts.windows(2).map(|two| &urls[two[0]..two[1] - 1]).collect()
 }
 
-/// Reads the part after `redis-sentinel://`.
+/// Parses the part after `redis-sentinel://`.
 fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, String> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -176,12 +176,12 @@ fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, S
     Ok(Sentinels { all, master: master.to_owned(), server })
 }
 
-/// Reads the part after `redis-cluster://`.
+/// Parses the part after `redis-cluster://`.
 fn cluster(rest: &str, security: Option<Arc<Security>>) -> Result<(Address, String), String> {
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
     let hosts = hosts.trim_end_matches('/');
     if [user, hosts].iter().any(|part| part.contains(['/', '?'])) {
-        // The error omits it: after an unescaped slash it would be a part of the password.
+        // The error omits the value: after an unescaped slash it would be a part of the password.
         return Err(
             "it has no database and no parameters; in a password write / as %2F, ? as %3F \
                     and @ as %40"
@@ -206,7 +206,7 @@ fn cluster(rest: &str, security: Option<Arc<Security>>) -> Result<(Address, Stri
     Ok((Address::Cluster(Arc::new(Masters::new(seeds, like))), shown))
 }
 
-/// Refuses a port that cannot be connected to.
+/// Refuses a port to which no connection is possible.
 fn check_port(address: &ConnectionAddr) -> Result<(), String> {
     match address {
         ConnectionAddr::Tcp(host, 0) => Err(format!("port 0 of {host} cannot be connected to")),

@@ -16,48 +16,50 @@ use crate::outbox::Pending;
 use crate::outcome::Ticket;
 use crate::sequencer::SequenceAnswer;
 
-/// Maximum publications in one answer to a node that has a place; the node asks again for the rest.
+/// Maximum publications in one answer to a node that has a place. The node asks again for later
+/// publications.
 const PAGE: usize = 1_000;
 
-/// Maximum bytes of publications in such an answer, and in an answer to a node that begins. The
-/// latter does not ask again: it begins a longer history later. Each answer has at least one
+/// Maximum bytes of publications in such an answer, and in an answer to a node without a place. The
+/// latter does not ask again, so a longer history begins later for it. Each answer has at least one
 /// publication.
 const PAGE_BYTES: usize = 64 << 10;
 const BEGIN_BYTES: usize = 1 << 20;
 
-/// Maximum bytes of publications in the answers to one pipeline, which must come within the time
+/// Maximum bytes of publications in the answers to one pipeline, which must arrive within the time
 /// limit.
 pub(super) const ANSWER_BYTES: usize = 16 << 20;
 
-/// Maximum attempts of a pipeline at a server that loses scripts.
+/// Maximum attempts of a pipeline at a server that loses its scripts.
 const RETRIES: usize = 5;
 
-/// The expiry of a history is set again after this part of its age, and is longer by the same part:
-/// setting it with each publication would cost half as much as the rest of the script.
+/// A publication renews the expiry of its history once this fraction of the history's age has
+/// passed, and the expiry is longer by the same fraction. Renewing it with each publication would
+/// add half of the script's cost.
 pub(super) const REFRESHES: u32 = 16;
 
-/// Answer of `publish.lua` to a publication whose predecessor was not accepted; `PUBLISH` never
+/// Answer of `publish.lua` to a publication whose predecessor was not accepted. `PUBLISH` never
 /// returns a negative number.
 const LEFT_OUT: i64 = -1;
 
-/// A publication with the data that identifies it.
+/// A publication with its identification.
 #[derive(Clone, Debug)]
 pub(super) struct NumberedPublication {
     pub(super) outgoing: Outgoing,
     /// Its memory.
     pub(super) reserved: Reserved,
-    /// Random, for its place.
+    /// The random tag of its place.
     pub(super) tag: u64,
     /// The number of the previous publication plus one.
     pub(super) number: u64,
-    /// Whether it sets the expiry of the channel's history again.
+    /// Whether the publication renews the expiry of the channel's history.
     pub(super) refreshes: bool,
-    /// The key that identifies it if it was delivered without a place, so that only one node gives
-    /// it a place.
+    /// The key of a publication that was first delivered without a place: it ensures that only one
+    /// node gives it a place.
     pub(super) mark: Option<String>,
-    /// The number of subscriptions requested before it.
+    /// The number of subscriptions requested before the publication.
     pub(super) after: u64,
-    /// The listener for its outcome.
+    /// The listener for the outcome.
     pub(super) ticket: Ticket,
 }
 
@@ -70,9 +72,9 @@ pub(super) struct Question {
     pub(super) after: Option<Place>,
     /// The epoch of a sequence that begins now.
     pub(super) epoch: u64,
-    /// The number of the server's data, as the node knows it.
+    /// The identity of the server's data, as the node knows it.
     pub(super) data: String,
-    /// Whether it was asked before and answered too late: then it is asked alone.
+    /// Whether an earlier answer came too late: the question is then asked alone.
     pub(super) was_late: bool,
 }
 
@@ -97,21 +99,21 @@ pub(super) fn is_fatal(error: &RedisError) -> bool {
     }
 }
 
-/// Returns whether the master of a partition has executed nothing, since the partition has another
-/// master now, or none.
+/// Returns whether the master has executed nothing, because the partition has another master now,
+/// or has no master.
 pub(super) fn is_moved(error: &RedisError) -> bool {
     use ServerErrorKind::{ClusterDown, Moved};
     matches!(error.kind(), ErrorKind::Server(Moved | ClusterDown))
 }
 
-/// Returns whether a master has executed nothing, since the partition is migrating to another
+/// Returns whether the master has executed nothing, because the partition is migrating to another
 /// master.
 pub(super) fn is_on_the_way(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Ask | TryAgain))
 }
 
-/// Returns whether a reading script has found a key missing at such a master.
+/// Returns whether a script that reads did not find a key because its partition is migrating.
 pub(super) fn is_read_on_the_way(error: &RedisError) -> bool {
     is_on_the_way(error) || error.detail().is_some_and(|detail| detail.contains("non local key"))
 }
@@ -133,8 +135,8 @@ pub(super) fn is_for_now(error: &RedisError) -> bool {
 }
 
 /// Returns whether this answer to a script proves that it has published nothing: it was not
-/// started, or met a key of another type. Any other error may come from its last command. A right
-/// that a command of the script lacks has another code than `NOPERM`.
+/// started, or it met a key of another type. Any other error may come from the script's last
+/// command. If the user may not run a command within the script, the code is not `NOPERM`.
 #[rustfmt::skip]
 fn proves_nothing_done(error: &RedisError) -> bool {
     const CODES: [&str; 8] = [
@@ -143,7 +145,8 @@ fn proves_nothing_done(error: &RedisError) -> bool {
     is_for_now(error) || CODES.iter().any(|code| has_code(error, code))
 }
 
-/// Returns whether the user lacks the right to a command, in any channel: for scripts, or in one.
+/// Returns whether the user may not run a command in any channel: scripts at all, or a command
+/// within a script.
 fn lacks_command(error: &RedisError) -> bool {
     let says = |words: &str| error.detail().is_some_and(|detail| detail.contains(words));
     match has_code(error, "NOPERM") {
@@ -152,7 +155,7 @@ fn lacks_command(error: &RedisError) -> bool {
     }
 }
 
-/// Returns whether the server has answered with this error, and executed nothing.
+/// Returns whether the server has answered with this error and executed nothing.
 fn is_proven(error: &RedisError, is_script: bool) -> bool {
     use ServerErrorKind::{BusyLoading, MasterDown, NoScript, ReadOnly};
     match error.kind() {
@@ -166,13 +169,14 @@ fn is_proven(error: &RedisError, is_script: bool) -> bool {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     Published,
-    /// The server refuses it; the error if it refuses all publications like it.
+    /// The server refuses the publication; with the error if it refuses all publications of this
+    /// kind.
     Refused(Option<RedisError>),
-    /// The server began to execute it, and failed; the error as for a refusal.
+    /// The server began to execute the publication, and failed; with the error as for a refusal.
     Unknown(Option<RedisError>),
-    /// The server refuses it for now, with this error.
+    /// The server refuses the publication for now, with this error.
     NotNow(RedisError),
-    /// An earlier publication in its channel was refused.
+    /// The server skipped the publication because it refused an earlier one of the same channel.
     LeftOut,
     /// The partition is migrating to another master.
     OnTheWay,
@@ -184,8 +188,8 @@ pub(super) enum Outcome {
     Broken(RedisError),
 }
 
-/// Returns the outcomes of publications. Publications that could be sent again must stay before
-/// later ones of their channels: if the server has already accepted a later one, they are refused.
+/// Returns the outcomes of publications. Sending a publication again would place it after later
+/// ones of its channel: if the server has already accepted a later one, the outcome is a refusal.
 fn outcomes(
     batch: &[Pending<NumberedPublication>],
     results: Vec<Result<Value, RedisError>>,
@@ -225,8 +229,8 @@ fn outcomes(
     outcomes
 }
 
-/// Sends a pipeline for all items, and another for items that were skipped, or whose script the
-/// server has lost. `pipeline` gets the indexes of these items, in order.
+/// Sends a pipeline for all items, and another for items that the server skipped, or whose script
+/// it has lost. `pipeline` gets the indexes of these items, in order.
 async fn pipelined(
     connection: &mut MultiplexedConnection,
     (scripts, names): (&Scripts, &Names),
@@ -251,7 +255,7 @@ async fn pipelined(
         }
         scripts = Scripts::load(connection, names).await?;
     }
-    // No outcome may be recorded: later publications of the same channel must follow this one.
+    // Record no outcome: later publications of the same channel must follow this one.
     match results.iter().position(is_forgotten) {
         Some(at) => Err(results.swap_remove(at).expect_err("it is an error")),
         None => Ok(results),
@@ -259,8 +263,8 @@ async fn pipelined(
 }
 
 /// Publishes in order. Each publication names its predecessor in its channel, and the server skips
-/// it if it has not accepted the predecessor: because it had lost the script for a moment, or has
-/// refused it.
+/// it if it has not accepted the predecessor, because it refused it or had lost the script for a
+/// moment.
 pub(super) async fn publish(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -309,7 +313,7 @@ pub(super) async fn publish(
     Ok(outcomes(batch, results))
 }
 
-/// The answer about a channel; `None`: its format is unknown to this release.
+/// The answer about a channel; `None` if this release does not know its format.
 pub(super) type Answered = Result<Option<SequenceAnswer<Vec<u8>>>, RedisError>;
 
 /// Asks about several channels.
@@ -347,7 +351,7 @@ pub(super) async fn read(
     Ok(answers.into_iter().map(|answer| answer.map(answer_of)).collect())
 }
 
-/// Reads the answer of `read.lua`; `None`: its format is unknown to this release.
+/// Reads the answer of `read.lua`; `None` if this release does not know its format.
 fn answer_of(value: Value) -> Option<SequenceAnswer<Vec<u8>>> {
     let Value::Array(parts) = value else { return None };
     let [epoch, offset, tag, continues, entries, before] = <[Value; 6]>::try_from(parts).ok()?;
@@ -463,7 +467,7 @@ mod tests {
             let (mut connection, scripts) = connect(&redis).await;
             for (first, is_retry) in [(1, false), (801, true)] {
                 for node in first..=1_000 {
-                    // A server that has lost the stream, and continues.
+                    // The server loses the stream, and continues it.
                     if (node, is_retry) == (950, false) {
                         redis.ask("DEL test.s.a");
                         redis.ask("XADD test.s.a 5000-1 d x");

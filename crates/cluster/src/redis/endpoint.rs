@@ -1,4 +1,4 @@
-//! A server that can be connected to, with TLS or without.
+//! A server to connect to, with or without TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use redis::{
 
 use super::tls::Security;
 
-/// An address, a user, a database, and the TLS that all servers of its URL have.
+/// An address, a user, a database, and the TLS settings that all servers of its URL share.
 #[derive(Clone)]
 pub(super) struct Endpoint {
     info: Arc<ConnectionInfo>,
@@ -19,7 +19,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads a URL that begins with `redis://` or `redis+unix://`, which TLS connections also use.
+    /// Parses a URL that begins with `redis://` or `redis+unix://`, which TLS connections also use.
     pub(super) fn parse(url: &str, security: Option<Arc<Security>>) -> Result<Self, RedisError> {
         let info = url.into_connection_info()?;
         let settings = info.redis_settings().clone();
@@ -38,7 +38,7 @@ impl Endpoint {
         &self.info
     }
 
-    /// Returns another possible reason for a silent server.
+    /// Returns another possible reason why a server does not answer.
     pub(super) fn hint(&self) -> &'static str {
         match self.security {
             Some(_) => "is that its port for TLS, ",

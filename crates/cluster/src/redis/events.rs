@@ -12,7 +12,7 @@ use super::node::NodeEvent;
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     direct: Arc<[UnboundedSender<NodeEvent>]>,
-    /// For a thread that passes them on.
+    /// The sender to the thread that passes events on, if there is such a thread.
     relayed: Option<Sender<(u16, NodeEvent)>>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Relayed {
 }
 
 impl Events {
-    /// Creates the sender for parts with these queues.
+    /// Creates the sender for parts that have these queues.
     pub(super) fn new(
         direct: Vec<UnboundedSender<NodeEvent>>,
         is_relayed: bool,
@@ -45,8 +45,8 @@ impl Events {
 }
 
 impl Relayed {
-    /// Starts the thread that passes them on. It waits without a descriptor, and shares the table
-    /// of the node's thread, which is the process's.
+    /// Starts the thread that passes the events on. It uses no descriptor while it waits, and
+    /// shares the descriptor table of the node's thread, which is the process's.
     pub(super) fn start(self) -> io::Result<()> {
         let run = move || {
             // Until all parts have ended.

@@ -1,4 +1,4 @@
-//! Explains errors of a server, with a remedy.
+//! Explains errors of a server, and adds a remedy.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -22,11 +22,11 @@ const DATABASE: &str = "the number at the end of cluster.url names a database: w
 /// The beginning of the error for a server without sharded pub/sub.
 pub(super) const TOO_OLD: &str = "version";
 
-/// The beginning of the error for a sentinel in place of a server.
+/// The beginning of the error for a sentinel where a server is expected.
 pub(super) const SENTINEL: &str = "a sentinel";
 
-/// Returns the cause and the remedy, with the server's own text. Errors of passwords, rights,
-/// databases, and the kind of a server last until someone changes them.
+/// Returns the cause and the remedy, with the server's own text. Errors about passwords, rights,
+/// databases and the kind of a server last until someone changes the configuration.
 pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
     if let Some(insecure) = explain_insecure(shown, error) {
         return insecure;
@@ -77,7 +77,7 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> StartError {
     if is_lasting { StartError::lasting(message) } else { StartError::new(message) }
 }
 
-/// Returns the same for a TLS failure.
+/// Returns the cause and the remedy of a TLS failure.
 pub(super) fn explain_insecure(shown: &str, error: &RedisError) -> Option<StartError> {
     let insecure = Insecure::of(error)?;
     let message = format!("cluster.url: {shown}: {insecure}; {}", insecure.remedy);
@@ -109,9 +109,9 @@ fn has_text(error: &RedisError, text: &str) -> bool {
     error.to_string().contains(text)
 }
 
-/// Returns whether the server refuses the database of the URL.
+/// Returns whether the server lacks the database of the URL.
 fn has_no_database(error: &RedisError) -> bool {
-    // The library replaces the code of the answer.
+    // The library replaces the code of the server's answer.
     has_text(error, "refused to switch database")
 }
 
@@ -125,7 +125,7 @@ pub(super) fn is_unknown_command(error: &RedisError) -> bool {
 
 /// Returns whether an answer has this code.
 pub(super) fn has_code(error: &RedisError, code: &str) -> bool {
-    // Redis 6 wraps the answer to a script's command in its own error.
+    // Redis 6 wraps the answer to a command within a script in an error of the script.
     let has = |detail: &str| detail.contains(&format!("-{code} "));
     error.code() == Some(code) || error.detail().is_some_and(has)
 }

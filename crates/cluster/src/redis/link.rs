@@ -48,7 +48,7 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     /// The name of the server in errors.
     pub(super) shown: String,
-    /// While this lives, watches for another master, if there are sentinels.
+    /// Watches for another master as long as this link exists, if there are sentinels.
     _watch: Option<Arc<Watch>>,
     /// The membership of a partition.
     pub(super) membership: Option<Arc<Membership>>,
@@ -77,7 +77,7 @@ impl Link {
         }
     }
 
-    /// Closes the connections if one is lost, or does not deliver: other parts that share them also
+    /// Closes the connections if one is lost or does not deliver. Other parts that share them also
     /// reconnect.
     pub(super) fn close(&self) {
         if let Some(membership) = &self.membership {
@@ -138,9 +138,9 @@ impl RedisTarget {
         &self.shown
     }
 
-    /// Connects. Messages from the server come as signals. `before` is the connection that this one
-    /// replaces: if the server had not noticed its end, it could execute commands of the old
-    /// connection after commands of the new one.
+    /// Connects. Messages from the server come as signals. `before` is the connection that the new
+    /// one replaces: a server that has not noticed its end could execute its commands after
+    /// commands of the new connection.
     pub(super) async fn link(
         &self,
         before: Option<Connection>,

@@ -1,7 +1,7 @@
 //! Redis Cluster: the masters of its partitions, and the connections to each.
 //!
-//! A partition is one slot. It asks for its master when it connects: at its first use, when it was
-//! moved, and when its master was lost. A `MOVED` answer also names the master.
+//! A partition is one slot. It asks for its master when it connects: at its first use, after a
+//! move, and after the loss of its master. A `MOVED` answer also names the master.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,18 +21,18 @@ use super::signals::Signals;
 use super::tls::Insecure;
 use crate::partition::{PARTITIONS, slot, tags};
 
-/// Time limit of a question about the masters: after it, other servers are asked.
+/// Time limit of a question about the masters. After it, the node asks other servers.
 const ASK: Duration = Duration::from_secs(1);
 
-/// Time for which an answer, or a failure to connect, serves all partitions that need it.
+/// The time for which an answer, or a failure to connect, serves all partitions that need it.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Maximum answers to one attempt to connect that name another master.
+/// Maximum redirections to another master in one attempt to connect.
 const REDIRECTIONS: usize = 5;
 
 /// The masters of a Redis Cluster.
 pub(super) struct Masters {
-    /// Servers to ask at the start.
+    /// The configured servers, to ask at the start.
     seeds: Vec<HostPort>,
     /// User, password and TLS of all servers, with a placeholder address.
     like: Endpoint,
@@ -40,7 +40,7 @@ pub(super) struct Masters {
     pub(super) tags: Arc<[String]>,
     slots: Vec<u16>,
     state: Mutex<MasterWatch>,
-    /// Locked by the task that asks for the masters.
+    /// Locked by the task that asks about the masters.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -48,7 +48,8 @@ pub(super) struct Masters {
 struct MasterWatch {
     /// By partition.
     owners: Vec<Option<HostPort>>,
-    /// Partitions whose owner a server has named since: no question is needed.
+    /// Partitions whose owner a server has named since the last question: no new question is
+    /// needed.
     named: HashSet<u16>,
     /// All servers, and the index of the next one to ask.
     servers: Vec<HostPort>,
@@ -69,7 +70,7 @@ impl MasterWatch {
     }
 }
 
-/// A master that the node has connected to.
+/// A master that the node is connected to.
 #[derive(Default)]
 struct Master {
     shared: Mutex<Weak<Shared>>,
@@ -125,7 +126,7 @@ impl Masters {
         let Some((address, _)) = error.redirect_node() else { return };
         let Some((host, port)) = address.rsplit_once(':') else { return };
         let Ok(port) = port.parse() else { return };
-        // The server knows no name of the other one, which has the same host.
+        // The server has no name for the other one, which has the same host.
         let host = if matches!(host, "" | "?") { &from.0 } else { host };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let mut state = lock(&self.state);
@@ -133,7 +134,7 @@ impl Masters {
         state.named.insert(partition);
     }
 
-    /// Returns the masters, each with one of its partitions, in their order.
+    /// Returns the masters in order, each with one of its partitions.
     pub(super) async fn all(&self) -> Result<Vec<u16>, StartError> {
         self.master_of(0).await?;
         let owners = lock(&self.state).owners.clone();
@@ -172,7 +173,7 @@ impl Masters {
         lock(&self.state).owners[at].clone().ok_or_else(|| self.unserved(at))
     }
 
-    /// Returns the servers to ask, in turn: connected ones first.
+    /// Returns the servers to ask, in turn; connected servers come first.
     fn candidates(
         &self,
         state: &mut MasterWatch,
@@ -218,7 +219,7 @@ impl Masters {
             };
             let owners: Vec<_> = self.slots.iter().map(|slot| map.owner(*slot)).collect();
             if owners[partition].is_none() {
-                // It may have been removed from the cluster.
+                // The server may have been removed from the cluster.
                 failures.push(format!("{shown} knows no master of the slot"));
                 continue;
             }

@@ -5,10 +5,10 @@
 //! partition of a Redis Cluster; the events of a channel go to its part. Partitions share the
 //! connections to their master (`shared.rs`), which `masters.rs` finds. `node.rs` and `node/`
 //! handle one event after the other; tasks (`task.rs`) wait for the server's answers and add them
-//! to the events, as other threads do by `events.rs`, and connections by `signals.rs`. `link.rs`
-//! has the connections, which `open.rs` opens to the server that `address.rs` has read, or that
-//! `sentinel.rs` finds; `endpoint.rs` opens each of them, with TLS (`tls.rs`) if its URL asks for
-//! it. `names.rs` has the names of channels and keys at the broker, `scripts.rs` the scripts,
+//! to the events; other threads do so with `events.rs`, connections with `signals.rs`. `link.rs`
+//! has the connections. `open.rs` opens them to the server that `address.rs` has parsed or
+//! `sentinel.rs` has found; `endpoint.rs` opens each of them, with TLS (`tls.rs`) if its URL asks
+//! for it. `names.rs` has the names of channels and keys at the broker, `scripts.rs` the scripts,
 //! `calls.rs` the commands, `explain.rs` the explanations of the server's errors; `node/presence/`
 //! has the members of channels.
 
@@ -67,16 +67,15 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// The server: `redis://[user[:password]@]host[:port][/database]`, or the server named by
     /// sentinels: `redis-sentinel://[user[:password]@]host[:port][,...]/master[/database]`; or
-    /// several of these with commas between them, each with a part of the channels; or a Redis
-    /// Cluster: `redis-cluster://[user[:password]@]host[:port][,...]`. With `rediss` in place of
-    /// `redis` every connection uses TLS, including connections to servers that the first ones
-    /// name.
+    /// several of these, separated by commas, each with a part of the channels; or a Redis Cluster:
+    /// `redis-cluster://[user[:password]@]host[:port][,...]`. With `rediss` in place of `redis`
+    /// every connection uses TLS, including connections to servers that another server names.
     pub url: String,
-    /// The prefix of all names at the server, which [`check_prefix`] accepts.
+    /// The prefix of all channels and keys at the server. [`check_prefix`] must accept it.
     pub prefix: String,
-    /// Random number of this node.
+    /// A random number that identifies this node.
     pub node: u64,
-    /// TLS for the URLs that use it.
+    /// The TLS settings of URLs with `rediss`.
     pub tls: Tls,
 }
 
@@ -121,8 +120,8 @@ impl fmt::Debug for Settings {
 pub struct KeepRule {
     /// Maximum publications.
     pub count: usize,
-    /// Maximum bytes of publications, plus 128 for each. A larger publication is published, but
-    /// neither it nor any earlier one is kept.
+    /// Maximum bytes of publications, plus 128 for each. A larger publication is published, but the
+    /// history then keeps neither this nor any earlier publication.
     pub bytes: usize,
     /// Time after the last publication.
     pub age: Duration,
@@ -143,19 +142,20 @@ pub struct Outgoing {
 
 /// The members of channels on this node. Called on the node's thread.
 pub trait Members: Send + 'static {
-    /// The sequence of a channel begins after these publications; `is_loss`: members have missed
-    /// some.
+    /// The sequence of a channel begins after these publications. `is_loss`: members have missed
+    /// publications.
     fn begin(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>, is_loss: bool);
     /// The next publication of a sequence.
     fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]);
-    /// These publications, requested by [`Bus::fetch`], lead up to the members' place.
+    /// Passes publications that [`Bus::fetch`] has requested; they end at the members' place.
     fn refill(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>);
-    /// Members have all publications of the broker: members that wait for the sequence can join.
+    /// Members have received all publications of the broker: members that wait for the sequence can
+    /// join.
     fn live(&mut self, channel: &Arc<str>);
     /// A publication of a channel without history.
     fn publish(&mut self, channel: &str, envelope: &[u8]);
     /// Members of a channel without history may have missed publications: the broker did not
-    /// deliver it for a moment, or has delivered one of no known form.
+    /// deliver it for a moment, or has delivered a publication in an unknown format.
     fn missed(&mut self, channel: &Arc<str>) {
         let _ = channel;
     }
@@ -167,12 +167,12 @@ pub trait Members: Send + 'static {
     fn control(&mut self, control: Control<'_>);
     /// Returns the number of subscribers of a channel on this node.
     fn subscribers(&mut self, channel: &str) -> u64;
-    /// Returns a hash of the rules for channels, which all nodes should share: nodes with other
-    /// rules are in [`Status::differing`].
+    /// Returns a hash of the rules for channels, which all nodes should share.
+    /// [`Status::differing`] lists nodes with other rules.
     fn rules(&self) -> u64 {
         0
     }
-    /// Accepted publications of a connection are lost, or may be.
+    /// Accepted publications of a connection are lost, or may be lost.
     fn unpublished(&mut self, publisher: u64, lost: Unpublished) {
         let _ = (publisher, lost);
     }
@@ -191,7 +191,7 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// Creates an error that the next attempt may not meet.
+    /// Creates an error that another attempt may not repeat.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_lasting: false }
     }
@@ -201,8 +201,8 @@ impl StartError {
         Self { message: message.into(), is_lasting: true }
     }
 
-    /// Returns whether it lasts until settings change, here or at the server: an invalid URL, a
-    /// user without the rights or with another password, a server of another kind.
+    /// Returns whether the error lasts until settings change, here or at the server: an invalid
+    /// URL, a user without the rights or with another password, or a server of another kind.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         self.is_lasting
@@ -229,11 +229,11 @@ pub struct Bus {
     asks: Arc<AtomicUsize>,
 }
 
-/// The independent parts of a node. Each is for one server or partition.
+/// The independent parts of a node, each for one server or partition.
 #[derive(Clone, Debug)]
 enum Parts {
     One,
-    /// One for each server; the server of each partition.
+    /// A part for each server; contains the server of each partition.
     Servers(Arc<[u16]>),
     /// One for each partition of a Redis Cluster.
     Partitions,
@@ -254,14 +254,14 @@ impl Bus {
     /// Creates a node.
     ///
     /// # Errors
-    /// The URL is not a Redis server's.
+    /// The URL is not a valid URL of a Redis server.
     pub fn new(settings: Settings) -> Result<(Self, Starter), StartError> {
         Starter::create(settings, false)
     }
 
-    /// Creates a node for threads with separate descriptor tables. In those tables, the number of
-    /// the descriptor that wakes the node's runtime belongs to another file: a thread in between
-    /// wakes the runtime.
+    /// Creates a node for threads with separate descriptor tables. There, the descriptor number
+    /// that wakes the node's runtime may belong to another file, so an intermediate thread wakes
+    /// the runtime.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -273,8 +273,8 @@ impl Bus {
         self.parts.of(channel)
     }
 
-    /// Returns the part that sends commands for one node, and questions to all: a part that all
-    /// nodes use from the start.
+    /// Returns the part that sends commands to one node and questions to all: a part that all nodes
+    /// use from the start.
     fn part_of_nodes(&self) -> u16 {
         match self.parts {
             Parts::One | Parts::Servers(_) => self.status.first_up(),
@@ -295,12 +295,12 @@ impl Bus {
         self.status.was_part_up(self.part_of(channel))
     }
 
-    /// Records that a channel has a member.
+    /// Records that a channel has a member on this node.
     pub fn follow(&self, channel: Arc<str>, keep: Option<KeepRule>) {
         let _ = self.events.send(self.part_of(&channel), NodeEvent::Follow(channel, keep));
     }
 
-    /// Records that a channel has no members left.
+    /// Records that a channel has no members left on this node.
     pub fn unfollow(&self, channel: Arc<str>) {
         let _ = self.events.send(self.part_of(&channel), NodeEvent::Unfollow(channel));
     }
@@ -310,22 +310,23 @@ impl Bus {
         let _ = self.events.send(self.part_of(&channel), NodeEvent::Check(channel));
     }
 
-    /// Asks the broker for all publications that it keeps of a channel: [`Members::refill`]
-    /// follows, or [`Members::begin`], and then [`Members::live`].
+    /// Asks the broker for all publications that it keeps of a channel. [`Members::refill`] or
+    /// [`Members::begin`] follows, then [`Members::live`].
     pub fn fetch(&self, channel: Arc<str>) {
         let _ = self.events.send(self.part_of(&channel), NodeEvent::Fetch(channel));
     }
 
-    /// Accepts a publication whose publisher does not wait; returns false if it is refused.
+    /// Accepts a publication whose publisher does not wait for capacity; returns false if it is
+    /// refused.
     #[must_use]
     pub fn publish(&self, outgoing: Outgoing) -> bool {
         self.publish_by(outgoing, None, Ticket::default()).is_some()
     }
 
-    /// Accepts a publication; `None`: it is refused, and its ticket reports nothing. A `publisher`,
-    /// of any number, waits for [capacity](Self::await_capacity) when it has used its share of the
-    /// memory, and may use the reserve for waiting publishers. If an accepted publication is lost,
-    /// [`Members::unpublished`] reports the outcome of the ticket.
+    /// Accepts a publication; returns `None` if it is refused, and its ticket then reports nothing.
+    /// A `publisher`, identified by any number, waits for [capacity](Self::await_capacity) after it
+    /// has used its share of the memory, and may use the reserve for waiting publishers. If an
+    /// accepted publication is lost, [`Members::unpublished`] reports the outcome of the ticket.
     #[must_use]
     pub fn publish_by(
         &self,
@@ -345,7 +346,8 @@ impl Bus {
 
     /// Registers `wake` to be called, on any thread, as soon as there is
     /// [capacity](Fill::Available) for publications to a part, if the part is crowded now; returns
-    /// false if it is not. It replaces an earlier registration of the same `sender` for that part.
+    /// false if it is not. A registration replaces an earlier one of the same `sender` for the
+    /// part.
     #[must_use]
     pub fn await_capacity(
         &self,
@@ -378,7 +380,7 @@ impl Bus {
         self.status.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the node, and waits until accepted messages are published, for two seconds at most.
+    /// Ends the node, and waits until accepted messages are published, for at most two seconds.
     pub fn stop(&self) {
         let (ended, end) = std::sync::mpsc::channel();
         for part in 0..self.status.parts().0 {

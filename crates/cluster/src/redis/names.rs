@@ -50,13 +50,14 @@ impl Names {
         format!("{}.d.{origin:016x}.{published:x}", self.prefix)
     }
 
-    /// Returns the key of the number of the server's data, which changes when the data are lost.
+    /// Returns the key of the data's identity, which changes when the server loses its data.
     pub(super) fn data(&self) -> String {
         format!("{}.epoch", self.prefix)
     }
 
-    /// Returns the channel on which this node's probes come back. A partition has another one for
-    /// each generation: its confirmation comes after all messages of earlier generations.
+    /// Returns the channel on which this node receives its own probes. A partition has another
+    /// channel for each generation: the confirmation of its subscription follows all messages of
+    /// earlier generations.
     pub(super) fn probe(&self, generation: u64) -> String {
         match self.is_partition {
             true => format!("{}.q.{:016x}.{generation}", self.prefix, self.node),

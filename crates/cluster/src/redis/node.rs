@@ -38,7 +38,7 @@ use crate::sequencer::{SequenceAction, Sequencer};
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
 
-/// Time for which a channel without members is still followed.
+/// The time for which a channel without members is still followed.
 const LINGER: u64 = 5_000;
 
 /// Maximum events that are handled before their output is sent.
@@ -47,7 +47,7 @@ const EVENTS: usize = 1_024;
 /// Memory of a publication besides its name and its bytes.
 const OVERHEAD: usize = 128;
 
-/// A channel whose publications make their task panic. For tests.
+/// A channel whose publications make the publishing task panic. For tests.
 #[cfg(test)]
 pub(super) const PANICS: &str = "panics";
 
@@ -64,7 +64,7 @@ pub(super) enum NodeEvent {
     Check(Arc<str>),
     Fetch(Arc<str>),
     Publish(Outgoing, Reserved, Ticket),
-    /// The channel closes when the node has ended.
+    /// The sender is dropped when the node has ended.
     Stop(mpsc::Sender<()>),
     Linked(u64, Result<Link, StartError>),
     Signal(u64, Signal),
@@ -106,14 +106,14 @@ impl NodeEvent {
 pub(super) struct Channel {
     /// The sequence of a channel with history.
     sequence: Option<(KeepRule, Sequencer<Vec<u8>>)>,
-    /// When its state was last known.
+    /// When the channel's state was last known.
     heard: u64,
-    /// When the broker last answered a question about it.
+    /// When the broker last answered a question about the channel.
     answered: Option<u64>,
-    /// Whether it must be checked again a second later.
+    /// Whether the channel must be checked again a second later.
     is_check_due: bool,
-    /// Whether the broker has delivered it before and does not now: without a history, what is
-    /// published until it does again is lost to members of this node.
+    /// Whether the broker no longer delivers the channel. Without a history, members of this node
+    /// lose messages that are published until delivery resumes.
     is_cut: bool,
 }
 
@@ -144,9 +144,9 @@ pub(super) struct Node {
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: PublishQueue<NumberedPublication>,
-    /// Losses to report to publishers.
+    /// Losses not yet reported to publishers.
     losses: Losses,
-    /// Memory for publications that the channels hold.
+    /// Memory of publications that the channels hold.
     budget: Budget,
     questions: VecDeque<Question>,
     /// Questions that the broker could not answer, with the time to ask again.
@@ -158,11 +158,11 @@ pub(super) struct Node {
     left: u64,
     /// The last connection for commands.
     last: Option<Connection>,
-    /// Whether the next connection is the first, which checks the rights.
+    /// Whether the next connection is the first one, which checks the rights.
     checks_rights: bool,
     is_linking: bool,
-    /// Commands and questions that came while the part was about to connect. The limit on all
-    /// questions bounds them.
+    /// Commands and questions that arrived while the part was about to connect. The limit on all
+    /// questions bounds their number.
     early: Vec<NodeEvent>,
     /// Commands for other nodes that are being sent to the broker.
     pub(super) controls: usize,
@@ -172,28 +172,28 @@ pub(super) struct Node {
     is_publishing: bool,
     /// When to publish again after the broker has refused publications.
     next_publish: u64,
-    /// Since when publications have found the partition migrating to another master.
+    /// Since when publications find that the partition is migrating to another master.
     moving_since: Option<u64>,
     is_asking: bool,
-    /// The number of events that changed the followed channels; how many of them were sent, and
+    /// The number of events that changed the followed channels, and how many of them were sent and
     /// acknowledged.
     pub(super) follows: u64,
     follows_sent: u64,
     pub(super) follows_taken: u64,
     heard: u64,
-    /// When the last probe was sent, if it has not come back.
+    /// When the last probe was sent, until it comes back.
     probe: Option<u64>,
     /// When the last probe was sent.
     probed: u64,
     checked: u64,
-    /// Channels to check at the broker again, and when.
+    /// Channels to check again at the broker, and when.
     checks: VecDeque<(u64, Arc<str>)>,
     began: Instant,
     random: RandomState,
     drawn: u64,
     /// Publications so far.
     number: u64,
-    /// When this node last set the expiry of a channel's history.
+    /// When this node last set the expiry of each channel's history.
     refreshed: HashMap<Arc<str>, u64>,
     actions: Vec<SequenceAction<Vec<u8>>>,
     /// The deadline of the node's end, and the threads that wait for it.
@@ -201,8 +201,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Connects for the first time; returns the reason if it cannot. It tries again when it
-    /// [runs](Self::run).
+    /// Connects for the first time; returns the reason if this fails. [`run`](Self::run) tries
+    /// again.
     pub(super) async fn connect(&mut self) -> Result<(), StartError> {
         self.is_linking = true;
         let rules = self.members.borrow().rules();
@@ -215,7 +215,7 @@ impl Node {
         failed
     }
 
-    /// Records that the rights at the server are already checked.
+    /// Records that another part has checked the rights at the server.
     pub(super) fn skip_checks(&mut self) {
         self.checks_rights = false;
     }
@@ -289,7 +289,7 @@ impl Node {
         self.random.hash_one(self.drawn)
     }
 
-    /// Returns a tag. It is never 0, the tag of a sequence's beginning.
+    /// Returns a random tag, but never 0, which is the tag of a sequence's beginning.
     fn draw_tag(&mut self) -> u64 {
         (self.draw() >> (u64::BITS - TAG_BITS)).max(1)
     }
@@ -321,7 +321,7 @@ impl Node {
             self.on_time();
             self.send();
             if handled == EVENTS {
-                // The connections' tasks also run on this thread.
+                // Tasks of the connections also run on this thread.
                 tokio::task::yield_now().await;
             } else if self.has_ended() {
                 self.take_leave().await;
@@ -387,7 +387,7 @@ impl Node {
             NodeEvent::Presence(event) => self.on_presence(event),
             NodeEvent::Control(event) => self.on_control(event),
             NodeEvent::Survey(event) => self.on_survey(event),
-            // Its arrival alone makes the partition connect.
+            // The event only makes the partition connect.
             NodeEvent::Begin => {}
             // Events of replaced connections.
             _ => {}
@@ -405,7 +405,8 @@ impl Node {
         let (heard, answered, is_check_due) = (self.now(), None, false);
         let followed = Channel { sequence, heard, answered, is_check_due, is_cut: false };
         self.channels.insert(Arc::clone(channel), followed);
-        // The channel was dropped, but its command was not sent: there is nothing to acknowledge.
+        // The channel is still subscribed if it was dropped without an unsubscribe command: no
+        // acknowledgement will follow.
         if self.interest.is_subscribed(channel) {
             self.with_sequence(channel, |sequence, actions| sequence.subscribed(actions));
         }
@@ -416,7 +417,7 @@ impl Node {
         self.stop.as_ref().is_some_and(|(latest, _)| self.is_done() || self.now() >= *latest)
     }
 
-    /// Returns whether the broker has everything that it can get.
+    /// Returns whether the broker has received everything that it can accept.
     fn is_done(&self) -> bool {
         let is_settled = self.link.is_none() || self.presence.is_settled();
         self.outbox.is_empty() && self.early.is_empty() && self.controls == 0 && is_settled
@@ -445,7 +446,7 @@ impl Node {
     }
 }
 
-/// Connects, and checks that the server has everything that a node needs.
+/// Connects, and checks that the server supports everything that a node needs.
 async fn first_link(target: RedisTarget, rules: u64, signals: Signals) -> Result<Link, StartError> {
     let link = target.link(None, signals).await?;
     link.check_rights(&target.names).await?;

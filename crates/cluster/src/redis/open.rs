@@ -29,7 +29,8 @@ pub(super) struct Opened {
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     id: String,
-    /// Together with the id it is unique, even if the server has begun to count again.
+    /// With the id, the address identifies a connection even if the server counts from the start
+    /// again.
     address: String,
 }
 
@@ -43,8 +44,8 @@ impl Connection {
     }
 }
 
-/// Opens both connections to a server, which errors call `shown`. Messages from the server come as
-/// signals.
+/// Opens both connections to a server, which errors call `shown`. Messages from the server arrive
+/// as signals.
 pub(super) async fn open_subscribed(
     names: &Names,
     (server, shown): (&Endpoint, &str),
@@ -53,7 +54,7 @@ pub(super) async fn open_subscribed(
 ) -> Result<Opened, StartError> {
     let probe = names.probe(signals.generation);
     let lost = signals.clone();
-    // The connection for commands only reports its end.
+    // The connection for commands only signals its end.
     let on_lost = push_sender(move |_| lost.send(Signal::Lost));
     let on_push = push_sender(move |push| signals.send(Signal::Push(push)));
     let mut opened = open(names, (server, shown), before, on_lost, on_push).await?;

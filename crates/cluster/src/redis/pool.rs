@@ -1,17 +1,17 @@
-//! Memory of publications that wait for the broker, and publishers that wait for room in it.
+//! Memory of publications that wait for the broker, and publishers that wait for this memory.
 //!
 //! A publisher that can wait is delayed when its share exceeds the free rest of a quarter of the
 //! memory: a single publisher takes half of the quarter, two take a third each, and a publisher of
-//! few messages finds room beside them (Choudhury and Hahne, Dynamic queue length thresholds,
-//! 1998). The memory above the quarter is for one message each of very many publishers. Publishers
-//! that cannot wait are refused when all memory is used.
+//! few messages still finds space (Choudhury and Hahne, Dynamic queue length thresholds, 1998). The
+//! memory above the quarter serves very many publishers with one message each. Publishers that
+//! cannot wait are refused when all memory is used.
 //!
-//! The parts of the node share half of the memory. Each part also has its share of the rest, at
-//! least 64 KiB: with 128 partitions these shares are 8 MiB, and the whole is 12 MiB. Publications
-//! for an unreachable server use the shared half and the share of their part. Publishers to another
-//! part use that part's share, and are not delayed because of other parts. Publishers that cannot
-//! wait are refused beyond it; but while a part's share is unused, one message of up to 1 MiB is
-//! accepted, even though it exceeds the share.
+//! The parts of the node share half of the memory. Each part also has its share of the other half,
+//! at least 64 KiB: with 128 partitions these shares add up to 8 MiB, and the whole to 12 MiB.
+//! Publications for an unreachable server use the shared half and the share of their part.
+//! Publishers to another part use that part's share, and are not delayed because of other parts.
+//! Publishers that cannot wait are refused beyond it. But while a part's share is unused, one
+//! message of up to 1 MiB is accepted, even though it exceeds the share.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,24 +20,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Maximum memory of publications.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The part of it that publishers that can wait divide among themselves.
+/// The memory that publishers that can wait divide among themselves.
 const MARK: usize = MAX_BYTES / 4;
 
-/// Below this fill, per-publisher shares are not tracked and held publishers resume.
+/// Below this fill, the pool stops tracking shares by publisher, and delayed publishers resume.
 const LOW: usize = MARK / 4;
 
 /// Memory that parts share.
 const SHARED: usize = MAX_BYTES / 2;
 
-/// Minimum of each part's own memory, if there are very many parts.
+/// Minimum of each part's own memory, for a node with very many parts.
 const MIN_OWN: usize = 64 << 10;
 
-/// Maximum bytes of a message that is accepted beyond a part's own memory while none of that is in
-/// use.
+/// Maximum bytes of a message that a part accepts beyond its own memory while it uses none of it.
 const MAX_ALONE: usize = 1 << 20;
 
-/// Factor by which waiting publishers may use more memory than others: room for the messages that
-/// each of very many publishes before it is delayed.
+/// Factor by which waiting publishers may use more memory than others: very many publishers each
+/// publish some messages before they are delayed.
 const RESERVE: usize = 4;
 
 /// Fill of the memory after a publication was accepted.
@@ -45,7 +44,7 @@ const RESERVE: usize = 4;
 pub enum Fill {
     /// There is room for many more publications.
     Available,
-    /// A publisher that can wait should stop until the part of this number has room: see
+    /// A publisher that can wait should stop until the part with this number has capacity: see
     /// [`Bus::await_capacity`](super::Bus::await_capacity).
     Crowded(u16),
 }
@@ -57,7 +56,7 @@ pub(super) struct Reserved {
     bytes: usize,
     /// The bytes outside the part's own memory.
     shared: usize,
-    /// The publisher whose share contains it.
+    /// The publisher whose share includes this memory.
     publisher: Option<u64>,
 }
 
@@ -75,7 +74,7 @@ struct Part {
     bytes: AtomicUsize,
     /// The bytes in the part's own memory.
     own: AtomicUsize,
-    /// Bytes by publisher, reserved while the part was crowded.
+    /// Bytes by publisher, counted while the part was crowded.
     shares: Mutex<HashMap<u64, usize>>,
     /// `None` once the node has ended: there is nothing to wait for.
     waiting: Mutex<Option<Vec<Waiting>>>,
@@ -117,8 +116,8 @@ impl SendBudget {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Reserves memory for a publication to a part, by a publisher that can wait or cannot
-    /// (`None`). Returns `None` if there is too little.
+    /// Reserves memory for a publication to a part. `publisher` is `None` if the publisher cannot
+    /// wait. Returns `None` if too little memory is left.
     pub(super) fn reserve(
         &self,
         number: u16,
@@ -144,15 +143,15 @@ impl SendBudget {
     }
 
     /// Reserves the part's own memory and, for bytes that do not fit, shared memory up to `most`;
-    /// returns the shared bytes. A reservation that fails takes no memory of the part on the way,
-    /// so that others are not refused because of it.
+    /// returns the shared bytes. A failing reservation never takes the part's memory, not even for
+    /// a moment, so that it does not make others fail.
     fn take(&self, part: &Part, bytes: usize, most: usize) -> Option<usize> {
         let (mut shared, mut used) = (0, part.own.load(Ordering::Relaxed));
         loop {
             let missing = bytes - self.own_capacity(used, bytes);
             if missing > shared {
                 if !self.take_shared(missing - shared, most) {
-                    // Another thread has just used room of the part's own memory.
+                    // Another thread has just used some of the part's own memory.
                     self.shared.fetch_sub(shared, Ordering::Relaxed);
                     return None;
                 }
@@ -208,8 +207,8 @@ impl SendBudget {
             self.shared.fetch_sub(shared, Ordering::Relaxed);
         }
         let all = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // A publisher that registers under the lock later sees the memory freed; an earlier one is
-        // listed.
+        // A publisher that registers later, under the lock, sees the freed memory; an earlier one
+        // is in the list.
         if all > LOW && all - bytes <= LOW {
             self.parts.iter().for_each(Part::wake);
         } else if used > self.mark() / 4 && used - bytes <= self.mark() / 4 {
@@ -229,7 +228,7 @@ impl SendBudget {
         if !self.is_crowded(part.bytes.load(Ordering::Relaxed), self.bytes()) {
             return false;
         }
-        // Another thread may have the number of a thread that has ended.
+        // Thread numbers are reused: another thread may have the number of an ended one.
         match waiting.iter_mut().find(|(other, _)| *other == sender) {
             Some((_, before)) => *before = wake,
             None => waiting.push((sender, wake)),
@@ -237,7 +236,7 @@ impl SendBudget {
         true
     }
 
-    /// Wakes all publishers; none may wait from now on.
+    /// Wakes all publishers; from now on none may wait.
     pub(super) fn close(&self) {
         for part in &self.parts {
             let woken = lock(&part.waiting).take();
@@ -321,7 +320,7 @@ mod tests {
         for flooders in [1, 2, 10] {
             let pool = SendBudget::new(1);
             let mut all = Vec::new();
-            // In turn, until each was delayed once.
+            // The publishers take turns until each has been delayed once.
             let mut are_held = vec![false; flooders];
             while are_held.contains(&false) {
                 for (number, is_held) in are_held.iter_mut().enumerate().filter(|(_, held)| !**held)
@@ -331,7 +330,7 @@ mod tests {
                     *is_held = !has_room;
                 }
             }
-            // About as much is left as each of them has taken.
+            // The rest is about as large as the share of each of them.
             let left = MARK - pool.bytes();
             assert!(left >= (MARK - LOW) / (flooders + 1) - 20_000, "{left} of {flooders}");
             let (has_room, honest) = reserve(&pool, 1_000, 1_000);
@@ -351,19 +350,19 @@ mod tests {
             let wake = Box::new(move || {
                 count.fetch_add(1, Ordering::Relaxed);
             });
-            // All memory for publishers that do not wait, of each part except the last.
+            // Use all memory of publishers that do not wait, in each part except the last.
             let last = parts as u16 - 1;
             let mut away = Vec::new();
             for part in (0..last).cycle().take(4 * parts) {
                 away.extend(std::iter::from_fn(|| pool.reserve(part, 10_000, None)));
             }
             assert!(pool.bytes() > MARK && pool.reserve(0, 10_000, None).is_none());
-            // First a publisher that cannot wait, then one with a number, which can.
+            // First a publisher that cannot wait, then a numbered publisher, which can.
             let (_, first) = pool.reserve(last, 10_000, None).unwrap();
             let (fill, second) = pool.reserve(last, 1_000, Some(7)).unwrap();
             assert_eq!(fill, Fill::Available, "of {parts}");
             pool.release(second);
-            // A flooding publisher is delayed until its own publications are gone.
+            // A flooding publisher is delayed until its own publications have left.
             let flood = std::iter::from_fn(|| {
                 let (fill, reserved) = pool.reserve(last, 1_000, Some(7)).unwrap();
                 (fill == Fill::Available).then_some(reserved)
@@ -375,7 +374,7 @@ mod tests {
             assert_eq!(woken.load(Ordering::Relaxed), 1, "of {parts}");
             assert!(!pool.await_capacity(last, 0, Box::new(|| ())));
             away.into_iter().for_each(|(_, reserved)| pool.release(reserved));
-            // The last publication of the flood.
+            // Only the last publication of the flood remains.
             assert_eq!((pool.bytes(), pool.shared.load(Ordering::Relaxed)), (1_000, 0));
         }
     }
@@ -384,7 +383,7 @@ mod tests {
     fn threads_at_the_limit_of_a_share_take_what_they_give_back_and_no_room_of_others() {
         let pool = &SendBudget::new(128);
         let reserve = |part, bytes| pool.reserve(part, bytes, None).map(|(_, reserved)| reserved);
-        // Little of the shared memory is left, and parts are about to use it.
+        // Little of the shared memory is left, and parts are about to need it.
         let bases =
             [(0, pool.own - 5_000), (1, pool.own - 5_000), (2, pool.own + SHARED - 100_000)];
         let bases = bases.map(|(part, bytes)| reserve(part, bytes).unwrap());

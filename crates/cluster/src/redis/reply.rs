@@ -23,11 +23,11 @@ pub enum AskError {
     NoAnswer,
     /// The broker has answered with this error.
     Failed(String),
-    /// The broker has not accepted the message: no member gets it.
+    /// The broker has not accepted the message: no member receives it.
     Refused,
-    /// The message was sent, and the broker has not answered: members may get it.
+    /// The message was sent, and the broker has not answered: members may receive it.
     Unknown,
-    /// The thread that waits would have to produce the answer.
+    /// The calling thread must not wait, because it would have to produce the answer.
     OwnThread,
 }
 
@@ -77,7 +77,7 @@ thread_local! {
     static IS_OF_A_NODE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as one of a node: answers come from it.
+/// Marks this thread as a node's thread, which produces the answers.
 pub(super) fn mark_thread() {
     IS_OF_A_NODE.set(true);
 }
@@ -110,7 +110,7 @@ impl Drop for ReplyPlace {
     }
 }
 
-/// The waiting caller of a question: if this is dropped without an answer, it gets
+/// The waiting caller of a question. If this is dropped without an answer, the caller gets
 /// [`AskError::NoAnswer`].
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
@@ -119,7 +119,8 @@ pub(super) struct Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Returns the pending answer, and a place for its question among `asks`, unless too many wait.
+    /// Returns the pending answer, and an entry for its question among `asks`, unless too many
+    /// questions wait.
     pub(super) fn begin(asks: &Arc<AtomicUsize>) -> (Reply<T>, Option<Self>) {
         let (answer, reply) = oneshot::channel();
         let place = ReplyPlace(Arc::clone(asks));

@@ -1,5 +1,5 @@
-//! The rights of the node's user at the server, checked before the node starts: otherwise a missing
-//! right would be noticed much later, when its command is needed.
+//! The rights of the node's user at the server. They are checked before the node starts: otherwise
+//! a missing right would only show much later, when its command is needed.
 
 use redis::RedisError;
 
@@ -45,14 +45,14 @@ impl Link {
             .arg("")
             .query_async::<()>(&mut commands)
             .await?;
-        // No connection has that address.
+        // No connection has this address.
         let kill = redis::cmd("CLIENT").arg(&["KILL", "ID", "1", "ADDR", "0.0.0.0:0"]).to_owned();
         kill.query_async::<()>(&mut commands).await?;
         if !names.is_partition {
             subscriptions.unsubscribe(name("messages")).await?;
             return Ok(refused);
         }
-        // There is no other subscription yet, so these are their answers.
+        // There are no other subscriptions yet, so the answers belong to these commands.
         for verb in ["SSUBSCRIBE", "SUNSUBSCRIBE"] {
             let command = redis::cmd(verb).arg(name("messages")).to_owned();
             command.query_async::<()>(&mut subscriptions).await?;

@@ -15,10 +15,12 @@ use super::names::Names;
 use super::open::{Connection, Opened, open_subscribed};
 use super::signals::{Signal, Signals};
 
-/// Time limit of each command to a sentinel, and of connecting to it: after it, others are asked.
+/// Time limit of a connection to a sentinel and of each command. After it, the node asks other
+/// sentinels.
 const ASK: Duration = Duration::from_secs(1);
 
-/// The time after which a sentinel is asked again, and the time between attempts to find one.
+/// The time after which a sentinel is asked again, and the time between attempts to find a
+/// sentinel.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -82,7 +84,7 @@ impl Drop for Watch {
 }
 
 impl Sentinels {
-    /// Connects to the master, by the first sentinel that names one. Returns the connections, the
+    /// Connects to the master that the first answering sentinel names. Returns the connections, the
     /// name of the server in errors, and the watch for another master.
     pub(super) async fn connect(
         &self,
@@ -99,7 +101,7 @@ impl Sentinels {
                     continue;
                 }
             };
-            // A sentinel may lag behind the others: the server that it names need not be a master.
+            // A sentinel may lag behind the others: the server that it names may not be a master.
             if tried.contains(&asked.address) {
                 continue;
             }
@@ -143,11 +145,11 @@ impl Sentinels {
         command.query_async(connection).await
     }
 
-    /// Waits until a sentinel names another master than `asked` has named.
+    /// Waits until a sentinel names another master than `asked` has.
     async fn watch(self, mut at: usize, mut asked: Asked, signals: Signals) {
         let address = asked.address.clone();
         while asked.address == address && !self.is_switched(&mut asked).await {
-            // The connection to that sentinel is lost.
+            // The connection to this sentinel is lost.
             asked = loop {
                 sleep(PAUSE).await;
                 at = (at + 1) % self.all.len();

@@ -23,7 +23,7 @@ pub(super) struct Shared {
     pub(super) opened: Opened,
     server: HostPort,
     routes: Arc<PushRoutes>,
-    /// Whether a subscription has succeeded before.
+    /// Whether a subscription has succeeded on this connection.
     is_tried: AtomicBool,
 }
 
@@ -75,8 +75,8 @@ impl Shared {
         let generation = signals.generation;
         let shown = format!("{}:{}", self.server.0, self.server.1);
         let probe = names.probe(generation);
-        // Answers to later subscriptions are not read: the first one shows whether the node has the
-        // right, and the answer to a publication shows whether the partition is here.
+        // Answers to later subscriptions are not read. The first one shows whether the node has the
+        // right, and the answer to a publication shows whether this master has the partition.
         if !self.is_tried.load(Ordering::Relaxed) {
             let mut subscriptions = self.opened.subscriptions.clone();
             let subscribe = redis::cmd("SSUBSCRIBE").arg(&probe).to_owned();
@@ -115,9 +115,9 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// Sends a command about subscriptions. The library takes any push about subscriptions as the
-    /// answer to the oldest command, including pushes of the server when a slot is moved: so no
-    /// answer is awaited.
+    /// Sends a command about subscriptions without awaiting its answer. The library takes any push
+    /// about subscriptions as the answer to the oldest command, even a push that the server sends
+    /// because a slot has moved.
     pub(super) async fn send(&self, verb: &str, names: &[String]) -> Result<(), RedisError> {
         let mut subscriptions = self.shared.opened.subscriptions.clone();
         let mut command = redis::cmd(verb);
@@ -125,7 +125,7 @@ impl Membership {
         command.query_async(&mut subscriptions).await
     }
 
-    /// Waits until the server has executed all earlier commands: it confirms in order, and repeats
+    /// Waits until the server has executed all earlier commands. It confirms in order, and repeats
     /// confirmations.
     pub(super) async fn confirmed(&self) -> Result<(), RedisError> {
         let (sender, confirmed) = oneshot::channel();
@@ -175,13 +175,12 @@ impl Drop for Membership {
             routes.remove(&self.partition);
         }
         drop(routes);
-        // Channels that the server still has are subscribed to again, or have moved with their
-        // slot.
+        // Channels that the server still has are subscribed again, or have moved with their slot.
         if self.shared.is_open() {
             let mut subscriptions = self.shared.opened.subscriptions.clone();
             let mut command = redis::cmd("SUNSUBSCRIBE");
             command.arg(&self.probe).set_no_response(true);
-            // There is no runtime when the thread ends after a panic.
+            // There is no runtime if the thread ends because of a panic.
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 let unsubscribe =
                     async move { command.query_async::<()>(&mut subscriptions).await };
@@ -206,7 +205,8 @@ struct PushRoutes {
 struct PushRoute {
     signals: Signals,
     probe: String,
-    /// Whether its probe is subscribed to: earlier messages belong to an earlier generation.
+    /// Whether the probe channel is subscribed: messages before that belong to an earlier
+    /// generation.
     is_open: bool,
     /// Tasks that wait for the next confirmations of its probe.
     confirmed: VecDeque<oneshot::Sender<()>>,

@@ -1,4 +1,4 @@
-//! Signals of connections to the part of a node that uses them.
+//! Signals from connections to the part of a node that uses them.
 
 use std::fmt;
 use std::sync::Arc;

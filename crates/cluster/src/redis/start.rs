@@ -25,7 +25,8 @@ use crate::partition::servers_of;
 /// Memory for publications that wait until the broker has answered a question about their channel.
 const MAX_HELD_BYTES: usize = 16 << 20;
 
-/// Time between attempts to find the masters of a Redis Cluster that was unreachable at the start.
+/// The time between attempts to find the masters of a Redis Cluster that was unreachable at the
+/// start.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A part of a node before its start.
@@ -74,7 +75,7 @@ impl Starter {
     /// Connects, and starts the node's thread.
     ///
     /// # Errors
-    /// A server cannot be reached, refuses the node, or is of an unsuitable kind.
+    /// A server is unreachable, refuses the node, or has an unsuitable kind.
     pub fn start(self, members: impl Members) -> Result<(), StartError> {
         self.start_with(Box::new(members), true)
     }
@@ -83,7 +84,7 @@ impl Starter {
     /// connect yet keeps trying.
     ///
     /// # Errors
-    /// A server refuses the node, or is of an unsuitable kind: such an error
+    /// A server refuses the node, or has an unsuitable kind: such an error
     /// [lasts](StartError::is_lasting).
     pub fn start_or_wait(self, members: impl Members) -> Result<(), StartError> {
         self.start_with(Box::new(members), false)
@@ -175,7 +176,7 @@ impl Starter {
     }
 }
 
-/// Keeps trying until a Redis Cluster is reachable: partitions in use try by themselves.
+/// Keeps trying until a Redis Cluster is reachable. Partitions in use try on their own.
 async fn find_masters(targets: Vec<RedisTarget>, status: Arc<Status>) {
     loop {
         sleep(TRY_AGAIN).await;
@@ -187,7 +188,8 @@ async fn find_masters(targets: Vec<RedisTarget>, status: Arc<Status>) {
     }
 }
 
-/// Connects to each master of a Redis Cluster, and checks that it has everything that a node needs.
+/// Connects to each master of a Redis Cluster, and checks that it supports everything that a node
+/// needs.
 async fn try_masters(targets: &[RedisTarget]) -> Result<(), StartError> {
     let Some(masters) = targets.first().and_then(RedisTarget::masters) else { return Ok(()) };
     for partition in masters.all().await? {
@@ -198,8 +200,8 @@ async fn try_masters(targets: &[RedisTarget]) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The node's thread: at any end of it, the node stops claiming to deliver, and publishers stop
-/// waiting for it.
+/// A guard of the node's thread. When the thread ends for any reason, the node stops claiming to
+/// deliver, and publishers stop waiting for it.
 struct Thread(Bus);
 
 impl Drop for Thread {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::pool::SendBudget;
 use crate::held::Budget;
 
-/// Maximum reasons in one text.
+/// Maximum reasons in one message.
 const REASONS: usize = 3;
 
 /// Figures of a node, written by its thread.
@@ -47,11 +47,11 @@ struct Part {
     /// The name of a server; a partition has none.
     name: Option<String>,
     up: AtomicBool,
-    /// Whether it has ever delivered.
+    /// Whether the part has ever delivered.
     was_up: AtomicBool,
-    /// Whether a partition was ever used: an unused one has the state of its cluster.
+    /// Whether a partition was ever used. An unused partition has the state of its cluster.
     is_used: AtomicBool,
-    /// Whether something is behind, so that a negative answer needs no lock.
+    /// Whether any part is behind. The flag answers without the lock in the usual case.
     is_behind: AtomicBool,
     problems: Mutex<Problems>,
     channels: AtomicU64,
@@ -59,7 +59,7 @@ struct Part {
     differing: Mutex<Vec<String>>,
 }
 
-/// Since when a problem exists, and its cause.
+/// The start and the cause of a problem.
 type Trouble = Option<(Instant, String)>;
 
 /// The problems of a part.
@@ -67,19 +67,20 @@ type Trouble = Option<(Instant, String)>;
 struct Problems {
     /// It delivers nothing.
     down: Trouble,
-    /// It delivers, but accepts no publications.
+    /// The part delivers, but accepts no publications.
     behind: Trouble,
 }
 
 /// The state of the broker, as a node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It delivers and accepts publications.
+    /// The broker delivers and accepts publications.
     Up,
-    /// It was reachable, and for this time a part of it has delivered nothing, or accepted no
-    /// publications, for this reason. Channels of other parts are not affected.
+    /// The broker was reachable. For this time, and for this reason, a part of it has delivered
+    /// nothing or accepted no publications. Channels of other parts are not affected.
     Degraded(Duration, String),
-    /// No part of it has delivered since the start, this long ago, for this reason.
+    /// No part of the broker has delivered since the start, which was this long ago, for this
+    /// reason.
     Unlinked(Duration, String),
 }
 
@@ -95,9 +96,9 @@ pub struct StatusSnapshot {
     pub probe_failures: u64,
     /// Publications that the broker has acknowledged.
     pub published: u64,
-    /// Publications that the broker has not accepted: they were refused, or waited for too long.
+    /// Publications that the broker has not accepted: it refused them, or they waited for too long.
     pub refused: u64,
-    /// Publications that were sent and not answered, so that the broker may have them.
+    /// Publications that were sent without an answer, so that the broker may have them.
     pub unknown: u64,
     /// Times that the broker has refused a publication for now: it is sent again.
     pub postponed: u64,
@@ -105,20 +106,20 @@ pub struct StatusSnapshot {
     pub received: u64,
     /// Messages in an unknown format, which were dropped.
     pub malformed: u64,
-    /// Publications from nodes with another rule for the channel: members get them, with a place if
-    /// the channel has a history here.
+    /// Publications from nodes with another rule for the channel: members receive them, with a
+    /// place if the channel has a history on this node.
     pub other_rules: u64,
-    /// Live nodes with different rules for channels; the list may be incomplete if there are many.
+    /// Live nodes with different rules for channels. The list may be incomplete if there are many.
     pub differing: u64,
     /// Questions about a channel that the broker could not answer; they are asked again.
     pub failed_reads: u64,
     /// Commands about presence that the broker has refused; they are sent again.
     pub failed_presence: u64,
-    /// Times that missed publications came from the broker's history.
+    /// Number of times that the broker's history supplied missed publications.
     pub filled: u64,
-    /// Times that a sequence had a gap, which its members were notified of.
+    /// Number of gaps in sequences. The members were notified of each.
     pub lost: u64,
-    /// Times that members of a channel without history may have missed publications.
+    /// Number of times that members of a channel without history may have missed publications.
     pub gaps: u64,
     /// Channels that the node follows.
     pub channels: u64,
@@ -127,14 +128,14 @@ pub struct StatusSnapshot {
     /// Memory of publications that wait until the broker has answered a question about their
     /// channel.
     pub held_bytes: u64,
-    /// Publications that found no such memory, and were requested from the broker again.
+    /// Publications that found this memory full, and were requested from the broker again.
     pub overfull: u64,
-    /// Time of the last publication from its node to this one.
+    /// The time that the last publication took from its node to this one.
     pub lag: Duration,
 }
 
 impl Status {
-    /// Creates the figures of a node whose parts are servers with these names, or partitions.
+    /// Creates the status of a node whose parts are the servers with these names, or partitions.
     pub(super) fn new(names: Vec<Option<String>>, pool: Arc<SendBudget>, held: Budget) -> Self {
         let kind = if names.iter().any(Option::is_some) { "servers" } else { "partitions" };
         let part = |name| Part {
@@ -167,7 +168,7 @@ impl Status {
         self.longest(|problems| problems.down.as_ref())
     }
 
-    /// Returns the state of the broker. All users rely on this one result.
+    /// Returns the state of the broker. All observers use this one result.
     #[must_use]
     pub fn health(&self) -> Health {
         let problems = self.longest(|problems| problems.down.as_ref().or(problems.behind.as_ref()));
@@ -188,7 +189,7 @@ impl Status {
         self.parts[usize::from(part)].was_up.load(Ordering::Relaxed)
     }
 
-    /// Returns since when parts have such a problem, and the causes.
+    /// Returns how long parts have had this problem, and its causes.
     fn longest(
         &self,
         problem: fn(&Problems) -> Option<&(Instant, String)>,
@@ -199,7 +200,7 @@ impl Status {
         Some((since.elapsed(), self.explain(all.into_iter().map(|(_, why)| why).collect())))
     }
 
-    /// Returns why these parts deliver nothing, each cause once.
+    /// Returns why these parts deliver nothing; names each cause once.
     fn explain(&self, mut reasons: Vec<String>) -> String {
         let (count, all) = (reasons.len(), self.parts.len());
         reasons.sort_unstable();
@@ -241,7 +242,7 @@ impl Status {
         note(&mut part.lock().down, why);
     }
 
-    /// Records that a part accepts no publications, and why, or that it does accept them (`None`).
+    /// Records that a part accepts no publications, and why; `None`: the part accepts publications.
     pub(super) fn set_behind(&self, part: u16, why: Option<&str>) {
         let part = &self.parts[usize::from(part)];
         if why.is_none() && !part.is_behind.load(Ordering::Relaxed) {
@@ -259,7 +260,7 @@ impl Status {
         self.parts[usize::from(part)].is_used.store(true, Ordering::Relaxed);
     }
 
-    /// Records that unused partitions can be connected, or why not.
+    /// Records that unused partitions are reachable, or why they are not.
     pub(super) fn set_unused(&self, can: Result<(), &str>) {
         for (number, part) in self.parts.iter().enumerate() {
             if !part.is_used.load(Ordering::Relaxed) {
@@ -281,7 +282,7 @@ impl Status {
         *differing.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
 
-    /// Returns the live nodes whose [rules](super::Members::rules) for channels differ, in order,
+    /// Returns the live nodes with different [rules](super::Members::rules) for channels, in order,
     /// as 16 hexadecimal digits; the list may be incomplete if there are many.
     #[must_use]
     pub fn differing(&self) -> Vec<String> {
@@ -336,7 +337,7 @@ impl Part {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns since when it has such a problem, and its cause, with its name.
+    /// Returns when this problem of the part began, and its cause with the part's name.
     fn problem(
         &self,
         problem: fn(&Problems) -> Option<&(Instant, String)>,
@@ -351,7 +352,7 @@ impl Part {
     }
 }
 
-/// Keeps the time at which it began.
+/// Records the cause of a problem, and keeps the time at which it began.
 fn note(problem: &mut Trouble, why: &str) {
     let since = problem.as_ref().map_or_else(Instant::now, |(since, _)| *since);
     *problem = Some((since, why.to_owned()));

@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Event of a task, sent at any end of the task.
+/// The event of a task, which is sent at any end of the task.
 struct End<E> {
     events: UnboundedSender<E>,
     event: Option<E>,
@@ -16,8 +16,8 @@ impl<E> Drop for End<E> {
     }
 }
 
-/// Starts a task. Its event is sent when it ends; if it panics, the event for a panic: a node that
-/// waited forever would never send again.
+/// Starts a task, and sends its event when it ends. If the task panics, sends the event for a
+/// panic: otherwise the node would wait forever.
 pub(super) fn start<E: Send + 'static>(
     events: &UnboundedSender<E>,
     panicked: E,
@@ -77,7 +77,7 @@ mod tests {
             assert!(bus.publish(Outgoing { channel, envelope, keep, while_down }));
         };
         let status = || bus.status().snapshot();
-        // A fault is injected into the task that publishes to this channel.
+        // Publishing to this channel injects a panic into the task.
         publish(super::super::node::PANICS, None);
         eventually("its publication is counted", || status().unknown == 1);
         publish("plain", None);

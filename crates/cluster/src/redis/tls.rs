@@ -10,14 +10,14 @@ use redis::RedisError;
 /// Settings of TLS, for URLs that begin with `rediss`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// File with the authorities that certify the servers, in PEM; `None`: the authorities that the
-    /// system trusts.
+    /// A file with the authorities that certify the servers, in PEM; `None`: the authorities that
+    /// the system trusts.
     pub ca: Option<PathBuf>,
-    /// Files with the node's own certificate, with the chain of its authorities, and its
-    /// private key, in PEM; `None`: it has none.
+    /// Files with the node's own certificate, including the chain of its authorities, and its
+    /// private key, in PEM; `None`: the node has no certificate.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Name in the certificates of all servers; `None`: the host of each, as the URL, a sentinel
-    /// or the Redis Cluster has it.
+    /// The name in the certificates of all servers; `None`: each server's host, as the URL, a
+    /// sentinel or the Redis Cluster names it.
     pub name: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Tls {
 pub(super) struct Insecure {
     what: String,
     pub(super) remedy: String,
-    /// It lasts until settings change, here or at the server.
+    /// Whether the failure lasts until settings change, here or at the server.
     pub(super) is_lasting: bool,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Insecure {
 impl Error for Insecure {}
 
 impl Insecure {
-    /// Returns the reason of an error, if it is TLS.
+    /// Returns the TLS failure behind an error, if there is one.
     pub(super) fn of(error: &RedisError) -> Option<&Self> {
         io_error(error)?.get_ref()?.downcast_ref()
     }
@@ -86,13 +86,13 @@ mod with {
     use super::{Insecure, Tls};
     use crate::redis::StartError;
 
-    /// Settings and files of TLS, which the connections to all servers share.
+    /// Settings and files of TLS, shared by the connections to all servers.
     pub(in crate::redis) struct Security {
         tls: Tls,
         files: Arc<Files>,
     }
 
-    /// The content of the files, which is read again when they have changed.
+    /// The content of the files. Changed files are read again.
     struct Files {
         configs: Arc<ClientConfigs>,
         is_reading: AtomicBool,
@@ -151,15 +151,16 @@ mod with {
             socket.set_nodelay(true)?;
             let stream = client.handshake_async(socket).await;
             let stream = stream.map_err(|error| self.insecure(failure_of(&error), &error))?;
-            // In TLS 1.3 a server refuses a client's certificate after the client's handshake.
+            // In TLS 1.3 a server refuses a client's certificate only after the client's handshake
+            // is complete.
             let connected = MultiplexedConnection::new_with_config(settings, stream, config).await;
             let (connection, driver) = connected.map_err(|error| self.explained_later(error))?;
-            // It ends when the last of the connection's users drops it.
+            // The task ends when the last user of the connection drops it.
             tokio::spawn(driver);
             Ok(connection)
         }
 
-        /// Begins to check whether files have changed, for later connections: a file system that
+        /// Starts to check whether files have changed, for later connections. A file system that
         /// does not answer must not block the node.
         fn read_files(&self) {
             if self.files.is_reading.swap(true, Ordering::AcqRel) {
@@ -172,7 +173,7 @@ mod with {
             });
         }
 
-        /// Explains an error of a connection that has begun to speak the protocol of Redis.
+        /// Explains an error that occurred after the connection began to speak the Redis protocol.
         fn explained_later(&self, error: RedisError) -> RedisError {
             let failure = super::io_error(&error).and_then(failure_of);
             let may_be_refused = error.kind() == ErrorKind::Io && self.tls.certificate.is_none();
@@ -243,7 +244,7 @@ mod with {
         }
     }
 
-    /// Returns the error of a file, with its setting.
+    /// Returns the error of a file, and names its setting.
     fn wrong(tls: &Tls, error: &ConfigError) -> StartError {
         let is = |file: &Path| error.file.as_deref() == Some(file);
         let setting = match &tls.certificate {
@@ -266,7 +267,7 @@ mod without {
     use super::Tls;
     use crate::redis::StartError;
 
-    /// No connection has TLS in this build.
+    /// This build has no TLS.
     pub(in crate::redis) enum Security {}
 
     impl Security {

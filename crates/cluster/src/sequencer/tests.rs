@@ -1,5 +1,5 @@
-//! The sequencer under a broker that loses connections, data and the ends of sequences, with a
-//! referee that knows every publication.
+//! Tests the sequencer with a broker that loses connections, data and the ends of sequences. A
+//! referee knows every publication.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,16 @@ use throng_testkit::Random;
 use super::*;
 use crate::held::MAX_HELD;
 
-/// A fault injected into the sequencer, which the referee must find.
+/// A fault injected into the sequencer. The referee must find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
-    /// Only offsets are compared.
+    /// The sequencer compares only offsets.
     IgnoresTheEpoch,
     DeliversOverAGap,
     FillsWithoutComparing,
     /// The first part of an answer is taken for all of it.
     TrustsTheTop,
-    /// An answer to a question of a lost connection counts.
+    /// The sequencer accepts an answer to a question of a lost connection.
     TakesLateAnswers,
 }
 
@@ -27,7 +27,7 @@ impl<T> Sequencer<T> {
     }
 }
 
-/// A publication: its number, and the number of its predecessor in the broker's sequence.
+/// A publication, as its number and its predecessor's number in the broker's sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sent {
     number: u64,
@@ -58,7 +58,8 @@ impl Broker {
         (place, sent)
     }
 
-    /// Answers as the script does: a place of a lost sequence gets a new epoch.
+    /// Answers as the broker's script does: if the place belongs to a lost sequence, a new epoch
+    /// begins.
     fn answer(&mut self, after: Option<Place>, random: &mut Random) -> SequenceAnswer<Sent> {
         let oldest = self.log.len().saturating_sub(self.kept);
         let mut continues = false;
@@ -83,7 +84,7 @@ impl Broker {
     }
 }
 
-/// The referee's verdict on the publications that a member gets.
+/// The referee's verdict on the publications that a member receives.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Fine,
@@ -94,7 +95,7 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
     let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let kept = if loses { 1 + random.below(12) } else { 1_000 };
     let mut broker = Broker { epoch: random.bits(), log: vec![], kept, published: 0 };
-    // At times there is room for none, for a few or for all.
+    // The budget holds no publication, a few, or all of them.
     let budget = Budget::new([0, 700, 1 << 20][random.below(3)]);
     let mut node = Sequencer { planted: bug, ..Sequencer::new(0, budget.clone()) };
     let (mut pushes, mut questions, mut answers) =
@@ -143,7 +144,7 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
                 }
             }
             14 if is_subscribed && random.below(3) == 0 => {
-                // The output limit cuts the connection in the middle of the messages in flight.
+                // The output limit closes the connection in the middle of the messages in flight.
                 for (place, sent) in pushes.drain(..random.below(pushes.len() + 1)) {
                     node.publication(place, (sent, 100), &mut actions);
                 }
@@ -162,7 +163,7 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
                     broker.log.truncate(random.below(broker.log.len() + 1));
                 }
             }
-            // FLUSHALL: all data are lost, and the connections stay.
+            // FLUSHALL: the broker loses all data, and the connections stay open.
             16 if loses && random.below(8) == 0 => {
                 broker.log.clear();
                 broker.epoch = random.bits();
@@ -208,8 +209,8 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
     settle(&mut broker, &mut node, member, (pushes, questions, answers, is_subscribed), &mut random)
 }
 
-/// Checks the publications that a sequence begins with: returns an error if their tags, or the tag
-/// of their predecessor, would let a client continue that was at another publication.
+/// Checks the publications that a sequence begins with. Returns an error if their tags, or their
+/// predecessor's tag, would let a client continue from a different publication.
 fn check_tail(
     broker: &Broker,
     place: Place,
@@ -219,7 +220,7 @@ fn check_tail(
     let first = place.offset - entries.len() as u64;
     let tags = before.into_iter().chain(entries.iter().map(|(tag, _)| *tag));
     let from = if before.is_some() { first } else { first + 1 };
-    // The broker may have lost it since its answer.
+    // The broker may have lost the publication since its answer.
     let at = |offset: u64| match offset.checked_sub(1) {
         None => Some(0),
         Some(at) => broker.log.get(at as usize).map(|(place, _)| place.tag),
@@ -251,7 +252,7 @@ type Wires = (
     bool,
 );
 
-/// Delivers everything in flight; then the member must have the last publication.
+/// Delivers everything in flight. Afterwards the member must have the last publication.
 fn settle(
     broker: &mut Broker,
     node: &mut Sequencer<Sent>,
@@ -340,7 +341,7 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
         SequenceAnswer { top: place(3), continues: false, entries: vec![], before: None },
         &mut actions,
     );
-    // While a question is pending, the question for all comes afterwards.
+    // While a question is pending, the question for everything waits.
     node.check(&mut actions);
     node.fetch(&mut actions);
     actions.clear();
@@ -367,7 +368,7 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
         SequenceAction::Live,
     ];
     assert_eq!(actions, expected);
-    // If the broker no longer keeps that place, the ordinary answer shows it.
+    // If the broker no longer keeps the place, the answer to an ordinary question shows it.
     node.fetch(&mut actions);
     let entries = (6..=7).map(|offset| (offset, offset, offset)).collect();
     actions.clear();
@@ -381,7 +382,7 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
 
 #[test]
 fn more_publications_than_can_be_held_are_fetched_afterwards() {
-    // By number, and by bytes.
+    // Limited by number, then by bytes.
     for (budget, bytes, fits) in [(1 << 20, 0, MAX_HELD as u64), (100_000, 9_000, 11)] {
         let budget = Budget::new(budget);
         let (mut node, mut actions) = (Sequencer::new(0, budget.clone()), Vec::new());
@@ -391,7 +392,7 @@ fn more_publications_than_can_be_held_are_fetched_afterwards() {
         for offset in 1..=count {
             node.publication(place(offset), (offset, bytes), &mut actions);
         }
-        // A publication that would fit comes after a gap.
+        // A publication that would fit arrives after a gap.
         node.publication(place(count + 1), (count + 1, 0), &mut actions);
         assert_eq!(budget.refused(), 11);
         actions.clear();

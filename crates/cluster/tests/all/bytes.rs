@@ -1,4 +1,4 @@
-//! Tests of the bytes that the server keeps of a channel, and of the bytes that it reads at once.
+//! Tests the bytes that the server keeps of a channel, and the bytes that it reads at once.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -11,7 +11,7 @@ use throng_testkit::{Redis, eventually};
 use crate::nodes::Node;
 use crate::relay::Relay;
 
-/// Maximum bytes that a channel keeps here.
+/// Maximum bytes that a channel keeps in these tests.
 const LIMIT: usize = 1 << 20;
 
 fn keep() -> Option<KeepRule> {
@@ -45,8 +45,8 @@ fn memory_of_server(redis: &Redis, name: &str) -> usize {
     number(&redis.ask(&format!("EVAL \"return tonumber({info})\" 0")))
 }
 
-/// Adds publications of this size, with offsets from `first` to `last`, as releases without a limit
-/// by bytes did.
+/// Adds publications of this size, with offsets from `first` to `last`, as releases without a byte
+/// limit did.
 fn publish_as_before(redis: &Redis, first: usize, last: usize, bytes: usize) {
     let script = format!(
         "local add = function(at, d) redis.call('XADD', KEYS[2], at .. '-1', 'd', d) end \
@@ -76,7 +76,7 @@ fn the_bytes_of_a_channel_are_limited_at_the_server() {
     (0..300).for_each(|_| publish(&node, &small));
     eventually("all come", || node.got(0).payloads.len() == number + 300);
     assert_eq!(redis.ask("XLEN test.s.c0"), ":101", "as many as the rule says are kept, and one");
-    // The server keeps the end of the sequence, and as much of it as fits.
+    // The server keeps the end of the sequence, as far as it fits.
     publish(&node, &message(1, 600_000));
     publish(&node, &message(2, 300_000));
     eventually("all come", || node.got(0).payloads.len() == number + 302);
@@ -152,7 +152,7 @@ fn the_history_of_a_release_without_the_limit_is_read_and_shortened() {
     eventually("it comes", || one.got(0).payloads == [b"new"]);
     assert_eq!(one.got(0).losses, 0);
     assert!(memory(&redis) < LIMIT * 5 / 4, "{}", memory(&redis));
-    // A node of that release continues to publish.
+    // A node of an older release continues to publish.
     publish_as_before(&redis, 52, 60, 100_000);
     publish(&one, b"newest");
     eventually("all come", || one.got(0).payloads.last().is_some_and(|last| last == b"newest"));

@@ -106,8 +106,8 @@ fn all_nodes_count_and_those_that_are_silent_are_named() {
         let counted = publish(keep, Duration::from_secs(5)).unwrap();
         assert_eq!((counted.total, counted.missing), (6, vec![]));
     }
-    // A node that is alive and does not answer. The heartbeat comes first: otherwise another node's
-    // heartbeat would remove it.
+    // A node that is alive and does not answer. Its heartbeat must exist first: otherwise another
+    // node's heartbeat would remove the node.
     redis.ask("SET test.n.000000000000000c 1");
     redis.ask("SADD test.nodes 000000000000000c");
     let counted = count("abc", Duration::from_millis(100)).unwrap();

@@ -1,4 +1,4 @@
-//! A proxy that moves subscriptions to another server without the node's notice.
+//! A proxy that moves subscriptions to another server, unnoticed by the node.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use throng_testkit::{Redis, dial};
 
-/// Sent after all earlier commands of a connection: the client has seen the answers that come
-/// before its answer.
+/// A marker sent after all earlier commands of a connection: once it is answered, the client has
+/// seen their answers.
 const MARK: &[u8] = b"*2\r\n$4\r\nECHO\r\n$5\r\nmoved\r\n";
 const MARK_ANSWER: &[u8] = b"$5\r\nmoved\r\n";
 
@@ -50,7 +50,7 @@ impl Forwarder {
         format!("redis://{}", self.address)
     }
 
-    /// Moves the present subscriptions: from now on another server has them.
+    /// Moves the current subscriptions: from now on another server has them.
     pub(crate) fn move_subscriptions(&self, to: &Redis) {
         for connection in self.connections.lock().unwrap().iter() {
             let mut connection = lock(connection);
@@ -69,7 +69,7 @@ impl Forwarder {
             server.set_read_timeout(None).unwrap();
             let before = std::mem::replace(&mut connection.server, server);
             connection.moves += 1;
-            // Its reader continues with the new one.
+            // The reading thread continues with the new server.
             let _ = before.shutdown(Shutdown::Both);
         }
     }

@@ -13,13 +13,13 @@ fn losses(nodes: &[Node]) -> usize {
     nodes.iter().map(|node| (0..CHANNELS).map(|at| node.got(at).losses).sum::<usize>()).sum()
 }
 
-/// Waits until members on every node have the end of the server's publications; members without an
-/// announced loss have all.
+/// Waits until members on every node have the end of the server's publications. Members without an
+/// announced loss must have all of them.
 fn check_announced(redis: &Redis, nodes: &[Node; 3], rounds: u64) {
     eventually("each has an outcome", || {
         nodes.iter().all(|node| node.bus.status().snapshot().pending_bytes == 0)
     });
-    // Even a server that evicts may be without memory for a while.
+    // Even a server that evicts keys may be out of memory for a while.
     let of = |node: &Node| node.bus.status().snapshot();
     let refused: u64 = nodes.iter().map(|node| of(node).refused).sum();
     assert!(nodes.iter().all(|node| of(node).unknown == 0));
@@ -30,7 +30,7 @@ fn check_announced(redis: &Redis, nodes: &[Node; 3], rounds: u64) {
         });
         let kept = kept_by(redis, channel);
         for (number, node) in nodes.iter().enumerate() {
-            // The history may have been lost without the place, or be longer than a node's request.
+            // The history may be lost while the place remains, or be longer than a node requests.
             eventually("members are where the server is", || {
                 let sequence = &node.got(channel).sequence;
                 sequence.ends_with(&kept) || kept.ends_with(sequence) && !sequence.is_empty()

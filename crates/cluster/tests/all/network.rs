@@ -65,7 +65,7 @@ fn a_slow_network_loses_no_message() {
         !is_cut || rounds < 60
     });
     check_all(&nodes, rounds);
-    // A round trip of twice 200 ms must not end a connection.
+    // A round trip with 200 ms each way must not end a connection.
     assert!(reconnects(&nodes).iter().zip(&before).all(|(now, before)| *now == before + 1));
 }
 
@@ -107,7 +107,7 @@ fn an_end_that_is_noticed_late_loses_no_message() {
     check_all(&nodes, rounds);
 }
 
-/// As after a failover that leaves a proxy, or an address, with the old master.
+/// The situation after a failover that leaves a proxy or an address with the old master.
 #[test]
 fn subscriptions_that_were_moved_to_another_server_are_found_and_nothing_is_lost() {
     let Some(redis) = Redis::start("moved", &[]) else { return };
@@ -121,13 +121,13 @@ fn subscriptions_that_were_moved_to_another_server_are_found_and_nothing_is_lost
         forwarder.move_subscriptions(&other);
         assert!(stays.publish(0, b"hello", keep()));
         eventually("the message comes", || {
-            // The other server's traffic must not count as delivery by the right one.
+            // The other server's traffic must not count as delivery by the right server.
             if is_busy {
                 other.ask("PUBLISH test.c.0000000000000001 hello");
             }
             moved.got(0).payloads == [b"hello"]
         });
-        // Heartbeats of both nodes, one each in three seconds: the fault is found within fifteen
+        // Each node sends a heartbeat every three seconds: the fault is found within fifteen
         // seconds.
         let beats = redis.calls("smembers") - beats;
         assert!(beats <= 2 * 6, "{beats} signs of life");

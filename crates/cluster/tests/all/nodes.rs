@@ -1,4 +1,4 @@
-//! Three nodes with members and traffic. Every message is accounted for.
+//! Three nodes with members and traffic. The tests account for every message.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -41,7 +41,7 @@ impl Node {
         Self::start_secured((url, Tls::default()), node, keep, channels)
     }
 
-    /// Starts a node with settings of TLS.
+    /// Starts a node with these TLS settings.
     pub(crate) fn start_secured(
         (url, tls): (String, Tls),
         node: u64,
@@ -110,7 +110,8 @@ impl Drop for Ends<'_> {
 }
 
 /// Publishes on every node, in turn with `fault`, which gets the number of messages so far and
-/// returns false when it is done. Returns how many each node has published to each channel.
+/// returns false when it has finished. Returns how many messages each node has published to each
+/// channel.
 pub(crate) fn traffic(nodes: &[Node; 3], size: usize, fault: impl FnMut(u64) -> bool) -> u64 {
     traffic_with(nodes, size, Duration::ZERO, fault)
 }
@@ -138,7 +139,7 @@ pub(crate) fn traffic_with(
                 }
                 rounds.store(round + 1, Ordering::Relaxed);
                 hold_up(pause);
-                // The last messages may be in flight, so that each fault meets some; few, so that
+                // A few messages stay in flight, so that each fault meets some. Not many, so that
                 // none expires on a busy machine.
                 eventually("the broker keeps up", || {
                     nodes.iter().all(|node| node.bus.status().snapshot().pending_bytes < 1 << 16)

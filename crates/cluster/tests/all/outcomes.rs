@@ -1,4 +1,4 @@
-//! Accepted publications that are lost, or may be: their publishers are notified.
+//! Accepted publications that are lost, or may be lost: their publishers are notified.
 #![cfg(feature = "redis")]
 
 use std::collections::HashMap;
@@ -92,14 +92,14 @@ fn sum(noted: &[Unpublished]) -> (u64, u64) {
     (refused, noted.iter().map(|lost| lost.unknown).sum())
 }
 
-/// Rights that an operator withdraws from the user of a running node.
+/// An operator withdraws rights from the user of a running node.
 #[test]
 fn a_withdrawn_right_refuses_publications_and_names_itself() {
     let Some(redis) = Redis::start("withdrawn", &[]) else { return };
     let (bus, _noted) = node(&redis);
     for (right, outcome) in [
         ("evalsha", PublishOutcome::Refused),
-        // The script has run other commands before.
+        // The script has already run other commands.
         ("xadd", PublishOutcome::Unknown),
     ] {
         let outcomes = Outcomes::default();
@@ -139,18 +139,18 @@ fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
         let outgoing = message(channel, has_history, WhileDown::Refuse);
         assert!(bus.publish_by(outgoing, Some(publisher), outcomes.ticket(publisher)).is_some());
     };
-    // The first ones may still find room.
+    // The first publications may still find space.
     let is_degraded = || matches!(bus.status().health(), Health::Degraded(..));
     eventually("the node is degraded", || {
         publish("kept", true, &Outcomes::default(), 3);
         is_degraded()
     });
     let before = bus.status().snapshot();
-    // More than are sent at a time.
+    // More publications than one pipeline sends.
     (0..MESSAGES).for_each(|_| publish("kept", true, &kept, 1));
     let Health::Degraded(_, why) = bus.status().health() else { panic!("it is full") };
     assert!(why.contains("OOM"), "{why}");
-    // Messages without history are accepted, although messages with one wait.
+    // Messages without history are accepted while messages with history wait.
     for done in 1..=20 {
         publish("plain", false, &plain, 2);
         eventually("it is published", || plain.count(PublishOutcome::Taken) == done);
@@ -158,7 +158,7 @@ fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
     assert_eq!(*kept.all(), [], "they wait for five seconds");
     eventually("all are refused", || kept.count(PublishOutcome::Refused) == MESSAGES);
     eventually("the publisher knows", || sum(&noted.of(1)) == (MESSAGES as u64, 0));
-    // Many losses at a time are one notification.
+    // Many simultaneous losses make one notification.
     assert!(noted.of(1).len() < MESSAGES / 10, "{}", noted.of(1).len());
     assert!(noted.of(2).is_empty());
     let status = bus.status().snapshot();
@@ -182,7 +182,7 @@ fn publications_that_a_server_has_not_answered_are_unknown_and_may_arrive() {
         let outgoing = message("kept", has_history, WhileDown::Buffer);
         assert!(bus.publish_by(outgoing, Some(1), outcomes.ticket(1)).is_some());
     };
-    // The first one is sent, and the others wait for its answer.
+    // The first publication is sent, and the others wait for its answer.
     publish(true);
     let counted = other.publish_counted(message("b", false, WhileDown::Buffer), Duration::MAX);
     eventually("it is noticed", || !bus.status().is_up() && !other.status().is_up());
@@ -256,7 +256,7 @@ fn a_database_that_is_not_there_and_a_server_of_another_kind_are_errors_at_the_s
         (format!("redis://127.0.0.1:{sentinel}"), ["is a sentinel", "redis-sentinel://"]),
         (format!("redis-cluster://127.0.0.1:{sentinel}"), ["is a sentinel", "redis-sentinel://"]),
     ] {
-        // A sentinel that has just begun need not answer in time.
+        // A sentinel that has just started may not answer in time.
         let error = poll("it is refused", || start(&url).err());
         let text = error.to_string();
         assert!(error.is_lasting() && text.contains("cluster.url"), "{url}: {text}");

@@ -107,7 +107,7 @@ impl Node {
     }
 }
 
-/// Starts a node with its own user at the server.
+/// Starts a node that has its own user at the server.
 fn start_alone(redis: &Redis, node: u64) -> Node {
     redis.ask(&format!("ACL SETUSER node{node} on >secret ~* &* +@all"));
     Node::start_as(redis, node, &format!("node{node}:secret@"))
@@ -195,7 +195,7 @@ fn members_of_a_killed_node_leave_once() {
         eventually("all have joined", || node.reported().len() == 1_201);
     }
     one.kill();
-    // Each heartbeat reads the nodes once.
+    // Each heartbeat reads the list of nodes once.
     let beats = calls(&redis, "smembers");
     eventually("it is removed", || redis.ask("EXISTS test.i.0000000000000001") == ":0");
     // A fifth heartbeat in a row is 12 seconds after the first.
@@ -231,7 +231,7 @@ fn a_node_writes_one_key_at_each_sign_of_life_whatever_its_members() {
         after["set"] >= before["set"] + 6
     });
     let delta = |name: &str| after[name] - before.get(name).copied().unwrap_or_default();
-    // One script each; probes of delivery, and this test's questions, come on top.
+    // One script for each heartbeat; the probes of delivery and this test's questions come on top.
     assert_eq!(delta("evalsha"), delta("set"));
     let of_beats = ["set", "sadd", "exists", "get", "smembers", "evalsha", "pttl"];
     let besides = ["publish", "info", "hello", "client|setinfo"];
@@ -278,7 +278,7 @@ fn after_an_outage_that_lasts_nodes_have_the_time_to_come_back() {
     // So long that all are taken for dead.
     redis.ask("DEL test.n.0000000000000001 test.n.0000000000000002 test.n.0000000000000003");
     let_in(&redis, 1);
-    // The effects of its first heartbeat come before its writes.
+    // The effects of the node's first heartbeat precede its writes.
     one.enter(2, "new");
     eventually("it is back", || one.reported_of(1, 2) == [true]);
     assert_eq!(one.reported_of(2, 1), [true]);
@@ -358,7 +358,7 @@ fn a_node_that_was_removed_and_writes_before_it_knows_is_removed_again() {
     eventually("it has shown that it lives", || {
         redis.ask("SISMEMBER test.nodes 0000000000000001") == ":1"
     });
-    // The same state as after a removal by another node.
+    // The state after a removal by another node.
     redis.ask("SREM test.nodes 0000000000000001");
     one.enter(1, "ann");
     eventually("it has joined", || redis.ask("EXISTS test.i.0000000000000001") == ":1");
@@ -369,7 +369,7 @@ fn a_node_that_was_removed_and_writes_before_it_knows_is_removed_again() {
 fn a_node_that_ends_without_its_last_leaves_at_the_server_is_removed() {
     let Some(redis) = Redis::start("leaves", &[]) else { return };
     let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
-    // As after a failover to a server that had not received its leave yet.
+    // The state after a failover to a server that had not yet received the leave.
     redis.ask("HSET test.i.0000000000000001 a 1");
     plant(&redis, 1);
     one.kill();
@@ -423,7 +423,7 @@ fn changes_while_the_server_is_away_are_written_when_it_is_back() {
     one.exit(2);
     one.enter(3, "comes");
     assert!(matches!(one.list("a", 9), Err(AskError::NoAnswer)), "a question has a time limit");
-    // The server has a member that its node does not know, as in an old copy of the data.
+    // The server has a member unknown to its node, as in an old copy of the data.
     redis.run();
     redis.ask("HSET test.p.0000000000000001.a 0000000000000009 old");
     redis.ask("SCRIPT FLUSH");
@@ -493,7 +493,7 @@ fn a_comparison_with_the_server_that_it_refuses_is_made_again() {
     let Some(redis) = Redis::start("compared", &[]) else { return };
     let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
     redis.ask("SET test.i.0000000000000001 text");
-    // The node finds that it was taken for dead.
+    // The node finds that others took it for dead.
     redis.ask("DEL test.n.0000000000000001");
     eventually("it is refused", || one.bus.status().snapshot().failed_presence > 0);
     plant(&redis, 1);

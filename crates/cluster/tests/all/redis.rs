@@ -1,5 +1,5 @@
-//! Three nodes and a Redis server that is killed, stopped, cut off and emptied, under traffic.
-//! Every message is accounted for.
+//! Three nodes and a Redis server that is killed, stopped, disconnected and emptied, under traffic.
+//! The tests account for every message.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -28,8 +28,8 @@ fn three_nodes_get_every_message_once_in_one_order() {
 fn channels_without_history_are_delivered_to_every_node() {
     let Some(redis) = Redis::start("plain", &[]) else { return };
     let nodes = [1, 2].map(|node| Node::start(&redis, node, None));
-    // The node's own subscription is acknowledged before; the other's is, once the first message
-    // has come.
+    // The node's own subscription is acknowledged before; the other node's is acknowledged once it
+    // gets the first message.
     let mut sent = 0;
     eventually("both are subscribed", || {
         assert!(nodes[0].publish(0, format!("{sent}").as_bytes(), None));
@@ -86,7 +86,7 @@ fn every_node_learns_once_that_a_server_has_lost_its_data() {
     });
     let before = nodes[0].got(0).payloads.len();
     eventually("it is published", || nodes[1].publish(0, b"after", keep()));
-    // Publications of others, sent again, may come after it.
+    // Publications of other nodes, sent again, may follow it.
     eventually("all are live", || {
         nodes.iter().all(|node| node.got(0).payloads.iter().any(|payload| payload == b"after"))
     });
@@ -148,12 +148,13 @@ fn scripts_that_the_server_forgets_are_loaded_again_and_the_order_holds() {
     let nodes = three(&redis.url(""));
     let mut flushes = 0;
     // The server executes a part of each node's pipeline in turn: a script that one node has loaded
-    // again is there for the rest of another node's.
+    // again serves the rest of another node's pipeline.
     let rounds = traffic(&nodes, 1_000, |rounds| {
         let before = nodes[0].got(0).payloads.len();
         redis.ask("SCRIPT FLUSH");
         flushes += 1;
-        // If they came faster than a node can load them, nothing would ever be published.
+        // If flushes came faster than a node can load the scripts, no publication would ever
+        // succeed.
         eventually("messages come between two of them", || nodes[0].got(0).payloads.len() > before);
         rounds < 2_000 || flushes <= 100
     });
@@ -301,7 +302,7 @@ fn accepted_publications_arrive_also_while_connections_are_made_again() {
     let mut accepted = 0;
     for _ in 0..10 {
         let before = nodes[0].bus.status().snapshot().reconnects;
-        // The history keeps more: no node that is cut off as long misses one.
+        // The history keeps more messages: no node that is disconnected this long misses one.
         let most = accepted + 2_000;
         redis.ask("CLIENT KILL TYPE pubsub");
         eventually("it has connected again", || {
@@ -365,7 +366,7 @@ fn a_channel_that_is_only_joined_is_remembered_as_long_as_nodes_follow_it_and_a_
     let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
     let left = || redis.ask("PTTL test.o.c0")[1..].parse::<i64>().unwrap();
     assert!((1..=60_000).contains(&left()), "{} ms", left());
-    // As when no node could ask for longer than that.
+    // The state of a server to which no node has sent the longest age yet.
     redis.ask("DEL test.o.c0");
     for node in &nodes {
         node.got(0).is_live = false;
@@ -378,13 +379,13 @@ fn a_channel_that_is_only_joined_is_remembered_as_long_as_nodes_follow_it_and_a_
         eventually("it comes", || node.got(0).payloads == [b"first"]);
     }
     assert!(left() > 3_600_000, "{} ms", left());
-    // If data were lost, publications may be lost as well.
+    // After a loss of data, publications may also be lost.
     redis.ask("FLUSHALL");
     nodes[1].bus.check(name(1));
     eventually("it learns of it", || nodes[1].got(1).losses == 1);
 }
 
-/// As while rules are changed on one server after the other.
+/// The situation while operators change the rules of one server after the other.
 #[test]
 fn nodes_with_and_without_a_history_get_all_publications_of_each_other() {
     let Some(redis) = Redis::start("mixed", &[]) else { return };
@@ -426,11 +427,11 @@ fn nodes_with_and_without_a_history_get_all_publications_of_each_other() {
             (later.len(), got.payloads.len(), got.losses)
         };
         assert_eq!(counts(&node.got(0)), (all, has + all, 0), "node {at}");
-        // Publications that have got a place since come to the others again.
+        // Publications that have received a place since are delivered to the other nodes again.
         let counted = if keep.is_some() { 400 } else { has as u64 + 800 };
         eventually("all are counted", || node.bus.status().snapshot().other_rules == counted);
     }
-    // Nodes with a history have one order.
+    // Nodes with a history have the same order.
     let [one, two] = [0, 1].map(|at: usize| nodes[at].0.got(0).payloads.clone());
     assert_eq!(one, two);
 }
@@ -469,7 +470,7 @@ fn channels_are_subscribed_again_with_512_in_a_command() {
     let before = redis.calls("subscribe");
     (0..MANY).for_each(|at| node.bus.follow(format!("many{at}").into(), None));
     eventually("they are subscribed", || channels() == expected);
-    // Names that come one by one are collected while a command is in flight.
+    // Names that arrive one by one are collected while a command is in flight.
     let commands = redis.calls("subscribe") - before;
     assert!(commands <= MANY / 128, "{commands} commands at first");
     for _ in 0..3 {
@@ -487,7 +488,7 @@ fn channels_are_subscribed_again_with_512_in_a_command() {
     }
 }
 
-/// Members that come back at the moment when their channel is dropped.
+/// Members that return at the moment when their channel is dropped.
 struct ComesBack(Bus, Recorder);
 
 impl Members for ComesBack {
@@ -560,7 +561,7 @@ fn a_history_that_is_read_too_slowly_is_asked_for_again_on_the_same_connections(
     let Some(redis) = Redis::start("slow", &[]) else { return };
     let node = Node::start(&redis, 1, keep());
     node.got(0).is_live = false;
-    // The next question is sent, and is also too late, three seconds after the first.
+    // The next question is sent three seconds after the first, and its answer is also too late.
     let before = redis.calls("evalsha");
     eventually("a sign of life has been taken", || redis.calls("evalsha") > before);
     redis.signal("-STOP");
@@ -611,7 +612,7 @@ fn a_channel_that_cannot_be_read_is_not_asked_for_when_it_was_let_go_of() {
     bus.unfollow(name(0));
     eventually("it is let go of", || status().channels == 0);
     bus.follow(name(1), keep());
-    // At this time the messages in flight for the first one are answered.
+    // By now the messages in flight for the first channel are answered.
     fails(2);
     redis.ask(&format!("DEL {}", keys[0]));
     fails(3);
@@ -685,7 +686,7 @@ fn each_right_that_the_user_does_not_have_is_an_error_at_the_start_that_names_it
     redis.ask(&format!("ACL SETUSER {user}"));
     assert_eq!(start(), Ok(()));
     eventually("it leaves no key behind", || redis.ask("DBSIZE") == ":1");
-    // The user does not have the rights to open a connection yet; one right is for a URL with a
+    // The user lacks the rights to open a connection at first; one of them is for a URL with a
     // database.
     let of_connections = ["hello", "select"];
     let rights = user.split(' ').filter_map(|word| word.strip_prefix('+'));

@@ -1,5 +1,5 @@
 //! Three nodes and a Redis Cluster of three masters with replicas, whose slots move under traffic.
-//! Every message is accounted for.
+//! The tests account for every message.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -37,7 +37,7 @@ fn await_more(nodes: &[Node; 3]) {
     });
 }
 
-/// Returns the connections of the nodes to a master: all except the test's own.
+/// Returns the connections of the nodes to a master, without the test's own.
 fn connections(cluster: &RedisCluster, master: usize) -> usize {
     let list = cluster.cli_at(master, &["CLIENT", "LIST", "TYPE", "NORMAL"]);
     let pubsub = cluster.cli_at(master, &["CLIENT", "LIST", "TYPE", "PUBSUB"]);
@@ -160,8 +160,8 @@ fn a_partition_whose_master_hangs_at_its_first_use_is_down_and_serves_its_channe
     let Some(cluster) = RedisCluster::start("hangs", 3) else { return };
     let notes = Notes::default();
     let bus = start(cluster.url(""), 1, notes.clone()).unwrap();
-    // None of these partitions was used before. A replica takes over soon: the suspended master is
-    // asked first.
+    // These partitions were never used before. Before a replica takes over, the suspended master is
+    // asked.
     cluster.servers[1].signal("-STOP");
     let publish = |channel: usize| {
         let mut envelope = Vec::new();
@@ -277,7 +277,7 @@ fn presence_commands_and_counts_reach_other_nodes_with_the_rights_of_the_docs() 
             assert!(buses[0].publish(Outgoing { channel, envelope, keep: None, while_down }));
             noted(1, &format!("message in {of}"))
         });
-        // The first list of members includes a client that joins before it.
+        // The first list of members includes a client that joined before the list.
         let mut clients = 0;
         eventually("a join comes", || {
             clients += 1;

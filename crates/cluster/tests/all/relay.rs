@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use throng_testkit::{Redis, hold_up};
 
-/// Maximum chunks in flight in one direction of a connection: beyond it, reading stops.
+/// Maximum chunks in flight in one direction of a connection. Beyond them, the relay stops reading.
 const ON_THE_WAY: usize = 64;
 
-/// Time between two chunks of a bounded number of bytes.
+/// The time between two chunks while the bandwidth is limited.
 const PIECE: Duration = Duration::from_millis(10);
 
 /// Carries connections to a server.
@@ -21,20 +21,21 @@ pub(crate) struct Relay {
     faults: Arc<Faults>,
 }
 
-/// Faults of connections. Each number covers the connections from the first one on.
+/// Faults of connections. Each number is a count: the fault affects the connections opened up to
+/// that number.
 #[derive(Default)]
 pub(crate) struct Faults {
     opened: AtomicU64,
-    /// Messages for subscribers are dropped on these.
+    /// The relay drops messages for subscribers on these connections.
     silent: AtomicU64,
-    /// Bytes of these to the server, or from it, are dropped.
+    /// The relay drops bytes of these connections to the server, or from it.
     to_server_vanishes: AtomicU64,
     from_server_vanishes: AtomicU64,
     /// Time that each byte takes, in milliseconds.
     pub(crate) latency: AtomicU64,
     /// Maximum bytes a second, in each direction of each connection; 0: unlimited.
     pub(crate) bandwidth: AtomicU64,
-    /// Time after which an end is forwarded, in milliseconds.
+    /// The delay before the end of a stream is forwarded, in milliseconds.
     pub(crate) slow_close: AtomicU64,
 }
 
@@ -77,13 +78,13 @@ impl Relay {
 }
 
 impl Faults {
-    /// From now on, drops messages for the present subscriptions.
+    /// From now on, drops messages for the current subscriptions.
     pub(crate) fn silence(&self) {
         self.silent.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// From now on, drops bytes of the present connections to the server, or from it. None of them
-    /// is closed.
+    /// From now on, drops bytes of the current connections to the server, or from it. The
+    /// connections stay open.
     pub(crate) fn vanish(&self, is_to_server: bool) {
         let first =
             if is_to_server { &self.to_server_vanishes } else { &self.from_server_vanishes };
@@ -91,7 +92,7 @@ impl Faults {
     }
 }
 
-/// Forwards bytes of one direction, with the present faults.
+/// Forwards the bytes of one direction, with the current faults.
 fn carry(
     from: &TcpStream,
     to: &TcpStream,

@@ -1,4 +1,5 @@
-//! Three nodes and a master that sentinels replace, under traffic. Every message is accounted for.
+//! Three nodes and a master that sentinels replace, under traffic. The tests account for every
+//! message.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -22,7 +23,7 @@ const CHANNELS: usize = 3;
 struct Node {
     bus: Bus,
     seen: Seen,
-    /// Accepted payloads of its publishers, and the number of refused ones.
+    /// Accepted payloads of this node's publishers, and the number of refused ones.
     accepted: Mutex<Vec<(usize, Vec<u8>)>>,
     refused: Mutex<u64>,
 }
@@ -46,7 +47,7 @@ impl Node {
         lock(&self.seen[channel])
     }
 
-    /// Publishes, and records whether it was accepted.
+    /// Publishes a message, and records whether it was accepted.
     fn publish(&self, channel: usize, payload: &[u8]) -> bool {
         let mut envelope = Vec::new();
         encode(&Envelope { payload, ..Envelope::default() }, &mut envelope);
@@ -83,8 +84,8 @@ fn are_up(nodes: &[Node]) -> bool {
     nodes.iter().all(|node| node.bus.status().is_up())
 }
 
-/// Returns whether each node has closed its first connections: one may be up again before another
-/// one notices.
+/// Returns whether each node has closed its first connections. A node may be up again before
+/// another node notices.
 fn have_noticed(nodes: &[Node]) -> bool {
     nodes
         .iter()
@@ -105,13 +106,13 @@ fn traffic(nodes: &[Node], fault: impl FnOnce()) {
                     for channel in 0..CHANNELS {
                         node.publish(channel, format!("{number} {round}").as_bytes());
                     }
-                    // A refused one costs nothing: the next attempt comes when its outcome may
-                    // differ.
+                    // A refused publication costs nothing: the pause lets the next attempt meet
+                    // another state.
                     throng_testkit::hold_up(Duration::from_millis(1));
                 }
             });
         }
-        // Also if it fails: otherwise the threads would run forever.
+        // If `fault` panics, the threads must still end.
         let fault = std::panic::catch_unwind(std::panic::AssertUnwindSafe(fault));
         goes_on.store(false, Ordering::Relaxed);
         if let Err(failure) = fault {
@@ -120,7 +121,8 @@ fn traffic(nodes: &[Node], fault: impl FnOnce()) {
     });
 }
 
-/// Publishes in every channel until each node has a publication that came after all others.
+/// Publishes in every channel until each node has received a publication that follows all earlier
+/// ones.
 fn is_live_again(nodes: &[Node]) {
     for channel in 0..CHANNELS {
         let payload = format!("after {channel}");
@@ -131,9 +133,10 @@ fn is_live_again(nodes: &[Node]) {
     }
 }
 
-/// Each publication has an outcome, and members on every node have exactly the new master's
-/// publications: if they have got any other one, a loss was announced to them. Returns how many
-/// publications the old master has acknowledged, and has lost without an announced loss.
+/// Checks that each publication has an outcome, and that members on every node have exactly the new
+/// master's publications: if they received any other publication, a loss was announced to them.
+/// Returns how many publications the old master has acknowledged and then lost without an announced
+/// loss.
 fn account(nodes: &[Node], master: &Redis) -> u64 {
     let (mut late, mut missing) = (0, 0);
     for node in nodes {
@@ -177,7 +180,8 @@ struct Watched {
 }
 
 impl Watched {
-    /// Starts them; the sentinel replaces a master that is silent for `silent`.
+    /// Starts a master, a replica and a sentinel, which replaces a master after `silent` without an
+    /// answer.
     fn start(name: &str, silent: Duration) -> Option<Self> {
         let master = Redis::start(name, &["--enable-debug-command", "local"])?;
         let replica = master.start_replica(&format!("{name}-replica"));
@@ -193,7 +197,7 @@ impl Watched {
         Some(Self { master, replica, sentinel })
     }
 
-    /// Returns a URL that begins with a sentinel that does not run.
+    /// Returns a URL whose first sentinel does not run.
     fn url(&self) -> String {
         format!("redis-sentinel://127.0.0.1:1,127.0.0.1:{}/mymaster", self.sentinel.port())
     }
@@ -205,8 +209,8 @@ impl Watched {
         self.sentinel.ask(&format!("SENTINEL MONITOR mymaster 127.0.0.1 {port} 1"));
     }
 
-    /// Returns whether the replica has become the server of this many nodes: each has two
-    /// connections there, one of them subscribed to its probe.
+    /// Returns whether this many nodes have moved to the replica: each has two connections there,
+    /// and one of them is subscribed to its probe channel.
     fn has_moved(&self, nodes: usize) -> bool {
         self.replica.ask("PUBSUB NUMPAT") == ":0"
             && self.replica.ask("PUBSUB CHANNELS test.q.*") == format!("*{nodes}")
@@ -221,7 +225,7 @@ fn a_failover_that_the_sentinels_order_is_followed_at_once_and_accounted_for() {
     let nodes = three(&watched.url());
     traffic(&nodes, || {
         eventually("there is traffic", || nodes[0].got(0).payloads.len() > 50);
-        // Not before it knows the state of the replica.
+        // The sentinel must first know the state of the replica.
         watched.sentinel.ask_until_taken("SENTINEL FAILOVER mymaster");
         eventually("all nodes are at the new master", || {
             watched.has_moved(nodes.len()) && are_up(&nodes)
@@ -230,7 +234,7 @@ fn a_failover_that_the_sentinels_order_is_followed_at_once_and_accounted_for() {
         eventually("there is traffic", || nodes[0].got(0).payloads.len() > before + 50);
     });
     is_live_again(&nodes);
-    // Replication is asynchronous: the old master may have lost some.
+    // Replication is asynchronous: the old master may have lost some publications.
     account(&nodes, &watched.replica);
 }
 
@@ -240,7 +244,7 @@ fn a_master_that_is_killed_is_replaced_and_every_message_accounted_for() {
     let nodes = three(&watched.url());
     traffic(&nodes, || {
         eventually("there is traffic", || nodes[0].got(0).payloads.len() > 50);
-        // It is stopped between two turns of its loop. Each turn writes all its replies.
+        // The master stops between two turns of its loop. Each turn writes all its replies.
         watched.master.ask_nothing("DEBUG SLEEP 600");
         eventually("it is noticed", || have_noticed(&nodes));
         watched.master.kill();
@@ -293,7 +297,7 @@ fn a_master_that_hangs_without_traffic_is_noticed_and_replaced() {
     eventually("all nodes are at the new master", || {
         watched.has_moved(nodes.len()) && are_up(&nodes)
     });
-    // When it comes back, it soon stops being the master, and no node listens to it.
+    // When the old master continues, it soon stops being a master, and no node listens to it.
     watched.master.signal("-CONT");
     for (number, node) in nodes.iter().enumerate() {
         let payload = format!("later {number}");
@@ -330,7 +334,7 @@ fn a_sentinel_that_ends_is_replaced_by_another() {
     let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/mymaster", ports[0], ports[1]);
     let nodes = [Node::start(&url, 1)];
     first.kill();
-    // The master works, so only the other sentinel can report the change.
+    // The old master still works, so only the other sentinel can report the change.
     watched.replica.ask("REPLICAOF NO ONE");
     watched.name_replica();
     eventually("the node is at the new master", || watched.has_moved(1) && are_up(&nodes));
@@ -360,7 +364,7 @@ fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
         starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string())
     };
     let [open, locked] = [&open, &locked].map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
-    // Accepts connections, and never answers.
+    // A sentinel that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
     for (url, parts) in [

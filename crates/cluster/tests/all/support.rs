@@ -10,7 +10,7 @@ use throng_cluster::{Announcement, Control, Place, Tail, decode};
 pub(crate) struct Got {
     pub(crate) at: Option<Place>,
     pub(crate) payloads: Vec<Vec<u8>>,
-    /// Their present sequence, with the history that it began with.
+    /// The members' current sequence, with the history that it began with.
     pub(crate) sequence: Vec<Vec<u8>>,
     pub(crate) losses: usize,
     pub(crate) gaps: usize,

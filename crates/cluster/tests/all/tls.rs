@@ -1,4 +1,4 @@
-//! Nodes whose connections to Redis have TLS.
+//! Nodes with TLS connections to Redis.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "tls")]
@@ -78,7 +78,7 @@ fn is_secured(servers: &[&Redis]) {
     });
 }
 
-/// Returns why a node does not start.
+/// Returns the reason why a node does not start.
 fn refusal(url: String, tls: Tls) -> StartError {
     let settings = Settings { url, prefix: "test".to_owned(), node: 1, tls };
     let (_bus, starter) = match Bus::new(settings) {
@@ -88,7 +88,7 @@ fn refusal(url: String, tls: Tls) -> StartError {
     starter.start(Recorder([].into())).unwrap_err()
 }
 
-/// Compares parts of it.
+/// Asserts that the error contains these parts.
 fn says(error: &StartError, is_lasting: bool, parts: &[&str]) {
     let text = error.to_string();
     assert!(parts.iter().all(|part| text.contains(part)), "{text}");
@@ -103,7 +103,7 @@ fn a_server_with_tls_is_used_with_it_also_after_it_was_killed() {
     let Some(mut redis) = redis else { return };
     let nodes = three(&url(&redis), &trusting(&authority));
     let mut kills = 0;
-    // Without its data: the channels begin again.
+    // The server restarts without its data: the channels begin again.
     let rounds = traffic(&nodes, 10, |rounds| {
         if rounds > 50 && kills == 0 {
             kills += 1;
@@ -118,7 +118,7 @@ fn a_server_with_tls_is_used_with_it_also_after_it_was_killed() {
     for node in &nodes {
         eventually("the last message of the third arrives", || {
             let got = node.got(0);
-            // Also if the sequence begins again with it.
+            // The sequence may also begin again with this message.
             got.sequence.iter().any(|payload| payload.starts_with(last.as_bytes()))
         });
     }
@@ -168,7 +168,7 @@ fn servers_that_a_redis_cluster_names_are_used_with_tls_also_after_a_failover() 
     let (own, ca) = (authority.issue("127.0.0.1"), authority.file());
     let cluster = RedisCluster::start_with_tls("tls-cluster", 3, files(&own, &ca, false));
     let Some(cluster) = cluster else { return };
-    // The others are asked for.
+    // The node asks this server for the others.
     let url = format!("rediss-cluster://127.0.0.1:{}", cluster.servers[0].tls_port());
     let nodes = three(&url, &trusting(&authority));
     let mut is_replaced = false;
@@ -207,7 +207,7 @@ fn certificates_that_do_not_fit_are_named_with_the_remedy() {
     let parts = ["cluster.tls_cert", "own.pem"];
     says(&refusal(url(&redis), with(other.issue("node.test"))), true, &parts);
 
-    // The right one works.
+    // The node connects with the right certificate.
     let certificate = (authority.directory.join("node.pem"), authority.directory.join("node.key"));
     authority.write("node.test", &certificate);
     let tls = with(certificate.clone());

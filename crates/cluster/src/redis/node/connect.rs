@@ -1,4 +1,4 @@
-//! Connections of a part: opens, loses and replaces them.
+//! The connections of a part: opening, losing and replacing them.
 
 use std::sync::atomic::Ordering;
 
@@ -10,8 +10,8 @@ use super::super::signals::Signals;
 use super::{Node, NodeEvent, StartError, first_link};
 use crate::outbox::WhileDown;
 
-/// The longest wait before another attempt, in milliseconds. Publications wait for five seconds,
-/// and a restarted server must be found well before.
+/// Maximum wait before another attempt, in milliseconds. Publications wait for five seconds, so a
+/// restarted server must be found well before that.
 const LONGEST_RETRY: u64 = 1_000;
 
 impl Node {
@@ -19,13 +19,13 @@ impl Node {
         self.own.status.is_part_up(self.own.part)
     }
 
-    /// Returns whether it is not connected, but not yet considered down.
+    /// Returns whether the part is not connected, but not yet considered down.
     pub(super) fn is_about_to_connect(&self) -> bool {
         self.link.is_none() && self.is_up()
     }
 
-    /// Records that the broker does not deliver. Members of this node get their local publications
-    /// at once: later ones must not overtake them.
+    /// Records that the broker does not deliver. Members of this node get the waiting local
+    /// publications at once, so that later ones do not overtake them.
     pub(super) fn set_down(&mut self, why: &str) {
         self.own.status.set_down(self.own.part, why);
         let local = self.outbox.take_waiting(|one| one.outgoing.while_down == WhileDown::Local);
@@ -33,7 +33,7 @@ impl Node {
         self.handle_early();
     }
 
-    /// Handles events that came while the part was about to connect.
+    /// Handles events that arrived while the part was about to connect.
     fn handle_early(&mut self) {
         std::mem::take(&mut self.early).into_iter().for_each(|event| self.handle(event));
     }
@@ -45,7 +45,7 @@ impl Node {
         self.early = early;
     }
 
-    /// Records that the broker delivers, once it does and has all subscriptions.
+    /// Records that the broker delivers, once it does so and has all subscriptions.
     pub(super) fn settle(&mut self) {
         if self.probe.is_none() && self.outbox.is_connected() {
             self.retry.1 = 0;
@@ -77,9 +77,9 @@ impl Node {
         self.broken(&error.to_string());
     }
 
-    /// Leaves connections that other partitions still use, to connect to another master.
+    /// Leaves the connections, which other partitions still use, to connect to another master.
     pub(super) fn moved(&mut self, why: &str) {
-        // The first attempt is at once, and publications wait for it.
+        // The part connects at once the first time, and publications wait for that.
         if self.retry.1 > 0 {
             self.set_down(why);
         }
@@ -141,7 +141,7 @@ impl Node {
         });
     }
 
-    /// Returns the sender of signals for connections of this generation.
+    /// Returns the sender of signals for connections of the current generation.
     pub(super) fn signals(&self) -> Signals {
         let (events, generation) = (self.own.events.clone(), self.generation);
         Signals::new(generation, move |signal| {

@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::redis::node::{self, Node};
 use crate::survey::Survey;
 
-/// An event of commands; with the generation of its connection.
+/// An event of commands, with the generation of its connection.
 #[derive(Debug)]
 pub(crate) enum ControlInput {
     Send(Option<u64>, Vec<u8>, Waiting<u64>),
@@ -29,8 +29,8 @@ pub enum Recipients<'a> {
 
 impl Bus {
     /// Sends an [encoded](Control::encode) command to a node, or to all nodes that have a channel,
-    /// this node included. The answer is the number of nodes reached. Nodes that are cut off do not
-    /// get it later; a node that is suspended with its connection open counts as reached, and gets
+    /// this node included. The answer is the number of nodes reached. A disconnected node does not
+    /// get the command later; a suspended node whose connection is open counts as reached, and gets
     /// it later. With one server all nodes are reached; with several, all nodes that use the
     /// channel's server.
     pub fn control(&self, to: Recipients<'_>, command: Vec<u8>) -> Reply<u64> {

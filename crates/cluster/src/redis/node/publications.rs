@@ -13,14 +13,14 @@ use crate::envelope::{Envelope, decode};
 use crate::outbox::{Pending, WhileDown};
 use crate::outcome::{PublishOutcome, Ticket};
 
-/// Time after which refused publications are sent again.
+/// The wait of refused publications before they are sent again.
 const PUBLISH_AGAIN: u64 = 250;
 
-/// Maximum channels whose last refresh of the history's expiry is recorded.
+/// Maximum channels whose last expiry update is remembered.
 const MAX_REFRESHED: usize = 4_096;
 
-/// The retry interval while a slot is migrating to another master, at first, and the time after
-/// which a migrating slot counts as a broker that is away.
+/// The first retry interval while a slot is migrating to another master, and the time after which
+/// the broker counts as away.
 const MOVING_AGAIN: u64 = 20;
 const MAX_MOVING: u64 = 30_000;
 
@@ -35,8 +35,8 @@ impl Node {
         self.publish_marked(outgoing, reserved, ticket, None)
     }
 
-    /// Gives a place to a publication without one, from a node where the channel has no history.
-    /// Each node with a history tries to, and one of them does.
+    /// Gives a place to a publication that a node without a history of the channel has published
+    /// without one. Each node with a history tries this; one succeeds.
     pub(super) fn adopt(&mut self, channel: &Arc<str>, keep: KeepRule, envelope: Vec<u8>) {
         let Ok((_, Envelope { origin, published, .. })) = decode(&envelope) else { return };
         let mark = Some(self.target.names.mark(origin, published));
@@ -63,8 +63,8 @@ impl Node {
         // publications wait for it, instead of staying on this node.
         let while_down = if self.is_up() { WhileDown::Buffer } else { outgoing.while_down };
         let is_repeatable = outgoing.keep.is_some();
-        // Members of this node must get later publications: subscriptions to their channels come
-        // first.
+        // Members of this node must get later publications, so the subscriptions to their channels
+        // come first.
         self.number += 1;
         let (tag, number, after) = (self.draw_tag(), self.number, self.follows);
         let refreshes = self.refreshes(&outgoing);
@@ -78,8 +78,8 @@ impl Node {
         Some(number)
     }
 
-    /// Returns whether a publication sets the expiry of its channel's history again: this
-    /// connection has not done so yet, or too long ago.
+    /// Returns whether a publication renews the expiry of its channel's history: on this connection
+    /// no publication has done so, or only too long ago.
     fn refreshes(&mut self, outgoing: &Outgoing) -> bool {
         let Some(keep) = outgoing.keep else { return false };
         let (now, lasts) = (self.now(), (keep.age / REFRESHES).as_millis() as u64);
@@ -154,7 +154,7 @@ impl Node {
         if refused + moving > 0 {
             let postponed = &self.own.counters().postponed;
             postponed.fetch_add(refused + moving, Ordering::Relaxed);
-            // The longer a slot is migrating, the less often it is tried.
+            // The longer a slot has been migrating, the less often the node tries.
             let moved_for = self.moving_since.map_or(0, |since| now - since);
             let moving_again = (moved_for / 4).clamp(MOVING_AGAIN, PUBLISH_AGAIN);
             self.next_publish = now + if refused > 0 { PUBLISH_AGAIN } else { moving_again };
@@ -162,7 +162,7 @@ impl Node {
         self.moving_since = (moving > 0).then(|| self.moving_since.unwrap_or(now));
         let takes_too_long = self.moving_since.is_some_and(|since| now > since + MAX_MOVING);
         match fatal {
-            // Postponed publications return to the waiting ones before any are delivered on this
+            // Postponed publications go back to the waiting ones before any is delivered on this
             // node alone.
             Some(error) => self.broken_by(&error),
             None => {
@@ -176,7 +176,7 @@ impl Node {
         }
     }
 
-    /// Records that the broker accepts no publications of channels with history, or none at all.
+    /// Records that the broker accepts no publications, or none of channels with history.
     pub(in crate::redis) fn fallen_behind(&self, why: &str) {
         let why = format!("{} does not take what is published: {why}", self.target.shown());
         self.own.status.set_behind(self.own.part, Some(&why));
@@ -187,8 +187,8 @@ impl Node {
         self.own.status.set_behind(self.own.part, None);
     }
 
-    /// Counts a publication that has an outcome, frees its memory, and reports it to the waiting
-    /// listeners. Call [`tell_losses`](Self::tell_losses) afterwards.
+    /// Counts a publication that has an outcome, frees its memory, and informs the listeners. Call
+    /// [`tell_losses`](Self::tell_losses) afterwards.
     fn settle_one(&mut self, mut pending: Pending<NumberedPublication>, outcome: PublishOutcome) {
         let counters = self.own.counters();
         let counter = match outcome {
@@ -219,8 +219,8 @@ impl Node {
         self.tell_losses();
     }
 
-    /// Settles publications that have waited for too long. If one was sent before the connection
-    /// was lost, its outcome is unknown.
+    /// Settles publications that have waited for too long. If a publication was sent before the
+    /// connection was lost, its outcome is unknown.
     pub(super) fn settle_expired(&mut self, expired: Vec<Pending<NumberedPublication>>) {
         for pending in expired {
             let outcome = match pending.is_retry {

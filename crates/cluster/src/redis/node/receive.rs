@@ -11,7 +11,7 @@ use super::Node;
 use crate::envelope::{Placed, decode, split_place};
 use crate::sequencer::{SequenceAction, Sequencer};
 
-/// Time after which the broker is asked again about a channel it could not answer for.
+/// The wait before the broker is asked again about a channel without an answer.
 const ASK_AGAIN: u64 = 1_000;
 
 impl Node {
@@ -30,7 +30,7 @@ impl Node {
             (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(bytes))) => {
                 self.message(&name, bytes);
             }
-            // No command of this node unsubscribes from it.
+            // No command of this node unsubscribes from its probe channel.
             (PushKind::SUnsubscribe, _) if name == self.target.names.probe(self.generation) => {
                 self.moved("its slot was moved");
             }
@@ -81,7 +81,8 @@ impl Node {
             Err(_) if self.take_announcement(channel, &bytes) => return,
             Err(_) => {
                 self.own.counters().malformed.fetch_add(1, Ordering::Relaxed);
-                // A publication of a later release has its place: its members learn of the gap.
+                // A publication of a later release has a place: the channel's members learn of the
+                // gap.
                 if placed.is_none() {
                     if let Some((channel, _)) = self.channels.get_key_value(channel) {
                         let channel = Arc::clone(channel);
@@ -95,7 +96,7 @@ impl Node {
         let channel = Arc::clone(channel);
         let keep = followed.sequence.as_ref().map(|(keep, _)| *keep);
         if placed.is_some() != keep.is_some() {
-            // Its node has another rule for the channel.
+            // The publishing node has another rule for the channel.
             self.own.counters().other_rules.fetch_add(1, Ordering::Relaxed);
         }
         bytes.drain(..start);
@@ -175,7 +176,7 @@ impl Node {
                     });
                 }
                 Err(error) if calls::is_fatal(&error) => return self.broken_by(&error),
-                // An error of this channel, or of a disk: other channels continue.
+                // An error of this channel or of the disk: other channels continue.
                 Ok(None) | Err(_) => {
                     self.own.counters().failed_reads.fetch_add(1, Ordering::Relaxed);
                     self.unanswered.push_back((self.now() + ASK_AGAIN, question));
@@ -184,8 +185,8 @@ impl Node {
         }
     }
 
-    /// Postpones questions whose answers take too long, which may be the fault of one channel. If
-    /// the connection is at fault, a probe does not come back.
+    /// Postpones questions whose answers take too long, perhaps because of one channel. If the
+    /// connection is the cause, a probe does not come back.
     pub(super) fn answered_too_late(&mut self, questions: Vec<Question>) {
         let count = questions.len() as u64;
         self.own.counters().failed_reads.fetch_add(count, Ordering::Relaxed);
@@ -203,7 +204,7 @@ impl Node {
     }
 }
 
-/// Returns the time of day, only for the figure of the lag.
+/// Returns the time of day, which only the lag figure uses.
 fn micros() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_micros() as u64

@@ -7,7 +7,7 @@ use super::PANICS;
 use super::{Node, NodeEvent};
 use crate::interest::Batch;
 
-/// Maximum commands in a pipeline, and bytes of publications in one.
+/// Maximum commands in a pipeline, and maximum bytes of its publications.
 const PIPELINE: usize = 256;
 const PIPELINE_BYTES: usize = 1 << 20;
 
@@ -27,7 +27,7 @@ impl Node {
         });
     }
 
-    /// Sends everything that is waiting; each kind has at most one command in flight.
+    /// Sends everything that is waiting. Each kind has at most one command in flight.
     pub(super) fn send(&mut self) {
         self.own.status.set_channels(self.own.part, self.interest.len());
         let Some(link) = self.link.clone() else { return };

@@ -22,7 +22,7 @@ const MAX_ANSWERS: usize = 4_096;
 /// Maximum bytes of the answers to one question of the program.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// An event of questions, with their timeouts; with the generation of its connection.
+/// An event of questions and their timeouts, with the generation of its connection.
 #[derive(Debug)]
 pub(crate) enum SurveyInput {
     Ask(Arc<str>, Instant, Waiting<Counted>),
@@ -52,7 +52,7 @@ pub struct Surveyed {
     pub missing: Vec<u64>,
 }
 
-/// The kind of a question with its answers so far, and its waiting caller.
+/// The kind of a question, its answers so far, and its waiting caller.
 #[derive(Debug)]
 enum Answers {
     Counts(Waiting<Counted>, HashMap<u64, u64>),
@@ -63,7 +63,7 @@ enum Answers {
 struct Question {
     answers: Answers,
     due: u64,
-    /// Nodes that must answer; `None`: not known yet.
+    /// Nodes that must answer; `None` until they are known.
     nodes: Option<HashSet<u64>>,
 }
 
@@ -79,7 +79,7 @@ impl Question {
         Some(missing)
     }
 
-    /// Records an answer, if it fits the question and there is room for it.
+    /// Records an answer, if it fits the question and there is capacity for it.
     fn take(&mut self, node: u64, content: Content<'_>) {
         match (&mut self.answers, content) {
             (Answers::Counts(_, counts), Content::Count(count)) if counts.len() < MAX_ANSWERS => {
@@ -147,7 +147,7 @@ impl SurveyState {
             .for_each(|(_, question)| question.end());
     }
 
-    /// Cancels the count for a publication that the broker does not get.
+    /// Cancels the count for a publication that does not reach the broker.
     pub(super) fn forget(&mut self, number: u64) {
         self.unpublished.remove(&number);
     }
@@ -162,7 +162,7 @@ impl SurveyState {
     }
 }
 
-/// Returns when a question that is asked now times out.
+/// Returns when a question asked now times out.
 fn due_in(limit: Duration) -> Instant {
     Instant::now() + limit.min(LIMIT)
 }
@@ -201,7 +201,7 @@ impl Bus {
     /// channel, as [`count`](Self::count) does.
     pub fn publish_counted(&self, outgoing: Outgoing, limit: Duration) -> Reply<Counted> {
         let (reply, waiting) = Waiting::begin(&self.asks);
-        // A publication that cannot be counted is not published either.
+        // If the publication cannot be counted, it is not published.
         let Some(waiting) = waiting else { return reply };
         let part = self.part_of(&outgoing.channel);
         if let Some((_, reserved)) = self.admit(part, &outgoing, None) {
@@ -232,7 +232,7 @@ impl Node {
             SurveyInput::Asked(generation, asked, nodes) if generation == self.generation => {
                 match nodes {
                     Ok(mut nodes) => {
-                        // Its own first heartbeat may come later.
+                        // This node's first heartbeat may follow later.
                         nodes.insert(self.target.names.node);
                         if let Some(question) = self.survey.questions.get_mut(&asked) {
                             question.nodes = Some(nodes);

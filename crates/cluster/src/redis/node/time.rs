@@ -8,17 +8,17 @@ use super::super::open::LIMIT;
 use super::{Channel, Node, NodeEvent};
 
 /// Time without a publication after which delivery is probed, and time after which it is probed in
-/// any case: another server than the one published to may deliver the messages.
+/// any case: the delivering server may be another than the server published to.
 const PROBE_AFTER: u64 = 5_000;
 const PROBE_EVERY: u64 = 8_000;
 
-/// Time after which the node checks its place in a silent channel at the broker.
+/// Maximum silence of a channel before the node checks its place at the broker.
 const CHECK_AFTER: u64 = 40_000;
 
-/// Time for which an answer about the end of a channel is valid.
+/// The time for which an answer about the end of a channel is valid.
 const ANSWER_LASTS: u64 = 1_000;
 
-/// Time after which a partition that must connect to another master is not up.
+/// The time for which a partition that must connect to another master still counts as up.
 const MAX_UNLINKED: u64 = 1_000;
 
 impl Node {
@@ -48,8 +48,8 @@ impl Node {
         Duration::from_millis(next.saturating_sub(now).min(1_000))
     }
 
-    /// Asks where a channel ends, for a client that may be ahead of this node. It asks at most once
-    /// a second, since a client that invents positions is always ahead.
+    /// Asks for the end of a channel, for a client that may be ahead of this node. It asks at most
+    /// once a second, because a client that invents positions is always ahead.
     pub(super) fn check(&mut self, name: Arc<str>) {
         let now = self.now();
         let Some(channel) = self.channels.get_mut(&name) else { return };

@@ -19,10 +19,11 @@ const SCRIPTS: [&str; 5] = [
     include_str!("remove_dead.lua"),
 ];
 
-/// Time for which a node lives after its last heartbeat.
+/// The lifetime of a node after its last heartbeat, in milliseconds.
 pub(super) const LIFE: u64 = 10_000;
 
-/// Batch size for removing a dead node's members; lock time in ms that keeps other nodes out.
+/// Batch size for removing a dead node's members, and the time in milliseconds for which the
+/// remover's lock excludes other nodes.
 const REMOVED_AT_ONCE: usize = 500;
 const REMOVAL_TIME: u64 = 5_000;
 
@@ -90,12 +91,12 @@ impl Keys<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
     pub(super) has_lived: bool,
-    /// Number of the server's data, which changes when the data are lost.
+    /// The identity of the server's data, which changes when the data are lost.
     pub(super) epoch: String,
     /// Time until another node may be dead.
     pub(super) rest: u64,
     pub(super) dead: Vec<String>,
-    /// Nodes with different rules.
+    /// Nodes with different rules for channels.
     pub(super) differing: Vec<String>,
 }
 
@@ -151,7 +152,7 @@ pub(super) async fn write(
     pipeline.query_async(connection).await
 }
 
-/// Lists members of channels, except the members of one node.
+/// Lists the members of channels, except the members of one node.
 pub(super) async fn list(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -180,7 +181,7 @@ pub(super) async fn list(
     Ok(answers.into_iter().map(|answer| answer.and_then(listed)).collect())
 }
 
-/// Members of a channel, and the number of the server's data at that time.
+/// The members of a channel, and the identity of the server's data at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PresenceListing {
     pub(super) epoch: String,
@@ -195,7 +196,7 @@ fn listed(value: Value) -> Result<PresenceListing, RedisError> {
         let info = str::from_utf8(info).ok()?.into();
         Some(RemoteMember { node: of(node)?, client: of(client)?, info })
     };
-    // Ignore entries written by other programs.
+    // Ignores entries written by other programs.
     let members = fields.chunks(3).filter_map(member).collect();
     Ok(PresenceListing { epoch, listed: Listed { total, members } })
 }
@@ -209,8 +210,8 @@ pub(crate) struct Found {
     pub(super) announces: bool,
 }
 
-/// Returns the members of this node that the server has. It reads at most the entries that this
-/// node has written: the memory of presence bounds them.
+/// Returns the members that the server has of this node. It reads at most the entries that this
+/// node has written; the memory of presence bounds their number.
 pub(super) async fn audit(
     connection: &mut MultiplexedConnection,
     names: &Names,
@@ -246,8 +247,8 @@ pub(super) async fn audit(
     Ok(found)
 }
 
-/// Removes the members of dead nodes, and publishes their leaves. A node that the server refuses to
-/// remove does not block the others.
+/// Removes the members of dead nodes, and publishes their leaves. If the server refuses to remove
+/// one node, the others are still removed.
 pub(super) async fn remove_dead(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -280,8 +281,8 @@ pub(super) async fn remove_dead(
     outcome
 }
 
-/// Unregisters this node, which has no members left. If the server still has some, because it has
-/// lost their leaves, other nodes find this node dead, and remove them.
+/// Unregisters this node, which has no members left. If the server has lost some of their leaves,
+/// it still lists members: other nodes then find this node dead, and remove them.
 pub(super) async fn unregister(
     connection: &mut MultiplexedConnection,
     names: &Names,

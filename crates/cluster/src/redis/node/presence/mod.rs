@@ -1,11 +1,11 @@
 //! Presence in channels on all nodes: each node writes its own members, reads the members of
 //! others, and removes the members of dead nodes.
 //!
-//! Every three seconds a node sends a heartbeat, by which it lives for ten. A node that finds
-//! another one dead removes it: a script removes its members and publishes their leaves at once, so
-//! that each member has only one leave. A node that was taken for dead notices at its next
-//! heartbeat, and writes its members again: the removed ones join. While the broker was away no
-//! node could send a heartbeat: each node removes others only when it has lived for ten seconds
+//! Every three seconds a node sends a heartbeat, with which it lives for ten seconds. A node that
+//! finds another one dead removes it: a script removes its members and publishes their leaves in
+//! one step, so that each member has only one leave. A live node that was removed notices at its
+//! next heartbeat and writes its members again, so that they join again. While the broker was away,
+//! no node could send a heartbeat; so a node removes others only after it has lived for ten seconds
 //! itself.
 
 mod calls;
@@ -35,29 +35,29 @@ use calls::{Found, Heartbeat, LIFE, PresenceListing, Scripts};
 use question::Question;
 pub use question::{Listed, RemoteMember};
 
-/// Time between two heartbeats, and before a retry.
+/// The time between two heartbeats, and before a retry.
 const HEARTBEAT_INTERVAL: u64 = 3_000;
 const AGAIN: u64 = 1_000;
 
-/// Delay before retrying a list whose slot is migrating: the few keys of a channel move within that
+/// Delay before retrying a list whose slot is migrating. The few keys of a channel move within that
 /// time.
 const MOVING_AGAIN: u64 = 50;
 
-/// Maximum updates in a pipeline, and bytes of their information.
+/// Maximum updates in a pipeline, and maximum bytes of their information.
 const PIPELINE: usize = 256;
 const PIPELINE_BYTES: usize = 1 << 20;
 
-/// Questions in one pipeline. Together with the bytes of one answer, it bounds the input that a
-/// node reads at once.
+/// Questions in one pipeline. With the byte limit of an answer, this bounds the input that a node
+/// reads at once.
 const QUESTIONS: usize = 16;
 
-/// Time for which an ending node waits until it is unregistered.
+/// Maximum wait of an ending node for its unregistration.
 const UNREGISTER: Duration = Duration::from_millis(500);
 
-/// Maximum members that a question lists.
+/// Maximum members in the answer to a question.
 pub(super) const MAX_LISTED: usize = 10_000;
 
-/// An event of presence; with the generation of its connection.
+/// An event of presence, with the generation of its connection.
 #[derive(Debug)]
 pub(crate) enum PresenceInput {
     Join { channel: Arc<str>, client: u64, info: Arc<str>, announces: bool },
@@ -78,15 +78,15 @@ pub(super) struct PresenceState {
     roster: Roster,
     /// Scripts of the server in use.
     scripts: Option<Scripts>,
-    /// Number of the server's data; empty before the first heartbeat.
+    /// The identity of the server's data; empty before the first heartbeat.
     epoch: String,
     /// Whether this node has sent a heartbeat on this connection, and may write.
     is_synced: bool,
-    /// The start of the current unbroken series of heartbeats on this connection.
+    /// When the current unbroken series of heartbeats on this connection began.
     lives_since: Option<u64>,
     /// The number of times that all members were written again.
     round: u64,
-    /// When to compare the server's list of this node's members with the real one.
+    /// When to compare the server's list of this node's members with the actual members.
     audit: Option<u64>,
     is_sending_heartbeat: bool,
     is_writing: bool,
@@ -96,13 +96,13 @@ pub(super) struct PresenceState {
     next_heartbeat: u64,
     next_write: u64,
     questions: VecDeque<Question>,
-    /// When to ask again, after questions about a migrating slot.
+    /// When to ask again after an answer that a slot is migrating.
     next_list: u64,
     /// The members as clients know them.
     view: View,
     is_viewing: bool,
-    /// Whether all members of this node are written, and the time from which other nodes' members
-    /// are complete.
+    /// Whether all members of this node are written, and the time from which the lists of other
+    /// nodes' members are complete.
     is_rewritten: bool,
     view_from: u64,
 }
@@ -118,7 +118,7 @@ impl PresenceState {
         (self.is_listing, self.is_removing_dead, self.is_viewing) = (false, false, false);
     }
 
-    /// Returns the number of the server's data; empty before the first heartbeat.
+    /// Returns the identity of the server's data; empty before the first heartbeat.
     pub(super) fn data(&self) -> String {
         self.epoch.clone()
     }
@@ -150,7 +150,7 @@ impl PresenceState {
 }
 
 impl Bus {
-    /// Records that a client has joined a channel with presence; `announces`: members get joins and
+    /// Records that a client has joined a channel with presence. `announces`: members get joins and
     /// leaves.
     pub fn enter(&self, channel: Arc<str>, client: u64, info: Arc<str>, announces: bool) {
         let part = self.part_of(&channel);
@@ -162,15 +162,17 @@ impl Bus {
         self.send_presence(self.part_of(&channel), PresenceInput::Leave { channel, client });
     }
 
-    /// Records that the members of a followed channel get joins and leaves: after a lost
-    /// connection, [`Members::presence`](super::super::Members::presence) reports the missed ones.
+    /// Records that the members of a followed channel get joins and leaves. After a lost
+    /// connection, [`Members::presence`](super::super::Members::presence) reports the joins and
+    /// leaves that they missed.
     pub fn watch(&self, channel: Arc<str>) {
         self.send_presence(self.part_of(&channel), PresenceInput::Watch(channel));
     }
 
-    /// Lists up to `most` members of a channel on other nodes, at most 10,000 and a mebibyte.
-    /// Changes that are not in the answer come to
-    /// [`Members::presence`](super::super::Members::presence) after it, if the channel is followed.
+    /// Lists up to `most` members of a channel on other nodes, but at most 10,000 members and one
+    /// mebibyte. Changes that are not in the answer are passed to
+    /// [`Members::presence`](super::super::Members::presence) afterwards, if the channel is
+    /// followed.
     pub fn presence(&self, channel: Arc<str>, most: usize) -> Reply<Listed> {
         let most = most.min(MAX_LISTED);
         let (reply, waiting) = Waiting::begin(&self.asks);
@@ -238,7 +240,7 @@ impl Node {
         }
     }
 
-    /// Handles an error; an error of a connection concerns the whole node.
+    /// Handles an error. If the connection has failed, the whole node reconnects.
     pub(in crate::redis) fn failed(&mut self, error: &RedisError) {
         if calls::is_forgotten(error) {
             self.presence.forget_scripts();
@@ -276,13 +278,13 @@ impl Node {
             (state.is_writing, state.is_rewritten) = (false, false);
             state.roster.restart(is_lost);
             if is_lost {
-                // Others get time to come back, and to write their members.
+                // Other nodes get time to return and write their members again.
                 state.view_from = now + LIFE;
                 state.view.restart(self.follows);
             }
         }
         (state.is_synced, state.epoch) = (true, epoch);
-        // Just after the time at which another node may have died.
+        // Shortly after another node may have died.
         state.next_heartbeat = now + HEARTBEAT_INTERVAL.min(rest + 20);
         state.scripts = Some(scripts.clone());
         if dead.is_empty() || state.is_removing_dead {
@@ -416,7 +418,7 @@ impl Node {
         });
     }
 
-    /// Sends everything that is waiting.
+    /// Sends all waiting presence commands.
     pub(super) fn send_presence(&mut self, link: &Link) {
         let now = self.now();
         let state = &mut self.presence;
@@ -425,7 +427,7 @@ impl Node {
         let may_list = !state.is_listing && state.next_list().is_some_and(|at| at <= now);
         state.is_rewritten |= state.is_synced && !state.is_writing && state.roster.is_rewritten();
         let may_view = state.may_view();
-        // This is also called for each round of publications.
+        // Also runs for each round of publications, so it returns early.
         if !may_write && !may_list && !may_view {
             return;
         }
@@ -476,8 +478,8 @@ impl Node {
     fn send_list_questions(&mut self, link: &Link, scripts: Scripts) {
         let taken = self.follows_taken;
         let state = &mut self.presence;
-        // Members must get the changes after the answer: subscriptions to their channels come
-        // first.
+        // Members must get the changes that follow the answer, so the subscriptions to their
+        // channels come first.
         let may_go = |question: &&Question| question.after <= taken;
         let count = state.questions.iter().take(QUESTIONS).take_while(may_go).count();
         let questions: Vec<_> = state.questions.drain(..count).collect();
@@ -495,7 +497,7 @@ impl Node {
         });
     }
 
-    /// Unregisters this node at the others, if it has no members left.
+    /// Announces to the other nodes that this node ends, if it has no members left.
     pub(super) async fn take_leave(&self) {
         if let Some(link) = &self.link
             && self.presence.roster.is_empty()

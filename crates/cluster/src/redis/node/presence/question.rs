@@ -22,7 +22,7 @@ pub struct RemoteMember {
 pub struct Listed {
     /// The number of members.
     pub total: u64,
-    /// The members that fit in the answer.
+    /// The members that fit into the answer.
     pub members: Vec<RemoteMember>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Question {
     pub(super) channel: Arc<str>,
     pub(super) most: usize,
     pub(super) waiting: Waiting<Listed>,
-    /// When it times out, and the number of subscriptions requested before it.
+    /// When the question times out, and the number of subscriptions requested before it.
     pub(super) due: u64,
     pub(super) after: u64,
 }

@@ -13,8 +13,9 @@ use crate::redis::node::{self, Node};
 use crate::view::Missed;
 
 impl PresenceState {
-    /// Returns whether the server may be asked for the members that clients should know. It must
-    /// have the members of this node at that time: otherwise they would leave and join for others.
+    /// Returns whether the node may ask the server for the members that clients should know. The
+    /// server must already have the members of this node; otherwise other nodes would see them
+    /// leave and join.
     pub(super) fn may_view(&self) -> bool {
         self.is_synced && self.is_rewritten && !self.is_viewing && self.view.has_wanted()
     }
@@ -65,7 +66,7 @@ impl Node {
                 Ok(PresenceListing { epoch, listed }) if epoch == self.presence.epoch => {
                     self.repair(channel, listed);
                 }
-                // Data was lost, and some members are not written again yet.
+                // The server has lost data, and some members are not yet written again.
                 Ok(_) => self.presence.refuse_view(channel, again),
                 Err(error) => {
                     self.presence.refuse_view(channel, again);
