@@ -1,4 +1,4 @@
-//! The means by which a cell is measured.
+//! The means to measure a cell.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,17 +10,17 @@ use throng_load::{Error, Plan, Progress, Report};
 
 use crate::parts::Launch;
 
-/// Connections that come and go before memory is measured: what a process allocates once should
-/// not count as a connection's.
+/// Connections that open and close before memory is measured, so that one-time allocations of a
+/// process do not count as a connection's memory.
 pub(crate) const FIRST_CONNECTIONS: usize = 4;
-/// Longest wait until a server has noticed that those have gone.
+/// Maximum wait until a server has noticed the end of these connections.
 const GONE: Duration = Duration::from_secs(2);
 
-/// The means by which a cell is measured: the way to start processes, the end of the run, its
+/// The means to measure a cell: how to start processes, whether the run must end, and how to report
 /// progress.
 pub struct Bench<'a> {
     pub(crate) launch: Launch<'a>,
-    /// The run must end.
+    /// True if the run must end.
     pub(crate) stop: &'a AtomicBool,
     pub(crate) watch: &'a mut dyn FnMut(&Progress),
 }
@@ -35,14 +35,14 @@ impl Bench<'_> {
         throng_load::run(plan, self.stop, self.watch)
     }
 
-    /// Runs a load; wrong answers and lost connections are an error.
+    /// Runs a load. Wrong answers and lost connections are an error.
     pub(crate) fn flawless_load(&mut self, plan: &Plan) -> Result<Report, Error> {
         let report = self.load(plan)?;
         flawless(&report.errors).map(|()| report)
     }
 }
 
-/// Refuses figures with wrong answers or lost connections.
+/// Refuses figures from a run with wrong answers or lost connections.
 pub(crate) fn flawless(errors: &Errors) -> Result<(), Error> {
     match &errors.first {
         Some(first) => {
@@ -52,7 +52,7 @@ pub(crate) fn flawless(errors: &Errors) -> Result<(), Error> {
     }
 }
 
-/// Waits until processes have closed the descriptors that they did not have `before`.
+/// Waits, up to a time limit, until the processes have no more descriptors than `before`.
 pub(crate) fn until_gone(processes: &Processes, before: Option<usize>) {
     let begun = Instant::now();
     while processes.descriptors() > before && begun.elapsed() < GONE {

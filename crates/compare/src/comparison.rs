@@ -1,4 +1,4 @@
-//! A comparison: cells that are measured one after the other, and the report of their rows.
+//! A comparison: cells that are measured one after the other, and the report with their rows.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -8,43 +8,43 @@ use throng_load::report::Render;
 
 use crate::bench::Bench;
 
-/// A comparison. Its fields are its flags.
+/// A comparison, whose fields are its flags.
 pub trait Comparison: clap::Args {
-    /// One measurement to be made; its text names it to people.
+    /// One measurement to make; its text names it in messages.
     type Cell: Display;
-    /// The measurement of a cell, or why there is none.
+    /// The measurement of a cell, or the reason why there is no measurement.
     type Row;
-    /// The rows, in all forms.
+    /// The rows, which can be written in all report formats.
     type Findings: Render;
 
     /// The name of the comparison on the command line.
     const NAME: &'static str;
 
-    /// Refuses flags that are not valid, and finds the programs that it measures.
+    /// Refuses invalid flags, and finds the programs to measure.
     ///
     /// # Errors
-    /// [`Error::Usage`] naming the flag, the value and what to write instead; or there is nothing
-    /// to measure.
+    /// [`Error::Usage`] naming the flag, the value and the remedy; or the error that no program to
+    /// measure was found.
     fn prepare(&mut self) -> Result<(), Error>;
 
     /// The cells, in the order in which they are measured.
     fn cells(&self) -> Vec<Self::Cell>;
 
-    /// About how long a cell takes.
+    /// Returns roughly how long a cell takes.
     fn estimate(&self, cell: &Self::Cell) -> Duration;
 
     /// Measures a cell.
     ///
     /// # Errors
-    /// There are no figures; [`Error::Interrupted`] if the run was stopped.
+    /// The cell has no figures; [`Error::Interrupted`] if the run was stopped.
     fn measure(&self, cell: &Self::Cell, bench: &mut Bench<'_>) -> Result<Self::Row, Error>;
 
-    /// The row of a cell that failed; `None`, the default, if its failure ends the comparison.
+    /// Returns the row of a failed cell; `None`, the default, if the failure ends the comparison.
     fn failed(&self, _: &Self::Cell, _: &Error) -> Option<Self::Row> {
         None
     }
 
-    /// Sentences that follow from the rows.
+    /// Returns sentences that follow from the rows.
     fn advice(&self, _: &[Self::Row]) -> Vec<String> {
         Vec::new()
     }
@@ -56,15 +56,15 @@ pub trait Comparison: clap::Args {
 /// The rows of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Measured<R> {
-    /// The rows, in the order of their cells. There are fewer if the run was stopped.
+    /// The rows, in the order of their cells. A stopped run has fewer rows than cells.
     pub rows: Vec<R>,
     /// The sentences of [`Comparison::advice`].
     pub advice: Vec<String>,
-    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
+    /// Share (0 to 1) of the machine's CPU time that all processes used during the run.
     pub machine_busy_share: Option<f64>,
 }
 
-/// Reads a comparison from its flags; without any it is the usual one.
+/// Parses the flags of a comparison; without flags, returns the usual comparison.
 ///
 /// # Errors
 /// An unknown flag or value.
@@ -73,7 +73,7 @@ pub fn from_flags<C: Comparison>(flags: &[&str]) -> Result<C, clap::Error> {
     C::from_arg_matches(&command.try_get_matches_from(flags)?)
 }
 
-/// Half a comparison of a test: its flags, checked.
+/// Returns a test's comparison with its flags checked, but without a run.
 #[cfg(test)]
 pub(crate) fn checked<C: Comparison>(line: &str) -> Result<C, String> {
     let flags: Vec<&str> = line.split_whitespace().collect();
@@ -82,7 +82,7 @@ pub(crate) fn checked<C: Comparison>(line: &str) -> Result<C, String> {
     Ok(comparison)
 }
 
-/// Checks that each line of flags is refused with these words.
+/// Checks that each line of flags is refused with an error that contains these words.
 #[cfg(test)]
 pub(crate) fn assert_refused<C: Comparison>(lines: &[(&str, &str)]) {
     for (line, words) in lines {

@@ -1,5 +1,5 @@
-//! Everything that the five articles state in figures, each with its article. This is the only
-//! place that has them.
+//! All figures of the five articles, each with its article. No other module contains published
+//! figures.
 
 use serde::Serialize;
 
@@ -14,13 +14,13 @@ pub struct Article {
     pub publisher: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// Its date, as far as it is known.
+    /// The date of the article, as far as it is known.
     pub date: &'static str,
-    /// The machine of its measurements.
+    /// The machine on which the article measured.
     pub machine: &'static str,
 }
 
-/// Echoes at 10,000 to 250,000 clients, ways to broadcast, ceilings of I/O models.
+/// Echoes with 10,000 to 250,000 clients, ways to broadcast, and ceilings of I/O models.
 pub(crate) const SCALING: Article = Article {
     publisher: "eSeGeCe",
     title: "sgcWebSockets performance tuning: From \"It Works\" to \"It Scales\"",
@@ -44,7 +44,7 @@ pub(crate) const WINDOWS: Article = Article {
     machine: "16 cores, 32 GB, Windows Server 2022",
 };
 
-/// HTTP servers in the suite NetBenchmarks, and under a client of the author's own.
+/// HTTP servers in the suite NetBenchmarks, and with the author's own client.
 pub(crate) const HTTP: Article = Article {
     publisher: "Components4Developers",
     title: "HTTP middleware benchmarks",
@@ -60,7 +60,7 @@ pub(crate) const NGINX: Article = Article {
     machine: "6 cores (Xeon E5645), 6 workers of nginx 1.7.0; generator and backend elsewhere",
 };
 
-/// Echoes of 100 B, ten a second from each client.
+/// Echoes of 100 B, ten per second from each client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Echo {
     pub(crate) clients: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Echo {
     pub(crate) rss_bytes: f64,
 }
 
-/// Messages a second of each client.
+/// Messages per second of each client.
 pub(crate) const ECHO_RATE: f64 = 10.0;
 
 pub(crate) const ECHO: [Echo; 4] = [
@@ -96,12 +96,12 @@ const fn echo(clients: usize, p50_ms: f64, p99_ms: f64, cpu_percent: f64, rss_gb
 /// Subscribers of a broadcast.
 pub(crate) const SUBSCRIBERS: usize = 50_000;
 
-/// Seconds of a broadcast to all of them.
+/// Seconds of a broadcast to all subscribers.
 pub(crate) const BROADCAST: [(Variant, f64); 2] =
     [(Variant::Naive, 12.0), (Variant::Encoded, 0.38)];
 
-/// A server's I/O model, Throng's model like it, the connections for which it is recommended, and
-/// its ceiling.
+/// A server's I/O model, the similar model of Throng, the recommended number of connections, and
+/// the ceiling.
 pub(crate) const CEILINGS: [(&str, Option<IoModel>, &str, f64); 4] = [
     ("a thread for each", Some(IoModel::Threads), "below 5,000", 10_000.0),
     ("epoll (Linux)", Some(IoModel::Epoll), "10,000 to 100,000", 1_000_000.0),
@@ -112,11 +112,11 @@ pub(crate) const CEILINGS: [(&str, Option<IoModel>, &str, f64); 4] = [
 /// Tunnels of nginx, mostly idle, with messages of 10 to 4096 bytes every 0.1 to 10 s.
 pub(crate) const TUNNELS: [usize; 5] = [1_000, 5_000, 10_000, 20_000, 50_000];
 
-/// With the most of them nginx needed less than so many bytes, and less than so many cores.
+/// With the most tunnels, nginx used less than this many bytes and this many cores.
 pub(crate) const TUNNEL_BOUNDS: (f64, f64) = (1e9, 1.0);
 
-/// Bursts of nginx: payloads, and by how much at most its memory grew from the smallest to the
-/// largest (0 to 1).
+/// Bursts at nginx: the payloads, and the maximum growth of its memory from the smallest to the
+/// largest payload (0 to 1).
 pub(crate) const BURST_SIZES: [usize; 6] = [1, 16, 64, 256, 1024, 4096];
 pub(crate) const BURST_GROWTH: f64 = 0.15;
 
@@ -124,7 +124,7 @@ pub(crate) const BURST_GROWTH: f64 = 0.15;
 pub(crate) const NETBENCH_SERVERS: [&str; 8] =
     ["kbmMW", "Indy", "IndyPool", "RTC", "Synopse", "Sparkle", "Node.js", "Go"];
 
-/// Requests a second of these, by connections and mode.
+/// Requests per second of these servers, by connections and mode.
 pub(crate) const NETBENCH: [(usize, Mode, [f64; 8]); 6] = [
     (1, Mode::Blank, [354.0, 319.0, 334.0, 346.0, 347.0, 336.0, 365.0, 365.0]),
     (1, Mode::Work, [353.0, 313.0, 350.0, 337.0, 377.0, 359.0, 364.0, 353.0]),
@@ -137,11 +137,11 @@ pub(crate) const NETBENCH: [(usize, Mode, [f64; 8]); 6] = [
 /// Calls of the stress test.
 pub(crate) const CALLS: u64 = 100_000;
 
-/// Servers of the stress test whose columns have no gap; the other columns cannot be read without
-/// doubt. kbmMW had 6 I/O threads.
+/// Servers of the stress test whose columns have no gap; the other columns are ambiguous. kbmMW had
+/// 6 I/O threads.
 pub(crate) const STRESS_SERVERS: [&str; 3] = ["kbmMW", "Node.js", "Go"];
 
-/// Calls a second of these, blank, by connections.
+/// Calls per second of these servers, in blank mode, by connections.
 pub(crate) const STRESS: [(usize, [f64; 3]); 6] = [
     (1, [4031.0, 4280.0, 4709.0]),
     (10, [5932.0, 4715.0, 5146.0]),
@@ -151,7 +151,8 @@ pub(crate) const STRESS: [(usize, [f64; 3]); 6] = [
     (1_000, [6709.0, 6607.0, 6293.0]),
 ];
 
-/// Programs of the suite had from so many to so many bytes; and the download of Node.js.
+/// The sizes of the suite's programs, from the smallest to the largest; and the size of the
+/// download of Node.js.
 pub(crate) const PROGRAM_BYTES: (f64, f64) = (2e6, 12e6);
 pub(crate) const NODE_BYTES: f64 = 27e6;
 /// Seconds that the article waited after the start of a server.
@@ -160,11 +161,11 @@ pub(crate) const STARTED_S: f64 = 6.0;
 /// A server with published figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Server {
-    /// Its I/O model, and where it ran.
+    /// Its I/O model and its machine.
     pub(crate) name: &'static str,
-    /// The model of Throng that it is compared with.
+    /// The model of Throng that is compared with it.
     pub(crate) ours: IoModel,
-    /// Where it was published.
+    /// The article that has its figures.
     pub(crate) article: Article,
 }
 
@@ -182,13 +183,13 @@ pub(crate) const SERVERS: [Server; 4] = [THREADS, EPOLL, WINDOWS_THREADS, IOCP];
 /// Published figures of idle connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Idle {
-    /// CPU in per cent, and memory of the whole process in MB.
+    /// CPU use in per cent, and memory of the whole process in MB.
     Measured(f64, f64),
-    /// The server did not hold so many, and why.
+    /// The server could not hold this many connections, for this reason.
     Failed(&'static str),
 }
 
-/// Longest descriptor of `select`.
+/// The failure of `select`, whose descriptors end at 1,024.
 const SELECT: Idle = Idle::Failed("failed: select() ends at 1,024 descriptors");
 
 /// Idle connections.
@@ -241,16 +242,16 @@ pub(crate) const IDLE: [(Server, &[(usize, Idle)]); 4] = [
     ),
 ];
 
-/// The time to make so many connections.
+/// The time to make this many connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Connect {
     /// The server.
     pub(crate) server: Server,
     /// Connections.
     pub(crate) connections: usize,
-    /// Seconds; `None`: it failed.
+    /// The time in seconds; `None` if the attempt failed.
     pub(crate) took_s: Option<f64>,
-    /// Each sent a message and had its echo within that time.
+    /// Whether the time includes a message and its echo on each connection.
     pub(crate) echoed: bool,
 }
 
@@ -264,7 +265,7 @@ pub(crate) const CONNECT: [Connect; 6] = [
     Connect { server: THREADS, connections: 10_000, took_s: None, echoed: false },
 ];
 
-/// Note for readers of the tables about these rows.
+/// A note about these rows for readers of the tables.
 pub(crate) const NOTE: &str = "\"published\": figures of other servers on other machines \
      (Linux: 2 CPUs; Windows Server 2022: 16 cores), for scale only. Memory is the whole process. \
      published/ours: of memory or time, to our server of the same model in this run (IOCP: to \

@@ -1,11 +1,11 @@
-//! Reports compared with files, so that no change of the code changes their form unseen.
+//! Compares reports with files, so that no change of the code changes a report's form unnoticed.
 
 use std::path::Path;
 
 use serde_json::Value;
 use throng_load::report::Render;
 
-/// Set this variable to write the files instead.
+/// With this variable set, the tests write the files.
 const WRITE: &str = "UPDATE_DOCUMENTS";
 
 /// Compares the report as JSON (with its keys in alphabetical order), CSV and text.

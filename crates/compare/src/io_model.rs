@@ -15,7 +15,7 @@ words! {
 }
 
 impl IoModel {
-    /// The models that this system has.
+    /// The models that this system supports.
     pub(crate) const HERE: &[Self] = if cfg!(target_os = "linux") {
         &[Self::Threads, Self::Epoll, Self::Portable]
     } else if cfg!(unix) {
@@ -24,7 +24,7 @@ impl IoModel {
         &[Self::Portable]
     };
 
-    /// Many connections on each thread.
+    /// Returns whether each thread serves many connections.
     pub(crate) fn is_event_driven(self) -> bool {
         self != Self::Threads
     }
@@ -43,7 +43,7 @@ words! {
 }
 
 words! {
-    /// Where a handler that blocks runs.
+    /// Where a blocking handler runs.
     enum Variant {
         /// On the shard, which serves no other connection during it
         Inline = "inline",
@@ -57,12 +57,12 @@ words! {
 }
 
 impl Variant {
-    /// It needs a pool of workers.
+    /// Returns whether the variant needs a pool of workers.
     pub(crate) fn has_workers(self) -> bool {
         matches!(self, Self::Workers | Self::WorkersByRule)
     }
 
-    /// For people: `epoll, 102 workers (by the rule)`.
+    /// Returns a readable name, such as `epoll, 102 workers (by the rule)`.
     pub(crate) fn words(self, model: IoModel, workers: Option<usize>) -> String {
         let workers = workers.unwrap_or_default();
         match self {

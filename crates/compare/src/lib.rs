@@ -1,9 +1,9 @@
-//! Comparisons: designs, servers and proxies side by side, each measured in a process of its own.
+//! Comparisons: designs, servers and proxies side by side, each measured in a separate process.
 //!
 //! * Duty: measure cell after cell of a comparison, and report its rows as text, CSV, JSON and a
 //!   page: ways to broadcast, settings of compression, I/O models, proxies, and any server in the
-//!   blank/work benchmark; run the tables of published articles; and be the servers and
-//!   subscribers of these.
+//!   blank/work benchmark; run the tables of published articles; and run the servers and
+//!   subscribers for these.
 //! * Not its duty: load on one server (`throng-load`), the command line's other flags and its
 //!   output.
 //! * Depends on: `throng-load` for the load and the reports, `throng` for the servers.

@@ -20,7 +20,7 @@ const HAPROXY: &str = include_str!("haproxy.cfg");
 const START: Duration = Duration::from_secs(10);
 
 words! {
-    /// A proxy that is measured.
+    /// A proxy to measure.
     enum Peer {
         /// The backend without any proxy
         Direct = "direct",

@@ -24,8 +24,8 @@ mod linux {
     use super::{Cores, Pinned};
 
     impl Pinned {
-        /// Pins this thread, and the threads and processes that it starts later, to the core of the
-        /// others. `None` with fewer than two cores.
+        /// Pins this thread, and the threads and processes that it starts later, to the core for
+        /// everything except the proxy. Returns `None` with fewer than two cores.
         pub(crate) fn here() -> Option<Self> {
             let before = sched_getaffinity(None).ok()?;
             let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu));
@@ -44,7 +44,7 @@ mod linux {
 
     impl Drop for Pinned {
         fn drop(&mut self) {
-            // The former mask is allowed still, unless a core was taken away since.
+            // The former mask is still valid, unless a core was removed since.
             let _ = sched_setaffinity(None, &self.before);
         }
     }

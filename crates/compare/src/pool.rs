@@ -14,16 +14,16 @@ use throng_load::run::{FinishOnPanic, Steering};
 use throng_load::sampler::Processes;
 use throng_load::{Deflate, Error, Mode, Plan, Progress, Sources, Target, descriptors, sources};
 
-/// Connections from one loopback address: connect(2) tries every even port before an odd one, so
-/// that many more from one address take minutes.
+/// Maximum connections from one loopback address: connect(2) tries every even port before an odd
+/// one, so many more connections from one address would take minutes.
 pub(crate) const PER_SOURCE: usize = 6_000;
 
 /// A pool of client connections.
 pub(crate) struct SteeredPool<'a> {
     pub(crate) target: &'a Target,
     pub(crate) connections: usize,
-    /// Number of the first of them among the connections of all processes to this address, and
-    /// how many these are: they determine the source addresses.
+    /// The number of the pool's first connection among the connections of all processes to this
+    /// address, and their total. Both determine the source addresses.
     pub(crate) first: usize,
     pub(crate) of: usize,
     /// Largest message.
@@ -33,15 +33,15 @@ pub(crate) struct SteeredPool<'a> {
     /// Messages are sent at their planned times.
     pub(crate) exact: bool,
     pub(crate) setup_timeout: Duration,
-    /// The compression that they offer.
+    /// The compression that the clients offer.
     pub(crate) deflate: Deflate,
-    /// Processes whose CPU is sampled during the run.
+    /// Processes whose CPU use is sampled during the run.
     pub(crate) watched: Option<&'a Processes>,
     pub(crate) stop: &'a AtomicBool,
 }
 
 impl<'a> SteeredPool<'a> {
-    /// A pool without a ramp and without exact times, and no processes watched.
+    /// Creates a pool without a ramp, without exact times, and without watched processes.
     pub(crate) fn new(
         target: &'a Target,
         connections: usize,
@@ -75,7 +75,7 @@ impl<'a> SteeredPool<'a> {
     /// Runs `work` until `steer` returns, and resets the connections.
     ///
     /// # Errors
-    /// Errors of `steer`, a connection that could not be made, and [`Error::Interrupted`].
+    /// Errors of `steer`; a connection that failed; [`Error::Interrupted`].
     pub(crate) fn run<W: Work + Send, R>(
         &self,
         work: W,

@@ -1,4 +1,4 @@
-//! The run of a comparison from beginning to end.
+//! The run of a comparison, from the beginning to the end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,27 +13,27 @@ use crate::parts::Launch;
 /// Progress of a comparison.
 #[derive(Clone, Debug)]
 pub struct CellProgress {
-    /// The current cell, for people: `round 1, nginx, 4 KiB echo`.
+    /// The current cell in words, such as `round 1, nginx, 4 KiB echo`.
     pub cell: String,
     /// Cells done.
     pub done: usize,
     /// All cells.
     pub cells: usize,
-    /// Estimated time that the rest will take.
+    /// The estimated time until the end.
     pub left: Duration,
-    /// Progress of the cell; `None` before it has begun.
+    /// Progress within the cell; `None` before it begins.
     pub within: Option<Progress>,
 }
 
-/// Measures the cells and reports. Blocks; `watch` is called before each cell and some ten times a
-/// second within.
+/// Measures the cells and reports them. Blocks; calls `watch` before each cell and about ten times
+/// per second during it.
 ///
-/// When `stop` becomes true it ends early, with a report of the cells that were complete. A cell
-/// that fails is a row of the report, whose exit code is then 1, or ends the run
+/// When `stop` becomes true, the run ends early with a report of the complete cells. A failed cell
+/// either becomes a row of the report, whose exit code is then 1, or ends the run
 /// ([`Comparison::failed`]).
 ///
 /// # Errors
-/// Errors of [`Comparison::prepare`], and of the first cell if its cause is a flag; and
+/// Errors of [`Comparison::prepare`]; the error of the first cell if a flag caused it;
 /// [`Error::Interrupted`] if the run was stopped before there was anything to report.
 pub fn run<C: Comparison>(
     mut comparison: C,
@@ -63,7 +63,7 @@ pub fn run<C: Comparison>(
         match comparison.measure(cell, &mut bench) {
             Ok(row) => rows.push(row),
             Err(Error::Interrupted) => break,
-            // What was typed shows in the first cell.
+            // A mistake in a flag shows in the first cell.
             Err(error @ Error::Usage(_)) if rows.is_empty() => return Err(error),
             Err(error) => match comparison.failed(cell, &error) {
                 Some(row) => rows.push(row),
@@ -83,7 +83,7 @@ pub fn run<C: Comparison>(
     Ok(comparison.report(Measured { rows, advice, machine_busy_share }))
 }
 
-/// About how long the cells from `done` on take, given how long the cells before took.
+/// Estimates how long the cells from `done` on take, given the time of the earlier cells.
 fn left(times: &[Duration], done: usize, elapsed: Duration) -> Duration {
     let (before, after) =
         (times[..done].iter().sum::<Duration>(), times[done..].iter().sum::<Duration>());
@@ -93,8 +93,8 @@ fn left(times: &[Duration], done: usize, elapsed: Duration) -> Duration {
     }
 }
 
-/// `all` from place `at` on, then those before: at each turn another one goes first, so that none
-/// always has the machine as the one before left it.
+/// Returns `all` from position `at` on, followed by the earlier items. In each round another item
+/// is first, so that no item always follows the same one.
 pub(crate) fn turned<T: Copy>(all: &[T], at: usize) -> impl Iterator<Item = T> {
     let at = at % all.len().max(1);
     all[at..].iter().chain(&all[..at]).copied()

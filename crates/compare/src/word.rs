@@ -1,6 +1,6 @@
 //! Enums of words.
 
-/// Declares an enum whose names on the command line, in JSON and for people are the same.
+/// Declares an enum whose names are the same on the command line, in JSON and in text.
 macro_rules! words {
     (
         $(#[$meta:meta])*
@@ -14,7 +14,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// The name on the command line, in JSON and for people.
+            /// Returns the name on the command line, in JSON and in text.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }

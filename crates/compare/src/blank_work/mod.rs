@@ -1,9 +1,8 @@
 //! The server that the public suite NetBenchmarks compares, blank or at work.
 //!
-//! Any path and method. As a WebSocket (which the suite leaves open) it answers in both modes: an
-//! empty message with the text `OK`, a document as a text message with its answer. Any other
-//! message ends the session with 1007, which says in RFC 6455 section 7.4.1 that a message was not
-//! of the type that it promises.
+//! Any path and method. On a WebSocket, which the suite does not specify, the server works in both
+//! modes: it answers an empty message with the text `OK`, and a document in a text message with its
+//! answer. Any other message ends the session with 1007 (RFC 6455 section 7.4.1).
 
 mod document;
 mod timestamp;
@@ -57,8 +56,8 @@ fn message(ws: &mut Socket<'_>, (): &mut (), message: Message<'_>) {
             ws.send("OK");
         }
         Message::Text(text) => match document::answer(text) {
-            // Checked here for the whole answer: what is written piece by piece is known to be
-            // bytes only.
+            // The whole answer is checked here, because pieces written separately are only known to
+            // be bytes.
             Ok(answer) => {
                 ws.send(&*String::from_utf8_lossy(&answer));
             }

@@ -36,7 +36,7 @@ const SERVER_RESERVE: usize = 192;
 /// Part of a server's room that is left for an uneven spread: six standard deviations at 15,000 in
 /// four processes.
 const UNEVEN: usize = 32;
-/// Maximum rounds: each is kept in memory until the end.
+/// Maximum rounds, since each round stays in memory until the end.
 const MAX_ROUNDS: usize = 10_000;
 /// Maximum server processes.
 const MAX_PROCESSES: usize = 64;
@@ -85,7 +85,7 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// The variants that are compared, in the order of the reports, each once.
+    /// The compared variants in the order of the reports, each once.
     pub(super) fn variants(&self) -> Vec<Variant> {
         let all = Variant::value_variants().iter().copied();
         all.filter(|variant| self.variants.contains(variant)).collect()
@@ -117,7 +117,7 @@ impl Broadcast {
         Some((each - slack).saturating_mul(self.processes))
     }
 
-    /// Refuses flags that are not valid.
+    /// Refuses invalid flags.
     ///
     /// # Errors
     /// [`Error::Usage`] naming the flag, the value and what to write instead.

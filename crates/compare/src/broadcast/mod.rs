@@ -1,10 +1,9 @@
-//! One message to all, three variants: the time until the last has it, and its cost to the
-//! server.
+//! One message to all subscribers in three variants: the time until the last subscriber has it, and
+//! its cost to the server.
 //!
-//! The server, and the subscribers, are processes of their own: the CPU time of each is its own,
-//! and each has a descriptor limit of its own, so that several of them hold more subscribers than
-//! one process could. This one only asks and counts; [`parts`](crate::parts) has
-//! their messages.
+//! The server and the subscribers are separate processes. So each has its own CPU time and its own
+//! descriptor limit, and several processes together can hold more subscribers than one. This
+//! process only asks and counts; [`parts`](crate::parts) has the messages between them.
 
 mod flags;
 mod processes;
@@ -32,8 +31,8 @@ use crate::parts::Variant;
 use crate::run::turned;
 use crate::spread::Spread;
 
-/// Servers with so many shards, and their subscribers: fresh processes, in which broadcasts of all
-/// variants follow one another, so that a disturbance of the machine disturbs all alike.
+/// Servers with this many shards, and their subscribers, in new processes. Broadcasts of all
+/// variants alternate there, so that a disturbance of the machine affects all variants equally.
 #[derive(Clone, Copy, Debug)]
 pub struct Audience {
     shards: usize,
@@ -47,7 +46,7 @@ impl fmt::Display for Audience {
     }
 }
 
-/// The rows of one audience, a row for each variant.
+/// The rows of one audience, one row for each variant.
 #[derive(Clone, Debug)]
 pub struct AudienceRows {
     rows: Vec<BroadcastRow>,
@@ -73,7 +72,7 @@ impl Comparison for Broadcast {
 
     fn estimate(&self, audience: &Audience) -> Duration {
         let broadcasts = self.variants().len() * (self.rounds + self.warmup_rounds);
-        // Connecting, and two microseconds for each subscriber of a broadcast.
+        // The time to connect, and two microseconds for each subscriber and broadcast.
         let connecting = Duration::from_micros(150 * audience.subscribers as u64);
         connecting + Duration::from_micros(2 * (broadcasts * audience.subscribers) as u64)
     }
@@ -119,7 +118,7 @@ impl Comparison for Broadcast {
     }
 }
 
-/// Setting of one row.
+/// The setting of one row.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     variant: Variant,
@@ -165,8 +164,8 @@ fn row(
     }
 }
 
-/// Returns the CPU use during broadcasts. The time of the samples is left out: the threads sleep
-/// then, and a sleeping thread limits nothing.
+/// Returns the CPU use during broadcasts, without the sampling time: the threads sleep then, and a
+/// sleeping thread limits nothing.
 fn usage(broadcasts: &[OneBroadcast], of: fn(&OneBroadcast) -> CpuUsage) -> CpuUsage {
     let wall_s: f64 =
         broadcasts.iter().map(|broadcast| broadcast.last_us.max(broadcast.call_us) / 1e6).sum();

@@ -282,7 +282,8 @@ impl<'a> ProcessGroup<'a> {
     }
 }
 
-/// Part `index` of `total` in `parts` parts that differ by one at most.
+/// Returns the size of part `index` of `total`, divided into `parts` parts whose sizes differ by at
+/// most one.
 fn share(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }

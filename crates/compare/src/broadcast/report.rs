@@ -23,7 +23,7 @@ pub struct BroadcastReport {
     pub plan: PlanReport,
     /// A row for each number of shards and subscribers and each variant.
     pub rows: Vec<BroadcastRow>,
-    /// Share (0 to 1) of the machine's CPU time that was busy during the run, setting up included.
+    /// The busy share (0 to 1) of the machine's CPU time during the run, including the set-up.
     pub machine_busy_share: Option<f64>,
     /// Counts of errors.
     pub errors: Errors,

@@ -6,7 +6,7 @@ use crate::comparison::from_flags;
 use crate::parts::Part;
 use crate::run::run;
 
-/// Processes that misbehave; shells, because they write their text as it is.
+/// Processes that misbehave. They are shell commands, because a shell writes its text unchanged.
 #[cfg(unix)]
 #[test]
 fn a_comparison_says_which_process_failed_it() {

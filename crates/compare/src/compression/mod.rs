@@ -1,9 +1,9 @@
 //! Costs and savings of compression at a server for each setting: memory per connection, CPU per
 //! message, bytes per message.
 //!
-//! Each setting has a fresh server process, so that its memory and CPU time are its own. Its
-//! `/compose` answers every message with the same text in a message of the server's own; at `/echo`
-//! the message itself is sent on, which a server may do without compressing it again.
+//! Each setting has a new server process with its own memory and CPU time. The server's `/compose`
+//! answers every message with a message of its own with the same text. Its `/echo` sends the
+//! received message back, which a server may do without compressing it again.
 
 mod report;
 
@@ -34,10 +34,10 @@ What the table says:
   sent on        the same when the server sends on what came (no-context: not compressed again)
   size           of a message from the server, as part of its plain size";
 
-/// Where a server makes its answers itself, and where it sends on what came.
+/// The path where a server composes its answers, and the path where it sends messages back.
 const COMPOSE: &str = "/compose";
 const ECHO: &str = "/echo";
-/// Time of the connections that come and go before memory is measured.
+/// The time for which connections stay open before memory is measured.
 const FIRST: Duration = Duration::from_millis(200);
 
 /// A comparison of settings of compression.
@@ -90,7 +90,8 @@ impl Compression {
         Ok(Plan {
             size: self.size,
             content: Content::Json { seed: self.seed },
-            // What the server has: a client that keeps no context would not show what one costs.
+            // The client uses the server's setting: if it kept no context, the cost of the server's
+            // context would not show.
             deflate: *deflate,
             ..Plan::new(common, Mode::Echo { pace, duration, warmup })
         })
@@ -111,7 +112,7 @@ impl Comparison for Compression {
             self.settings
                 .extend([DeflateMode::Shared].into_iter().chain(windows).map(Deflate::new));
         }
-        // No server has this address; all other settings belong to the run.
+        // A placeholder address, since only the other settings are checked.
         let check = |deflate| self.plan(deflate, "127.0.0.1:1", ECHO, 0)?.check();
         self.settings.iter().try_for_each(check)
     }
@@ -139,8 +140,8 @@ impl Comparison for Compression {
         bench.load(&first)?;
         let before = Processes::new(vec![server.pid()]).memory();
         let report = bench.load(&composed)?;
-        // Sent on as it came only where no context is kept; elsewhere it would be the same figure
-        // again.
+        // Only without a kept context does the server send a message back as it came; with a
+        // context this would measure the same as `/compose`.
         let relayed = match deflate.mode {
             DeflateMode::Shared if deflate.enabled => Some(bench.load(&plan_for(ECHO)?)?),
             _ => None,

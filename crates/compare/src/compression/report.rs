@@ -56,7 +56,7 @@ pub struct CompressionRow {
     pub messages_per_s: f64,
     /// From sending to the answer.
     pub latency: Option<Summary>,
-    /// Share (0 to 1) of the machine's CPU time that was busy during it.
+    /// Share (0 to 1) of the machine's CPU time that all processes used during the measurement.
     pub machine_busy_share: Option<f64>,
     /// Number of errors.
     pub errors: u64,

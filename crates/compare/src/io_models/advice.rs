@@ -1,4 +1,4 @@
-//! Which model one needs: sentences that follow from the figures.
+//! Advice on which model to use: sentences that follow from the figures.
 
 use throng_load::units::{grouped, rounded, show_bytes, show_ns};
 
@@ -10,7 +10,7 @@ const LEVEL: f64 = 1.25;
 /// From so many times on a difference decides.
 const DECIDES: f64 = 2.0;
 
-/// The sentences. The last one is the advice.
+/// Returns the sentences. The last one is the advice.
 pub(super) fn sentences(report: &IoModelsReport) -> Vec<String> {
     let memory = Memory::of(report);
     let blocking = Blocking::of(report);

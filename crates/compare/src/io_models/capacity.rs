@@ -6,10 +6,10 @@ use throng_load::units::grouped;
 
 use crate::io_model::IoModel;
 
-/// Descriptors of a server that are not connections', and descriptors of each event loop.
+/// Descriptors of a server that are not for connections, and descriptors of each event loop.
 const RESERVE: usize = 88;
 const EACH_LOOP: usize = 4;
-/// Threads that the server keeps back.
+/// Threads that the server reserves.
 #[cfg(unix)]
 const THREAD_RESERVE: usize = 64;
 
@@ -27,7 +27,7 @@ pub(crate) fn max_connections(model: IoModel, shards: usize) -> Option<usize> {
     Some((hard.saturating_sub(reserve(model, shards)) / each(model)).min(clients))
 }
 
-/// Connections that the limit of threads leaves room for, with a thread for each.
+/// Returns how many connections the thread limit allows, with one thread for each.
 #[cfg(unix)]
 pub(crate) fn thread_room() -> Option<usize> {
     Some(throng_io::threads::thread_limit()?.threads.saturating_sub(THREAD_RESERVE))

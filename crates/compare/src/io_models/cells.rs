@@ -100,7 +100,7 @@ impl IoModels {
         flawless(&session.errors).map(|()| session)
     }
 
-    /// Starts a server of a model.
+    /// Starts a server that uses the model.
     fn start(&self, model: IoModel, workers: usize, bench: &Bench<'_>) -> Result<OwnServer, Error> {
         let server = ServerPart {
             shards: self.event_loops(),

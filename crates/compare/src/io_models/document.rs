@@ -258,7 +258,7 @@ impl IoModelsReport {
         )
     }
 
-    /// A line for each model.
+    /// Returns a line for each model.
     fn lines<T>(
         &self,
         rows: &[SizeRow<T>],

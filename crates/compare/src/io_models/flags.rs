@@ -65,16 +65,16 @@ pub struct IoModels {
     pub setup_timeout: Duration,
 }
 
-/// Maximum connections of a cell: what one process of clients can have.
+/// Maximum connections of a cell, the limit of one client process.
 const MOST: usize = 1_000_000;
 
 impl IoModels {
-    /// Sizes of the table idle; by default the published ones.
+    /// Returns the sizes of the table idle; by default the published sizes.
     pub(super) fn idle_sizes(&self) -> Vec<usize> {
         self.sizes(&[100, 500], &[100, 500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500, 10_000])
     }
 
-    /// Sizes of the table connect.
+    /// Returns the sizes of the table connect.
     pub(super) fn connect_sizes(&self) -> Vec<usize> {
         self.sizes(&[500], &[1_000, 3_000, 10_000])
     }
@@ -99,28 +99,28 @@ impl IoModels {
         Handler { blocking: self.blocking, cpu: self.cpu }
     }
 
-    /// The tables, in their order.
+    /// Returns the tables in their order.
     pub(super) fn tables(&self) -> Vec<IoTable> {
         let all = IoTable::value_variants().iter().copied();
         all.filter(|table| self.only.is_empty() || self.only.contains(table)).collect()
     }
 
-    /// The event-driven model on which the handler blocks: the first.
+    /// Returns the first event-driven model, which runs the blocking handler.
     pub(super) fn event_driven(&self) -> Option<IoModel> {
         self.models.iter().copied().find(|model| model.is_event_driven())
     }
 
-    /// Event loops of an event-driven server.
+    /// Returns the event loops of an event-driven server.
     pub(super) fn event_loops(&self) -> usize {
         if self.shards == 0 { usable_cpus() } else { self.shards }
     }
 
-    /// Workers by the rule `CPUs + (blocking / cpu) * CPUs`.
+    /// Returns the number of workers by the rule `CPUs + (blocking / cpu) * CPUs`.
     pub(super) fn workers(&self) -> usize {
         suggested_size(usable_cpus(), self.blocking, self.cpu)
     }
 
-    /// Takes all models where none was asked for, and refuses flags that are not valid.
+    /// Selects all models if no model is named, and refuses invalid flags.
     pub(super) fn complete(&mut self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Usage(text));
         if self.models.is_empty() {

@@ -1,10 +1,10 @@
 //! The server models side by side, one thread per connection and event loops: CPU and memory of
 //! idle connections, the time to connect and echo, and a handler that blocks.
 //!
-//! Every cell has a fresh server process, so that its memory and CPU time are its own; within each
-//! size the models follow one another, so that a disturbance of the machine disturbs all alike. A
-//! model that the machine has no room for (too few descriptors, for example) is reported in its
-//! cell. Beside the measured figures stand published figures of other servers.
+//! Every cell has a new server process with its own memory and CPU time. Within each size the
+//! models take turns, so that a disturbance of the machine affects all models equally. If the
+//! machine cannot hold a cell, for example with too few descriptors, the cell contains the reason.
+//! Published figures of other servers stand beside the measured figures.
 
 mod advice;
 pub(crate) mod capacity;
@@ -31,11 +31,11 @@ use crate::comparison::{Comparison, Measured};
 pub use crate::io_model::{IoModel, IoTable, Variant};
 use crate::run::turned;
 
-/// One measurement: a model with so many connections, or a handler that blocks with so many
+/// One measurement: a model with this many connections, or a blocking handler with this many
 /// workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoCell {
-    /// Connections that do nothing.
+    /// Idle connections.
     Idle(IoModel, usize),
     /// Connections that come.
     Connect(IoModel, usize),
@@ -56,7 +56,7 @@ impl fmt::Display for IoCell {
 }
 
 impl IoCell {
-    /// The row, if there are no figures.
+    /// Returns the row of a cell without figures.
     fn without_figures(self, why: String, failed: bool) -> IoModelsRow {
         match self {
             Self::Idle(model, connections) => {
@@ -77,7 +77,7 @@ impl IoCell {
 }
 
 impl IoModels {
-    /// Why a cell cannot be measured on this machine.
+    /// Returns why this machine cannot measure a cell.
     fn shortage(&self, cell: IoCell) -> Option<String> {
         let (model, connections) = match cell {
             IoCell::Idle(model, n) | IoCell::Connect(model, n) => (model, n),
@@ -90,7 +90,7 @@ impl IoModels {
         let mut cells = Vec::new();
         if let Some(model) = self.event_driven() {
             cells.push(IoCell::Blocking(Variant::Inline, model, 0));
-            // The pool as it is by default, to show what the rule is for.
+            // The default pool, for comparison with the rule.
             let (few, many) = (usable_cpus(), self.workers());
             cells.push(IoCell::Blocking(Variant::Workers, model, few));
             if many > few {
@@ -132,7 +132,8 @@ impl Comparison for IoModels {
 
     fn estimate(&self, cell: &IoCell) -> Duration {
         let start = Duration::from_millis(300);
-        // Ten thousand a second, on one core for both ends and on a slow day.
+        // Assumes 10,000 connections per second, the rate of a slow machine with both ends on one
+        // core.
         let connecting = |n: usize| Duration::from_micros(100 * n as u64);
         match *cell {
             cell if self.shortage(cell).is_some() => Duration::ZERO,

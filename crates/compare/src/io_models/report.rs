@@ -26,7 +26,7 @@ pub struct IoModelsReport {
     pub connect: Vec<SizeRow<ConnectFigures>>,
     /// A row for each variant to run a handler that blocks.
     pub blocking: Vec<BlockingRow>,
-    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
+    /// Share (0 to 1) of the machine's CPU time that all processes used during the run.
     pub machine_busy_share: Option<f64>,
     /// Which model one needs, in sentences that follow from the figures.
     pub advice: Vec<String>,
@@ -84,7 +84,7 @@ impl<T> CellFigures<T> {
     }
 }
 
-/// So many connections of one model.
+/// The figures of one model with this many connections.
 #[derive(Clone, Debug, Serialize)]
 pub struct SizeRow<T> {
     /// The model.
@@ -101,7 +101,8 @@ pub struct SizeRow<T> {
 pub struct IdleFigures {
     /// Time for which CPU use was measured.
     pub window_s: f64,
-    /// The CPU of the server during it, in percent of one core, from the scheduler's nanoseconds.
+    /// The server's CPU use during the measured time, in percent of one core, from the scheduler's
+    /// nanoseconds.
     pub cpu_percent: f64,
     /// CPU time in the kernel's ticks, of 10 ms as a rule.
     pub cpu_ticks: Option<u64>,
@@ -118,7 +119,7 @@ pub struct IdleFigures {
     pub threads: usize,
     /// Descriptors of the process.
     pub descriptors: Option<usize>,
-    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
+    /// Share (0 to 1) of the machine's CPU time that all processes used during the run.
     pub machine_busy_share: Option<f64>,
 }
 
@@ -140,7 +141,7 @@ pub struct ConnectFigures {
     pub connections_per_s: f64,
     /// The server's CPU time.
     pub server_cpu_s: Option<f64>,
-    /// Party that limited the run.
+    /// The party that limited the run.
     pub verdict: Verdict,
 }
 
@@ -180,16 +181,16 @@ pub struct BlockingFigures {
 /// A row of one of the tables.
 #[derive(Clone, Debug)]
 pub enum IoModelsRow {
-    /// A row of the table idle.
+    /// A row of the table "idle".
     Idle(SizeRow<IdleFigures>),
-    /// A row of the table connect.
+    /// A row of the table "connect".
     Connect(SizeRow<ConnectFigures>),
-    /// A row of the table workers.
+    /// A row of the table "workers".
     Blocking(BlockingRow),
 }
 
 impl IoModelsReport {
-    /// Without its advice, which follows from the rest.
+    /// Creates a report without advice, which follows from the rest.
     pub(super) fn new(
         flags: &IoModels,
         rows: Vec<IoModelsRow>,
@@ -323,7 +324,7 @@ pub(super) mod tests {
     fn all_forms_are_those_of_before() {
         let mut report = example();
         let plan = &mut report.plan;
-        // Figures of this machine.
+        // Replaces the figures that depend on this machine.
         (plan.cpus, plan.event_loops, plan.workers_by_rule) = (2, 2, 102);
         (plan.descriptor_limit, plan.most_threads) = (Some(20_000), Some(9_954));
         (plan.models, plan.event_driven) =

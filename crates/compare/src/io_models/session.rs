@@ -44,7 +44,7 @@ pub(super) struct SessionResult {
     pub(super) answered: Option<Duration>,
     /// The server's CPU until then.
     pub(super) cpu: Option<CpuUsage>,
-    /// CPU of this process.
+    /// CPU use of this process.
     pub(super) own_cpu: CpuUsage,
     /// The idle time.
     pub(super) idle: Option<IdleTime>,
@@ -105,7 +105,7 @@ pub(super) fn run_session(
     })
 }
 
-/// CPU samples at the moment when all were there and answered.
+/// CPU samples taken when all connections were open and had their echoes.
 struct Arrived {
     server: Option<CpuSample>,
     own: Option<CpuSample>,

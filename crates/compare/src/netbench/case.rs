@@ -1,4 +1,4 @@
-//! One case: a server, checked, under load, and checked again.
+//! One case: checks a server, puts it under load, and checks it again.
 
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -68,7 +68,8 @@ pub(super) fn run_case(
     if report.result.requests == 0 && !bench.is_stopped() {
         return Err(because("not one request was answered in the measured time".to_owned()));
     }
-    // Its answers under load were counted, not read: it must not have lost its way there.
+    // Answers under load are counted, not read, so the server must prove that it still answers
+    // correctly.
     check(&load, plan, mode).map_err(|reason| because(format!("after the load: {reason}")))?;
     Ok(report)
 }

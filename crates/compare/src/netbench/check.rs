@@ -1,4 +1,4 @@
-//! Check that a server's answers keep the contract, in full.
+//! A full check that a server's answers keep the contract.
 
 use throng_http::blocking_client::ClientResponse;
 

@@ -1,4 +1,4 @@
-//! The flags of the benchmark's matrix, and the load of each case.
+//! The flags of the benchmark's matrix, and the load for each case.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -41,8 +41,8 @@ Exit codes: 0 done, 1 a case failed (the others still run), 2 a mistake in the c
 
 /// The suite's port.
 const PORT: u16 = 1234;
-/// Source addresses without keep-alive: the port of a connection that we closed first is not free
-/// for a second.
+/// Source addresses without keep-alive. A port whose connection we closed first stays unusable for
+/// a second.
 const SOURCES: usize = 8;
 
 words! {
@@ -103,7 +103,7 @@ pub struct NetBench {
     /// connections]
     #[arg(long, alias = "source", value_name = "N", help_heading = "Connecting")]
     pub sources: Option<usize>,
-    /// The words that start our own server, before its address.
+    /// The words that start the program's own server, before its address.
     #[arg(skip)]
     pub own: Vec<String>,
     #[arg(skip)]
@@ -111,7 +111,7 @@ pub struct NetBench {
 }
 
 impl NetBench {
-    /// Finds the server's command and port, and refuses flags that are not valid.
+    /// Finds the server's command and port, and refuses invalid flags.
     pub(super) fn complete(&mut self) -> Result<(), Error> {
         let port = match (self.port, &self.against) {
             (Some(port), _) => port,
@@ -143,12 +143,12 @@ impl NetBench {
             .try_for_each(|(&connections, &mode)| self.load(connections, mode)?.check())
     }
 
-    /// Where the server listens.
+    /// Returns the address on which the server listens.
     pub(super) fn listens_on(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port.unwrap_or(PORT))
     }
 
-    /// The load of one case.
+    /// Returns the load of one case.
     pub(super) fn load(&self, connections: usize, mode: Mode) -> Result<http::Plan, Error> {
         let is_work = mode == Mode::Work;
         let keep_alive = self.reuse == Reuse::KeepAlive;
@@ -168,7 +168,7 @@ impl NetBench {
             duration: self.duration,
             warmup: self.warmup,
             keep_alive,
-            // The contract's, and no other.
+            // The contract allows only this status.
             expect: Expect::parse("200").map_err(Error::Usage)?,
             timeout: self.timeout,
             ..http::Plan::new(common)
@@ -176,7 +176,7 @@ impl NetBench {
     }
 }
 
-/// Returns a port that is free now. It probably stays free until the server starts, and if not, the
+/// Returns a free port. The port probably stays free until the server starts; otherwise the
 /// server's failure is reported.
 fn free_port(address: IpAddr) -> Result<u16, Error> {
     TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr()).map_or_else(

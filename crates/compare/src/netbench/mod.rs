@@ -1,9 +1,11 @@
-//! The blank/work benchmark (NetBenchmarks) as a client: its whole matrix on any server command.
+//! The blank/work benchmark (NetBenchmarks) as a client, which runs the whole matrix on any server
+//! command.
 //!
-//! For each number of connections and each mode the server is started afresh, asked a few requests
-//! whose answers are checked in full, put under [`http`](throng_load::http) load with one request
-//! at a time on each connection, asked again, and ended with everything it started. A server that
-//! fails a case fails that row; the others still run.
+//! For each number of connections and each mode, the benchmark starts the server, sends a few
+//! requests and checks their answers in full. It then puts the server under
+//! [`http`](throng_load::http) load with one request at a time on each connection, checks it again,
+//! and ends it with all its child processes. If a server fails a case, only this row fails; the
+//! others still run.
 
 mod case;
 mod check;
@@ -53,12 +55,13 @@ impl Comparison for NetBench {
         if answers(self.listens_on()) {
             return Err(Error::Child(taken(self.listens_on())));
         }
-        // Before the server starts, which inherits the limit: its connections are as many.
+        // Runs before the server starts, because the server inherits the limit and needs as many
+        // descriptors.
         descriptors::make_room(self.connections.iter().copied().max().unwrap_or(0))?;
         Ok(())
     }
 
-    /// The cases in the suite's order.
+    /// Returns the cases in the suite's order.
     fn cells(&self) -> Vec<Case> {
         let of = |&connections| self.modes.iter().map(move |&mode| Case { connections, mode });
         self.connections.iter().flat_map(of).collect()

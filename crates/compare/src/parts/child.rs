@@ -75,9 +75,9 @@ impl Child {
         }
     }
 
-    /// Ends it at once.
+    /// Kills the process.
     pub(crate) fn kill(&mut self) {
-        // An error means that it has ended.
+        // An error means that the process has ended.
         let _ = self.process.kill();
     }
 

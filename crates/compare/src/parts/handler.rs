@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A handler that computes and then waits, as one does that asks a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Handler {
-    /// Time asleep, of each message.
+    /// The sleep of the handler for each message.
     #[serde(rename = "blocking_ms", with = "milliseconds")]
     pub blocking: Duration,
-    /// CPU time, of each message.
+    /// CPU time of the handler for each message.
     #[serde(rename = "cpu_ms", with = "milliseconds")]
     pub cpu: Duration,
 }

@@ -1,4 +1,4 @@
-//! The parts of a comparison that are processes of their own: the program started again.
+//! The parts of a comparison that run as separate processes: the same program, started again.
 
 mod child;
 mod handler;
@@ -20,14 +20,14 @@ pub(crate) use handler::Handler;
 pub use wire::Variant;
 pub(crate) use wire::{ChildMessage, Order};
 
-/// The command that starts a part: this program, with words by which it passes the part's text to
-/// [`play()`]. Its standard streams are set here.
+/// The command that starts a part: this program, with arguments that pass the part's text to
+/// [`play()`]. The comparison sets its standard streams.
 pub type Launch<'a> = &'a dyn Fn(&Part) -> Command;
 
 /// Where broadcasts go.
 pub(crate) const ALL: &str = "/all";
 
-/// A part that is wanted.
+/// A part to start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -37,14 +37,15 @@ pub enum Part {
     Subscribers(SubscriberPart),
 }
 
-/// A server. It reports where it listens, and broadcasts as it is ordered.
+/// A server, which reports its address and broadcasts on request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerPart {
-    /// Where to listen; port 0 takes a free port.
+    /// The address to listen on; port 0 selects a free port.
     pub(crate) address: String,
-    /// Others listen on the same port, and the kernel spreads the connections over them.
+    /// Whether other processes listen on the same port. The kernel then spreads the connections
+    /// over them.
     pub(crate) share_port: bool,
-    /// Event loops; 0: one for each usable CPU.
+    /// Event loops; 0 means one for each usable CPU.
     pub(crate) shards: usize,
     /// Payload bytes of a broadcast.
     pub(crate) size: usize,
@@ -52,9 +53,9 @@ pub struct ServerPart {
     pub(crate) deflate: String,
     /// The I/O model, as in the setting `io`.
     pub(crate) io: String,
-    /// Workers; 0: none before they are needed, and then one for each usable CPU.
+    /// Workers; 0 means that the first use starts one for each usable CPU.
     pub(crate) workers: usize,
-    /// The handler that blocks.
+    /// The blocking handler.
     pub(crate) handler: Handler,
 }
 
@@ -73,27 +74,28 @@ impl Default for ServerPart {
     }
 }
 
-/// Subscribers of one process.
+/// The subscribers of one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SubscriberPart {
-    /// The server, with its path.
+    /// The URL of the server, with its path.
     pub(crate) url: String,
-    /// Subscribers of the process.
+    /// The number of subscribers in the process.
     pub(crate) subscribers: usize,
-    /// Connections to this address from all processes, which determine the source addresses.
+    /// Connections from all processes to this address. Their number determines the source
+    /// addresses.
     pub(crate) of: usize,
-    /// Number of this process's first among them.
+    /// The number of this process's first connection among them.
     pub(crate) first: usize,
     /// Payload bytes of the message.
     pub(crate) size: usize,
     /// Compression to offer, as in [`ServerPart`].
     pub(crate) deflate: String,
-    /// Longest time without progress while they connect.
+    /// Maximum time without progress while the subscribers connect.
     pub(crate) setup_timeout: Duration,
 }
 
 impl ServerPart {
-    /// A server with this many event loops; 0: one for each usable CPU.
+    /// Returns a server with this many event loops; 0 means one for each usable CPU.
     #[must_use]
     pub fn with_shards(shards: usize) -> Self {
         Self { shards, ..Self::default() }
@@ -101,19 +103,19 @@ impl ServerPart {
 }
 
 impl Part {
-    /// The text that [`play()`] reads.
+    /// Returns the text that [`play()`] reads.
     #[must_use]
     pub fn text(&self) -> String {
-        // Nothing of it can fail to be JSON.
+        // Every part can be written as JSON.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// Plays a part until standard input ends: the process that started it has ended then, or does not
-/// need it.
+/// Runs a part until standard input ends, because the starting process has ended or no longer needs
+/// the part.
 ///
 /// # Errors
-/// The text is not a part's; the part could not begin.
+/// The text does not describe a part, or the part could not start.
 pub fn play(part: &str) -> Result<(), Error> {
     match serde_json::from_str(part) {
         Ok(Part::Server(server)) => own::serve(&server),
@@ -122,11 +124,11 @@ pub fn play(part: &str) -> Result<(), Error> {
     }
 }
 
-/// A server of the program's own; ended when dropped.
+/// A server of the comparison, which ends when this is dropped.
 #[derive(Debug)]
 pub struct OwnServer {
     child: Child,
-    /// Where it listens, as `127.0.0.1:9001`.
+    /// Its address, such as `127.0.0.1:9001`.
     pub address: String,
 }
 
@@ -134,7 +136,7 @@ impl OwnServer {
     /// Starts a server, and waits until it listens.
     ///
     /// # Errors
-    /// It could not be started, or ended before it listened; its reason is on standard error.
+    /// The server could not be started, or ended before it listened; standard error has the reason.
     pub fn start(launch: Launch<'_>, server: ServerPart) -> Result<Self, Error> {
         let cannot =
             |why: &dyn Display| Error::Child(format!("cannot start a server to measure: {why}"));
@@ -159,7 +161,7 @@ impl OwnServer {
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        // Its figures have been read; it holds nothing that needs an orderly end.
+        // Its figures have been read, and it has no state that needs an orderly end.
         self.child.kill();
     }
 }

@@ -1,11 +1,11 @@
 //! The server that a benchmark starts for itself: an ordinary program on the public library, in a
-//! process of its own so that its CPU time and memory are its own.
+//! separate process with its own CPU time and memory.
 //!
-//! `/all` is where broadcasts go; `/ws/{channel}` sends each message to the channel's other
-//! members, as `throng serve` does; `/echo` sends it back, and `/compose` sends the same text in a
-//! message of its own; `/block` runs a handler that blocks before it echoes, and `/work` does so on
-//! a worker. `/` is for HTTP: OK, or the request's body. Its orders and reports
-//! go over standard input and output; it ends when its input does.
+//! `/all` receives broadcasts; `/ws/{channel}` sends each message to the channel's other members,
+//! as `throng serve` does; `/echo` sends it back, and `/compose` sends the same text in a new
+//! message; `/block` runs a blocking handler before it echoes, and `/work` runs the handler on a
+//! worker. `/` serves HTTP: OK, or the request's body. Requests and reports use standard input and
+//! output; the server ends when its input ends.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -86,13 +86,14 @@ fn app(connections: &Connections, handler: Handler) -> App {
         })
 }
 
-/// Returns the server with its settings.
+/// Returns a server with these settings.
 fn configured(app: App, part: &ServerPart) -> Result<Server, Error> {
     let io = part.io.parse().map_err(|error| Error::Usage(format!("{error}")))?;
     let server = Server::new(app)
         .shards(Shards::new().io(io).count(Some(part.shards).filter(|&shards| shards > 0)))
         .sockets(SocketOptions::new().reuse_port(part.share_port))
-        // A loop of sends to all holds its event loop, and is measured for that.
+        // A loop of sends to all connections occupies its event loop, and this delay is what the
+        // benchmark measures.
         .observe(Observe::new().stall_warning(None))
         // A broadcast that waits behind a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))

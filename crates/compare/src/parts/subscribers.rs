@@ -1,4 +1,5 @@
-//! Subscribers of one process: they connect, and report when the last of them has a broadcast.
+//! The subscribers of one process: they connect, and report when the last of them has received a
+//! broadcast.
 
 use std::io::{Read, stdin, stdout};
 use std::sync::Arc;
@@ -22,9 +23,9 @@ type Reporter = Arc<dyn Fn(&ChildMessage) + Send + Sync>;
 /// Connects, and reports every broadcast until standard input ends.
 ///
 /// # Errors
-/// A failure, which is also reported on standard output to the coordinator.
+/// A failure, which is also reported to the coordinator on standard output.
 pub(super) fn play(part: &SubscriberPart) -> Result<(), Error> {
-    // An error is ignored: the coordinator has ended then, and the input with it.
+    // Ignores an error: it means that the coordinator has ended. The input then also ends.
     let report = |message: &ChildMessage| drop(write_line(&mut stdout().lock(), message));
     let until_input_ends = || drop(stdin().lock().read_to_end(&mut Vec::new()));
     subscribe(part, report, until_input_ends).inspect_err(|error| {
@@ -34,13 +35,13 @@ pub(super) fn play(part: &SubscriberPart) -> Result<(), Error> {
     })
 }
 
-/// Connects the subscribers, reports every broadcast that has reached them all, and closes them
-/// when `wait` returns: the coordinator does not need them then.
+/// Connects the subscribers, reports every broadcast that has reached all of them, and closes them
+/// when `wait` returns, because the coordinator no longer needs them.
 ///
 /// Errors during broadcasts are also reported ([`ChildMessage::Failed`], [`ChildMessage::Left`]).
 ///
 /// # Errors
-/// They could not be connected; each error with its remedy.
+/// A subscriber could not connect; the error contains a remedy.
 fn subscribe(
     part: &SubscriberPart,
     report: impl Fn(&ChildMessage) + Send + Sync + 'static,
@@ -72,14 +73,14 @@ fn subscribe(
     Ok(())
 }
 
-/// Reception of broadcasts on one thread.
+/// Receives broadcasts on one thread.
 struct Receive {
     resource: String,
     size: usize,
     machine_offset_ns: u64,
-    /// The last broadcast each subscriber had.
+    /// The last broadcast that each subscriber received.
     had: Vec<u32>,
-    /// The newest broadcast, how many have it, and when the first of them had it.
+    /// The newest broadcast, how many subscribers have received it, and when the first of them did.
     round: u32,
     received: usize,
     first: Instant,
@@ -91,7 +92,7 @@ impl Receive {
         Self {
             resource: target.resource("/").to_owned(),
             size: part.size,
-            // Both clocks tick alike; only their origins differ.
+            // Both clocks run at the same rate and differ only in their origins.
             machine_offset_ns: machine_now_ns().wrapping_sub(Clock.now().0),
             had: vec![0; part.subscribers],
             round: 0,
@@ -107,7 +108,7 @@ impl Receive {
 }
 
 impl Work for Receive {
-    /// Subscribers that have the last broadcast.
+    /// The number of subscribers that have received the last broadcast.
     type Outcome = usize;
 
     fn resource(&self, _: usize) -> &str {
@@ -154,8 +155,8 @@ impl Work for Receive {
             return;
         }
         let reason = pool.describe_close(index, close);
-        // At once: the coordinator should not wait for a broadcast that can no longer
-        // reach all subscribers.
+        // Reports at once: the coordinator should not wait for a broadcast that can no longer reach
+        // all subscribers.
         (self.report)(&ChildMessage::Failed { reason: reason.clone() });
         pool.count_lost(index, || reason);
     }
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
-        // Sends broadcast 1 twice to each that comes, and then something else.
+        // Sends each new subscriber broadcast 1 twice, then another text.
         let mut text = String::new();
         message::compose(&mut text, GREETING, 1, 0);
         let greet = Ws::new().on_open(move |ws, ()| {
@@ -196,8 +197,8 @@ mod tests {
             size: GREETING,
             setup_timeout: Duration::from_secs(60),
         };
-        // The greeting comes with the upgrade's answer or a moment later, so the counts are unknown
-        // at the start.
+        // The greeting arrives with the upgrade's answer or a moment later, so the counts are
+        // unknown at the start.
         let (counted, enough) = std::sync::mpsc::channel();
         let report = move |what: &ChildMessage| {
             if matches!(what, ChildMessage::Reached { .. }) {
@@ -218,7 +219,7 @@ mod tests {
         else {
             panic!("{messages:?}")
         };
-        // The last subscriber's may still be under way.
+        // The last subscriber's greeting may still be in flight.
         assert!((4..=6).contains(wrong), "a repetition and a greeting each: {messages:?}");
     }
 }

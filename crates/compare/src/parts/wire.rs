@@ -38,7 +38,7 @@ pub(crate) enum ChildMessage {
         /// Where.
         address: String,
     },
-    /// A server has carried out the request: the call has returned.
+    /// The server has executed the request: the call has returned.
     Broadcast {
         /// Number of the broadcast.
         round: u32,

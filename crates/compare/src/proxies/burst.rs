@@ -98,7 +98,7 @@ impl Work for Burst {
         let (k, sent_at) = self.answered[index];
         let expected = self.content.message(index, k, self.size);
         if k == self.messages || !matches!(message, Message::Binary(bytes) if bytes == expected) {
-            // Nothing more would come on this connection, and the rest is not a figure.
+            // No further message would arrive on this connection, and a partial run has no figure.
             pool.shared.fail(Error::Child(format!(
                 "{} bytes that do not answer message {k} of connection {index}",
                 message.as_bytes().len()

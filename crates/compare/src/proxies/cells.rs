@@ -17,7 +17,7 @@ use super::subjects::Running;
 use crate::bench::{Bench, FIRST_CONNECTIONS, flawless, until_gone};
 use crate::pool::SteeredPool;
 
-/// Time of the connections that come and go before memory is measured.
+/// The time for which connections stay open before memory is measured.
 const FIRST: Duration = Duration::from_millis(200);
 /// Payload of the tables connect and latency.
 const SIZE: usize = 100;
@@ -29,10 +29,10 @@ const DRAIN: Duration = Duration::from_secs(5);
 const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 
 impl Proxies {
-    /// Measures.
+    /// Measures the figures of a test.
     ///
     /// # Errors
-    /// A failure that leaves nothing to report, wrong answers included.
+    /// A failure that leaves no figures to report, including wrong answers.
     pub(super) fn figures(
         &self,
         test: ProxyTest,
@@ -202,7 +202,7 @@ impl Proxies {
                 reached = done();
             }
             match (done() >= wanted, steering.is_over()) {
-                // All connections are still open.
+                // All connections are still open here.
                 (true, _) => Ok((cpu(), processes.as_ref().and_then(Processes::memory))),
                 (false, true) => Err(Error::Interrupted),
                 (false, false) => Err(Error::Child(format!(

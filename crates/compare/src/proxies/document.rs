@@ -408,7 +408,7 @@ impl ProxyReport {
         })
     }
 
-    /// The headlines over the size of a message, a line for each proxy.
+    /// Plots the headline figure over the message size, with a line for each proxy.
     fn by_size(&self, plot: Plot, size: fn(ProxyTest) -> Option<usize>) -> Plot {
         self.with_proxies(plot, |peer| {
             let rows = self.rows.iter().filter(|row| row.peer == peer);
@@ -446,7 +446,7 @@ impl ProxyReport {
         })
     }
 
-    /// Adds a line for each proxy that has one.
+    /// Adds a line for each proxy that has points.
     fn with_proxies(&self, plot: Plot, points: impl Fn(Peer) -> Option<Vec<(f64, f64)>>) -> Plot {
         with_lines(plot, self.peers().filter_map(|peer| Some((peer.name(), points(peer)?))))
     }

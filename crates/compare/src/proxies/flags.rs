@@ -176,18 +176,18 @@ impl Proxies {
         self.duration.unwrap_or(Duration::from_millis(if self.quick { 300 } else { 1500 }))
     }
 
-    /// Twice the longest gap, unless a quick look is wanted.
+    /// Returns twice the longest gap, unless a quick look is requested.
     pub(super) fn mostly_idle_time(&self) -> Duration {
         self.mostly_idle.unwrap_or(Duration::from_secs(if self.quick { 3 } else { 20 }))
     }
 
-    /// The tables, in the order in which they are measured.
+    /// Returns the tables in the order of measurement.
     pub(super) fn tables(&self) -> Vec<ProxyTable> {
         let all = ProxyTable::value_variants().iter().copied();
         all.filter(|table| self.only.is_empty() || self.only.contains(table)).collect()
     }
 
-    /// Refuses flags that are not valid.
+    /// Refuses invalid flags.
     ///
     /// # Errors
     /// [`Error::Usage`] naming the flag and the bound.
@@ -232,10 +232,11 @@ impl Proxies {
         Ok(())
     }
 
-    /// Checks the descriptor limit for proxies that are started here: it is that of this process.
+    /// Checks that the descriptor limit, which started proxies inherit from this process, is high
+    /// enough.
     ///
     /// # Errors
-    /// As [`Proxies::check`].
+    /// As for [`Proxies::check`].
     pub(super) fn check_room(&self) -> Result<(), Error> {
         let Some(hard) = descriptors::hard_limit() else { return Ok(()) };
         let possible = (hard as usize).saturating_sub(SPARE + descriptors::RESERVE) / 2;
@@ -255,18 +256,18 @@ impl Proxies {
         Ok(())
     }
 
-    /// Tunnels of the two tables that have many; none where neither was asked for.
+    /// Returns the tunnels of the tables "idle" and "mostly-idle"; 0 if neither is requested.
     fn idle_tunnels(&self) -> usize {
         let many = |table: &ProxyTable| matches!(table, ProxyTable::Idle | ProxyTable::MostlyIdle);
         if self.tables().iter().any(many) { self.tunnels() } else { 0 }
     }
 
-    /// Tunnels that a proxy must be able to hold at a time.
+    /// Returns the tunnels that a proxy must hold at the same time.
     pub(super) fn most_tunnels(&self) -> usize {
         self.idle_tunnels().max(self.burst_connections).max(self.connections)
     }
 
-    /// Everything measured, in order.
+    /// Returns all tests in order.
     pub(super) fn tests(&self) -> Vec<ProxyTest> {
         let each = |sizes: &[usize], test: fn(usize) -> ProxyTest| {
             sizes.iter().copied().map(test).collect()
@@ -284,19 +285,19 @@ impl Proxies {
         tests.collect()
     }
 
-    /// Within what time the tunnels of the table mostly-idle come, so that memory can be seen to
-    /// grow.
+    /// Returns the time over which the tunnels of the table "mostly-idle" connect, so that the
+    /// growth of memory is visible.
     pub(super) fn ramp(&self) -> Duration {
         self.mostly_idle_time().div_f64(10.0).min(Duration::from_secs(2))
     }
 
-    /// Returns the time for which the tunnels of the table idle stay open, so that a proxy can have
-    /// returned the memory of their handshakes.
+    /// Returns how long the tunnels of the table "idle" stay open, so that a proxy can return the
+    /// memory of their handshakes.
     pub(super) fn idle_hold(&self) -> Duration {
         4 * self.duration()
     }
 
-    /// About how long a test takes, its start included.
+    /// Returns roughly how long a test takes, including its start.
     pub(super) fn estimate_of(&self, test: ProxyTest) -> Duration {
         let start = Duration::from_millis(300);
         let connecting = |tunnels: usize| Duration::from_micros(150 * tunnels as u64);

@@ -1,4 +1,4 @@
-//! Costs of a WebSocket proxy of any maker, and the latency that it adds.
+//! The costs of any WebSocket proxy, and the latency that it adds.
 //!
 //! * Two tests that were published for nginx: many mostly idle connections with messages of 10 to
 //!   4096 bytes every 0.1 to 10 seconds ([`ProxyTest::MostlyIdle`]), and 500 connections x 50
@@ -7,9 +7,9 @@
 //!   memory of an idle tunnel ([`ProxyTest::Idle`]), and the added latency at a rate that all can
 //!   keep ([`ProxyTest::Latency`]).
 //!
-//! Either one proxy that runs already, or peers that are started here: each cell has a fresh proxy
-//! on a core of its own, with the backend and this generator on another, and peers follow one
-//! another within each round.
+//! The comparison measures one running proxy, or peers that it starts. In the latter case each cell
+//! has a new proxy on its own core; the backend and this generator share another core, and peers
+//! take turns within each round.
 //!
 //! Start reading at `cells` (one measurement).
 
@@ -57,10 +57,10 @@ impl fmt::Display for ProxyCell {
 }
 
 impl Proxies {
-    /// Finds what the flags name, and makes room for its descriptors.
+    /// Finds the programs that the flags name, and raises the descriptor limit for them.
     ///
     /// # Errors
-    /// A flag that is not valid, or there is no proxy to measure.
+    /// A flag is invalid, or there is no proxy to measure.
     fn find(&self) -> Result<Subjects, Error> {
         if let Some(url) = &self.url {
             let direct = self.direct.as_deref().map(Target::parse).transpose()?;
@@ -73,7 +73,7 @@ impl Proxies {
             }
         }
         self.check_room()?;
-        // What is started inherits the limit.
+        // Started processes inherit the limit.
         descriptors::make_room(2 * self.most_tunnels() + SPARE)?;
         let throng = self.throng.clone().unwrap_or_else(beside);
         let (mut found, mut skipped) = (Vec::new(), Vec::new());
@@ -95,7 +95,8 @@ impl Proxies {
     }
 }
 
-/// `throng` in the directory of this program; where there is none it is left out with a message.
+/// Returns the path of `throng` in the directory of this program. If the file is missing, the
+/// comparison skips that peer with a message.
 fn beside() -> PathBuf {
     std::env::current_exe().map_or_else(|_| "throng".into(), |own| own.with_file_name("throng"))
 }
@@ -137,7 +138,7 @@ impl Comparison for Proxies {
         let started = self.subjects.start(cell.peer, bench.launch)?;
         let figures = self.figures(cell.test, &started.running, bench);
         let figures = figures.map_err(|error| started.explain(error))?;
-        // What was cut short is not a figure.
+        // An interrupted test has no figures.
         if bench.is_stopped() {
             return Err(Error::Interrupted);
         }

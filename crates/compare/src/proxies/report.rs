@@ -22,7 +22,7 @@ pub struct ProxyReport {
     pub skipped: Vec<Skipped>,
     /// A row for each test and proxy.
     pub rows: Vec<ProxyRow>,
-    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
+    /// Share (0 to 1) of the machine's CPU time that all processes used during the run.
     pub machine_busy_share: Option<f64>,
 }
 
@@ -87,7 +87,7 @@ pub struct Round {
     pub figures: Option<Figures>,
     /// Why nothing was.
     pub failed: Option<String>,
-    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
+    /// Share (0 to 1) of the machine's CPU time that all processes used during the run.
     pub machine_busy_share: Option<f64>,
 }
 
@@ -123,7 +123,7 @@ pub struct Figures {
     pub rss_bytes_per_tunnel: Option<f64>,
     /// All of its memory (PSS), with all tunnels open.
     pub process_bytes: Option<u64>,
-    /// Maximum of the resident memory during a burst.
+    /// Maximum resident memory during a burst.
     pub peak_resident_bytes: Option<u64>,
     /// CPU and memory over time, of the test mostly-idle.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -181,7 +181,7 @@ impl ProxyRow {
 }
 
 impl ProxyReport {
-    /// Without rounds, which are added.
+    /// Creates a report without rounds, which are added later.
     pub(super) fn new(flags: &Proxies, machine_busy_share: Option<f64>) -> Self {
         let subjects = &flags.subjects;
         let plan = PlanReport {

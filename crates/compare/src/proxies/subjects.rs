@@ -1,4 +1,4 @@
-//! The proxies that are measured: one that runs, or peers that are started for each cell.
+//! The measured proxies: one that is already running, or peers that are started for each cell.
 
 use throng_load::sampler::{Processes, listening_pids, process_group};
 use throng_load::{Error, Target};
@@ -8,10 +8,10 @@ use crate::peers::{Peer, Program, Proxy, ProxySettings, Skipped};
 use crate::pin::Pinned;
 use crate::process::Process;
 
-/// Descriptors of a proxy that are not a tunnel's: listeners, logs, its poll, probes.
+/// Descriptors of a proxy that are not for tunnels: listeners, logs, its poll, probes.
 pub(super) const SPARE: usize = 300;
 
-/// A proxy, or a backend, that runs.
+/// A running proxy or backend.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) target: Target,
@@ -32,12 +32,12 @@ impl Running {
 /// The proxies, found.
 #[derive(Debug, Default)]
 pub(super) enum Subjects {
-    /// Not looked for yet.
+    /// The programs are not yet searched for.
     #[default]
     Unknown,
-    /// A proxy that runs.
+    /// A proxy that is already running.
     Running(ProxyUnderTest),
-    /// Proxies that are started here.
+    /// Proxies that the comparison starts.
     Peers {
         tunnels: usize,
         peers: Vec<(Peer, Option<Program>)>,
@@ -46,15 +46,15 @@ pub(super) enum Subjects {
     },
 }
 
-/// A proxy that runs already.
+/// A proxy that is already running.
 #[derive(Clone, Debug)]
 pub(super) struct ProxyUnderTest {
-    /// Where it echoes; `/echo` when the URL stops at the port.
+    /// The URL that echoes; with the path `/echo` if the given URL has no path.
     pub(super) proxy: Target,
-    /// Its first process; its descendants count as well. `None`: the process that listens on the
-    /// port of this machine.
+    /// Its first process, whose descendants also count. `None`: the process on this machine that
+    /// listens on the port.
     pub(super) pid: Option<u32>,
-    /// Its backend without it.
+    /// Its backend, reached directly.
     pub(super) direct: Option<Target>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// With what the proxy said itself, if it did.
+    /// Adds the last output of the proxy to an error, if there is output.
     pub(super) fn explain(&self, error: Error) -> Error {
         let said = self.proxy.as_ref().map(Proxy::last_output).unwrap_or_default();
         match error {
@@ -89,7 +89,7 @@ impl Subjects {
         }
     }
 
-    /// The proxies, each with the version that its program names.
+    /// Returns the proxies, each with the version that its program reports.
     pub(super) fn versions(&self) -> Vec<(Peer, Option<String>)> {
         match self {
             Self::Peers { peers, .. } => {
@@ -107,14 +107,14 @@ impl Subjects {
         }
     }
 
-    /// The proxy's core and that of everything else.
+    /// Returns the proxy's core, and the core of everything else.
     pub(super) fn cores(&self) -> Option<(usize, usize)> {
         let Self::Peers { pinned, .. } = self else { return None };
         let cores = pinned.as_ref()?.cores;
         Some((cores.proxy, cores.others))
     }
 
-    /// Starts a fresh peer before a fresh backend, or finds the proxy that runs.
+    /// Starts a peer and its backend, or finds the running proxy.
     pub(super) fn start(&self, peer: Peer, launch: Launch<'_>) -> Result<Started, Error> {
         let (tunnels, peers, pinned) = match self {
             Self::Unknown => return Err(Error::Usage("no proxy was looked for".to_owned())),
@@ -123,7 +123,7 @@ impl Subjects {
             }
             Self::Peers { tunnels, peers, pinned, .. } => (*tunnels, peers, pinned),
         };
-        // An echo server of one shard.
+        // The backend is an echo server with one shard.
         let backend = OwnServer::start(launch, ServerPart::default())?;
         let found = peers.iter().find(|(other, _)| *other == peer);
         let Some(program) = found.and_then(|(_, program)| program.as_ref()) else {
@@ -144,7 +144,7 @@ impl Subjects {
 }
 
 impl ProxyUnderTest {
-    /// The proxy, or its backend, as it is now.
+    /// Returns the running proxy, or its backend, with its current processes.
     fn now(&self, peer: Peer) -> Result<Running, Error> {
         let target = match (peer, &self.direct) {
             (Peer::Direct, Some(direct)) => direct.clone(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-/// Between two messages of a mostly idle connection.
+/// The shortest gap between two messages of a mostly idle connection.
 const SHORTEST_GAP: Duration = Duration::from_millis(100);
 const LONGEST_GAP: Duration = Duration::from_secs(10);
 /// Different beginnings of a message.

@@ -11,7 +11,7 @@ use crate::comparison::from_flags;
 use crate::figures::{BROADCAST, SCALING, SUBSCRIBERS};
 use crate::parts::Variant;
 
-/// Maximum server processes: each has as many subscribers as its descriptors allow.
+/// Maximum server processes. Each has as many subscribers as its descriptors allow.
 const MOST_PROCESSES: usize = 8;
 
 pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {
@@ -57,7 +57,7 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
             let stated = BROADCAST.iter().find(|(variant, _)| *variant == row.variant);
             if let Some((_, seconds)) = stated.filter(|_| deflate == "off" && !run.quick) {
                 last = last.published(*seconds * 1e6, "sgcWebSockets");
-                // Fewer subscribers take less time.
+                // A comparison is only fair with as many subscribers.
                 if subscribers == SUBSCRIBERS {
                     last = last.compared(Better::Less);
                 }
@@ -75,7 +75,7 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
     Ok(())
 }
 
-/// Processes that hold `wanted` subscribers, or as many as the descriptors allow.
+/// Returns how many processes hold `wanted` subscribers, or as many as the descriptors allow.
 fn processes_for(wanted: usize) -> Result<(usize, usize), Error> {
     let hard = descriptors::hard_limit();
     let mut most = wanted;

@@ -1,5 +1,5 @@
-//! Echoes of 100 B from so many clients, at the article's rate or the highest that this machine
-//! holds below it, on `throng serve`.
+//! Echoes of 100 B from many clients on `throng serve`, at the article's rate or the highest lower
+//! rate that this machine can keep.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -26,17 +26,18 @@ use crate::pool::PER_SOURCE;
 use crate::process::Process;
 use crate::table::with_lines;
 
-/// Messages a second of each client: the article's, and those that are tried where it is too much.
+/// Messages per second of each client: the article's rate, then the lower rates to try.
 const RATES: [f64; 7] = [ECHO_RATE, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1];
-/// Share of the answers of a run that was not held, which the next run has at most.
+/// After a run whose rate was not kept, the next run tries at most this share of the answers per
+/// second.
 const HELD: f64 = 0.7;
-/// Runs of one number of clients.
+/// Maximum runs for one number of clients.
 const MOST_TRIES: usize = 4;
-/// Kernel memory that both ends of a connection take, and some user memory.
+/// Kernel memory of both ends of a connection, with some user memory.
 const CONNECTION_BYTES: u64 = 12_000;
-/// Longest wait until the server listens.
+/// Maximum wait until the server listens.
 const START: Duration = Duration::from_secs(10);
-/// The server of the article.
+/// The server in the article.
 const BY: &str = "sgcWebSockets";
 
 pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {
@@ -52,7 +53,7 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
     ];
     let quick = [Echo { clients: 100, ..ECHO[0] }];
     let sizes: &[Echo] = run.choose(&ECHO, &quick);
-    // Messages a second that a smaller size could do: a larger one does not try much more.
+    // Messages per second that a smaller size achieved: a larger size does not try much more.
     let mut possible = f64::INFINITY;
     for (done, stated) in sizes.iter().enumerate() {
         let clients = stated.clients;
@@ -93,7 +94,7 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
         }
         let name = case(clients, rate);
         section.notes.push(format!("{name}: {}.", outcome.line));
-        // Another number of clients than the article's has nothing to compare with.
+        // The article has no figure for another number of clients.
         let stated = (!run.quick).then_some(stated);
         section.rows.extend(rows(&name, stated, rate, &outcome));
     }
@@ -101,7 +102,8 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
     Ok(())
 }
 
-/// The highest rate below `last` with at most so many messages a second; otherwise the lowest.
+/// Returns the highest rate below `last` with at most `most_per_s` messages per second in total;
+/// otherwise the lowest rate.
 fn next_rate(clients: usize, most_per_s: f64, last: f64) -> f64 {
     let fits = |rate: &f64| *rate < last && rate * clients as f64 <= most_per_s;
     RATES.into_iter().find(fits).unwrap_or(RATES[RATES.len() - 1])
@@ -111,14 +113,14 @@ fn case(clients: usize, rate: f64) -> String {
     format!("{} clients x {rate}/s", grouped(clients as u64))
 }
 
-/// Figures of one run.
+/// The figures of one run.
 struct EchoFigures {
     limit: Limit,
     line: String,
     messages_per_s: f64,
     latency: Option<Summary>,
     lateness: Option<Summary>,
-    /// Share of the machine.
+    /// The share of the machine's CPU time.
     cpu: Option<f64>,
     rss_bytes: Option<u64>,
     lag_s: Option<f64>,
@@ -168,7 +170,7 @@ fn missing(stated: &Echo, why: &str) -> Vec<PublishedRow> {
     ]
 }
 
-/// Why so many clients cannot be on this machine.
+/// Returns why this machine cannot hold this many clients.
 fn shortage(clients: usize) -> Option<String> {
     if let Err(error) = descriptors::divide(clients, 1) {
         return Some(error.to_string());
@@ -179,14 +181,14 @@ fn shortage(clients: usize) -> Option<String> {
         .then(|| format!("needs some {} of memory, {} are free", show(needed), show(free)))
 }
 
-/// Memory that is available, by the kernel's estimate.
+/// Returns the kernel's estimate of available memory.
 fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// One run on a fresh server.
+/// Measures one run on a new server.
 fn one(
     program: &str,
     clients: usize,
@@ -237,14 +239,14 @@ fn outcome(report: Report, lag_s: Option<f64>) -> EchoFigures {
     }
 }
 
-/// `throng serve` for a measurement; ended when dropped.
+/// A `throng serve` process for a measurement, which ends when this is dropped.
 pub(super) struct Serve {
     pub(super) process: Process,
     pub(super) address: SocketAddr,
 }
 
 impl Serve {
-    /// Starts a server for so many clients, and waits until it listens.
+    /// Starts a server for this many clients, and waits until it listens.
     pub(super) fn start(program: &str, clients: usize) -> Result<Self, Error> {
         let cannot = |why: String| Error::Child(format!("cannot start `throng serve`: {why}"));
         let address = free_address().map_err(|error| cannot(error.to_string()))?;
@@ -258,7 +260,7 @@ impl Serve {
             &most,
             "--set",
             "public_metrics=true",
-            // All clients come from one address, at once.
+            // All clients connect from one address at the same time.
             "--set",
             "max_pending_handshakes=0",
         ];
@@ -278,8 +280,7 @@ impl Serve {
     }
 }
 
-/// Upper bounds of the histogram of loop lag in seconds, each with how many turns were at most so
-/// long.
+/// The histogram of loop lag: upper bounds in seconds, each with the number of turns up to it.
 type Buckets = Vec<(f64, u64)>;
 
 fn lag_buckets(address: SocketAddr) -> Option<Buckets> {
@@ -300,7 +301,7 @@ fn buckets(metrics: &str) -> Option<Buckets> {
     (!all.is_empty()).then_some(all)
 }
 
-/// The smallest bound that 99 in 100 turns between two readings kept.
+/// Returns the smallest bound that 99 % of the turns between two readings kept.
 fn p99(before: &Buckets, after: &Buckets) -> Option<f64> {
     let between =
         |at: usize| Some((after.get(at)?.0, after[at].1 - before.get(at)?.1.min(after[at].1)));

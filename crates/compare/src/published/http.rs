@@ -1,4 +1,4 @@
-//! HTTP servers: the six cases of NetBenchmarks, and calls over more and more connections.
+//! HTTP servers: the six cases of NetBenchmarks, and calls over a growing number of connections.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::netbench::NetBench;
 use crate::parts::{OwnServer, ServerPart};
 use crate::table::{s, with_lines};
 
-/// Longest time of the calls: their number ends them.
+/// Maximum time of the calls, which normally end by their number.
 const MOST_TIME: Duration = Duration::from_secs(3600);
 
-/// Throng's figure of one case.
+/// Throng's figure in one case.
 struct Ours {
     per_s: Option<f64>,
     limit: Limit,
@@ -71,7 +71,7 @@ pub(super) fn netbench(run: &mut Run<'_>, section: &mut Section) -> Result<(), E
     Ok(())
 }
 
-/// So many calls over more and more connections, by I/O threads.
+/// Measures calls over a growing number of connections, for several numbers of I/O threads.
 pub(super) fn stress(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {
     let calls = run.choose(CALLS, 1_000);
     section.title = format!("{} calls, blank, calls a second", grouped(calls));
@@ -133,7 +133,7 @@ pub(super) fn stress(run: &mut Run<'_>, section: &mut Section) -> Result<(), Err
     Ok(())
 }
 
-/// A row for programs: one published figure.
+/// Returns a row for programs, with one published figure.
 fn long(
     case: &str,
     figure: &'static str,
@@ -148,7 +148,8 @@ fn long(
     }
 }
 
-/// A row for people: all published figures, Throng's, and the ratio of its last to their best.
+/// Returns a row for readers: all published figures, Throng's, and the ratio of Throng's last
+/// figure to the best published one.
 fn wide(case: &str, stated: &[f64], ours: &[&Ours]) -> Row {
     let mut cells = row![case];
     cells.extend(stated.iter().map(|&per_s| Cell::from(per_s)));

@@ -1,8 +1,8 @@
 //! The tables of five published articles, each figure beside the same measurement of Throng.
 //!
-//! `figures` has what the articles state. Each table is a [`Section`]: its rows, the articles
-//! that its published figures are from, and notes about the measurement. A row that the
-//! generator or another process limited says so and has no ratio.
+//! `figures` has the figures of the articles. Each table is a [`Section`]: its rows, the articles
+//! of its published figures, and notes about the measurement. If the generator or another process
+//! limited a row, the row states this and has no ratio.
 //!
 //! Start reading at [`run()`].
 
@@ -59,7 +59,7 @@ words! {
     }
 }
 
-/// Which tables, and how thoroughly.
+/// The tables to measure, and how thoroughly.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Published {
     /// Only these tables, in this order
@@ -71,7 +71,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// The tables, as they were asked for, each once.
+    /// Returns the requested tables in order, each once.
     fn tables(&self) -> Vec<PublishedTable> {
         let mut tables = match &self.only[..] {
             [] => PublishedTable::value_variants().to_vec(),
@@ -91,19 +91,19 @@ impl Published {
 /// One table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Section {
-    /// Its name on the command line.
+    /// The table's name on the command line.
     pub table: PublishedTable,
     /// For people.
     pub title: String,
-    /// Where its published figures are from.
+    /// The articles with the published figures.
     pub articles: Vec<Article>,
-    /// Published figures, each beside Throng's.
+    /// Published figures, each beside Throng's figure.
     pub rows: Vec<PublishedRow>,
-    /// Notes for readers, in sentences.
+    /// Notes for readers, as sentences.
     pub notes: Vec<String>,
-    /// Why it is not complete.
+    /// Why the section is incomplete.
     pub failure: Option<String>,
-    /// Its tables for people, where they are not simply its rows.
+    /// Tables for readers, if they differ from the rows.
     #[serde(skip)]
     tables: Vec<Table>,
     #[serde(skip)]
@@ -155,30 +155,30 @@ impl Section {
 /// All tables.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublishedReport {
-    /// The report's version, as in every report of `throng bench`.
+    /// The report's schema version, as in every report of `throng bench`.
     pub schema: &'static str,
-    /// The program, the time, the command line and the machine.
+    /// The program, the time, the command line and the machine of the run.
     pub run: Origin,
-    /// Small sizes and short times.
+    /// Whether the run used small sizes and short times.
     pub quick: bool,
-    /// Descriptors that one process may have.
+    /// Maximum descriptors of one process.
     pub descriptor_limit: Option<u64>,
-    /// Share (0 to 1) of the machine's CPU time that was busy during the run, by any process.
+    /// Share (0 to 1) of the machine's CPU time that all processes used during the run.
     pub machine_busy_share: Option<f64>,
-    /// The run was stopped.
+    /// Whether the run was stopped.
     pub interrupted: bool,
     /// The tables.
     pub sections: Vec<Section>,
 }
 
-/// The reading of the tables.
+/// Explains how to read the tables.
 const READING: &str = "Published figures are of other programs on other machines: they give scale, \
      no more. ratio: how many times better ours is, above 1x ours is better. A row that this \
      generator, both at once or another process on this machine limited has none.";
 const QUICK: &str = "--quick: too few connections for too short a time; these are no figures.";
 
 impl PublishedReport {
-    /// The lines below all tables, for a terminal.
+    /// Returns the lines below all tables, for a terminal.
     #[must_use]
     pub fn closing(&self) -> String {
         Document { tables: Vec::new(), ..self.document() }.to_text()
@@ -219,19 +219,19 @@ impl Render for PublishedReport {
     }
 }
 
-/// Progress and the end of each table.
+/// Receives the progress and the end of each table.
 pub trait Watch {
     /// A table progresses.
     fn progress(&mut self, table: PublishedTable, progress: &CellProgress);
-    /// A table is complete, or as complete as it will be.
+    /// A table is complete, or will not be continued.
     fn finished(&mut self, section: &Section);
 }
 
 /// Measures the tables, one after the other.
 ///
 /// `program` is the `throng` binary, which is started as server and balancer; `launch` starts it as
-/// a part. When `stop` becomes true the run ends with the tables so far. A table that fails says
-/// why in its section, and the others still run.
+/// a part. When `stop` becomes true, the run ends with the tables so far. If a table fails, its
+/// section states why, and the others still run.
 pub fn run(
     published: &Published,
     program: &Path,
@@ -280,7 +280,7 @@ pub fn run(
     }
 }
 
-/// The means of a table.
+/// The means to measure a table.
 struct Run<'a> {
     quick: bool,
     program: &'a Path,
@@ -291,7 +291,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// `usual`, or with `--quick` the other one.
+    /// Returns `quick` with `--quick`, otherwise `usual`.
     fn choose<T>(&self, usual: T, quick: T) -> T {
         if self.quick { quick } else { usual }
     }
@@ -311,7 +311,7 @@ impl Run<'_> {
         })
     }
 
-    /// Measures one of several cells that take about so long each.
+    /// Measures one of several cells that each take about this long.
     fn cell<R>(
         &mut self,
         name: &str,
@@ -330,7 +330,7 @@ impl Run<'_> {
         let mut watch = |within: &Progress| show(Some(*within));
         let mut bench = Bench { launch: self.launch, stop: self.stop, watch: &mut watch };
         let measured = measure(&mut bench)?;
-        // What was cut short is not a figure.
+        // An interrupted measurement has no figures.
         match bench.is_stopped() {
             true => Err(Error::Interrupted),
             false => Ok(measured),
@@ -338,7 +338,7 @@ impl Run<'_> {
     }
 }
 
-/// The words of a command line.
+/// Splits a command line into words.
 fn words_of(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }

@@ -11,7 +11,7 @@ use crate::figures::{self, CEILINGS, CONNECT, IDLE, LINUX, SCALING, WINDOWS};
 use crate::io_models::{IoModel, IoModels, IoModelsReport, capacity};
 use crate::table::columns;
 
-/// Idle connections, and ceilings.
+/// Measures idle connections, and adds the ceilings.
 pub(super) fn idle(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {
     section.title = "Idle connections, by I/O model".to_owned();
     section.articles = vec![LINUX, WINDOWS, SCALING];
@@ -25,7 +25,7 @@ pub(super) fn idle(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error
     Ok(())
 }
 
-/// The time to connect.
+/// Measures the time to connect.
 pub(super) fn connect(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {
     section.title = "Time to connect and echo, by I/O model".to_owned();
     section.articles = vec![LINUX, WINDOWS];
@@ -37,7 +37,7 @@ pub(super) fn connect(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
     Ok(())
 }
 
-/// Cells that should have had figures.
+/// Records the cells that unexpectedly have no figures.
 fn failures(report: &IoModelsReport, section: &mut Section) {
     if report.exit_code() != 0 {
         section.failure = Some("a cell failed; its row says why".to_owned());
@@ -69,7 +69,7 @@ fn idle_rows(report: &IoModelsReport) -> Vec<PublishedRow> {
             let ours = cell.figures.as_ref();
             let memory = ours.map(|figures| figures.process_bytes as f64);
             rows.push(of("memory", Unit::Bytes, bytes, memory).compared(Better::Less));
-            // Both are nearly nothing: a ratio would be chance.
+            // Both values are close to zero, so a ratio would be random.
             let used = ours.map(|figures| figures.cpu_percent / 100.0);
             rows.push(of("CPU", Unit::Share, cpu, used));
         }
@@ -99,7 +99,7 @@ fn connect_rows(report: &IoModelsReport) -> Vec<PublishedRow> {
     rows
 }
 
-/// Ceilings of each model: published, and by the limits of this machine.
+/// Compares the ceilings of each model: published, and by the limits of this machine.
 fn ceilings(rows: &mut Vec<PublishedRow>) -> Table {
     let columns = columns([
         ("table", Unit::Text, ""),
@@ -133,7 +133,7 @@ fn ceilings(rows: &mut Vec<PublishedRow>) -> Table {
     Table::new("Ceilings", columns).rows(shown.collect::<Vec<_>>()).notes([note.to_owned()])
 }
 
-/// The most connections that a model holds in one descriptor table, and what bounds them.
+/// Returns the maximum connections of a model in one descriptor table, and their bound.
 fn capacity_of(model: IoModel) -> (Option<f64>, &'static str) {
     if !IoModel::HERE.contains(&model) {
         return (None, "not on this system");

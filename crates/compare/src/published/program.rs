@@ -57,7 +57,7 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
     Ok(())
 }
 
-/// Seconds from the start of a server to its first answer, and its memory then.
+/// Returns the seconds from the start of a server to its first answer, and its memory at that time.
 fn start(program: &str) -> Result<(f64, Option<f64>), Error> {
     let begun = Instant::now();
     let server = Serve::start(program, 1_000)?;

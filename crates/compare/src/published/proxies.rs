@@ -1,4 +1,4 @@
-//! A proxy before a WebSocket server: mostly idle tunnels, and bursts by size of message.
+//! A proxy before a WebSocket server: mostly idle tunnels, and bursts by message size.
 
 use throng_load::page::{Axis, Plot};
 use throng_load::report::model::Unit;
@@ -12,9 +12,9 @@ use crate::proxies::{Figures, Peer, Proxies, ProxyReport, ProxyTest};
 use crate::table::with_lines;
 
 const PEERS: &str = "--peers throng,nginx,haproxy --rounds 1";
-/// The server of the article.
+/// The server in the article.
 const BY: &str = "nginx 1.7.0";
-/// Share of the time that a proxy waits for a CPU from which its figures are the machine's.
+/// If a proxy waits for a CPU for at least this share of the time, the machine limits its figures.
 const CONTENDED: f64 = 0.2;
 
 /// Mostly idle tunnels.
@@ -35,7 +35,7 @@ pub(super) fn tunnels(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
         let line = format!("{PEERS} --only mostly-idle --idle {tunnels} --mostly-idle {time}");
         let report = match proxies(run, &line) {
             Ok(report) => report,
-            // A limit of this machine.
+            // This machine has a limit that is too low.
             Err(error @ Error::Usage(_)) => {
                 let row = tunnel_rows(&name, tunnels);
                 section.rows.extend(row.map(|row| row.missing(&error.to_string())));
@@ -64,7 +64,7 @@ pub(super) fn tunnels(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
     Ok(())
 }
 
-/// The rows of one size, with what was published for it.
+/// Returns the rows of one size, with the published figures.
 fn tunnel_rows(case: &str, tunnels: usize) -> [PublishedRow; 2] {
     let memory = PublishedRow::new(case, "memory", Unit::Bytes);
     let cpu = PublishedRow::new(case, "CPU", Unit::Share);
@@ -112,7 +112,7 @@ pub(super) fn burst(run: &mut Run<'_>, section: &mut Section) -> Result<(), Erro
     Ok(())
 }
 
-/// Adds the growth of each proxy's memory with the messages.
+/// Adds the growth of each proxy's memory with the message size.
 fn growth(report: &ProxyReport, sizes: &[usize], section: &mut Section) {
     let (Some(&least), Some(&largest)) = (sizes.first(), sizes.last()) else { return };
     for peer in report.peers.iter().map(|peer| peer.peer) {
@@ -149,7 +149,7 @@ fn failed(section: &mut Section, case: &str, why: Option<&str>) {
     section.failure = Some(format!("{case}: {why}"));
 }
 
-/// Peers that were left out.
+/// Returns notes on the skipped peers.
 fn skips(report: &ProxyReport) -> Vec<String> {
     let sentence = |skipped: &crate::peers::Skipped| {
         format!("{} was left out: {}.", skipped.peer, skipped.why)
@@ -157,7 +157,7 @@ fn skips(report: &ProxyReport) -> Vec<String> {
     report.skipped.iter().map(sentence).collect()
 }
 
-/// A line for each peer: a figure by the number that its case begins with.
+/// Plots a figure by the number at the beginning of its case, with a line for each peer.
 fn plot(title: &str, axis: &str, rows: &[PublishedRow], figure: &str) -> Plot {
     let plot = Plot::new(title, Axis::log(axis), Axis::log("memory in bytes"));
     let peers = [Peer::Throng, Peer::Nginx, Peer::Haproxy];
@@ -171,7 +171,7 @@ fn plot(title: &str, axis: &str, rows: &[PublishedRow], figure: &str) -> Plot {
     with_lines(plot, lines)
 }
 
-/// The number at the beginning of `4 KiB, nginx` or `1,000 tunnels, nginx`.
+/// Returns the number at the beginning of `4 KiB, nginx` or `1,000 tunnels, nginx`.
 fn leading(case: &str) -> Option<f64> {
     let mut words = case.split([' ']);
     let number: f64 = words.next()?.replace(',', "").parse().ok()?;

@@ -1,4 +1,4 @@
-//! A published figure beside Throng's.
+//! A published figure and Throng's figure beside it.
 
 use serde::Serialize;
 use throng_load::Limit;
@@ -14,27 +14,27 @@ pub(super) enum Better {
     More,
 }
 
-/// A published figure, and Throng's.
+/// A published figure and Throng's figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublishedRow {
-    /// The measurement: `10,000 clients, 10/s each`.
+    /// The measurement, such as `10,000 clients, 10/s each`.
     pub case: String,
     /// The figure: `p99`.
     pub figure: &'static str,
     /// Its unit: `us`, `s`, `bytes`, `share`, `per second` or `count`.
     pub unit: &'static str,
-    /// As it was published; `null`: it was not.
+    /// The published value; `null` if there is no published value.
     pub published: Option<f64>,
-    /// The server that it was published for.
+    /// The server of the published value.
     pub by: Option<&'static str>,
-    /// As it was measured here; `null`: it was not, and `missing` says why.
+    /// The measured value; `null` if it was not measured, with the reason in `missing`.
     pub ours: Option<f64>,
-    /// Factor by which Throng's figure is better; below 1 it is worse. `null` where
-    /// the figures do not compare.
+    /// Factor by which Throng's figure is better; below 1 it is worse. `null` where the figures are
+    /// not comparable.
     pub ratio: Option<f64>,
-    /// Party that limited the measurement.
+    /// The party that limited the measurement.
     pub limit: Option<Limit>,
-    /// The reason why nothing was measured.
+    /// Why there is no measured value.
     pub missing: Option<String>,
     #[serde(skip)]
     shown_in: Option<Unit>,
@@ -56,13 +56,13 @@ impl PublishedRow {
         }
     }
 
-    /// A figure that was published for a server.
+    /// Sets the published value and its server.
     pub(super) fn published(mut self, value: f64, by: &'static str) -> Self {
         (self.published, self.by) = (Some(value), Some(by));
         self
     }
 
-    /// Sets the figure that was measured, and its limit.
+    /// Sets the measured value and its limit.
     pub(super) fn ours(mut self, value: impl Into<Option<f64>>, limit: Limit) -> Self {
         (self.ours, self.limit) = (value.into(), Some(limit));
         if self.ours.is_none() {
@@ -71,7 +71,7 @@ impl PublishedRow {
         self
     }
 
-    /// Relates the two, unless the limit was not the server.
+    /// Sets the ratio, unless something other than the server was the limit.
     pub(super) fn compared(mut self, better: Better) -> Self {
         let both = self.published.zip(self.ours).filter(|&(_, ours)| ours > 0.0);
         let is_sound = self.limit.is_some_and(Limit::is_sound);
@@ -82,7 +82,7 @@ impl PublishedRow {
         self
     }
 
-    /// Sets a figure that nothing limited and that does not compare.
+    /// Sets a measured value that had no limit and is not compared.
     pub(super) fn only(mut self, value: f64) -> Self {
         (self.ours, self.ratio) = (Some(value), None);
         self
@@ -114,7 +114,7 @@ impl PublishedRow {
     }
 }
 
-/// The rows as a table.
+/// Returns the rows as a table.
 pub(super) fn table(title: &str, rows: &[PublishedRow]) -> Table {
     let columns = columns([
         ("case", Unit::Text, "case"),
