@@ -11,8 +11,8 @@ use throng_io::{file, may_pass};
 use crate::error::{ConfigError, ConfigErrors, Origin};
 use crate::values::{FromValue, Value, ValueEntry, Values};
 
-/// Values that a program converts to its own types. Mistakes that it finds are added to the
-/// mistakes of the sources; a value with a mistake is read as the one before it.
+/// Values that a program converts to its own types. It adds the mistakes that it finds to the
+/// mistakes of the sources; a value with a mistake keeps the previous value.
 #[derive(Debug)]
 pub struct Draft {
     values: Values,
@@ -50,7 +50,7 @@ impl Draft {
         self.parse_entry(self.entry(key))
     }
 
-    /// Parses each item of the list `key`; items with mistakes are left out.
+    /// Parses each item of the list `key`, and skips items with mistakes.
     #[must_use]
     pub fn parse_list<T: FromStr<Err: Display>>(&self, key: &str) -> Vec<T> {
         self.items(key).iter().filter_map(|item| self.parse_entry(item)).collect()
@@ -134,8 +134,8 @@ impl Draft {
         parse(first).map_err(|remedy| self.wrong_at(from_file, file_key, &remedy)).ok()
     }
 
-    /// Adds the error of [`Draft::wrong`] for a value that another start may find in order, caused
-    /// by an error of the system.
+    /// Adds the error of [`Draft::wrong`] for a system error that may not occur at another start
+    /// with the same value.
     pub fn fails(&self, key: &str, error: &std::io::Error, remedy: impl Display) {
         match self.values.find(key) {
             Some(entry) => self.fails_at(entry, key, &remedy, may_pass(error)),
@@ -162,7 +162,7 @@ impl Draft {
         self.fails_at(entry, key, remedy, false);
     }
 
-    /// Adds the error, which `may_pass` without a change of the value.
+    /// Adds the error. `may_pass`: another start with the same value may succeed.
     fn fails_at(&self, entry: &ValueEntry, key: &str, remedy: &impl Display, may_pass: bool) {
         let value = match &entry.value {
             Value::List(items) if items.is_empty() => "empty",
@@ -172,9 +172,9 @@ impl Draft {
         self.add(error.passing_if(may_pass));
     }
 
-    /// Adds an error, unless its key has one. A missing value is not a mistake as long as there are
-    /// others, since it may be missing because of them; the same holds after a mistake in the
-    /// syntax.
+    /// Adds an error, unless its key already has one. Drops the error of a missing value if there
+    /// are other errors, or a mistake in the syntax: these may be the reason why the value is
+    /// missing.
     pub fn add(&self, error: ConfigError) {
         let mut errors = self.errors.borrow_mut();
         if errors.iter().any(|other| other.key.is_empty() || !error.origin.is_set()) {

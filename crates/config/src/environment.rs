@@ -14,11 +14,12 @@ pub(crate) const FILE: &str = "THRONG_CONFIG";
 pub(crate) enum Found {
     /// The key at this index of the table has this value.
     Setting { at: usize, variable: String, value: Result<String, OsString> },
-    /// It belongs to no key of the table: a warning.
+    /// The variable belongs to no key of the table: a warning.
     Unknown(String),
 }
 
-/// Finds the setting that a variable names; `None` if it is meant for other programs.
+/// Finds the setting that a variable names. Returns `None` if the variable is meant for other
+/// programs.
 pub(crate) fn find(table: &Table, name: &OsString, value: OsString) -> Option<Found> {
     let variable = name.to_string_lossy().into_owned();
     let rest = variable.strip_prefix("THRONG_")?;

@@ -43,7 +43,7 @@ impl Origin {
         }
     }
 
-    /// Returns whether a source has set it.
+    /// Returns whether a source has set the value.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.rank() > 0
@@ -86,8 +86,8 @@ impl ConfigError {
         Self { key: key.to_owned(), origin, what, is_secret: false, may_pass: false }
     }
 
-    /// Sets whether it may not be a mistake: another start may work although nothing is changed,
-    /// for example because a file exists at that time. Default: false.
+    /// Sets whether another start may succeed without a change of settings, for example because a
+    /// file exists at that time. Default: false, the error is a mistake.
     #[must_use]
     pub fn passing_if(self, may_pass: bool) -> Self {
         Self { may_pass, ..self }
@@ -179,14 +179,14 @@ impl std::error::Error for ConfigError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
-/// Maximum mistakes that are shown; later ones usually follow from them.
+/// Maximum mistakes that are shown. Later ones usually follow from these.
 const MOST_SHOWN: usize = 20;
 
 impl ConfigErrors {
     /// Returns the errors; `None` if there are none.
     #[must_use]
     pub fn of(mut errors: Vec<ConfigError>) -> Option<Self> {
-        // Stable: mistakes at one place, and mistakes without a place, stay in their order.
+        // A stable sort keeps mistakes at one place, and mistakes without a place, in their order.
         errors.sort_by_key(|error| (error.origin.rank(), error.location().map(|at| at.line)));
         (!errors.is_empty()).then_some(Self(errors))
     }
@@ -203,7 +203,8 @@ impl ConfigErrors {
         &self.0
     }
 
-    /// Returns whether another start may work although nothing is changed: no error is a mistake.
+    /// Returns whether another start may succeed without a change of settings: no error is a
+    /// mistake.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         self.0.iter().all(|error| error.may_pass)

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Reads the text of the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, is not a regular file, is too large, or is not UTF-8.
+/// The file is unreadable, not a regular file, too large, or not UTF-8.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     read_text(path).map_err(|error| {
         let hint = match error.fault {
@@ -25,7 +25,8 @@ pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     })
 }
 
-/// Reads the text of a file that is in use, and that another program may be writing.
+/// Reads the text of a file that is in use, and that another program may be writing at the same
+/// time.
 ///
 /// # Errors
 /// The errors of [`read_file`], or the file looks incomplete.
@@ -39,7 +40,7 @@ pub fn read_file_in_use(path: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-/// Returns an error if `text` does not look complete; `later` is the text a moment later.
+/// Returns an error if `text` does not look complete. `later` is the text a moment later.
 fn whole(text: &str, later: &str) -> Result<(), &'static str> {
     match () {
         () if text != later => Err("is being written"),

@@ -1,14 +1,14 @@
-//! Settings under the names that other servers have for them, for hints.
+//! Hints for settings that other servers have under other names.
 
 /// A setting of other servers: sgcWebSockets, nginx, HAProxy, ws and uWebSockets.
 #[derive(Debug)]
 pub struct Foreign {
-    /// The names that others have for it. Case, `_`, `-` and spaces do not matter.
+    /// The names that other servers use. Case, `_`, `-` and spaces do not matter.
     pub names: &'static [&'static str],
-    /// The settings that stand for it, each with a value if only that stands for it; may be
-    /// empty. A program's hint names the first that it has.
+    /// The settings that correspond to it, each with a value if only that value corresponds; may be
+    /// empty. A program's hint names the first setting that it has.
     pub keys: &'static [&'static str],
-    /// A difference, or the nearest thing; may be empty if there are keys.
+    /// A difference, or the closest setting; may be empty if there are keys.
     pub note: &'static str,
 }
 
@@ -25,7 +25,7 @@ const POOL: &str = "the pool belongs to programs on the library: WorkerSettings:
 const NO_RATE: &str = "there is no limit on requests a second: serve has max_messages_per_second, \
                        and both have tls.handshakes_per_second";
 
-/// All settings with hints; `docs/moving.md` has them for people.
+/// All settings with hints; `docs/moving.md` lists them for readers.
 pub static ALL: &[Foreign] = &[
     // sgcWebSockets
     foreign(&["ThreadPool", "ThreadPool.PoolSize", "PoolSize"], &[], POOL),
@@ -134,15 +134,15 @@ pub static ALL: &[Foreign] = &[
     foreign(&["handleProtocols"], &["subprotocols"], ""),
 ];
 
-/// Returns the hint for a name that a program does not have. `has` returns whether it has a key,
-/// `has_section` whether keys of its begin with a name and a dot.
+/// Returns the hint for a name unknown to a program. `has` returns whether the program has a key;
+/// `has_section` returns whether it has keys that begin with a name and a dot.
 pub(crate) fn hint(
     program: &str,
     name: &str,
     has: impl Fn(&str) -> bool,
     has_section: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    // A section of others, such as `ThreadPool`, may be in front of their name.
+    // Other servers may put a section such as `ThreadPool` before the name.
     let last = || match name.rsplit_once('.') {
         Some((section, last)) if !has_section(section) => find(last),
         _ => None,
@@ -152,13 +152,13 @@ pub(crate) fn hint(
     Some(found.hint(has, |key| format!("`throng {other}` has {key}")))
 }
 
-/// Returns the hint for a name that the items of the list `key` do not have.
+/// Returns the hint for a name that is not a field of the list `key`.
 pub(crate) fn field_hint(key: &str, name: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let list = key.split('[').next().unwrap_or_default();
     Some(find(name)?.hint(has, |key| format!("for all {list} it is {key}")))
 }
 
-/// Returns the one of `words` that stands for the word of another server.
+/// Returns the entry of `words` that corresponds to another server's word.
 pub(crate) fn word(text: &str, words: &[&'static str]) -> Option<&'static str> {
     let keys = find(text)?.keys.iter();
     let mut values = keys.filter_map(|key| key.split_once('=')).map(|(_, value)| value);
@@ -220,7 +220,7 @@ mod tests {
         ] {
             assert_eq!(hint_of(program, name).as_deref(), Some(expected), "{name}");
         }
-        // A mistake in a section that the program has.
+        // A mistake within a section of the program.
         assert_eq!(hint_of("balance", "admin.port"), None);
         assert_eq!(hint_of("balance", "zzzzzz"), None);
     }

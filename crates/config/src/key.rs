@@ -13,7 +13,7 @@ pub struct Table {
     pub keys: &'static [Key],
 }
 
-/// A setting: the one row that its variable, its flag and its description are made of.
+/// A setting. This one row defines its variable, its flag and its description.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The name in files and after `--set`; dots separate tables, as in `timeouts.connect`.
@@ -24,26 +24,26 @@ pub struct Key {
     pub default: &'static str,
     /// The meaning: a phrase that begins with a small letter.
     pub help: &'static str,
-    /// More about values, for the long help and for documents; empty if there is no more.
+    /// More about the values, for the long help and for documents; may be empty.
     pub details: &'static str,
     /// The flag, if it has one besides `--set`.
     pub flag: Option<Flag>,
-    /// Whether a change takes effect only at the next start. Matters only for programs that read
-    /// their file again while they run.
+    /// Whether a change takes effect only at the next start. This only matters for programs that
+    /// reload their file while they run.
     pub at_start: bool,
 }
 
-/// The flag of a setting. One of a list may be repeated.
+/// The flag of a setting. The flag of a list may be repeated.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// The name with its dashes: `--max-connections`.
+    /// The name with its dashes, such as `--max-connections`.
     pub name: &'static str,
-    /// The placeholder of the value: `N`.
+    /// The placeholder of the value, such as `N`.
     pub value: &'static str,
-    /// Whether the short help leaves it out.
+    /// Whether the short help omits the flag.
     pub is_advanced: bool,
-    /// Converts the value to the values of several keys, if it stands for these. The error is the
-    /// remedy.
+    /// Converts the value to values of several keys, if the flag sets several keys. The error is
+    /// the remedy.
     pub expand: Option<ToFields>,
 }
 
@@ -106,7 +106,7 @@ pub enum Kind {
 /// The names and texts of fields.
 pub type Fields = Vec<(&'static str, String)>;
 
-/// Converts a text to the values of several keys. The error is the remedy.
+/// Converts a text to values of several keys. The error is the remedy.
 pub type ToFields = fn(&str) -> Result<Fields, String>;
 
 /// The tables of a [`Kind::Records`].
@@ -163,7 +163,7 @@ impl Key {
         Self { flag: Some(Flag { name, value, is_advanced: true, expand: Some(expand) }), ..self }
     }
 
-    /// Returns the meaning with the details, as one text.
+    /// Returns the meaning and the details as one text.
     #[must_use]
     pub fn meaning(&self) -> String {
         match self.details {
@@ -172,7 +172,7 @@ impl Key {
         }
     }
 
-    /// Returns the key with changes that take effect at the next start.
+    /// Returns the key, marked so that changes take effect only at the next start.
     #[must_use]
     pub const fn at_start(self) -> Self {
         Self { at_start: true, ..self }
@@ -290,7 +290,7 @@ impl Kind {
         }
     }
 
-    /// Returns the expected form, to follow "write".
+    /// Returns the expected form, as a phrase that follows "write".
     pub(crate) fn wanted(&self) -> String {
         match self {
             Self::Switch => "true or false".to_owned(),
@@ -352,8 +352,8 @@ pub const fn number_of_keys(lists: &[&[Key]]) -> usize {
     number
 }
 
-/// Joins lists of keys, `N` in all, to the list of a table: the keys that several programs have are
-/// lists of their own.
+/// Joins lists of keys, `N` keys in total, into the list of a table. Keys that several programs
+/// share have their own lists.
 #[must_use]
 pub const fn joined_keys<const N: usize>(lists: &[&[Key]]) -> [Key; N] {
     let mut keys = [Key::new("", Kind::Switch, "", ""); N];
@@ -369,7 +369,7 @@ pub const fn joined_keys<const N: usize>(lists: &[&[Key]]) -> [Key; N] {
     keys
 }
 
-/// Returns the keys with changes that take effect at the next start.
+/// Returns the keys, marked so that changes take effect only at the next start.
 #[must_use]
 pub const fn all_at_start<const N: usize>(mut keys: [Key; N]) -> [Key; N] {
     let mut at = 0;

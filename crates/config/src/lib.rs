@@ -1,9 +1,9 @@
 //! Settings of Throng's programs: a table of keys, and values from a file, the environment and
 //! flags, each with its origin.
 //!
-//! * Duty: reading and checking values, their origins, and errors that name place, key, value and
-//!   remedy, all of them at once.
-//! * Not its duty: the keys and their meaning. `throng-balance` and `throng-cli` have those.
+//! * Duty: read and check values with their origins, and report all errors at once, each with
+//!   place, key, value and remedy.
+//! * Not its duty: the keys and their meaning, which are in `throng-balance` and `throng-cli`.
 //! * Depends on: `throng-io` to read files, toml, and strsim for hints.
 //! * Start reading at: [`Key`], then [`Sources`] and [`Draft`].
 //!
@@ -65,7 +65,7 @@ pub use tls::TlsValues;
 pub use token::Token;
 pub use values::{FromValue, Value, ValueEntry, Values};
 
-/// Returns the default time between the end of readiness and the first close of a shutdown:
+/// Returns the default time between the end of readiness and the first close of a shutdown.
 /// Kubernetes takes some seconds to notify its proxies that a pod is ending.
 #[must_use]
 pub fn drain_delay() -> std::time::Duration {

@@ -1,4 +1,4 @@
-//! Where programs listen: the forms that `listen` has in `serve` and `balance`.
+//! The forms of the setting `listen` in `serve` and `balance`.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -12,7 +12,7 @@ use crate::draft::Draft;
 pub enum Listen<'a> {
     /// `HOST:PORT`.
     Address(&'a str),
-    /// `fd:N`: the inherited socket of this descriptor.
+    /// `fd:N`: the inherited socket with this descriptor.
     Descriptor(i32),
     /// `systemd`: all inherited sockets.
     Inherited,
@@ -21,7 +21,7 @@ pub enum Listen<'a> {
 }
 
 impl<'a> Listen<'a> {
-    /// Reads a value, whose form was checked.
+    /// Parses a value whose form was checked.
     #[must_use]
     pub fn parse(text: &'a str) -> Self {
         let descriptor = || text.strip_prefix("fd:")?.parse().ok();
@@ -32,19 +32,20 @@ impl<'a> Listen<'a> {
         }
     }
 
-    /// Returns whether it stands for sockets that the service manager has opened.
+    /// Returns whether the value means sockets that the service manager has opened.
     #[must_use]
     pub fn is_inherited(self) -> bool {
         matches!(self, Self::Descriptor(_) | Self::Inherited)
     }
 
-    /// Returns whether it is `HOST:PORT`.
+    /// Returns whether the value is `HOST:PORT`.
     #[must_use]
     pub fn is_address(self) -> bool {
         matches!(self, Self::Address(_))
     }
 
-    /// Returns the address to listen on, if it is `HOST:PORT`: the first address of a name.
+    /// Returns the address to listen on if the value is `HOST:PORT`. For a name, this is its first
+    /// address.
     ///
     /// # Errors
     /// The name has no address: see [`without_address`].
@@ -54,8 +55,8 @@ impl<'a> Listen<'a> {
         Some(found.and_then(|mut all| all.next().ok_or(io::ErrorKind::NotFound.into())))
     }
 
-    /// Returns the addresses of all sockets that it stands for, taken or not; a Unix socket has no
-    /// address. Empty if they cannot be read.
+    /// Returns the addresses of all sockets that the value means, taken or not. A Unix socket has
+    /// no address. Returns an empty list if the sockets cannot be read.
     #[must_use]
     pub fn addresses(self) -> Vec<Option<SocketAddr>> {
         let of_inherited = |is_meant: &dyn Fn(i32) -> bool| {
@@ -73,7 +74,7 @@ impl<'a> Listen<'a> {
     }
 }
 
-/// Returns whether two listeners take each other's connections, so that the second cannot be
+/// Returns whether two listeners compete for the same connections, so that the second cannot be
 /// opened: they have the same port, and the same address or all addresses.
 #[must_use]
 pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
@@ -88,7 +89,7 @@ pub fn without_address(error: &io::Error) -> String {
     format!("it has no address ({error}): write HOST:PORT")
 }
 
-/// Checks a value of `listen` for a program that listens on TCP alone. The error is the remedy.
+/// Checks a value of `listen` for a program that listens only on TCP. The error is the remedy.
 pub(crate) fn check_tcp(text: &str) -> Result<(), String> {
     Err(match Listen::parse(text) {
         Listen::Address(_) => return Ok(()),
@@ -101,8 +102,8 @@ pub(crate) fn check_tcp(text: &str) -> Result<(), String> {
     })
 }
 
-/// Reads the list `key` of addresses, and looks up the names among them, for a program that
-/// listens on TCP alone.
+/// Reads the list `key` of addresses for a program that listens only on TCP, and looks up the names
+/// among them.
 #[must_use]
 pub fn tcp_addresses(draft: &Draft, key: &str) -> Vec<SocketAddr> {
     let texts: Vec<String> = draft.get(key);

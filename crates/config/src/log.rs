@@ -7,7 +7,7 @@ use crate::draft::Draft;
 use crate::key::{Key, Kind, Table};
 use crate::sources::Sources;
 
-/// Returns the keys of the log, with this default of `log.access`.
+/// Returns the keys of the log, with this default for `log.access`.
 #[rustfmt::skip]
 #[must_use]
 pub const fn keys(access: &'static str) -> [Key; 6] {
@@ -72,10 +72,10 @@ impl LogSettings {
     }
 }
 
-/// The level of an event, in order of falling importance.
+/// The level of an event, from the most to the least important.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// The process cannot do its task.
+    /// The process cannot perform its task.
     Error,
     /// An operator should look at it.
     Warn,
@@ -105,14 +105,14 @@ impl LogLevel {
 /// The form of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One of the others, selected by the reader of the log.
+    /// Another format, which depends on the reader of the log.
     #[default]
     Auto,
     /// For people.
     Text,
     /// One JSON object on a line.
     Json,
-    /// Text with the priority in front, for systemd's journal.
+    /// Text with the priority in front, for the journal of systemd.
     Journald,
 }
 
@@ -128,7 +128,7 @@ pub enum AccessDetail {
     All,
 }
 
-/// Parses the words of a setting whose table has checked that there are no others.
+/// Parses the words of a setting. The table has already refused other words.
 macro_rules! words {
     ($type:ty: $($word:literal => $value:expr),+) => {
         impl FromStr for $type {

@@ -36,7 +36,7 @@ pub(crate) struct Pair {
 }
 
 impl Raw {
-    /// Creates a value of text that did not come from a file.
+    /// Creates a value from text that did not come from a file.
     pub(crate) fn text(text: &str, origin: Origin) -> Self {
         Self { origin, written: format!("{text:?}"), node: RawNode::Scalar(text.to_owned()) }
     }
@@ -58,7 +58,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Vec<Pair>, Vec<ConfigError
     Err(errors.iter().map(error).collect())
 }
 
-/// Sets the origin of all of `pairs` to `origin`.
+/// Sets the origin of all `pairs`.
 pub(crate) fn set_origin(pairs: &mut [Pair], origin: &Origin) {
     for pair in pairs {
         pair.origin = origin.clone();

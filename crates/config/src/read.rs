@@ -162,7 +162,7 @@ fn record(
             errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
         }
         let path = match (&raw.node, at) {
-            // In messages, a text that is the first field alone is the item itself.
+            // In messages, a text that stands for its first field is the item itself.
             (RawNode::Scalar(_), 0) if fields.len() == 1 => key.to_owned(),
             _ => format!("{key}.{}", known.name),
         };
@@ -170,7 +170,7 @@ fn record(
             Some(pair) => read(&path, &known.kind, &pair.value, errors),
             None => Some(default(&path, &known.kind, known.default)),
         };
-        // In messages it is the item, for programs it is the field.
+        // The entry names the item for messages; its key names the field for programs.
         entries.extend(
             entry.map(|entry| ValueEntry { key: format!("{key}.{}", known.name), ..entry }),
         );
@@ -329,7 +329,7 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
     }
 }
 
-/// Refuses a path that the system does not take for a socket.
+/// Refuses a path that the system does not accept for a socket.
 fn check_socket_path(path: &str) -> Result<(), String> {
     #[cfg(unix)]
     if std::os::unix::net::SocketAddr::from_pathname(path).is_err() {
@@ -353,8 +353,8 @@ fn address(key: &str, text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Checks the form of a name or an IP address with a port. An IPv6 zone is returned as a number,
-/// and an IPv4 address in IPv6 as IPv4, which all systems treat alike.
+/// Checks the form of a name or an IP address with a port. Returns an IPv6 zone as a number, and an
+/// IPv4 address in IPv6 as IPv4, because all systems treat these forms alike.
 fn host(key: &str, text: &str) -> Result<String, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(match (address, address.ip().to_canonical()) {
@@ -399,8 +399,8 @@ fn host(key: &str, text: &str) -> Result<String, String> {
     }
 }
 
-/// Converts the zone of an IPv6 address, an interface's name, to its number: `[fe80::1%eth0]:80`.
-/// `None` if the text is not such an address.
+/// Converts the zone of an IPv6 address from an interface's name to its number:
+/// `[fe80::1%eth0]:80`. Returns `None` if the text is not such an address.
 fn with_zone(text: &str) -> Option<Result<String, String>> {
     let (address, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
     let (ip, zone) = address.split_once('%')?;

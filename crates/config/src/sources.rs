@@ -23,7 +23,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Begins with the defaults of the table.
+    /// Creates sources that contain only the defaults of the table.
     ///
     /// # Panics
     /// In debug builds, if a default is not a valid value of its key.
@@ -41,7 +41,7 @@ impl Sources {
         Self { values, errors: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Returns the path of the configuration file: from the flag, else from `THRONG_CONFIG`.
+    /// Returns the path of the configuration file: from the flag, otherwise from `THRONG_CONFIG`.
     #[must_use]
     pub fn path(flag: Option<&Path>) -> Option<PathBuf> {
         let named = || std::env::var_os(environment::FILE).filter(|path| !path.is_empty());
@@ -69,7 +69,7 @@ impl Sources {
                 self.aliased(at, &name, pair, pairs);
             } else if !table.is_section(&name) {
                 let what = format!("{name} is an unknown key: {}", table.unknown(&name));
-                // Without its value: a mistyped token's value is a secret.
+                // Omits the value: if the key of a token is mistyped, the value is a secret.
                 let error = ConfigError::without_value(&name, pair.origin.clone(), what);
                 self.errors.push(error);
             } else if let RawNode::Table(inner) = &pair.value.node {
@@ -115,8 +115,8 @@ impl Sources {
         }
     }
 
-    /// Reads the variables that begin with `THRONG_`. A variable that does not name a setting is a
-    /// warning; the variables that Kubernetes sets for a service called throng are ignored.
+    /// Reads the variables that begin with `THRONG_`. A variable that does not name a setting
+    /// causes a warning. Variables that Kubernetes sets for a service called throng are ignored.
     pub fn environment(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) {
         let mut variables: Vec<_> = variables.into_iter().collect();
         variables.sort();
@@ -142,7 +142,7 @@ impl Sources {
         self.set_text(key, text, Origin::Flag(flag.to_owned()));
     }
 
-    /// Sets `key` to the texts that were given to its flag.
+    /// Sets `key` to the texts given with its flag.
     pub fn given(&mut self, key: &Key, texts: &[String]) {
         let Some(Flag { name, expand, .. }) = key.flag.filter(|_| !texts.is_empty()) else {
             return;
@@ -209,7 +209,7 @@ impl Sources {
         }
     }
 
-    /// Raises the number `key`, if no source sets it, to the number `other`.
+    /// Raises the number `key` to the number `other`, unless a source sets `key`.
     pub fn raise(&mut self, key: &str, other: &'static str) {
         let number = |key: &str| match self.values.entry(key).map(|entry| &entry.value) {
             Some(Value::Number(number)) => *number,

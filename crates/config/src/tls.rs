@@ -58,7 +58,7 @@ pub struct ClientCertificates {
     pub is_required: bool,
 }
 
-/// The values of the keys, except `tls.plain`, as they were written.
+/// The values of the keys as written, except `tls.plain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsValues {
     /// Each chain with its private key.
@@ -69,14 +69,14 @@ pub struct TlsValues {
     pub is_1_3_only: bool,
     /// Whether the cipher suites with AES-128 come first.
     pub prefers_aes128: bool,
-    /// Certificates of clients; `None` if clients are not asked for one.
+    /// Certificates of clients; `None` if the server does not ask clients for one.
     pub clients: Option<ClientCertificates>,
-    /// The file of the keys of session tickets.
+    /// The file with the keys of session tickets.
     pub ticket_keys: Option<PathBuf>,
-    /// The time of Strict-Transport-Security, and whether it is for subdomains; `None`: it is not
-    /// sent.
+    /// The time of Strict-Transport-Security, and whether it includes subdomains; `None` if the
+    /// header is not sent.
     pub hsts: Option<(Duration, bool)>,
-    /// Handshakes that may begin in a second; 0: no limit.
+    /// Maximum handshakes that begin per second; 0 means no limit.
     pub handshakes_per_second: u32,
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use subtle::ConstantTimeEq as _;
 
-/// The minimum length of a token: fewer characters are guessed too easily.
+/// The minimum length of a token. A shorter token is too easy to guess.
 const SHORTEST_TOKEN: usize = 16;
 
 /// A secret. `Debug` does not show it, and the time of a comparison does not reveal how much of a

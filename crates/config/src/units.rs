@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The longest duration. A longer one is a typing mistake, and this bound keeps the clock's
-/// arithmetic far from overflow.
+/// The maximum duration. A longer one is a typing mistake, and this bound keeps clock arithmetic
+/// far from overflow.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The largest size and count, 2^53: up to here an `f64` holds every integer.

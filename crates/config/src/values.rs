@@ -20,7 +20,7 @@ pub struct ValueEntry {
     pub(crate) is_secret: bool,
 }
 
-/// The value of an [`ValueEntry`].
+/// The value of a [`ValueEntry`].
 #[derive(Clone)]
 pub enum Value {
     /// Not set, or the word of a [`Kind::Or`](crate::Kind::Or).
@@ -217,7 +217,7 @@ impl FromValue for bool {
 macro_rules! numbers {
     ($($number:ty),*) => {$(
         impl FromValue for $number {
-            /// The bounds of the key's kind are within the bounds of the type.
+            /// The bounds of the key's kind lie within the bounds of the type.
             fn from_value(value: &Value) -> Option<Self> {
                 let Value::Number(number) = value else { return None };
                 Some(Self::try_from(*number).unwrap_or(Self::MAX))
