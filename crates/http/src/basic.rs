@@ -42,8 +42,8 @@ impl BasicCredentials {
         &self.pair[self.colon + 1..]
     }
 
-    /// Returns whether they are this user and this password. The time that it takes depends on the
-    /// lengths, and shows whether the user or the password is equal, but nothing of the content.
+    /// Returns whether user and password equal these. The running time depends on the lengths, and
+    /// reveals whether the user or the password is equal, but nothing about the content.
     #[must_use]
     pub fn matches(&self, user: &str, password: &str) -> bool {
         let same_user = self.user().as_bytes().ct_eq(user.as_bytes());
@@ -52,7 +52,7 @@ impl BasicCredentials {
     }
 }
 
-/// Omits the password, which must not come into a log.
+/// Omits the password, which must not appear in a log.
 impl fmt::Debug for BasicCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BasicCredentials").field("user", &self.user()).finish_non_exhaustive()

@@ -1,7 +1,7 @@
-//! A blocking HTTP client: one request on a connection of its own, and the complete response.
+//! A blocking HTTP client: one request on a new connection, and its complete response.
 //!
-//! It is for requests that come a few times a minute: a kept connection can have died between two
-//! of them.
+//! Suitable for requests that occur a few times a minute: between two of them a kept connection may
+//! have died.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use throng_proto::Input;
 use throng_proto::http1::{Error, Limits, ResponseDecoder, ResponseEvent};
 
-/// An admin API's list of a thousand backends has half a mebibyte.
+/// An admin API's list of a thousand backends takes half a mebibyte.
 const LIMITS: Limits = Limits { max_header_bytes: 16 << 10, max_headers: 100, max_body: 16 << 20 };
 
 /// A complete response.
@@ -18,9 +18,9 @@ const LIMITS: Limits = Limits { max_header_bytes: 16 << 10, max_headers: 100, ma
 pub struct ClientResponse {
     /// The status code.
     pub status: u16,
-    /// The value of `Content-Type`, if it is text.
+    /// The value of `Content-Type`, if it is valid text.
     pub content_type: Option<String>,
-    /// The body, without its framing.
+    /// The body without its framing.
     pub body: Vec<u8>,
 }
 
@@ -32,17 +32,17 @@ impl ClientResponse {
     }
 }
 
-/// The reason why there is no complete response on a connection.
+/// The reason why a connection has no complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     /// The reason, in words.
     pub why: String,
-    /// The server has ended the connection: it is reachable, and would not answer.
+    /// Whether the server has ended the connection: it is reachable, and refuses to answer.
     pub is_ended: bool,
 }
 
 impl Unanswered {
-    /// Describes an error of the connection as `what`.
+    /// Describes an error of the connection; `what` names the failed step.
     #[must_use]
     pub fn of(error: &io::Error, what: &str) -> Self {
         let is_late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
@@ -56,7 +56,7 @@ impl From<String> for Unanswered {
     }
 }
 
-/// Sends `request`, which is already encoded, on a connection of its own.
+/// Sends an encoded `request` on a new connection, and reads the response.
 ///
 /// # Errors
 /// The error names the reason why there is no complete response within `timeout`.
@@ -74,8 +74,8 @@ pub fn exchange(
     converse(stream, limit, request, until).map_err(|error| error.why)
 }
 
-/// Sends `request`, which is already encoded, and reads the response. `limit` sets the time that a
-/// read or write of the stream may take.
+/// Sends an encoded `request`, and reads the response. `limit` sets the maximum time of each read
+/// or write of the stream.
 ///
 /// # Errors
 /// The error names the reason why there is no complete response before `until`.
@@ -137,7 +137,7 @@ impl Receiving {
         Ok(false)
     }
 
-    /// Returns true if the end of the stream completes the response; otherwise it is an error.
+    /// Returns true if the end of the stream completes the response; otherwise returns an error.
     fn end_of_stream(&mut self) -> Result<bool, String> {
         match self.decoder.handle_end_of_stream().map_err(not_http)? {
             Some(_) => Ok(true),
@@ -150,7 +150,7 @@ fn not_http(error: Error) -> String {
     format!("its answer is no HTTP: {error}")
 }
 
-/// Returns an error as text, without the number of the operating system.
+/// Returns an error as text, without the operating system's number.
 #[must_use]
 pub fn plain(error: &io::Error) -> String {
     match error.kind() {

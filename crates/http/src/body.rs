@@ -6,9 +6,9 @@ use std::{fmt, io};
 
 /// The producer of a streamed body.
 ///
-/// It is asked for more when its earlier bytes have been sent, so a peer that reads slowly causes
-/// at most one chunk in memory. It is called on the thread that serves the connection and must not
-/// block for long.
+/// The server pulls again after the earlier bytes have been sent, so a slow reader never causes
+/// more than one chunk in memory. The call runs on the thread that serves the connection, and must
+/// not block for long.
 pub trait StreamSource: Send {
     /// Appends about `room` bytes to `out`, which is empty, or fewer.
     ///
@@ -19,26 +19,26 @@ pub trait StreamSource: Send {
 
     /// Receives the waker of the connection, before the first [`pull`](Self::pull).
     ///
-    /// A source that returns [`SourcePull::Wait`] keeps it, and calls [`Waker::wake_by_ref`], from
-    /// any thread, when there is more to pull, or the end. If nothing holds the waker when the
-    /// source waits, the connection is closed before the end of the body.
+    /// A source that returns [`SourcePull::Wait`] keeps the waker, and calls [`Waker::wake_by_ref`]
+    /// from any thread when there is more to pull or the body ends. If the waker is dropped while
+    /// the source waits, the connection closes before the end of the body.
     fn set_waker(&mut self, waker: Waker) {
         drop(waker);
     }
 
-    /// Returns whether the body ends, without its end, when the client closes its side of the
-    /// connection: for bodies that may be silent for long and have no end of their own, whose
-    /// client is noticed to have gone by nothing else. Default: false, so that a client that has
-    /// closed only its side gets the whole body.
+    /// Returns whether the body stops, incomplete, when the client closes its side of the
+    /// connection. Meant for endless bodies that may be silent for long: only the closing shows
+    /// that the client has left. Default: false, so that a client that has closed only its side
+    /// gets the whole body.
     fn ends_with_client(&self) -> bool {
         false
     }
 
     /// Returns the trailers of a body sent in chunks (RFC 9112 section 7.1.2).
     ///
-    /// Called after [`SourcePull::End`]. The trailers are dropped if the body is not sent in chunks
-    /// or the request did not contain `TE: trailers`. A field that is not a valid header, or [must
-    /// not trail](may_trail), is omitted.
+    /// The server calls this after [`SourcePull::End`]. The trailers are dropped if the body is not
+    /// sent in chunks or the request did not contain `TE: trailers`. A field that is not a valid
+    /// header, or [must not trail](may_trail), is omitted.
     fn trailers(&mut self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -75,8 +75,8 @@ pub fn may_trail(name: &str) -> bool {
 pub enum SourcePull {
     /// There is more to come: pull again.
     More,
-    /// There is nothing to add now. The source is pulled again after it has woken the connection:
-    /// see [`StreamSource::set_waker`]. A closure has no waker, so it cannot wait.
+    /// There are no bytes to add now. The server pulls again after the source has woken the
+    /// connection: see [`StreamSource::set_waker`]. A closure has no waker, so it cannot wait.
     Wait,
     /// The body is complete.
     End,

@@ -7,8 +7,8 @@ use throng_proto::http1::{HeaderLines, Request};
 use crate::networks::Network;
 
 /// Returns the client's address: the peer's, or if the peer is a trusted proxy, the rightmost
-/// address in X-Forwarded-For or Forwarded that is not itself a trusted proxy's (the leftmost, if
-/// all are).
+/// address in X-Forwarded-For or Forwarded that does not belong to a trusted proxy (or the
+/// leftmost, if all belong to trusted proxies).
 ///
 /// Every proxy appends its peer, so entries to the left of an untrusted address cannot be trusted.
 /// Entries to the left of an entry that is not an address (`unknown`, `_hidden`) cannot be trusted
@@ -24,8 +24,8 @@ pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Networ
     }
 }
 
-/// Returns the address of the client of a peer without an address, on a Unix socket: if such peers
-/// are trusted, the address that [`client_address`] would return. `None` if there is none.
+/// Returns the client's address for a peer on a Unix socket, which has no address: if such peers
+/// are trusted, the address that [`client_address`] would return, otherwise `None`.
 #[must_use]
 pub fn client_on_unix_socket(request: &Request<'_>, trusted: &[Network]) -> Option<IpAddr> {
     let is_trusted = |address| trusted.iter().any(|network| network.contains(address));
@@ -48,7 +48,7 @@ fn forwarded_for(request: &Request<'_>, is_trusted: impl Fn(IpAddr) -> bool) -> 
     }
 }
 
-/// One element of Forwarded (RFC 7239 section 4): what one proxy says about its peer.
+/// One element of Forwarded (RFC 7239 section 4): one proxy's statement about its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedElement<'a> {
     /// The address in `for`; `None` if there is no `for`, or it is `unknown` or an obfuscated name.
@@ -58,21 +58,22 @@ pub struct ForwardedElement<'a> {
 }
 
 /// Returns the addresses in X-Forwarded-For from left to right; `None` for an entry that is not an
-/// address. Empty entries do not count.
+/// address. Skips empty entries.
 pub fn x_forwarded_for(lines: HeaderLines<'_>) -> impl Iterator<Item = Option<IpAddr>> {
     let values = lines.all_bytes("X-Forwarded-For");
     let entries = values.flat_map(|value| value.split(|byte| *byte == b','));
     entries.filter(|entry| is_element(entry)).map(parse_node)
 }
 
-/// Returns the elements of Forwarded from left to right. Empty ones do not count.
+/// Returns the elements of Forwarded from left to right. Skips empty ones.
 pub fn forwarded(lines: HeaderLines<'_>) -> impl Iterator<Item = ForwardedElement<'_>> {
     let values = lines.all_bytes("Forwarded");
     let elements = values.flat_map(|value| split_quoted(value, b','));
     elements.filter(|element| is_element(element)).map(parse_element)
 }
 
-/// Returns whether an element of a list counts: an empty one does not (RFC 9110 section 5.6.1.2).
+/// Returns whether an element of a list counts: an empty element does not (RFC 9110 section
+/// 5.6.1.2).
 fn is_element(element: &[u8]) -> bool {
     !element.trim_ascii().is_empty()
 }
@@ -90,7 +91,7 @@ impl<F: Fn(IpAddr) -> bool> Walk<F> {
         Self { is_trusted, seen: false, found: None }
     }
 
-    /// Takes the next entry to the right; `None`: it is not an address, so earlier entries do not
+    /// Records the next entry to the right. `None`: it is not an address, so earlier entries do not
     /// count.
     fn note(&mut self, entry: Option<IpAddr>) {
         self.seen = true;
@@ -109,7 +110,7 @@ impl<F: Fn(IpAddr) -> bool> Walk<F> {
     }
 }
 
-/// Parses one element of Forwarded. Of several parameters with one name the first counts.
+/// Parses one element of Forwarded. If a parameter occurs several times, the first one counts.
 fn parse_element(element: &[u8]) -> ForwardedElement<'_> {
     let parameter = |name: &[u8]| {
         let mut pairs = split_quoted(element, b';');

@@ -41,11 +41,11 @@ fn is_zero(weight: &str) -> bool {
     })
 }
 
-/// Fields that describe the bytes of a body, or forbid changing it.
+/// Fields that describe the bytes of a body, or forbid changes to it.
 const FIXED: [&str; 6] =
     ["content-encoding", "content-range", "content-md5", "digest", "content-digest", "repr-digest"];
 
-/// Media types, besides the text types, that are not compressed already.
+/// Media types, besides the text types, whose bytes are not already compressed.
 const COMPRESSIBLE: [&str; 13] = [
     "application/javascript",
     "application/json",
@@ -105,8 +105,8 @@ impl Response {
         if varies { self } else { self.push_checked("Vary", name) }
     }
 
-    /// Replaces the body by one in a content coding. The entity tag becomes weak, and ranges are no
-    /// longer offered, since the bytes differ.
+    /// Replaces the body by one in a content coding. The bytes differ, so the entity tag becomes
+    /// weak and ranges are no longer offered.
     pub fn coded(self, coding: &'static str, body: Body) -> Self {
         let mut coded = self.push_checked("Content-Encoding", coding).replacing_body(body);
         coded.edit_headers(|name, value| match name {
@@ -123,7 +123,7 @@ impl Response {
 /// Returns whether bodies of a media type are worth compressing.
 fn is_compressible_type(value: &str) -> bool {
     let media_type = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    // Events must arrive at once, each as it is.
+    // Compression would delay events, which must arrive one by one.
     (media_type.starts_with("text/") && media_type != "text/event-stream")
         || media_type.ends_with("+json")
         || media_type.ends_with("+xml")
@@ -178,7 +178,7 @@ mod tests {
         for status in [204, 206, 304].map(Status::new) {
             assert!(!of_type("text/plain").with_status(status).is_compressible(0), "{status}");
         }
-        // An unknown length may be any length.
+        // A body of unknown length may be long enough to compress.
         let endless = Response::new(Status::OK)
             .header("Content-Type", "text/plain")
             .unwrap()

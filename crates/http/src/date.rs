@@ -12,25 +12,25 @@ pub struct DateCache {
     text: [u8; IMF_LENGTH],
 }
 
-/// The current date, by a caller's steady clock: the system's clock is read once a second.
+/// The current date by the caller's monotonic clock. Reads the system's clock once a second.
 #[derive(Clone, Debug, Default)]
 pub struct LiveDate {
     cache: DateCache,
-    /// By the steady clock.
+    /// The end of validity, by the monotonic clock.
     until: u64,
-    /// The date at 0 of the steady clock, if that clock alone counts.
+    /// The date at time 0 of the monotonic clock, if only that clock counts.
     beginning: Option<Duration>,
 }
 
 impl LiveDate {
-    /// Creates a date that is `unix_seconds` where the caller's clock is 0, and follows that clock
-    /// alone: for simulations, whose runs must repeat.
+    /// Creates a date that is `unix_seconds` at time 0 of the caller's clock, and follows only that
+    /// clock: simulations must be repeatable.
     #[must_use]
     pub fn beginning_at(unix_seconds: u64) -> Self {
         Self { beginning: Some(Duration::from_secs(unix_seconds)), ..Self::default() }
     }
 
-    /// Returns the date at `now`, in nanoseconds of a clock that never goes back.
+    /// Returns the date at `now`, in nanoseconds of a monotonic clock.
     #[inline]
     pub fn at(&mut self, now: u64) -> &str {
         if now >= self.until {
@@ -44,7 +44,7 @@ impl LiveDate {
         self.cache.current()
     }
 
-    /// Returns the date of the last [`at`](Self::at).
+    /// Returns the date of the last call of [`at`](Self::at).
     #[inline]
     #[must_use]
     pub fn current(&self) -> &str {
@@ -92,7 +92,7 @@ mod tests {
         let mut date = LiveDate::default();
         let year: u64 = date.at(7)[12..16].parse().unwrap();
         assert!(year >= 2025, "{year}");
-        // The clock knows that this second is not over.
+        // The cached second is not over, so the system's clock is not read.
         date.cache.at(0);
         assert_eq!(date.at(7)[12..16], *"1970");
         assert_ne!(date.at(7 + 1_000_000_000)[12..16], *"1970");

@@ -9,7 +9,7 @@ pub struct Extensions(Vec<Value>);
 
 struct Value {
     value: Box<dyn Any + Send + Sync>,
-    /// Copies it to the extensions of a request of the `http` crate.
+    /// Copies the value to the extensions of a request of the `http` crate.
     #[cfg(feature = "http")]
     copy: fn(&dyn Any, &mut http::Extensions),
 }

@@ -1,26 +1,26 @@
-//! Names of hosts in lists: of origins, and of the hosts that requests may be for.
+//! Host names in lists: of origins, and of hosts that requests may name.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A host's name, or `*.` and a domain, which matches all of its subdomains and not the domain
+/// A host name; or `*.` and a domain, which matches all of its subdomains but not the domain
 /// itself. Case does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern(Box<str>);
 
 impl HostPattern {
-    /// Returns whether the pattern matches the host with this name, without its port.
+    /// Returns whether the pattern matches this host name, given without its port.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         matches(&self.0, name)
     }
 }
 
-/// Returns whether a pattern, which was checked, matches a name.
+/// Returns whether a checked pattern matches a name.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix('*') {
-        // With the dot, which a label comes before.
+        // The domain keeps its dot, and a label must precede it.
         Some(domain) => name.len().checked_sub(domain.len()).is_some_and(|label| {
             let (label, rest) = name.as_bytes().split_at(label);
             rest.eq_ignore_ascii_case(domain.as_bytes()) && label.iter().any(|it| *it != b'.')
@@ -89,12 +89,12 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    // The final dot of a complete name.
+    // Drops the final dot of a complete name.
     let labels = name.strip_suffix('.').unwrap_or(name);
     if !labels.split('.').all(is_label) {
         return Err("it is no host's name: write one such as \"app.example.com\"".to_owned());
     }
-    // Browsers write numbers in this form.
+    // Browsers convert numeric hosts to this form.
     let is_number = labels.rsplit('.').next().is_some_and(|label| label.parse::<u32>().is_ok());
     if is_number && labels.parse::<Ipv4Addr>().is_err() {
         return Err("it is no IPv4 address: write its four numbers, as in \"10.0.0.1\"".to_owned());
@@ -102,8 +102,7 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a name with labels of other scripts in the form that DNS has (RFC 5891), with small
-/// letters.
+/// Returns a name with labels in other scripts in its DNS form (RFC 5891), in lower case.
 pub(crate) fn ascii(name: &str) -> Option<String> {
     let label = |label: &str| match label.is_ascii() {
         true => Some(label.to_owned()),
@@ -112,8 +111,8 @@ pub(crate) fn ascii(name: &str) -> Option<String> {
     Some(name.split('.').map(label).collect::<Option<Vec<_>>>()?.join("."))
 }
 
-/// Encodes a label (RFC 3492 section 6.3). Here for one error message: the crate for international
-/// names would bring tables of all of Unicode.
+/// Encodes a label (RFC 3492 section 6.3). Written here because only one error message needs it: a
+/// crate for international names would bring tables for all of Unicode.
 fn punycode(label: &str) -> Option<String> {
     const BASE: u32 = 36;
     let mut encoded: String = label.chars().filter(char::is_ascii).collect();
@@ -214,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Names of RFC 3492 section 7.1, and some that are registered.
+    /// Names from RFC 3492 section 7.1, and some registered names.
     #[test]
     fn other_scripts_have_a_form_in_ascii() {
         for (name, expected) in [

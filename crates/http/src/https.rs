@@ -14,17 +14,17 @@ use crate::status::Status;
 pub struct HttpsPolicy {
     /// The answer to requests without TLS.
     pub plain: PlainHttp,
-    /// The value of Strict-Transport-Security for responses over TLS that have no such header.
+    /// The value of Strict-Transport-Security for responses over TLS that lack this header.
     pub hsts: Option<Arc<str>>,
-    /// Whether a request must be for the host that its client named in the handshake (SNI). This is
-    /// set where clients are asked for certificates.
+    /// Whether a request must be for the host that its client named in the handshake (SNI). Set if
+    /// the server asks clients for certificates.
     pub is_host_bound: bool,
 }
 
 impl HttpsPolicy {
-    /// Returns the answer to a request that is refused because of its connection, which has no TLS,
-    /// or was made to another host, `server_name`. `is_trusted` returns whether its peer is a
-    /// trusted proxy, which repeats the host that its own client has named.
+    /// Returns the answer to a request that is refused because its connection has no TLS, or was
+    /// made to another host, `server_name`. `is_trusted` returns whether its peer is a trusted
+    /// proxy, which repeats the host that its own client has named.
     #[must_use]
     pub fn refusal(
         &self,

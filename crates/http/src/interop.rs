@@ -22,7 +22,7 @@ impl From<Method> for http::Method {
     }
 }
 
-/// Fails, with the method, for a method that routes cannot have: CONNECT and extensions.
+/// Fails, with the method, for a method that routes do not support: CONNECT and extensions.
 impl TryFrom<http::Method> for Method {
     type Error = http::Method;
 
@@ -31,7 +31,8 @@ impl TryFrom<http::Method> for Method {
     }
 }
 
-/// Fails for an informational code, which does not belong to a response, and for codes above 599.
+/// Fails for an informational code, which is not a response's final status, and for codes above
+/// 599.
 impl TryFrom<http::StatusCode> for Status {
     type Error = InvalidStatus;
 
@@ -78,7 +79,7 @@ impl TryFrom<&Request<'_>> for http::Request<Vec<u8>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidResponse {
-    /// Its status is not a status of a response.
+    /// The status is not valid for a response.
     Status(InvalidStatus),
     /// A header cannot be sent.
     Header(HeaderError),
@@ -117,8 +118,8 @@ impl IntoResponse for InvalidResponse {
     }
 }
 
-/// Fails for a status that a response cannot have, for a header whose value is not UTF-8, and for
-/// headers that the server writes itself, except Content-Length, which is dropped.
+/// Fails for a status that is not valid for a response, for a header whose value is not UTF-8, and
+/// for headers that the server writes itself. Drops Content-Length instead of failing.
 impl<B: Into<Vec<u8>>> TryFrom<http::Response<B>> for Response {
     type Error = InvalidResponse;
 

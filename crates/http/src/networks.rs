@@ -57,7 +57,7 @@ impl Network {
         }
     }
 
-    /// Returns whether a peer is in it: a peer with an address, or a peer on a Unix socket.
+    /// Returns whether the network contains a peer. A peer on a Unix socket has no address.
     #[must_use]
     pub fn includes(self, peer: Option<IpAddr>) -> bool {
         match peer {

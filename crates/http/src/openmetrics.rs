@@ -43,9 +43,9 @@ impl Format {
 
 /// Writes metrics as text.
 ///
-/// Prometheus rejects a whole text with a mistake in one line. So a metric whose name is wrong, or
-/// was written before, is left out, and so is a sample with such a label, or with the labels of
-/// another one: the gauge `PREFIX_metrics_left_out` counts them.
+/// Prometheus rejects a whole text with a mistake in one line. So the writer leaves out a metric
+/// whose name is invalid or was already written, and a sample with an invalid label or the labels
+/// of another sample. The gauge `PREFIX_metrics_left_out` counts them.
 ///
 /// ```
 /// # mod throng { pub use throng_http as metrics; }
@@ -62,7 +62,7 @@ pub struct Writer {
     format: Format,
     text: String,
     written: HashSet<String>,
-    /// Samples of metrics that are left out.
+    /// Receives the samples of metrics that are left out.
     discarded: String,
     left_out: u64,
 }
@@ -158,8 +158,8 @@ impl Writer {
         self.prefix = prefix;
     }
 
-    /// Begins a metric; `help` is a phrase without a period. A name has letters, digits and `_`.
-    /// Write each metric once.
+    /// Begins a metric. `help` is a phrase without a period. The name consists of letters, digits
+    /// and `_`. Write each metric once.
     pub fn metric(&mut self, name: &str, help: &str, kind: Type) -> Samples<'_> {
         let (word, suffix) = (kind.name(), if kind == Type::Counter { "_total" } else { "" });
         let family = format!("{}_{name}", self.prefix);
@@ -201,14 +201,14 @@ impl Writer {
 }
 
 impl Samples<'_> {
-    /// Writes a sample. The labels of each are different; the name of one has letters, digits and
-    /// `_`.
+    /// Writes a sample. Each sample needs different labels; a label's name consists of letters,
+    /// digits and `_`.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<Value>) {
         self.write("", labels, value.into());
     }
 
     /// Writes a histogram with these labels: for each bound the number of durations up to it, then
-    /// the number of all, and their sum.
+    /// the total number and the sum.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],
@@ -246,7 +246,7 @@ impl Samples<'_> {
     }
 }
 
-/// Returns whether this can be the name of a metric or of a label.
+/// Returns whether this is a valid name of a metric or label.
 fn is_name(name: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
     name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())

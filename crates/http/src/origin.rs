@@ -15,10 +15,10 @@ pub enum Origins {
     /// Pages of the host that the request is for, and requests without `Origin`. The default.
     #[default]
     SameHost,
-    /// Pages of these origins, and requests without `Origin`: each a scheme and a host, with a port
-    /// unless it is the scheme's own, such as `https://app.example.com`; `https://*.example.com`
-    /// for all subdomains of a domain; `null` for pages without an origin, such as sandboxed pages
-    /// and local files; or `file://`.
+    /// Pages of these origins, and requests without `Origin`. Each origin is a scheme and a host,
+    /// with a port unless it is the scheme's default, such as `https://app.example.com`;
+    /// `https://*.example.com` for all subdomains of a domain; `null` for pages without an origin,
+    /// such as sandboxed pages and local files; or `file://`.
     List(Vec<String>),
     /// All origins.
     Any,
@@ -35,7 +35,7 @@ impl Origins {
     /// Checks the members of a list.
     ///
     /// # Errors
-    /// The first member that no browser sends, so that it could never match, and the remedy.
+    /// The first member that no browser sends, so that it could never match; with the remedy.
     pub fn check(&self) -> Result<(), String> {
         let Self::List(list) = self else { return Ok(()) };
         list.iter().try_for_each(|origin| {
@@ -46,7 +46,7 @@ impl Origins {
     /// Checks a member of a list.
     ///
     /// # Errors
-    /// No browser sends it, so that it could never match. The error is the remedy.
+    /// No browser sends the member, so that it could never match. The error is the remedy.
     pub fn check_member(text: &str) -> Result<(), String> {
         match text {
             "*" | "null" | "file://" => Ok(()),
@@ -55,7 +55,7 @@ impl Origins {
     }
 
     /// Returns whether a request for `host` (see [`Request::host`](crate::Request::host)) with
-    /// these `Origin` headers is accepted. Several headers are accepted only by `Any`.
+    /// these `Origin` headers is accepted. Only `Any` accepts several headers.
     pub fn allow<'h>(
         &self,
         origins: impl IntoIterator<Item = &'h [u8]>,
@@ -119,7 +119,7 @@ fn check_origin(text: &str) -> Result<(), String> {
     if let Some((_, host)) = rest.rsplit_once('@') {
         return Err(format!("a browser sends no user: write \"{scheme}://{host}\""));
     }
-    // An address without its closing bracket has no recognizable port.
+    // The port of an address without its closing bracket is not recognizable.
     let end = match rest.starts_with('[') {
         true => rest.find(']').unwrap_or(rest.len()),
         false => 0,
@@ -173,7 +173,7 @@ impl<'o> Origin<'o> {
         (!host.is_empty()).then_some(Self { scheme, host, port })
     }
 
-    /// Returns whether a page of `other` is of this origin, whose host may be a pattern.
+    /// Returns whether a page of `other` belongs to this origin, whose host may be a pattern.
     fn covers(&self, other: &Self) -> bool {
         self.scheme.eq_ignore_ascii_case(other.scheme)
             && hosts::matches(self.host, other.host)

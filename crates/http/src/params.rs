@@ -10,7 +10,8 @@ pub struct Params<'r> {
     ranges: Ranges,
 }
 
-/// The positions of a route's parameter values in a path, to find them again in a copy of it.
+/// The positions of a route's parameter values in a path, which find the values again in a copy of
+/// the path.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ranges {
     ranges: [(u32, u32); MAX_PARAMS],

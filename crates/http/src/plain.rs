@@ -16,7 +16,7 @@ pub enum PlainHttp {
     /// 308 to the same address with `https`, and 426 to requests for a WebSocket, which browsers do
     /// not redirect.
     Redirect,
-    /// The request is answered as at an address without TLS.
+    /// The server answers the request as at an address without TLS.
     Serve,
 }
 

@@ -26,8 +26,8 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// Creates a refusal with any status. For a WebSocket each status is a refusal; an HTTP client
-    /// takes a 2xx for success.
+    /// Creates a refusal with any status. For a WebSocket every status is a refusal; an HTTP client
+    /// treats a 2xx as success.
     pub const fn status(status: Status) -> Self {
         Self { status, reason: Cow::Borrowed(""), headers: Vec::new() }
     }
@@ -45,7 +45,7 @@ impl Reject {
 
     /// Creates a 401 that asks for `Authorization: Basic` in UTF-8 ([RFC 7617 section
     /// 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)): a browser then shows a form for user
-    /// and password, with `realm` as their purpose. Control characters of `realm` are left out.
+    /// and password, with `realm` as their purpose. Control characters in `realm` are omitted.
     pub fn unauthorized_basic(realm: &str) -> Self {
         let mut challenge = String::from("Basic realm=\"");
         for character in realm.chars().filter(|character| !character.is_control()) {

@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the request with the networks of proxies whose headers are trusted.
+    /// Sets the networks of proxies whose headers are trusted.
     #[must_use]
     #[doc(hidden)]
     pub fn with_trusted_proxies(mut self, networks: &'a [Network]) -> Self {
@@ -95,9 +95,10 @@ impl<'a> Request<'a> {
         self.extensions
     }
 
-    /// Attaches a value for the handler, such as the user that middleware has authenticated. It
-    /// replaces a value of the same type. A service of tower finds it among the extensions of its
-    /// request; a value that is not `Clone` is attached in an [`Arc`](std::sync::Arc).
+    /// Attaches a value for the handler, such as the user that middleware has authenticated. The
+    /// value replaces an earlier value of the same type. A service of tower finds it among the
+    /// extensions of its request; a value that is not `Clone` is attached in an
+    /// [`Arc`](std::sync::Arc).
     pub fn insert_extension<T: Clone + Send + Sync + 'static>(&mut self, value: T) {
         self.extensions.insert(value);
     }
@@ -114,8 +115,9 @@ impl<'a> Request<'a> {
         self.extensions.get()
     }
 
-    /// Returns the method as sent; methods are case-sensitive. It can be compared to a
-    /// [`Method`](crate::Method), which may not exist for it on a route for any method.
+    /// Returns the method as sent; methods are case-sensitive. It can be compared with a
+    /// [`Method`](crate::Method). On a route for any method it may be a method without a variant
+    /// there.
     #[must_use]
     pub fn method(&self) -> &'a str {
         self.head.method()
@@ -179,7 +181,7 @@ impl<'a> Request<'a> {
         self.header("content-type")?.split(';').next().map(str::trim)
     }
 
-    /// Parses the body as JSON, of the type `application/json` or a type that ends with `+json`.
+    /// Parses the body as JSON. Its type must be `application/json` or end with `+json`.
     ///
     /// # Errors
     /// Refuses another type with 415, which also keeps pages of other origins from posting without
@@ -247,7 +249,7 @@ impl<'a> Request<'a> {
 
     /// Returns the credentials of `Authorization: Basic` ([RFC 7617 section
     /// 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)); `None` if they are missing or
-    /// malformed. Without TLS, everyone on the path can read them.
+    /// malformed. Without TLS, everyone on the network path can read them.
     ///
     /// ```
     /// # use throng_http::{Reject, Request};
@@ -263,15 +265,15 @@ impl<'a> Request<'a> {
         BasicCredentials::parse(self.header("authorization")?)
     }
 
-    /// Returns the authority that the request is for: of an absolute target, else of the Host
-    /// header.
+    /// Returns the authority that the request is for: from an absolute target, otherwise from the
+    /// Host header.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {
         self.head.host()
     }
 
-    /// Returns the body. It is complete when a handler is called. It is empty for middleware, and
-    /// where the handler takes it while it arrives.
+    /// Returns the body. It is complete when a handler is called, and empty in middleware and in
+    /// handlers that read the body as it arrives.
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body
@@ -283,8 +285,8 @@ impl<'a> Request<'a> {
         str::from_utf8(self.body).ok()
     }
 
-    /// Returns the address of the other end of the connection, if it has one: behind a proxy, the
-    /// proxy's address. On a Unix socket there is no address.
+    /// Returns the address of the other end of the connection; behind a proxy, this is the proxy's
+    /// address. `None` on a Unix socket.
     #[must_use]
     pub const fn peer(&self) -> Option<SocketAddr> {
         self.peer
@@ -292,9 +294,9 @@ impl<'a> Request<'a> {
 
     /// Returns the address of the client: [`Request::peer`], or if that is a trusted proxy, the
     /// rightmost address in X-Forwarded-For or Forwarded ([RFC 7239 section
-    /// 4](https://www.rfc-editor.org/rfc/rfc7239#section-4)) that is not itself a trusted proxy's.
-    /// Where both headers are present and disagree, neither is trusted. On a Unix socket `None`,
-    /// unless `unix:` is among the trusted proxies and the headers name a client.
+    /// 4](https://www.rfc-editor.org/rfc/rfc7239#section-4)) that does not belong to a trusted
+    /// proxy. If both headers are present and disagree, neither is trusted. On a Unix socket
+    /// `None`, unless `unix:` is among the trusted proxies and the headers name a client.
     #[must_use]
     pub fn client(&self) -> Option<IpAddr> {
         let Some(peer) = self.peer else {
@@ -470,7 +472,7 @@ mod tests {
             assert!(error.starts_with("415 "), "{error}");
         }
         let json = |body| parse("Content-Type: application/json\r\n", body).unwrap_err();
-        // JSON, but not of the requested type: where, and what was expected.
+        // JSON of another type than requested: the error shows the field and the expected type.
         let error = json(b"[1, 256]");
         assert!(error.starts_with("422 ") && error.contains("[1]: invalid value"), "{error}");
         let error = json(b"{}");

@@ -1,14 +1,14 @@
-//! New ids of requests.
+//! New request ids.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A source of ids for requests that have none: 128 bits as 32 hexadecimal digits.
+/// A source of ids for requests that have no id: 128 bits as 32 hexadecimal digits.
 #[derive(Default)]
 pub struct RequestIdSource {
     next: AtomicU64,
-    /// Two hashers with keys of their own: their hashes of a number cannot be predicted.
+    /// Two hashers with separate keys: their hashes of a number are unpredictable.
     keys: [RandomState; 2],
 }
 

@@ -11,8 +11,7 @@ use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, Response
 #[cfg(feature = "stream")]
 use throng_proto::sse::ToEvent;
 
-/// A response: status, headers, body. Content-Length, Date and Connection are added when it is
-/// encoded.
+/// A response: status, headers, body. The encoder adds Content-Length, Date and Connection.
 ///
 /// ```
 /// # mod throng { pub use throng_http::*; pub use throng_http as http; }
@@ -32,7 +31,7 @@ pub struct Response {
     content_type: Option<Cow<'static, str>>,
     body: Body,
     close: bool,
-    /// The body is the page of [`Response::error`].
+    /// Whether the body is the page of [`Response::error`].
     is_error_page: bool,
 }
 
@@ -46,7 +45,7 @@ pub enum HeaderError {
     Reserved,
     /// The value is not UTF-8.
     NotUtf8,
-    /// An extension of files is empty or has a dot or a slash, or a media type is not like
+    /// A file extension is empty or contains a dot or a slash, or a media type is not of the form
     /// `type/subtype`.
     MediaType,
 }
@@ -99,7 +98,7 @@ pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 /// The properties of the request and the connection that affect a response.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyTo<'d> {
-    /// Whether the request was HEAD: the head is the same as for a GET, and no body follows.
+    /// Whether the request was HEAD: the head is the same as for GET, and no body follows.
     pub is_head: bool,
     /// Whether the request was HTTP/1.1 rather than 1.0.
     pub is_http11: bool,
@@ -163,8 +162,8 @@ impl Response {
     /// Creates a 200 with a value as JSON.
     ///
     /// # Errors
-    /// The value cannot be written as JSON: a map whose keys are not text, for example. Returned by
-    /// a handler it becomes a 500.
+    /// The value cannot be written as JSON, for example a map whose keys are not text. Returned by
+    /// a handler, the error becomes a 500.
     #[cfg(feature = "serde")]
     pub fn json_of<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, crate::Reject> {
         let failed = |_| crate::Reject::status(Status::INTERNAL_SERVER_ERROR);
@@ -180,7 +179,8 @@ impl Response {
         Self { is_error_page: true, ..page }
     }
 
-    /// Returns the reason of a page of [`Response::error`], unless its body was replaced.
+    /// Returns the reason shown by an error page of [`Response::error`], unless its body was
+    /// replaced.
     #[must_use]
     #[doc(hidden)]
     pub fn refused_because(&self) -> Option<&str> {
@@ -191,7 +191,7 @@ impl Response {
         Some(page.split_once(": ").map_or("", |(_, reason)| reason.trim_end()))
     }
 
-    /// Takes the body of `form`, and adds its headers.
+    /// Replaces the body by the body of `form`, and adds its headers.
     #[doc(hidden)]
     pub fn in_form(mut self, form: Self) -> Self {
         if let Body::Whole(_) = form.body {
@@ -229,12 +229,12 @@ impl Response {
         self
     }
 
-    /// Appends a header; `Content-Type` replaces the body's.
+    /// Appends a header. `Content-Type` replaces the type of the body.
     ///
     /// # Errors
     ///
-    /// [`HeaderError`]: the name or value is invalid, or the header is written by the server.
-    /// Returned from a handler it becomes a 500.
+    /// [`HeaderError`] if the name or value is invalid, or if the server writes this header itself.
+    /// Returned from a handler, the error becomes a 500.
     pub fn header(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -324,9 +324,9 @@ impl Response {
     /// Sets a streamed body of `length` bytes.
     ///
     /// A known length becomes the Content-Length, and a source that produces another number of
-    /// bytes ends the connection. Without one, the body is sent in chunks
-    /// ([RFC 9112 section 7.1](https://www.rfc-editor.org/rfc/rfc9112#section-7.1)). Set the type
-    /// with [`header`](Self::header)'s `Content-Type`.
+    /// bytes ends the connection. Without a length, the body is sent in chunks ([RFC 9112 section
+    /// 7.1](https://www.rfc-editor.org/rfc/rfc9112#section-7.1)). Set the type with
+    /// [`header`](Self::header)'s `Content-Type`.
     ///
     /// ```
     /// # mod throng { pub use throng_http::*; pub use throng_http as http; }
@@ -351,10 +351,10 @@ impl Response {
     /// Sets a body that a stream produces, of `length` bytes if that is known; otherwise like
     /// [`with_stream`](Self::with_stream).
     ///
-    /// The stream is polled on the connection's thread, so a poll must not block. It is polled when
-    /// the client has taken the bytes before, at most 64 KiB and one item, and is dropped when the
-    /// client leaves: when it closes the connection, or its side of it. An error of the stream
-    /// closes the connection before the end of the body, which the client can notice.
+    /// The connection's thread polls the stream, so a poll must not block. It polls when the client
+    /// has taken the earlier bytes, and takes at most 64 KiB plus one item. It drops the stream
+    /// when the client closes the connection or its side of it. An error of the stream closes the
+    /// connection before the end of the body, so that the client can notice it.
     ///
     /// ```
     /// # mod throng { pub use throng_http::*; pub use throng_http as http; }
@@ -389,13 +389,12 @@ impl Response {
 
     /// Creates a 200 whose body is a stream of server-sent events ([WHATWG HTML section
     /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)): texts, or frames with
-    /// an id and a name. It ends when `events` does.
+    /// an id and a name. The body ends when `events` ends.
     ///
-    /// For one request, such as the tokens of one answer; a channel is streamed by `App::sse`,
-    /// which also checks origins and sends comments to keep a silent stream open. Here nothing is
-    /// sent while `events` is silent: where proxies close silent connections, add an event now and
-    /// then. `events` is polled and dropped like the stream of
-    /// [`with_body_stream`](Self::with_body_stream).
+    /// Suitable for one request, such as the tokens of one answer. For a channel use `App::sse`,
+    /// which also checks origins and sends comments to keep a silent stream open. A silent `events`
+    /// sends nothing: if proxies close silent connections, add an event now and then. `events` is
+    /// polled and dropped like the stream of [`with_body_stream`](Self::with_body_stream).
     #[cfg(feature = "stream")]
     pub fn events<S>(events: S) -> Self
     where
@@ -408,8 +407,8 @@ impl Response {
         Self::events_head().with_stream(None, StreamBody::new(events, append))
     }
 
-    /// Creates the head of a stream of events, which neither browsers nor proxies may keep, and
-    /// whose end proxies must not wait for.
+    /// Creates the head of a stream of events, with headers that prevent browsers and proxies from
+    /// caching it, and proxies from waiting for its end.
     #[doc(hidden)]
     pub fn events_head() -> Self {
         Self::new(Status::OK)

@@ -6,11 +6,11 @@ use crate::percent;
 use crate::route::{self, RouteError, Segment};
 use std::borrow::Cow;
 
-/// A tree of routes. `T` is the value of a route, usually an index into the caller's handlers: the
-/// router calls nothing.
+/// A tree of routes. `T` is the value of a route, usually an index into the caller's handlers,
+/// since the router never calls a handler.
 ///
 /// Patterns are paths in which a whole segment may be `{name}` (any one segment, not empty) or, at
-/// the end, `{*rest}` (the rest of the path, possibly empty). Where several match, a literal
+/// the end, `{*rest}` (the rest of the path, possibly empty). If several patterns match, a literal
 /// segment wins over `{name}`, and `{name}` over `{*rest}`, from left to right; a route without the
 /// method is skipped in favour of a less specific route that has it. A final slash is significant.
 ///
@@ -106,8 +106,8 @@ impl<T> Router<T> {
         self.insert(Some(method), true, pattern, value)
     }
 
-    /// Registers a route for GET that does not answer HEAD, such as a WebSocket's: a HEAD goes to
-    /// the next matching route. There may be another route for GET at the same path;
+    /// Registers a route for GET that does not answer HEAD, such as a WebSocket's: a HEAD request
+    /// goes to the next matching route. There may be another route for GET at the same path;
     /// [`find_if`](Self::find_if) distinguishes them.
     ///
     /// # Errors
@@ -378,8 +378,8 @@ mod tests {
             ("/q/y", "param-y a=q"),
             ("/x/z", "x-param b=z"),
             ("/x/z/w", "deep"),
-            // The literal branch ends, so the parameter's branch is tried, without remains of the
-            // first.
+            // The literal branch ends. The router tries the parameter's branch, and keeps nothing
+            // of the first.
             ("/x/z/q", "param-z-param a=x b=q"),
             ("/x/q/q", "rest rest=x/q/q"),
         ] {
@@ -548,8 +548,8 @@ mod tests {
 
     #[test]
     fn matching_a_long_path_costs_no_more_than_the_depth_of_the_tree() {
-        // A router that recursed by path would overflow the stack here; unbounded backtracking
-        // would not return.
+        // A router that recurses by path would overflow the stack here; unbounded backtracking
+        // would not end.
         let router = router(&[
             ("/{a}/{b}/x", "x"),
             ("/a/{b}/x", "ax"),

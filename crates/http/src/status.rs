@@ -5,10 +5,10 @@ use std::{error, fmt};
 
 /// The status code of a response: 200 to 599.
 ///
-/// Codes of 1xx are not responses but precede one ([RFC 9110 section
-/// 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)): 100 is written when the server
-/// wants a body that the client holds back until then, and 101 by the handshake of a WebSocket.
-/// Codes above 599 have no class, and clients would treat them as a 5xx ([RFC 9110 section
+/// Codes 1xx are not final responses but precede one ([RFC 9110 section
+/// 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)): the server writes 100 when it wants
+/// a body that the client holds back until then, and the WebSocket handshake writes 101. Codes
+/// above 599 have no class, and clients would treat them as a 5xx ([RFC 9110 section
 /// 15](https://www.rfc-editor.org/rfc/rfc9110#section-15)).
 ///
 /// ```
@@ -73,7 +73,7 @@ impl Status {
     /// 505 HTTP Version Not Supported.
     pub const HTTP_VERSION_NOT_SUPPORTED: Self = Self(505);
 
-    /// Creates the status with a code that is known to be valid, such as a literal. For a computed
+    /// Creates a status from a code that is known to be valid, such as a literal. For a computed
     /// code, or a code from elsewhere, use `Status::try_from`.
     ///
     /// # Panics
@@ -192,7 +192,7 @@ const fn refuse(code: u16) -> ! {
     }
 }
 
-/// Error of a status code that no response has: it is not in 200 to 599.
+/// The error of a status code that is not valid for a response: it is not in 200 to 599.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidStatus(u16);
 

@@ -8,13 +8,13 @@ use futures_core::Stream;
 
 use crate::body::{SourcePull, StreamSource};
 
-/// Items that are taken at a time: a stream of empty items must not occupy the connection's thread.
+/// Maximum items taken at a time: a stream of empty items must not occupy the connection's thread.
 const MAX_ITEMS: usize = 1024;
 
-/// A stream as the source of a body: it is polled when the items before have been sent.
+/// A stream as the source of a body. It is polled when the earlier items have been sent.
 pub(crate) struct StreamBody<S, F> {
     stream: Pin<Box<S>>,
-    /// Appends the bytes of an item.
+    /// Appends an item's bytes to the body.
     append: F,
     waker: Waker,
 }
@@ -41,7 +41,7 @@ where
                 Poll::Ready(Some(item)) => (self.append)(item, out)?,
                 Poll::Ready(None) => return Ok(SourcePull::End),
                 Poll::Pending if out.is_empty() => return Ok(SourcePull::Wait),
-                // It is polled again when the client has taken these bytes, not before.
+                // The stream is polled again only when the client has taken these bytes.
                 Poll::Pending => return Ok(SourcePull::More),
             }
             if out.len() >= room {
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that returns these polls, then pends.
+    /// A stream that returns these polls, then stays pending.
     struct Polls<T>(Vec<Poll<Option<T>>>);
 
     impl<T: Unpin> Stream for Polls<T> {
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(body.pull(3, &mut out).unwrap(), SourcePull::More);
         assert_eq!(out, b"abcd", "the third item waits for room");
         out.clear();
-        // What has come is sent before the stream is waited for.
+        // Available items are sent before the body waits for the stream.
         assert_eq!(body.pull(3, &mut out).unwrap(), SourcePull::More);
         assert_eq!(out, b"ef");
         out.clear();

@@ -1,10 +1,10 @@
-//! The parts of a request that an access log shows.
+//! The parts of a request that appear in an access log.
 
 use std::ops::Range;
 
 use throng_proto::http1::Request;
 
-/// Maximum lengths of the path, of other headers and of User-Agent that are kept.
+/// Maximum kept lengths of the path, of User-Agent, and of other headers.
 const PATH: usize = 512;
 const HEADER: usize = 128;
 const USER_AGENT: usize = 256;
@@ -14,7 +14,7 @@ const USER_AGENT: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
     text: String,
-    /// Ranges of method, path, X-Request-ID, traceparent, the host and User-Agent in the copy.
+    /// Ranges of method, path, X-Request-ID, traceparent, host and User-Agent in the copy.
     parts: [Range<u16>; 6],
 }
 

@@ -37,8 +37,8 @@ pub(super) fn evaluate(lines: HeaderLines<'_>, validators: &Validators, now: u64
 /// Evaluates step 5: whether a Range may be answered with a part.
 ///
 /// Without If-Range it may. The validator in If-Range must identify identical bytes: a weak tag
-/// never does, and a date only once no other change can get the same date (RFC 9110 section
-/// 8.8.2.2).
+/// never does, and a date only does when no other change can get the same date any longer (RFC 9110
+/// section 8.8.2.2).
 pub(super) fn allows_range(lines: HeaderLines<'_>, validators: &Validators, now: u64) -> bool {
     let mut values = lines.all_bytes("if-range");
     let Some(value) = values.next() else { return true };

@@ -12,8 +12,8 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// Returns the encodings that the client accepts. The smaller comes first, regardless of the
-    /// client's preference: size matters to both sides.
+    /// Returns the encodings that the client accepts. The smaller encoding comes first, regardless
+    /// of the client's preference: size matters to both sides.
     pub(super) fn accepted(lines: HeaderLines<'_>) -> impl Iterator<Item = Self> {
         [Self::Brotli, Self::Gzip].into_iter().filter(move |encoding| encoding.is_accepted(lines))
     }

@@ -13,7 +13,7 @@ pub(super) fn extension(name: &str) -> Option<String> {
     Some(extension.to_ascii_lowercase())
 }
 
-/// Checks that files can have that extension, and that a type has the form of RFC 9110 section
+/// Checks that a file can have this extension, and that the type has the form of RFC 9110 section
 /// 8.3.1.
 pub(super) fn check(extension: &str, media_type: &str) -> Result<(), HeaderError> {
     let essence = media_type.split(';').next().unwrap_or_default().trim_ascii_end();

@@ -52,9 +52,9 @@ const MAX_OPEN: usize = 1024;
 /// No file outside the directory is ever opened, by any path, even if entries below the directory
 /// change during a request. A symbolic link counts as its target (see
 /// [`follow_symlinks`](Self::follow_symlinks)); a hard link is the file itself. On Linux the kernel
-/// ensures this (`openat2`, else name by name); on other Unix systems the names are opened one by
-/// one. Elsewhere the path is resolved, checked and then opened, which is safe as long as only
-/// trusted users can write below the directory.
+/// ensures this (with `openat2` if it exists, otherwise name by name); other Unix systems open the
+/// names one by one. Elsewhere the path is resolved, checked and then opened, which is safe as long
+/// as only trusted users can write below the directory.
 ///
 /// Files whose names are not UTF-8 cannot be requested. There are no directory listings.
 ///
@@ -115,7 +115,7 @@ impl Files {
     /// The system's error, with the path of the directory.
     pub fn check(&self) -> io::Result<()> {
         let path = &self.root.path;
-        // With the dot: it must be a directory, and searchable.
+        // The appended dot requires that the path is a searchable directory.
         std::fs::metadata(path.join(".")).map(drop).map_err(|error| {
             let message = format!("static files: cannot use directory {}: {error}", path.display());
             io::Error::new(error.kind(), message)
@@ -128,8 +128,8 @@ impl Files {
         &self.root.path
     }
 
-    /// Sets the name of the file that is served for its directory. Default: `index.html`. The
-    /// program chooses the name, and it is not validated.
+    /// Sets the name of the file that is served for its directory. Default: `index.html`. The name
+    /// comes from the program, so it is not validated.
     #[must_use]
     pub fn index(mut self, name: impl Into<String>) -> Self {
         self.index = Some(name.into());
@@ -187,8 +187,8 @@ impl Files {
     /// `application/octet-stream`, which browsers save.
     ///
     /// # Errors
-    /// [`HeaderError`]: the extension is empty or has a `.` or `/`, or the type is not like
-    /// `type/subtype`, with parameters after `;` if it has any.
+    /// [`HeaderError`] if the extension is empty or contains `.` or `/`, or if the type is not of
+    /// the form `type/subtype`, optionally with parameters after `;`.
     pub fn media_type(
         mut self,
         extension: impl Into<String>,
@@ -201,16 +201,16 @@ impl Files {
         Ok(self)
     }
 
-    /// Sets the maximum number of files that are open at once while being sent, a descriptor each.
-    /// Default 1,024.
+    /// Sets the maximum number of files that are open at once while being sent. Each uses one
+    /// descriptor. Default 1,024.
     ///
-    /// A client may take any time for a download. A download above the limit is answered with 503
-    /// and Retry-After, so that slow downloads cannot use up the descriptors of connections. Clones
+    /// A client may take any time for a download. A download above the limit gets 503 with
+    /// Retry-After, so that slow downloads cannot use up the descriptors of connections. Clones
     /// share the limit and the count.
     ///
-    /// The server's `dir` reserves as many descriptors, and lowers the limit where the process may
-    /// have few: see there. If you call [`respond`](Self::respond) in a handler of your own,
-    /// reserve descriptors by the limit on connections.
+    /// The server's `dir` reserves as many descriptors, and lowers the limit if the process may
+    /// have few. If your own handler calls [`respond`](Self::respond), reserve descriptors by
+    /// lowering the limit on connections.
     #[must_use]
     pub fn max_open(self, files: usize) -> Self {
         self.open.set(files);
@@ -260,7 +260,8 @@ impl Files {
         }
     }
 
-    /// Finds the file for `path`; `None` for a directory that was requested without its slash.
+    /// Finds the file for `path`. Returns `None` for a directory that was requested without its
+    /// final slash.
     fn find(&self, path: &Subpath) -> Result<Option<Found>, Failure> {
         if !path.is_directory()
             && let Opened::File(file, metadata) = self.root.open(path.as_str())?
@@ -326,7 +327,7 @@ fn redirect(path: &Subpath, query: Option<&str>) -> Response {
 fn refuse(failure: Failure) -> Response {
     match failure {
         Failure::Missing => Response::error(Status::NOT_FOUND, "no such file"),
-        // Not 404: it is a mistake of the operator, who must be able to find it.
+        // Answers this way instead of 404, because the operator must be able to find the mistake.
         Failure::Forbidden => {
             Response::error(Status::FORBIDDEN, "the server has no permission to read the file")
         }

@@ -46,7 +46,7 @@ impl Root {
     }
 }
 
-/// Checks the type of the open file, not of its path, which may refer to another file now.
+/// Checks the type of the open file, because its path may refer to another file by now.
 #[cfg(unix)]
 fn look(file: File) -> Result<Opened, Failure> {
     let metadata = file.metadata().map_err(|_| Failure::Broken)?;
@@ -103,7 +103,7 @@ mod unix {
         };
         let directory = open_path(&root.path, DIRECTORY, Mode::empty())?;
         let open = || openat2(&directory, path, FILE, Mode::empty(), ResolveFlags::BENEATH | links);
-        // AGAIN: something was renamed while a link with `..` was followed; openat2(2) requires a
+        // EAGAIN: a rename occurred while a link with `..` was followed; openat2(2) requires a
         // retry.
         let retried = |result| match result {
             Err(Errno::AGAIN | Errno::INTR) => open(),
@@ -112,8 +112,8 @@ mod unix {
         Ok(File::from(retried(retried(open()))?))
     }
 
-    /// Opens name by name, without following links: links are resolved before, and a link that
-    /// appears in between is an error and does not lead outside.
+    /// Opens name by name without following links. Links are resolved before; a link that appears
+    /// in between is an error and cannot lead outside.
     pub(super) fn open_by_steps(root: &Root, path: &str) -> Result<File> {
         let resolved;
         let mut path = Path::new(path);
@@ -340,8 +340,8 @@ mod tests {
     #[test]
     fn a_directory_replaced_by_a_link_leads_nowhere() {
         let site = Site::new();
-        // Opening by steps resolves first and opens then. This opens a path where `sub` became a
-        // link in between.
+        // Opening by steps resolves the path first. Here `sub` becomes a link between the two
+        // steps.
         let root = site.root(false);
         fs::rename(site.0.join("root/sub"), site.0.join("root/old")).unwrap();
         symlink("../outside", site.0.join("root/sub")).unwrap();
@@ -366,7 +366,8 @@ mod tests {
                     swaps.iter().for_each(|(from, to)| fs::rename(path(from), path(to)).unwrap());
                 }
             });
-            // Until both outcomes of the race occurred, with any scheduling of the threads.
+            // Repeats until both outcomes of the race have occurred, under any scheduling of the
+            // threads.
             let (public, missing) = (Ok("public".to_owned()), Err(Failure::Missing));
             let mut found = HashSet::new();
             for round in 0..1_000_000 {

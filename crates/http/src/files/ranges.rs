@@ -64,7 +64,8 @@ fn part(spec: &[u8], length: u64) -> Option<Range<u64>> {
     }
 }
 
-/// Parses digits; `Some(None)` without any. A number that is too large counts as the largest.
+/// Parses digits; returns `Some(None)` if there are no digits. A number that is too large becomes
+/// the largest number.
 fn number(digits: &[u8]) -> Option<Option<u64>> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;

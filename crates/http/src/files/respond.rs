@@ -90,7 +90,7 @@ impl Files {
         let response = self.describe(Response::new(Status::OK), &found).push_safety();
         let (media_type, length) = (found.media_type, found.length);
         if is_head {
-            // The head of the response to GET, which needs no open file.
+            // A HEAD response has the same fields, and needs no open file.
             return response
                 .push_checked("Content-Type", media_type)
                 .with_stream(Some(length), |_, _: &mut Vec<u8>| Ok(SourcePull::End));

@@ -18,8 +18,8 @@ pub(super) enum Segment {
 
 /// Ranges of a file, with text between them.
 ///
-/// Exactly as many bytes as announced: growth of the file is ignored, and shrinking is an error,
-/// which resets the connection. Changes in place are sent as found.
+/// Sends exactly as many bytes as announced: ignores growth of the file, and resets the connection
+/// if the file shrinks. Changes in place are sent as found.
 #[derive(Debug)]
 pub(super) struct FileSegments {
     file: File,

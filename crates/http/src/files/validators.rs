@@ -159,7 +159,7 @@ mod tests {
     fn rfc9110_8_8_3_2_strong_and_weak_comparison() {
         let validators =
             |are_strong| Validators { opaque: "1".into(), are_strong, last_modified: None };
-        // The table of that section: the server's tag, the client's tag, strong, weak.
+        // The table in that section: the server's tag, the client's tag, strong, weak.
         for (are_strong, theirs, strongly, weakly) in [
             (false, r#"W/"1""#, false, true),
             (false, r#"W/"2""#, false, false),

@@ -243,7 +243,8 @@ fn no_race_leaves_the_root() {
         });
         let mut found = [0u32; 2];
         for round in 0..1_000_000 {
-            // Until both outcomes of the race occurred, with any scheduling of the threads.
+            // Repeats until both outcomes of the race have occurred, under any scheduling of the
+            // threads.
             if round > 4000 && found.iter().all(|count| *count > 0) {
                 break;
             }

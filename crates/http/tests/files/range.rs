@@ -127,7 +127,7 @@ fn parts_of_a_large_file() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// For any set of ranges, the bytes sent are the file's bytes at the named positions.
+    /// For any set of ranges, the sent bytes are the file's bytes at the requested positions.
     #[test]
     fn every_range_has_the_bytes_of_the_file(specs in "(([0-9]{1,2})?-([0-9]{1,2})?, ?){1,9}") {
         let site = site();
