@@ -1,9 +1,9 @@
-//! Our client side against Autobahn's fuzzing server: it echoes in every case of the server, and
-//! offers permessage-deflate in each.
+//! Tests our client side against Autobahn's fuzzing server: it echoes in every case of the server,
+//! and offers permessage-deflate in each.
 //!
 //! `cargo run -p throng-load --example autobahn_client ws://127.0.0.1:9001`, with `wstest --mode
-//! fuzzingserver` listening there; `cargo xtask test --only autobahn-client` does both. Further
-//! arguments: a file with the authorities to trust, for `wss://`.
+//! fuzzingserver` listening there; `cargo xtask test --only autobahn-client` does both. A further
+//! argument names a file with the authorities to trust, for `wss://`.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -24,9 +24,9 @@ use throng_tls::{ClientConfigs, ClientSettings, ConfigError, Tls, TlsClient, Tru
 const AGENT: &str = "throng";
 /// Group 9 sends messages of 16 MiB.
 const LARGEST_MESSAGE: usize = 32 << 20;
-/// The maximum window in both directions, unless the server wants a smaller one.
+/// The maximum window in both directions, unless the server requires a smaller window.
 const DEFLATE: Mode = Mode::Window { bits: 15 };
-/// Maximum time of a case: a thousand messages of 128 KB take the fuzzing server a minute.
+/// Maximum time of a case. A thousand messages of 128 KB take the fuzzing server a minute.
 const CASE_LIMIT: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -127,7 +127,7 @@ struct Client {
 
 impl Client {
     fn new(host: String, deflate: Option<Policy>) -> Self {
-        // The same key every time: the server only has to transform it.
+        // The same key each time, since the client is under test and not the randomness of keys.
         let key = Key::new(*b"throng, autobahn");
         let (resource, deadline) = (String::new(), Instant(0));
         Self { host, key, deflate, resource, first_text: None, deadline, ended: None }
@@ -200,7 +200,7 @@ impl Service for Client {
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
     fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {
-        // Any end is accepted: Autobahn judges whether it was correct.
+        // Accepts any end: Autobahn judges whether it was correct.
         self.ended.get_or_insert(Ok(()));
     }
 

@@ -11,7 +11,7 @@ use crate::plan::{
 use crate::slo::Slo;
 use crate::work::split_stamp;
 
-/// Maximum messages in flight on all connections together: the send time of each is in memory.
+/// Maximum messages in flight on all connections together. The send time of each takes memory.
 const MAX_UNDER_WAY: usize = 1 << 26;
 
 impl Plan {
@@ -45,7 +45,7 @@ impl Plan {
         if let Some(number) = self.common.number {
             let (least, of) = match self.mode {
                 Mode::Echo { pace: Pace::Closed { .. }, .. } => (1, "messages of a closed loop"),
-                // Each place of a connection is in use.
+                // At least as many as connections in progress, so that each is used.
                 Mode::Connect { rate_per_s: None, .. } => {
                     (self.common.connections as u64, "connections, as many as --concurrency")
                 }

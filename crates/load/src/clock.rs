@@ -1,7 +1,7 @@
 //! The driver's time, read again at any moment.
 //!
-//! A shard reads the clock once a turn, which is right for a server. A latency needs the time of
-//! the read that received the answer: in a turn of a thousand events the last is handled
+//! A shard reads the clock once per turn, which is right for a server. A latency needs the time of
+//! the read that received the answer: in a turn of a thousand events the last event is handled
 //! milliseconds after the first.
 
 use std::time::Duration;
@@ -25,8 +25,8 @@ impl Clock {
     }
 }
 
-/// Nanoseconds on a clock that all processes of this machine share, to compare times of different
-/// processes.
+/// Returns the nanoseconds of a clock that all processes of this machine share, to compare times of
+/// different processes.
 #[cfg(unix)]
 #[must_use]
 pub fn machine_now_ns() -> u64 {
@@ -34,8 +34,8 @@ pub fn machine_now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Nanoseconds on a clock that all processes of this machine share, to compare times of different
-/// processes.
+/// Returns the nanoseconds of a clock that all processes of this machine share, to compare times of
+/// different processes.
 #[cfg(not(unix))]
 #[must_use]
 pub fn machine_now_ns() -> u64 {

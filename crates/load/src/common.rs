@@ -16,52 +16,55 @@ pub const MAX_CONNECTIONS: usize = 50_000_000;
 pub const MAX_THREADS: usize = 64;
 
 /// The settings that plans of WebSocket and HTTP share: the server, the connections, the identity
-/// of the clients, the duration, and the thresholds. Made from a [`Target`], with all defaults.
+/// of the clients, the duration, and the thresholds. A [`Target`] converts to it, with all
+/// defaults.
 #[derive(Clone, Debug)]
 pub struct Common {
     /// The server.
     pub target: Target,
-    /// Fields of each request besides the standard ones, names and [templates](crate::Template). A
-    /// `Host` replaces the default one. Default none.
+    /// Fields of each request besides the standard ones: names and [templates](crate::Template). A
+    /// `Host` replaces the default one. Default: no fields.
     pub headers: Vec<(String, String)>,
     /// Tokens that clients take in turn where a template has `{token}`. Default none.
     pub tokens: Tokens,
-    /// Connections held. If each has one echo or one request: connections made at a time, or with a
-    /// rate of its own, the maximum. With [`Mode::Broadcast`](crate::Mode::Broadcast) the number of
-    /// subscribers; the publisher is one more. With [`Mode::Fanout`](crate::Mode::Fanout) the value
-    /// of [`Plan::fanout_connections`](crate::Plan::fanout_connections). Default 100.
+    /// The number of connections that stay open. If each connection carries one echo or one
+    /// request: the number in progress, or the maximum at a fixed rate. With
+    /// [`Mode::Broadcast`](crate::Mode::Broadcast): the number of subscribers, with the publisher
+    /// as one more. With [`Mode::Fanout`](crate::Mode::Fanout): the value of
+    /// [`Plan::fanout_connections`](crate::Plan::fanout_connections). Default 100.
     pub connections: usize,
     /// Threads, each with its own share of the connections. One thread can load one server shard.
     /// Default 1.
     pub threads: usize,
     /// Total messages, requests or connections of a closed loop, after which the run ends; without
-    /// a warm-up. Default: as many as fit its time.
+    /// a warm-up. Default: no limit within the measured time.
     pub number: Option<u64>,
     /// Time over which the rate of an open loop rises from 0, before the warm-up; not counted.
     /// Default zero.
     pub rate_ramp: Duration,
-    /// Stages of the rate of an open loop, all of them measured; the plan has their highest rate as
-    /// its rate, and their length as its duration. Default none.
+    /// Stages of the rate of an open loop. All of them are measured; the plan's rate is their
+    /// highest rate, and its duration their total length. Default: no stages.
     pub stages: Vec<RateStage>,
-    /// Source addresses to use; default: as many as the ports require (see
+    /// Number of source addresses. Default: as many as the ports require (see
     /// [`Sources`](crate::Sources)).
     pub sources: Option<usize>,
-    /// Connections in progress at a time during set-up: a server's accept queue is finite. Without
-    /// effect on [`Mode::Connect`](crate::Mode::Connect), which has no set-up. Default 100.
+    /// Maximum connections in progress during set-up, because a server's accept queue is finite.
+    /// Without effect on [`Mode::Connect`](crate::Mode::Connect), which has no set-up. Default 100.
     pub window: usize,
-    /// Time over which connections are set up, evenly; zero, the default, for as fast as `window`
-    /// allows.
+    /// Time over which connections are set up at an even pace. Zero, the default, means as fast as
+    /// `window` allows.
     pub ramp: Duration,
-    /// Maximum time without any progress while connections are set up. Default 10 s.
+    /// Maximum time without progress while connections are set up. Default 10 s.
     pub setup_timeout: Duration,
     /// Processes whose CPU and memory count as the server's; empty means the process that listens
     /// on the port, if it is on this machine.
     pub server_pids: Vec<u32>,
     /// TLS settings of the connections.
     pub tls: TlsPlan,
-    /// Thresholds that decide the exit code: with [`Mode::Connect`](crate::Mode::Connect) times
-    /// from the connect call to the echo, with [`Mode::Broadcast`](crate::Mode::Broadcast) times
-    /// until the last subscriber has a message. Default none.
+    /// Thresholds that decide the exit code. With [`Mode::Connect`](crate::Mode::Connect) they
+    /// apply to the time from the connect call to the echo; with
+    /// [`Mode::Broadcast`](crate::Mode::Broadcast) to the time until the last subscriber has a
+    /// message. Default: no thresholds.
     pub slos: Vec<Slo>,
 }
 
@@ -88,20 +91,20 @@ impl From<Target> for Common {
 }
 
 impl Common {
-    /// Connections of thread `thread`: divided as evenly as possible, the first threads have one
-    /// more.
+    /// Returns the number of connections of a thread. They are divided as evenly as possible; the
+    /// first threads have one more.
     #[must_use]
     pub fn share(&self, thread: usize) -> usize {
         self.connections / self.threads + usize::from(thread < self.connections % self.threads)
     }
 
-    /// Number of a thread's first connection in the sequence of all.
+    /// Returns the number of a thread's first connection in the sequence of all connections.
     #[must_use]
     pub fn first(&self, thread: usize) -> usize {
         (0..thread).map(|before| self.share(before)).sum()
     }
 
-    /// A thread's part in the rate of an open loop.
+    /// Returns a thread's part of the rate of an open loop.
     pub(crate) fn thread_rate(&self, thread: usize, rate_per_s: f64) -> ThreadRate {
         ThreadRate {
             rate_per_s,

@@ -1,8 +1,8 @@
-//! Settings of compression as text.
+//! Compression settings as text.
 
 use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 
-/// Reads `off`, `no-context` (or, as `throng serve` has it, `shared`) and `window:BITS`.
+/// Parses `off`, `no-context` (or its name in `throng serve`, `shared`) and `window:BITS`.
 ///
 /// # Errors
 /// The text is not one of these.

@@ -25,12 +25,12 @@ pub struct ClientPlan {
     pub target: Target,
     /// Clients. Default 1,000.
     pub clients: usize,
-    /// Channels at `/ws/{channel}`; the clients are spread evenly over them. With fewer than two
-    /// clients for each, only the first few channels are used, so that each client has company.
-    /// Default: 50 channels.
+    /// Channels at `/ws/{channel}`, over which the clients are spread evenly. If there are fewer
+    /// than two clients per channel, only the first few channels are used, so that no client is
+    /// alone. Default: 50 channels.
     pub channels: Vec<String>,
-    /// Messages a second from each client. Default 0.5: a thousand clients send 500 a second and,
-    /// 20 in a channel, receive 9,500.
+    /// Messages per second from each client. Default 0.5: a thousand clients send 500 messages per
+    /// second and, with 20 in a channel, receive 9,500.
     pub rate_per_s: f64,
     /// TLS settings for a server with `wss://`.
     pub tls: TlsPlan,
@@ -44,7 +44,7 @@ impl ClientPlan {
         Self { target, clients: 1000, channels, rate_per_s: 0.5, tls: TlsPlan::default() }
     }
 
-    /// Returns the used channels: at most one for two clients.
+    /// Returns the used channels: at most one for every two clients.
     fn used_channels(&self) -> &[String] {
         let most = (self.clients / 2).max(1);
         &self.channels[..self.channels.len().min(most)]
@@ -69,7 +69,7 @@ pub struct ClientStats {
     pub first_error: Option<String>,
 }
 
-/// Handle of clients that run on their own thread. Dropping it resets the connections;
+/// A handle of clients that run on their own thread. Dropping it resets the connections;
 /// [`ClientsHandle::stop`] closes them with a closing handshake.
 #[derive(Debug)]
 pub struct ClientsHandle {
@@ -81,9 +81,8 @@ pub struct ClientsHandle {
 /// Starts the clients; they begin to chat before all of them are connected.
 ///
 /// # Errors
-/// A plan without clients or channels, an unknown host, a descriptor limit that is too low, or a
-/// thread that cannot be started. A server that is not reachable shows in
-/// [`ClientStats::failures`].
+/// The plan has no clients or channels, the host is unknown, the descriptor limit is too low, or a
+/// thread cannot be started. An unreachable server shows in [`ClientStats::failures`].
 pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
     if plan.clients == 0 || plan.channels.is_empty() || !(1e-6..=1e6).contains(&plan.rate_per_s) {
         return Err(Error::Usage(
@@ -129,7 +128,7 @@ pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
 }
 
 impl ClientsHandle {
-    /// Returns the current counters; latencies are counted since the last call.
+    /// Returns the current counters, with the latencies since the last call.
     #[must_use]
     pub fn snapshot(&self) -> ClientStats {
         let counters = &self.counters;

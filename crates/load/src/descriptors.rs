@@ -3,7 +3,7 @@
 use crate::common::MAX_THREADS;
 use crate::error::Error;
 
-/// Descriptors that are not connections.
+/// Descriptors that are not for connections.
 pub const RESERVE: usize = throng_io::capacity::Needs::CLIENTS.besides;
 
 /// Raises the soft limit so that `connections` sockets fit, if it is lower.
@@ -17,8 +17,8 @@ pub fn make_room(connections: usize) -> Result<(), Error> {
     let (soft, hard) = throng_io::limits::descriptor_limits();
     let known = |limit| Some(limit).filter(|&limit| limit != u64::MAX);
     let Some(needed) = shortfall(connections, known(soft), known(hard))? else { return Ok(()) };
-    // Raised to the hard limit: the in-process server of a demo or a test needs as many descriptors
-    // again.
+    // Raises the limit to the hard limit, because the in-process server of a demo or test needs as
+    // many descriptors again.
     let raised = Rlimit { current: known(hard).or(Some(needed)), maximum: known(hard) };
     setrlimit(Resource::Nofile, raised)
         .map_err(|error| Error::io("raise the descriptor limit", error.into()))
@@ -69,21 +69,23 @@ pub fn make_room(_connections: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The maximum number of descriptors of this process; `None` if there is no such limit.
+/// Returns the maximum number of descriptors of this process; `None` if there is no limit.
 #[cfg(unix)]
 #[must_use]
 pub fn hard_limit() -> Option<u64> {
     Some(throng_io::limits::descriptor_limits().1).filter(|&limit| limit != u64::MAX)
 }
 
-/// The maximum number of descriptors of this process: sockets do not use descriptors here.
+/// Returns the maximum number of descriptors of this process: none, since sockets do not use
+/// descriptors here.
 #[cfg(not(unix))]
 #[must_use]
 pub fn hard_limit() -> Option<u64> {
     None
 }
 
-/// The required soft limit, `None` if the current one is enough. `None` as a limit is "unlimited".
+/// Returns the required soft limit; `None` if the current limit is high enough. A limit of `None`
+/// is unlimited.
 fn shortfall(
     connections: usize,
     soft: Option<u64>,

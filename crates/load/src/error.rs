@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::units;
 
-/// Why there is no result. A failure *during* a measurement (a wrong answer, a lost connection)
-/// does not appear here: it is counted in the report, and the verdict shows it.
+/// The reason why there is no result. A failure *during* a measurement (a wrong answer, a lost
+/// connection) does not appear here: the report counts it, and the verdict shows it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Invalid plan; the text shows a valid form.
+    /// The plan is invalid; the text shows a valid form.
     Usage(String),
     /// The host name was not found.
     Resolve {
@@ -25,7 +25,7 @@ pub enum Error {
     Descriptors {
         /// Connections asked for.
         wanted: usize,
-        /// Connections that fit within the limit.
+        /// The number of connections that fit within the limit.
         possible: usize,
         /// The hard limit, which cannot be passed without privilege.
         hard_limit: u64,
@@ -36,7 +36,7 @@ pub enum Error {
         peer: SocketAddr,
         /// Error of the kernel.
         reason: io::Error,
-        /// Connections that were ready at that time.
+        /// Connections that were ready when the error occurred.
         ready: usize,
     },
     /// The server did not accept the upgrade to WebSocket.
@@ -48,7 +48,7 @@ pub enum Error {
     },
     /// A connection was lost before all were ready.
     Lost {
-        /// Connections that were ready at that time.
+        /// Connections that were ready when the error occurred.
         ready: usize,
         /// Connections asked for.
         wanted: usize,
@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// Not all connections were ready in time.
     SetupTimeout {
-        /// Connections that were ready at that time.
+        /// Connections that were ready when the error occurred.
         ready: usize,
         /// Connections asked for.
         wanted: usize,
@@ -70,7 +70,7 @@ pub enum Error {
         answered: u64,
         /// Connections that were sent to.
         wanted: u64,
-        /// The time without an answer.
+        /// The time that passed without an answer.
         after: Duration,
     },
     /// A process that the benchmark started failed, or did not finish in time; the text names the
@@ -78,7 +78,7 @@ pub enum Error {
     Child(String),
     /// The caller stopped the run before there was anything to report.
     Interrupted,
-    /// Another operation of the system failed.
+    /// Another system operation failed.
     Io {
         /// Operation that failed, as in "cannot ...".
         operation: String,
@@ -88,8 +88,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Exit code of a process that fails with this error: 2 for a usage error, 1 for a failure of
-    /// the run.
+    /// Returns the exit code of a process that fails with this error: 2 for a usage error, 1 for a
+    /// failed run.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

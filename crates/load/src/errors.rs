@@ -6,7 +6,7 @@ use crate::merge::Merge;
 use crate::session_failures::SessionFailures;
 use crate::units::grouped;
 
-/// The runs in which a kind of failure is reported.
+/// The kinds of runs that report a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runs {
     Messages,
@@ -14,7 +14,7 @@ enum Runs {
     Any,
 }
 
-/// A kind of failure: where it is reported, its key, its count, and its label.
+/// A kind of failure: the runs that report it, its key, its count, and its label.
 type Kind = (Runs, &'static str, u64, &'static str);
 
 macro_rules! failures {
@@ -24,7 +24,8 @@ macro_rules! failures {
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Errors {
             $($(#[$doc])* pub $field: u64,)*
-            /// Connections whose TLS session failed, by cause: a part of the others.
+            /// Connections whose TLS session failed, by cause. They are also counted in the other
+            /// kinds.
             pub tls_failures: SessionFailures,
             /// A description of the first error.
             pub first: Option<String>,
@@ -50,14 +51,14 @@ macro_rules! failures {
 failures! {
     /// Answers of the wrong length, kind or content, or out of order.
     wrong_answers: Messages, "wrong answers";
-    /// Expected messages of a script, or answers to a fixed number of messages, that did not come
+    /// Expected messages of a script, or answers to a fixed number of messages, that did not arrive
     /// in time.
     missing_answers: Messages, "missing answers";
     /// Connections that ended while they were needed.
     connections_lost: Messages, "connections lost";
-    /// Answers, within the measured time, with a status that was not expected.
+    /// Answers within the measured time that had an unexpected status.
     unexpected_status: Requests, "unexpected statuses";
-    /// Answers that were not HTTP, or that followed no request.
+    /// Answers that were not HTTP, or that came without a request.
     malformed: Requests, "malformed answers";
     /// Connections closed in the middle of an answer.
     cut_short: Requests, "answers cut short";
@@ -65,10 +66,10 @@ failures! {
     unanswered: Requests, "connections closed without an answer";
     /// Connections reset while an answer was awaited, or whose TLS session failed.
     resets: Requests, "connections reset";
-    /// Connections on which nothing came in time.
+    /// Connections on which nothing arrived in time.
     timeouts: Requests, "timeouts";
-    /// Connections that failed before they were open (one request a connection, or connect mode; in
-    /// other modes that ends the run).
+    /// Connections that failed before they were open, with one request per connection or in connect
+    /// mode. In other modes such a failure ends the run.
     connects_failed: Any, "connects failed";
     /// Messages that could not be queued because the backlog was full.
     sends_refused: Messages, "sends refused (backlog full)";
@@ -77,12 +78,12 @@ failures! {
 }
 
 impl Errors {
-    /// No failures of HTTP requests.
+    /// Creates zero counts for a run of HTTP requests.
     pub(crate) fn of_requests() -> Self {
         Self { is_of_requests: true, ..Self::default() }
     }
 
-    /// The kinds of these runs.
+    /// Returns the kinds that this run reports.
     fn kinds(&self) -> impl Iterator<Item = Kind> {
         let runs = if self.is_of_requests { Runs::Requests } else { Runs::Messages };
         self.all().into_iter().filter(move |kind| kind.0 == runs || kind.0 == Runs::Any)
@@ -109,8 +110,8 @@ impl Errors {
         }
     }
 
-    /// Returns the errors as lines with their labels: the counts above 0, those caused by TLS, and
-    /// the first of them.
+    /// Returns the errors as lines with labels: counts above 0, failures caused by TLS, and the
+    /// first error.
     #[must_use]
     pub fn remarks(&self) -> Vec<(&'static str, String)> {
         let seen = self.kinds().filter(|(_, _, count, _)| *count > 0);

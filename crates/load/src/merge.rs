@@ -1,4 +1,4 @@
-//! Adds up the measurements of a run's threads, field by field.
+//! Adds up the measurements of a run's threads field by field.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use throng_io::Instant;
 
 use crate::record::Record;
 
-/// Measurements that threads make apart, and that are added up.
+/// Measurements that threads make separately and that are then added up.
 pub(crate) trait Merge {
     /// Adds the measurements of another thread.
     fn merge(&mut self, other: Self);
@@ -24,14 +24,14 @@ impl Merge for Record {
     }
 }
 
-/// The later of the two times.
+/// Keeps the later of the two times.
 impl Merge for Option<Instant> {
     fn merge(&mut self, other: Self) {
         *self = (*self).max(other);
     }
 }
 
-/// Counts by place; both sides have as many.
+/// Adds up counts by index.
 impl Merge for Vec<u64> {
     fn merge(&mut self, other: Self) {
         self.resize(self.len().max(other.len()), 0);
@@ -62,7 +62,7 @@ impl Merge for Highest {
     }
 }
 
-/// The first and the last of some times, if there were any.
+/// The first and the last time of a series, if it has any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span(Option<(Instant, Instant)>);
 
@@ -72,7 +72,7 @@ impl Span {
         self.0 = Some((first.min(from), last.max(to)));
     }
 
-    /// Seconds from the first to the last; 0 without any.
+    /// Returns the seconds from the first time to the last; 0 for an empty series.
     pub(crate) fn seconds(self) -> f64 {
         self.0.map_or(0.0, |(first, last)| last.since(first).as_secs_f64())
     }

@@ -72,8 +72,8 @@ impl Negotiated {
         }
     }
 
-    /// Returns the combinations, the most frequent first, equally frequent ones by name: the order
-    /// in which threads end must not show.
+    /// Returns the combinations, the most frequent first. Equally frequent ones are sorted by name,
+    /// so that the result does not depend on the order in which threads end.
     pub(crate) fn into_report(mut self) -> Vec<TlsReport> {
         self.0.sort_by_key(|it| (Reverse(it.connections), it.combination()));
         self.0
@@ -86,7 +86,7 @@ impl Merge for Negotiated {
     }
 }
 
-/// Returns the line about TLS, for a run that has any.
+/// Returns the line about TLS, if the run used TLS.
 pub(crate) fn tls_remark(tls: &[TlsReport]) -> Option<(&'static str, String)> {
     let words: Vec<String> = tls.iter().map(TlsReport::words).collect();
     (!words.is_empty()).then(|| ("TLS", words.join("; ")))

@@ -19,11 +19,11 @@ pub struct Plan {
     pub common: Common,
     /// Mode of the measurement.
     pub mode: Mode,
-    /// Payload bytes of each message; for a template, of the first message. Default 100.
+    /// Payload bytes of each message; with a template, of the first message. Default 100.
     pub size: usize,
     /// Send text messages instead of binary ones. Default false.
     pub text: bool,
-    /// Content of the payload; with [`Mode::Fanout`] letters, or a given text in which `{stamp}`
+    /// Content of the payload. With [`Mode::Fanout`] letters, or a given text in which `{stamp}`
     /// stands for the [`FANOUT_STAMP`] bytes that identify a message. Default [`Content::Letters`].
     pub content: Content,
     /// Offer of permessage-deflate, which a server may decline. Default: off.
@@ -31,7 +31,7 @@ pub struct Plan {
     /// Whether [`Mode::Idle`] ends with one message on each connection, which the server must echo.
     /// Default: false.
     pub echo_after_idle: bool,
-    /// Maximum wait after that for the server to close every connection; `None`: no wait.
+    /// Maximum wait afterwards for the server to close every connection; `None`: no wait.
     pub await_close: Option<Duration>,
     /// Subprotocols to offer, as [templates](crate::Template), in order of preference. Default
     /// none.
@@ -46,20 +46,20 @@ pub enum Content {
     /// Random letters, the same in every message except for a stamp.
     #[default]
     Letters,
-    /// JSON text as applications send it, quotes and chat lines, a different document in every
+    /// JSON text as applications send it: quotes and chat lines, in a different document for every
     /// message.
     Json {
         /// Seed of the documents: equal seeds make equal documents. Default: 1.
         seed: u64,
     },
-    /// These bytes in every message; must be UTF-8 if [`Plan::text`] is set.
+    /// The given bytes in every message. They must be UTF-8 if [`Plan::text`] is set.
     Given(Arc<[u8]>),
     /// A text with values of each client and message.
     Template(Template),
 }
 
 impl Content {
-    /// Returns the content for a template, which is fixed if it has no places.
+    /// Returns the content for a template. Without placeholders it is fixed content.
     #[must_use]
     pub fn of_template(template: Template) -> Self {
         match template.constant() {
@@ -88,9 +88,10 @@ pub enum Mode {
     },
     /// Connect, upgrade, one echo, reset: measures rate and latency.
     Connect {
-        /// Connections a second that begin by a schedule (open loop), in all; latency counts from
-        /// the planned time, including the wait for a place while [`Common::connections`] are open.
-        /// `None`, the default: a closed loop, in which the end of each connection begins the next.
+        /// Connections per second in total that begin by a schedule (open loop). Latency counts
+        /// from the planned time, including the wait while [`Common::connections`] connections are
+        /// open. `None`, the default: a closed loop, in which the end of each connection begins the
+        /// next.
         rate_per_s: Option<f64>,
         /// Measured time. Default 10 s.
         duration: Duration,
@@ -115,13 +116,13 @@ pub enum Mode {
     Script {
         /// Maximum measured time. Default 10 s.
         duration: Duration,
-        /// Warm-up time, not counted. Default none.
+        /// Warm-up time, not counted. Default: no warm-up.
         warmup: Duration,
         /// Maximum wait for an expected message. Default 10 s.
         timeout: Duration,
     },
-    /// One connection publishes, all others receive: measures the time until the last has the
-    /// message.
+    /// One connection publishes, all others receive: measures the time until the last subscriber
+    /// has the message.
     Broadcast {
         /// Measured publishes, one after the other. Default 10.
         publishes: usize,
@@ -130,10 +131,10 @@ pub enum Mode {
     },
 }
 
-/// The time of the next message.
+/// When the next message is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Closed loop: a fixed number of messages is in progress per connection, and each answer
+    /// Closed loop: each connection has a fixed number of messages in progress, and each answer
     /// triggers the next message.
     Closed {
         /// Messages in progress per connection. Default 1.
@@ -148,7 +149,7 @@ pub enum Pace {
 
 /// Maximum messages in progress per connection.
 pub const MAX_PIPELINE: usize = 65_536;
-/// Maximum connections a second of one run.
+/// Maximum connections per second of one run.
 pub(crate) const MAX_CONNECTS_PER_S: f64 = 1e6;
 /// Maximum length of a message: 1 GiB.
 pub const MAX_SIZE: usize = 1 << 30;
@@ -201,7 +202,7 @@ impl Mode {
         self.kind().name()
     }
 
-    /// The mode without its settings.
+    /// Returns the mode without its settings.
     #[must_use]
     pub fn kind(&self) -> ModeName {
         match self {
@@ -214,7 +215,7 @@ impl Mode {
         }
     }
 
-    /// Whether messages are sent or connections begun at a rate that is an option of the mode.
+    /// Returns whether the mode has an optional rate that is set for its messages or connections.
     pub(crate) fn is_open(&self) -> bool {
         matches!(
             self,
@@ -222,7 +223,7 @@ impl Mode {
         )
     }
 
-    /// Measured time and warm-up time, where both are given.
+    /// Returns the measured time and the warm-up time, if the mode has both.
     pub(crate) fn times(&self) -> Option<(Duration, Duration)> {
         match *self {
             Self::Echo { duration, warmup, .. }
@@ -233,7 +234,7 @@ impl Mode {
         }
     }
 
-    /// The path at which our own server serves the mode, for a URL without a path.
+    /// Returns the path at which our own server serves the mode, for a URL without a path.
     #[must_use]
     pub fn default_resource(&self) -> &'static str {
         match self {
@@ -245,8 +246,7 @@ impl Mode {
 }
 
 impl Plan {
-    /// A plan with all defaults, from a [`Target`](crate::Target) or from
-    /// [`Common`].
+    /// Returns a plan with all defaults, from a [`Target`](crate::Target) or a [`Common`].
     #[must_use]
     pub fn new(common: impl Into<Common>, mode: Mode) -> Self {
         Self {
@@ -278,8 +278,8 @@ impl Plan {
         }
     }
 
-    /// Length of a given payload, for a template of the first message; `None` if [`Plan::size`]
-    /// decides.
+    /// Returns the length of a given payload; for a template, of its first message. `None` if
+    /// [`Plan::size`] decides.
     #[must_use]
     pub fn given_size(&self) -> Option<usize> {
         let values = Values { client: 0, sequence: 0, seed: 0, tokens: &self.common.tokens };
@@ -290,7 +290,7 @@ impl Plan {
         }
     }
 
-    /// Messages of a thread, if their total number is fixed.
+    /// Returns the number of messages of a thread, if their total number is fixed.
     #[must_use]
     pub fn number_of(&self, thread: usize) -> Option<u64> {
         let (number, threads) = (self.common.number?, self.common.threads as u64);
@@ -305,7 +305,7 @@ impl Plan {
         self.deflate.check().map_err(|error| Error::Usage(error.to_string()))
     }
 
-    /// The request target of all connections.
+    /// Returns the request target of all connections.
     #[must_use]
     pub fn resource(&self) -> &str {
         self.common.target.resource(self.mode.default_resource())

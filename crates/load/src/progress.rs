@@ -39,7 +39,7 @@ pub enum Stage {
         /// Time in all.
         total: Duration,
     },
-    /// A fixed number of messages or requests is sent, all of them measured.
+    /// A fixed number of messages or requests is being sent, and all of them are measured.
     Counting {
         /// Answered.
         done: u64,
@@ -53,12 +53,12 @@ pub enum Stage {
         /// Asked for.
         total: u64,
     },
-    /// All messages were sent; the last answers are awaited.
+    /// All messages were sent, and the run waits for the last answers.
     Draining {
         /// Answers awaited.
         waiting: u64,
     },
-    /// The server must close every connection.
+    /// The run waits until the server closes every connection.
     AwaitingClose {
         /// Connections that are open.
         open: u64,
@@ -66,7 +66,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Share (0 to 1) of this stage that is complete.
+    /// Returns the completed share (0 to 1) of this stage.
     #[must_use]
     pub fn share(&self) -> f64 {
         let share = match *self {

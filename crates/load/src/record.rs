@@ -6,8 +6,8 @@ use serde::Serialize;
 /// Maximum time that is recorded exactly: one hour. Longer times count as one hour.
 const CEILING_NS: u64 = 3_600_000_000_000;
 
-/// Times in nanoseconds, three significant digits, in bounded memory (about 280 KB) for any number
-/// of times.
+/// Times in nanoseconds with three significant digits, in bounded memory (about 280 KB) for any
+/// number of times.
 #[derive(Clone, Debug)]
 pub struct Record {
     histogram: Histogram<u64>,
@@ -37,17 +37,17 @@ impl Record {
         self.histogram.saturating_record_n(ns.clamp(1, CEILING_NS), count);
     }
 
-    /// Every bucket that is not empty: its largest time in nanoseconds, and its count, in rising
-    /// order.
+    /// Returns every bucket that is not empty, in rising order: its largest time in nanoseconds,
+    /// and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.histogram
             .iter_recorded()
             .map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
     }
 
-    /// Adds all times of another record, for instance of another thread.
+    /// Adds all times of another record, for instance from another thread.
     pub fn merge(&mut self, other: &Self) {
-        // Both have the same fixed bounds; only different bounds could make this fail.
+        // Both records have the same fixed bounds; only different bounds could make this fail.
         let _ = self.histogram.add(&other.histogram);
     }
 
@@ -62,20 +62,21 @@ impl Record {
         self.histogram.len()
     }
 
-    /// The time that a `share` (0 to 1) of all times do not exceed, in nanoseconds; 0 when empty.
+    /// Returns the time in nanoseconds that a `share` (0 to 1) of all times does not exceed; 0 for
+    /// an empty record.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> u64 {
         self.histogram.value_at_quantile(share).min(self.histogram.max())
     }
 
-    /// Points of the distribution, each a share (0 to 1) of the times and the microseconds that
-    /// they do not exceed. They are evenly spaced where the long times are: each step halves the
-    /// rest.
+    /// Returns points of the distribution, each a share (0 to 1) of the times and the microseconds
+    /// that they do not exceed. Towards long times the points become denser: each step halves the
+    /// remaining share.
     #[must_use]
     pub fn spread(&self) -> Vec<(f64, f64)> {
         let at = |share| (share, self.quantile_ns(share) as f64 / 1e3);
         let (mut points, mut left) = (Vec::new(), 1.0_f64);
-        // Beyond one of all times there is only the maximum.
+        // A share finer than one time of all has only the maximum.
         while left * self.count() as f64 >= 1.0 {
             points.extend([1.0 - left, 1.0 - left * 0.75].map(at));
             left /= 2.0;

@@ -1,4 +1,4 @@
-//! Samples of the processes at the edges of a measurement.
+//! Samples of the processes at the beginning and end of a measurement.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Moment {
 pub struct Sampled {
     pub begin: Moment,
     pub end: Moment,
-    /// The run was stopped before its time.
+    /// Whether the run was stopped early.
     pub cut_short: bool,
     pub server_memory: Option<Memory>,
     pub server_descriptors: Option<usize>,
@@ -30,24 +30,25 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// The server's CPU use.
+    /// Returns the server's CPU use.
     pub fn server(&self) -> Option<CpuUsage> {
         Some(self.end.server.as_ref()?.since(self.begin.server.as_ref()?))
     }
 
-    /// Returns the work completed between the samples for each second of server CPU time.
+    /// Returns the work completed between the samples per second of server CPU time.
     pub fn per_server_cpu_s(&self) -> Option<f64> {
         let done = self.end.done.saturating_sub(self.begin.done);
         self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
     }
 
-    /// The server's CPU time for each completed unit of work between the samples, in microseconds.
+    /// Returns the server's CPU time per completed unit of work between the samples, in
+    /// microseconds.
     pub fn server_cpu_us_each(&self) -> Option<f64> {
         self.per_server_cpu_s().filter(|&rate| rate > 0.0).map(|rate| 1e6 / rate)
     }
 
-    /// The measured time in seconds: the planned time, or less if the run was cut short. The
-    /// threads count by the planned times, not by the samples, which are taken a moment later.
+    /// Returns the measured time in seconds: the planned time, or less if the run ended early. The
+    /// threads count by the planned times and not by the samples, which are taken a moment later.
     pub fn seconds(&self, planned: Duration) -> f64 {
         let sampled = self.end.at.since(self.begin.at);
         let measured = if self.cut_short { sampled.min(planned) } else { planned };

@@ -2,8 +2,8 @@
 //!
 //! Connections take turns, so the messages of all of them form one sequence: message `n` belongs to
 //! connection `n % connections`, and is planned for the time at which the rate, summed from the
-//! start, reaches `n`. At an even rate that is an arithmetic sequence, and the phases of the
-//! connections are spread evenly over one interval; in a [stage](RateStage) the rate changes
+//! start, reaches `n`. At an even rate the planned times are an arithmetic sequence, and the phases
+//! of the connections are spread evenly over one interval; in a [stage](RateStage) the rate changes
 //! evenly. There is no timer per connection, and no message is skipped: a late generator sends
 //! everything that is due, and the latency of each message counts from its planned time. Measuring
 //! from the actual time instead is the coordinated omission that makes a stalled server look fast.
@@ -15,7 +15,7 @@ use throng_io::Instant;
 
 use crate::units::WEEK;
 
-/// A part of a run in which the rate changes evenly, from the previous stage's rate, or 0, to its
+/// A part of a run in which the rate changes evenly, from the previous stage's rate (or 0) to its
 /// own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateStage {
@@ -32,7 +32,7 @@ impl RateStage {
         stages.iter().fold(Duration::ZERO, |sum, stage| sum.saturating_add(stage.duration))
     }
 
-    /// Describes a mistake in the stages. No stage may have more than `most` messages a second.
+    /// Describes a mistake in the stages. No stage may have more than `most` messages per second.
     pub(crate) fn mistake(stages: &[Self], most: f64) -> Option<String> {
         let (total, highest) = (Self::total(stages), Self::highest(stages));
         if stages.is_empty() {
@@ -55,7 +55,7 @@ impl RateStage {
     }
 }
 
-/// A thread's part in the rate of an open loop.
+/// A thread's part of the rate of an open loop.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadRate {
     /// The rate of all connections of all threads.
@@ -64,13 +64,13 @@ pub(crate) struct ThreadRate {
     pub(crate) stages: Vec<RateStage>,
     /// Connections of all threads.
     pub(crate) of: usize,
-    /// The thread's position between two messages of one schedule, 0 to 1.
+    /// The offset of the thread's messages within the gap between two messages, 0 to 1.
     pub(crate) shift: f64,
 }
 
 impl ThreadRate {
-    /// The schedule of the thread, which has so many of all connections: with the rates of the
-    /// stages, or else at the rate, after a ramp.
+    /// Returns the schedule of the thread, which has this many of all connections. It follows the
+    /// rates of the stages, or without stages the rate after a ramp.
     pub(crate) fn schedule(&self, start: Instant, connections: usize) -> Schedule {
         let share = connections as f64 / self.of as f64;
         let own = |stage: &RateStage| RateStage { rate_per_s: stage.rate_per_s * share, ..*stage };
@@ -90,7 +90,7 @@ impl ThreadRate {
 pub struct Schedule {
     start: Instant,
     connections: u64,
-    /// The position of this thread's messages between the messages of other threads, 0 to 1.
+    /// The offset of this thread's messages within the gap between two messages, 0 to 1.
     shift: f64,
     /// The pieces in order; the last one has no end.
     pieces: Arc<[Piece]>,
@@ -102,9 +102,9 @@ struct Piece {
     begins_ns: f64,
     /// Messages planned before this piece.
     before: f64,
-    /// Messages a nanosecond at the beginning.
+    /// Messages per nanosecond at the beginning of the piece.
     rate: f64,
-    /// Change of the rate in each nanosecond.
+    /// The change of the rate per nanosecond.
     slope: f64,
 }
 
@@ -138,10 +138,11 @@ impl Schedule {
         Self::staged(start, connections, &[RateStage { duration, rate_per_s }])
     }
 
-    /// Connections take turns at a rate that changes by stages. The last rate continues.
+    /// Creates a schedule in which connections take turns at a rate that changes by stages. The
+    /// last rate continues.
     ///
     /// # Panics
-    /// If `connections` is 0: the plan was not checked.
+    /// If `connections` is 0, which a checked plan excludes.
     #[must_use]
     pub fn staged(start: Instant, connections: usize, stages: &[RateStage]) -> Self {
         assert!(connections > 0, "a schedule needs a connection");
@@ -161,8 +162,8 @@ impl Schedule {
         Self { start, connections: connections as u64, shift: 0.0, pieces: pieces.into() }
     }
 
-    /// Raises the rate evenly from 0 over `ramp`, and then continues at the rate from
-    /// [`Schedule::new`]; half as many messages are planned during the ramp.
+    /// Raises the rate evenly from 0 over `ramp`, then continues at the rate from
+    /// [`Schedule::new`]. The ramp plans half as many messages.
     #[must_use]
     pub fn ramped(self, ramp: Duration) -> Self {
         let rate_per_s = self.pieces.last().map_or(0.0, |last| last.rate * 1e9);
@@ -171,8 +172,8 @@ impl Schedule {
         Self { pieces, ..self }
     }
 
-    /// Shifts every time by `share` (0 to 1) of the gap between two messages: threads that run the
-    /// same plan in parallel interleave instead of sending at the same instants.
+    /// Shifts every time by `share` (0 to 1) of the gap between two messages, so that threads that
+    /// run the same plan in parallel interleave instead of sending at the same instants.
     #[must_use]
     pub fn shifted(self, share: f64) -> Self {
         Self { shift: share, ..self }
@@ -197,7 +198,7 @@ impl Schedule {
         Instant(self.start.0.saturating_add(elapsed.round() as u64))
     }
 
-    /// The connection, from 0, of message `n`.
+    /// Returns the index of the connection that sends message `n`.
     #[must_use]
     pub fn connection(&self, n: u64) -> usize {
         (n % self.connections) as usize
@@ -209,7 +210,7 @@ impl Schedule {
         self.planned(k * self.connections + connection as u64)
     }
 
-    /// Returns the number of messages planned until `now`, which should have been sent.
+    /// Returns the number of messages planned until `now`.
     #[must_use]
     pub fn due(&self, now: Instant) -> u64 {
         if now < self.start {
@@ -220,7 +221,8 @@ impl Schedule {
         let piece = &self.pieces[at];
         let planned = piece.before + piece.planned(elapsed - piece.begins_ns);
         let mut n = (planned - self.shift).max(0.0) as u64;
-        // Rounding may be off by one message in either direction; the times are authoritative.
+        // Rounding may be off by one message in either direction; the planned times are
+        // authoritative.
         while self.planned(n) <= now {
             n += 1;
         }
@@ -279,7 +281,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let schedule = Schedule::new(START, 10, 100.0).ramped(4 * second); // 1,000 a second
         let due = |ms| schedule.due(START.after(Duration::from_millis(ms)));
-        // t * t / (2 * 4 s) of a second's messages, and the message at the start.
+        // One second's messages times t * t / (2 * 4 s), and the message at the start.
         for (ms, messages) in [(1000, 125), (2000, 500), (3000, 1125), (4000, 2000), (6000, 4000)] {
             assert!(due(ms).abs_diff(messages + 1) <= 1, "{ms} ms: {}", due(ms));
         }

@@ -9,7 +9,7 @@ use crate::template::Template;
 
 /// Maximum steps of a script.
 const MOST_STEPS: usize = 1000;
-/// Maximum steps that wait for a message: each has a histogram on each thread.
+/// Maximum steps that wait for a message. Each has a histogram on each thread.
 const MOST_WAITS: usize = 100;
 
 /// The steps of a client, in order.
@@ -38,12 +38,12 @@ pub(crate) enum Action {
     Receive { part: Template, skips_others: bool },
     /// Waits so long.
     Pause(Duration),
-    /// Goes back to a step, a number of times in all or without end.
+    /// Goes back to a step, either a number of times in total or without end.
     Repeat { to: usize, times: Option<u64> },
 }
 
 impl Script {
-    /// Reads a script; `name` is the file's, for errors.
+    /// Parses a script. `name` is the file's name for errors.
     ///
     /// A line is `send TEXT`, `send-binary TEXT`, `expect TEXT`, `await TEXT`, `pause TIME`, `loop`
     /// or `repeat [N]`; blank lines and lines that begin with `#` are ignored.
@@ -83,7 +83,7 @@ impl Script {
         &self.steps
     }
 
-    /// Returns whether it needs tokens of clients.
+    /// Returns whether the script needs tokens of clients.
     #[must_use]
     pub fn needs_token(&self) -> bool {
         self.templates().any(Template::needs_token)
@@ -105,7 +105,7 @@ impl Script {
 struct Reader {
     line: usize,
     steps: Vec<Step>,
-    /// The beginning of the current loop: its line, and its first step.
+    /// The beginning of the current loop: its line and its first step.
     loop_line: Option<usize>,
     loop_start: usize,
     /// Steps before this one belong to a loop that has ended.
@@ -181,7 +181,7 @@ impl Reader {
             return Err("which steps? Write loop above the first of them".to_owned());
         }
         let to = self.loop_start.max(self.closed);
-        // Without a step that waits, a client would send without limit and fill the memory.
+        // Without a waiting step, a client would send without limit and exhaust memory.
         let waits = |action: &Action| match action {
             Action::Send { .. } => false,
             Action::Pause(time) => !time.is_zero(),

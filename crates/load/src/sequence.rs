@@ -1,25 +1,25 @@
-//! Numbers that should come once, in order, without a gap: finds lost, duplicate and late ones.
-//! Pure.
+//! Numbers that should arrive once, in order and without gaps: finds lost, duplicate and late
+//! numbers. Pure.
 
 use std::ops::Range;
 
 /// Classification of a received number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Higher than all before it. Skipped numbers count as lost until they come.
+    /// A number higher than all earlier ones. Skipped numbers count as lost until they arrive.
     Fresh,
-    /// A number that was skipped before: reordered.
+    /// A number that was skipped before, so it is out of order.
     Late,
-    /// A number that had come already.
+    /// A number that had already arrived.
     Duplicate,
 }
 
 /// One receiver's view of one sender's numbers, from 0. Allocates only while numbers are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
-    /// All numbers below have come, or are missing.
+    /// All lower numbers have arrived or are in `missing`.
     next: u64,
-    /// Ranges that were skipped and have not come since: ascending, disjoint.
+    /// Ranges that were skipped and have not arrived since, in ascending order and disjoint.
     missing: Vec<Range<u64>>,
 }
 
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(sequence.lost(0..5), 2, "1 and 3");
     }
 
-    /// Tries every order, with loss and repetition, against a set.
+    /// Compares all orders, with loss and repetition, with a set.
     #[test]
     fn agrees_with_a_set_of_numbers() {
         let mut random = throng_engine::random::Random::new(1);

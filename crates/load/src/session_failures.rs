@@ -8,8 +8,8 @@ use throng_io::{SessionFailure, alert_name};
 use crate::units::grouped;
 
 /// Counts of connections whose TLS session failed, by cause: `TLS alert: certificate_revoked` if
-/// the server ended it with an alert, `TLS failure: bad_record_mac` and the like if its records
-/// did, and `TLS failure: truncated` if its stream ended without close_notify.
+/// the server ended it with an alert; `TLS failure: bad_record_mac` and similar if its records were
+/// invalid; `TLS failure: truncated` if its stream ended without close_notify.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct SessionFailures(BTreeMap<String, u64>);
@@ -37,7 +37,7 @@ impl SessionFailures {
     }
 }
 
-/// Returns the name of a cause: for an alert its registered name, or its number.
+/// Returns the name of a cause; for an alert its registered name, or its number.
 fn name(why: SessionFailure) -> String {
     match why {
         SessionFailure::PeerAlert(alert) => match alert_name(alert) {

@@ -49,16 +49,16 @@ pub(crate) struct Figures<'a> {
     pub(crate) latency: &'a Record,
     /// Answers a second.
     pub(crate) rate_per_s: f64,
-    /// Failed messages or requests, out of all that were begun.
+    /// Failed messages or requests among all that were begun.
     pub(crate) failed: u64,
     pub(crate) begun: u64,
 }
 
 impl Slo {
-    /// Reads `p50<2ms`, `p99.9<10ms`, `max<1s`, `rate>10000` or `errors<0.1%`.
+    /// Parses `p50<2ms`, `p99.9<10ms`, `max<1s`, `rate>10000` or `errors<0.1%`.
     ///
     /// # Errors
-    /// One line that shows a valid form.
+    /// The error is one line that shows a valid form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = |why: &str| {
             Err(format!(
@@ -96,13 +96,13 @@ impl Slo {
         Ok(Self { text: packed, rule })
     }
 
-    /// Returns whether it limits the failures, so that a run with failures is judged by it.
+    /// Returns whether the threshold limits failures, so that it judges a run with failures.
     #[must_use]
     pub fn is_about_errors(&self) -> bool {
         matches!(self.rule, Rule::Errors(_))
     }
 
-    /// Returns whether it concerns the rate, which is a setting of an open loop.
+    /// Returns whether the threshold concerns the rate, which is a setting of an open loop.
     #[must_use]
     pub fn is_about_rate(&self) -> bool {
         matches!(self.rule, Rule::Rate(_))
@@ -149,7 +149,7 @@ impl SloReport {
 /// Exit code of a run: 0, 1 if the figures do not count, or 99 if a threshold was not kept.
 pub(crate) fn exit_code(is_valid: bool, slo: &[SloReport]) -> u8 {
     let is_missed = |slo: &SloReport| !slo.kept;
-    // If some failures are allowed, the threshold reports an excess.
+    // If a threshold allows some failures, it reports an excess.
     let mut errors = slo.iter().filter(|slo| matches!(slo.rule, Rule::Errors(_)));
     if errors.any(is_missed) {
         return NOT_KEPT;

@@ -1,16 +1,16 @@
 //! The local address of each connection.
 //!
 //! One source address can have as many connections to one server port as there are ephemeral ports
-//! (28,232 with Linux's defaults). All of 127.0.0.0/8 is loopback, so a loopback server can be
-//! reached from 16 million more source addresses without configuration.
+//! (28,232 with Linux's defaults). All of 127.0.0.0/8 is loopback, so a loopback server is
+//! reachable from 16 million source addresses without configuration.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::Error;
 
-/// Maximum connections of one source address, well below the 28,232 ephemeral ports: other programs
-/// need some.
+/// Maximum connections of one source address, well below the 28,232 ephemeral ports, because other
+/// programs need some.
 pub const PER_SOURCE: usize = 25_000;
 
 /// The source addresses of a run. Pure: connection `i` always gets the same address.
@@ -24,10 +24,10 @@ impl Sources {
     /// Decides how many addresses `connections` to `peer` need, given the number of ephemeral
     /// `ports`; or uses the caller's `wish`.
     ///
-    /// With one address the kernel chooses it, as for any client.
+    /// With one address the kernel chooses the address, as for any client.
     ///
     /// # Errors
-    /// [`Error::Usage`] if more than one address is needed or wished and the server is not on IPv4
+    /// [`Error::Usage`] if several addresses are needed or wished and the server is not on IPv4
     /// loopback.
     pub fn plan(
         peer: SocketAddr,
@@ -57,7 +57,8 @@ impl Sources {
         self.count
     }
 
-    /// Local address for connection `index`, port 0; `None` leaves the choice to the kernel.
+    /// Returns the local address for connection `index`, with port 0; `None` leaves the choice to
+    /// the kernel.
     ///
     /// Addresses are used in turn: 127.0.0.1, 127.0.0.2, and so on.
     #[must_use]

@@ -29,12 +29,12 @@ impl Target {
         Ok(Self(Url::parse_http(text)?))
     }
 
-    /// Resolves the host. If it has several addresses, returns the first that accepts a connection:
-    /// IPv4 addresses before others, because only their loopback has many source addresses. If none
-    /// accepts, returns the first, and the run fails with its error.
+    /// Resolves the host. If it has several addresses, returns the first that accepts a connection.
+    /// IPv4 addresses come first, because only IPv4 loopback has many source addresses. If no
+    /// address accepts, returns the first, and the run fails with its error.
     ///
     /// # Errors
-    /// [`Error::Resolve`] when the name is unknown.
+    /// [`Error::Resolve`] if the name is unknown.
     pub fn resolve(&self) -> Result<SocketAddr, Error> {
         let (host, port) = (self.host(), self.port());
         if let Ok(ip) = host.parse::<IpAddr>() {
@@ -49,11 +49,11 @@ impl Target {
     }
 }
 
-/// The time for each address to accept a connection, if there are several.
+/// The time for each of several addresses to accept a connection.
 const TRIAL: Duration = Duration::from_secs(2);
 
-/// Returns the first address that accepts a connection, or else the first. A single address is not
-/// tried: its server would see a connection without a request.
+/// Returns the first address that accepts a connection, otherwise the first address. A single
+/// address is not tried, because its server would see a connection without a request.
 fn first_accepting(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     let (first, others) = addresses.split_first()?;
     if others.is_empty() {
@@ -90,7 +90,7 @@ mod tests {
         assert!(error.to_string().contains("did you mean ws://h:1?"), "{error}");
     }
 
-    /// A name may have an address at which nothing listens.
+    /// A name may have an address without a listener.
     #[test]
     fn the_first_address_that_accepts_is_taken() {
         use std::net::{Ipv4Addr, TcpListener};

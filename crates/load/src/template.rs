@@ -1,5 +1,4 @@
-//! Text with places that are filled with each client's own values, and the tokens that clients use
-//! in turn.
+//! Text with placeholders for each client's own values, and the tokens that clients use in turn.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -11,11 +10,11 @@ use crate::error::Error;
 
 /// The names of all places, for errors.
 const NAMES: &str = "{client}, {sequence}, {random}, {uuid} and {token}";
-/// Limits the memory if a file given by mistake does not contain tokens.
+/// Limits memory if a file given by mistake does not contain tokens.
 const MOST_TOKENS: usize = 10_000_000;
 
-/// Text in which `{client}`, `{sequence}`, `{random}`, `{uuid}` and `{token}` stand for values of a
-/// client.
+/// Text in which `{client}`, `{sequence}`, `{random}`, `{uuid}` and `{token}` stand for a client's
+/// values.
 ///
 /// `{{name}` stands for `{name}` itself; braces around anything except a lower-case word stand for
 /// themselves, so that JSON needs no escaping.
@@ -46,17 +45,17 @@ pub struct Values<'a> {
     pub client: u64,
     /// Number of its message, request or connection, from 0.
     pub sequence: u64,
-    /// Seeds the random values, together with both numbers: the same three give the same text.
+    /// Seeds the random values, together with the two numbers: the same three give the same text.
     pub seed: u64,
     /// Where clients take their tokens from.
     pub tokens: &'a Tokens,
 }
 
 impl Template {
-    /// Reads a text with places.
+    /// Parses a text with placeholders.
     ///
     /// # Errors
-    /// One line that names the unknown place, and those that exist.
+    /// The error is one line that names the unknown placeholder and the valid ones.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find('{') {
@@ -82,13 +81,13 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// A text without places; braces have no meaning.
+    /// Returns a text without placeholders, in which braces have no meaning.
     #[must_use]
     pub fn literal(text: &str) -> Self {
         Self { parts: vec![Part::Text(text.to_owned())] }
     }
 
-    /// Returns the text, if it has no places.
+    /// Returns the text, if it has no placeholders.
     #[must_use]
     pub fn constant(&self) -> Option<&str> {
         match &self.parts[..] {
@@ -98,7 +97,7 @@ impl Template {
         }
     }
 
-    /// Returns whether it needs a token of each client.
+    /// Returns whether the text needs each client's token.
     #[must_use]
     pub fn needs_token(&self) -> bool {
         self.parts.contains(&Part::Place(Place::Token))
@@ -121,7 +120,7 @@ impl Template {
         }
     }
 
-    /// Returns the text with the values of a client; nothing is copied if it has no places.
+    /// Returns the text with a client's values. A text without placeholders is not copied.
     #[must_use]
     pub fn rendered(&self, values: &Values<'_>) -> Cow<'_, str> {
         if let Some(text) = self.constant() {
@@ -151,7 +150,7 @@ impl Place {
     }
 }
 
-/// Returns the lower-case word before the closing brace, if the text begins with one.
+/// Returns the lower-case word before the closing brace, if the text begins with such a word.
 fn word(text: &str) -> Option<&str> {
     let (word, _) = text.split_once('}')?;
     let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -165,11 +164,11 @@ fn write_uuid(high: u64, low: u64, out: &mut String) -> std::fmt::Result {
     write!(out, "{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
 }
 
-/// Tokens or names of users; client `i` uses number `i` modulo their count. Default none.
+/// Tokens or names of users. Client `i` uses number `i` modulo their count. Default: no tokens.
 #[derive(Clone, Default)]
 pub struct Tokens(Arc<[Box<str>]>);
 
-/// Omits the tokens: they are secrets.
+/// Omits the tokens, which are secrets.
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Tokens({})", self.0.len())
@@ -177,14 +176,14 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Reads tokens, one a line; blank lines are ignored. `name` is the file's name, for errors.
+    /// Parses tokens, one per line, and ignores blank lines. `name` is the file's name for errors.
     ///
     /// # Errors
     /// [`Error::Usage`] if there is no token, if there are too many, or for the line of a token
     /// that is not valid in a header.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let mut tokens = Vec::new();
-        // A byte order mark, which editors add, does not belong to the text.
+        // Removes a byte order mark, which editors add.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (at, line) in text.lines().enumerate() {
             let token = line.trim();
@@ -207,7 +206,7 @@ impl Tokens {
         }
     }
 
-    /// Shown instead of the tokens of clients.
+    /// Returns a value that is shown instead of the tokens.
     pub(crate) fn hidden() -> Self {
         Self(Arc::new(["{token}".into()]))
     }

@@ -1,4 +1,4 @@
-//! Formats numbers, sizes and durations for people.
+//! Formats numbers, sizes and durations for readers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
-/// A rate or count with suitable precision: `1,234,567`, `512`, `9.5`, `0.25`.
+/// Formats a rate or count with suitable precision: `1,234,567`, `512`, `9.5`, `0.25`.
 #[must_use]
 pub fn rounded(value: f64) -> String {
     if value >= 100.0 {
@@ -65,7 +65,7 @@ pub fn show_ns(ns: u64) -> String {
     }
 }
 
-/// A planned duration in the form in which users write it: `30s`, `1.5s`, `250ms`.
+/// Formats a planned duration as users write it: `30s`, `1.5s`, `250ms`.
 #[must_use]
 pub fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();

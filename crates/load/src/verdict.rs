@@ -1,5 +1,5 @@
-//! Verdict on the limit of a run: it keeps a reader from publishing the generator's limit as the
-//! server's.
+//! The verdict on the limit of a run, which keeps readers from publishing the generator's limit as
+//! the server's.
 
 use serde::Serialize;
 
@@ -8,29 +8,29 @@ use crate::sampler::CpuUsage;
 use crate::slo::Figures;
 use crate::units;
 
-/// Share of a core from which a thread counts as saturated. A busy loop that the kernel interrupts
+/// Share of a core above which a thread counts as saturated. A busy loop that the kernel interrupts
 /// occasionally reads about 0.98.
 const BUSY: f64 = 0.92;
-/// Share of time waiting for a CPU from which the machine counts as contended: when the wait keeps
-/// a thread from its limit, and in any case.
+/// Share of time spent waiting for a CPU above which the machine counts as contended: first if the
+/// wait keeps a thread below its limit, then in any case.
 const CONTENDED: f64 = 0.05;
 const OVERLOADED: f64 = 0.2;
-/// Maximum lateness, at the 99th percentile of planned sends, with which a schedule counts as kept.
+/// Maximum lateness, at the 99th percentile of planned sends, of a schedule that counts as kept.
 const KEPT_NS: u64 = 5_000_000;
 
 /// Party that limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The figures do not count: wrong answers, lost connections, or no measurement.
+    /// The figures are not valid: wrong answers, lost connections, or no measurement.
     Invalid,
-    /// This generator: the server can handle more.
+    /// The generator was the limit: the server can handle more.
     Generator,
-    /// The server: the figures describe it.
+    /// The server was the limit: the figures describe it.
     Server,
     /// Both used all of their CPU.
     Both,
-    /// Neither got enough CPU: something else runs on this machine.
+    /// Neither side got enough CPU, because something else runs on this machine.
     Machine,
     /// Neither was at its limit.
     Neither,
@@ -53,14 +53,14 @@ impl Limit {
         }
     }
 
-    /// Returns whether the figures describe the server, or a schedule that was kept: neither this
+    /// Returns whether the figures describe the server, or a schedule that was kept: neither the
     /// generator nor anything else on the machine was the limit.
     #[must_use]
     pub fn is_sound(self) -> bool {
         matches!(self, Self::Server | Self::Neither)
     }
 
-    /// Returns how severely the limit restricts the figures; for several rows, the most severe
+    /// Returns how severely the limit restricts the figures. For several rows, the most severe
     /// verdict is shown.
     pub fn gravity(self) -> u8 {
         match self {
@@ -84,40 +84,40 @@ pub struct Facts {
     pub failures: u64,
     /// The generator's CPU use.
     pub generator: CpuUsage,
-    /// The server's CPU use, if it could be watched.
+    /// The server's CPU use, if it was readable.
     pub server: Option<CpuUsage>,
     /// CPUs that the server may use, if known.
     pub server_cpus: Option<usize>,
-    /// The server runs in this process, so that the two cannot be distinguished.
+    /// Whether the server runs in this process, so that the two are indistinguishable.
     pub same_process: bool,
-    /// A threshold allows some failures: they do not invalidate the figures.
+    /// Whether a threshold allows some failures, which then do not invalidate the figures.
     pub tolerates_failures: bool,
     /// Set for an open loop.
     pub pacing: Option<Pacing>,
     /// A comparison of broadcasts: its generator has other flags, and short pauses by design.
     pub comparison: bool,
-    /// A closed loop of connects; `--concurrency` sets how many are in progress.
+    /// Whether this is a closed loop of connects; `--concurrency` sets how many are in progress.
     pub connects: bool,
-    /// The idle mode, without work in which either side could reach a limit.
+    /// Whether this is the idle mode, whose work is too little for either side to reach a limit.
     pub idle: bool,
 }
 
 /// Counts and lateness of an open loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacing {
-    /// Name of the planned units: `messages`, `requests` or `connections`.
+    /// The name of the planned units: `messages`, `requests` or `connections`.
     pub of: &'static str,
-    /// 99th percentile of their lateness, in nanoseconds.
+    /// The 99th percentile of the lateness, in nanoseconds.
     pub lateness_p99_ns: u64,
     /// Number of planned units.
     pub planned: u64,
-    /// Answers within the same time. If there are fewer than planned, the answers fall behind.
+    /// Answers within the measured time. If there are fewer than planned, the answers fall behind.
     pub in_time: u64,
 }
 
 impl Facts {
-    /// The figures for thresholds. In an open loop every planned message without an answer has
-    /// failed.
+    /// Returns the figures for thresholds. In an open loop every planned message without an answer
+    /// counts as failed.
     pub(crate) fn figures<'a>(&self, latency: &'a Record, rate_per_s: f64) -> Figures<'a> {
         let (failed, begun) = match self.pacing {
             Some(Pacing { planned, .. }) => {
@@ -128,12 +128,12 @@ impl Facts {
         Figures { latency, rate_per_s, failed, begun }
     }
 
-    /// The flag that gives the generator more capacity.
+    /// Returns the flag that gives the generator more capacity.
     fn more_generator(&self) -> &'static str {
         if self.comparison { "--clients" } else { "--threads" }
     }
 
-    /// The flags that give the server more work.
+    /// Returns the flags that give the server more work.
     fn more_load(&self) -> &'static str {
         if self.connects { "--concurrency finds" } else { "--connections or --pipeline find" }
     }
@@ -144,7 +144,7 @@ impl Pacing {
         Self { of, lateness_p99_ns: lateness.quantile_ns(0.99), planned, in_time }
     }
 
-    /// Returns whether answers come more slowly than messages are planned.
+    /// Returns whether answers arrive more slowly than messages are planned.
     fn falls_behind(&self) -> bool {
         self.in_time * 100 < self.planned * 95
     }
@@ -155,7 +155,7 @@ impl Pacing {
 pub struct Verdict {
     /// For programs.
     pub limit: Limit,
-    /// For people: one line, with the relevant figures and a recommendation.
+    /// One line for readers, with the relevant figures and a recommendation.
     pub line: String,
 }
 
@@ -170,8 +170,8 @@ impl Verdict {
         Self { limit, line }
     }
 
-    /// Adds that `waited` of `planned` connections found all `places` taken: then the generator's
-    /// bound may be the limit instead of the server.
+    /// Adds a remark that `waited` of `planned` connections had to wait, because all `places` were
+    /// in use. The generator's bound may then be the limit instead of the server.
     #[must_use]
     pub fn with_places(mut self, waited: u64, planned: u64, places: u64) -> Self {
         if waited > 0 {
@@ -181,8 +181,8 @@ impl Verdict {
         self
     }
 
-    /// Adds a remark that `lost` of `expected` deliveries never came. A server may drop messages by
-    /// its policy, so that alone does not invalidate the figures; but readers must see it.
+    /// Adds a remark that `lost` of `expected` deliveries never arrived. A server may drop messages
+    /// by its policy, so losses alone do not invalidate the figures; but readers must see them.
     #[must_use]
     pub fn with_loss(mut self, lost: u64, expected: u64) -> Self {
         if lost > 0 && self.limit != Limit::Invalid {
@@ -360,7 +360,7 @@ fn by_schedule(pacing: Pacing, used: &str, generator: &str) -> (Limit, String) {
 }
 
 fn is_busy(server: &CpuUsage, cpus: Option<usize>) -> bool {
-    // A runtime that moves its work between threads is saturated when all its CPUs are, even if no
+    // A runtime that moves work between threads is saturated when all its CPUs are, even if no
     // single thread is.
     server.busiest_thread_cores >= BUSY || cpus.is_some_and(|n| server.cores >= BUSY * n as f64)
 }

@@ -1,4 +1,4 @@
-//! The upgrade request of each client: fields, subprotocols and a target with the client's own
+//! The upgrade request of each client: fields, subprotocols, and a target with the client's own
 //! values.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::plan::{Content, Plan};
 use crate::template::{Template, Tokens, Values};
 
-/// The request of all clients, with the places in which they differ.
+/// The request of all clients, with placeholders for the parts that differ.
 #[derive(Debug)]
 pub struct Handshake {
     host: Template,
@@ -22,7 +22,7 @@ pub struct Handshake {
     subprotocols: Vec<Template>,
     /// The offer of permessage-deflate.
     deflate: Option<Policy>,
-    /// Whether the request target has places.
+    /// Whether the request target has placeholders.
     varies_target: bool,
     /// The request target of the plan.
     resource: String,
@@ -34,12 +34,12 @@ pub struct Handshake {
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     pub deflate: Option<Agreed>,
-    /// The server chose one of the subprotocols.
+    /// Whether the server chose one of the subprotocols.
     pub subprotocol: bool,
 }
 
 impl Handshake {
-    /// A plain upgrade request without further fields.
+    /// Creates a plain upgrade request without further fields.
     #[must_use]
     pub fn plain(host: &str) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl Handshake {
     /// Reads the handshake settings of the plan, and writes a trial request.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a place that does not exist, and for a value that is not allowed in a
-    /// request.
+    /// [`Error::Usage`] for a placeholder that does not exist, and for a value that is not allowed
+    /// in a request.
     pub fn of(plan: &Plan, seed: u64) -> Result<Self, Error> {
         let (host, headers) = fields(&plan.common)?;
         let subprotocols = plan.subprotocols.iter().map(|name| template("--subprotocol", name));
@@ -101,7 +101,7 @@ impl Handshake {
     /// Appends the request of a client for `target`; `sequence` is the number of its connection.
     ///
     /// # Errors
-    /// A value is not allowed in a request. Nothing was appended.
+    /// A value is not allowed in a request. In this case nothing is appended.
     pub fn write(
         &self,
         client: u64,
@@ -119,7 +119,8 @@ impl Handshake {
         let subprotocols = self.subprotocols(&values);
         let subprotocols: Vec<&str> = subprotocols.iter().map(|name| &**name).collect();
         let own_target = match self.varies_target {
-            // Parsed for each connection: a mode may have another target for each of them.
+            // Parses the target for each connection, because a mode may use another target for
+            // each.
             true => Template::parse(target).ok().map(|own| own.rendered(&values).into_owned()),
             false => None,
         };
@@ -150,7 +151,7 @@ impl Handshake {
         Ok(Accepted { deflate: opened.deflate, subprotocol: opened.subprotocol.is_some() })
     }
 
-    /// The request target of the plan.
+    /// Returns the request target of the plan.
     pub(super) fn resource(&self) -> &str {
         &self.resource
     }
@@ -161,7 +162,7 @@ impl Handshake {
         self.deflate
     }
 
-    /// Adds the flag that must be changed.
+    /// Adds the flag that the user must change.
     fn explain(&self, unsendable: Unsendable, plan: &Plan) -> Error {
         Error::Usage(match unsendable {
             Unsendable::Target => format!(
@@ -186,7 +187,7 @@ impl Handshake {
     }
 }
 
-/// The target without the channel's place, which a mode fills in.
+/// Returns the target without the placeholder for the channel, which a mode fills in.
 fn plain_target(plan: &Plan) -> String {
     plan.resource().replace("{channel}", "channel")
 }

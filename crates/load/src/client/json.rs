@@ -11,7 +11,7 @@ pub const JSON_SMALLEST: usize = 72;
 pub(super) const STAMP_AT: usize = r#"{"id":""#.len();
 
 const STAMP: &str = "aaaaaaaa";
-/// Size of all documents together: far more than the 32 KiB of a compressor's window, so that a
+/// Size of all documents together: far more than a compressor's window of 32 KiB, so that a
 /// document does not find its earlier copy there.
 const POOL_BYTES: usize = 1 << 20;
 /// Minimum and maximum number of documents.
@@ -95,7 +95,7 @@ fn quotes(text: &mut String, size: usize, random: &mut Choices) {
     }
 }
 
-/// Words fill the rest up to the last byte.
+/// Fills the rest with words, up to the last byte.
 fn note(text: &mut String, size: usize, random: &mut Choices) {
     const HEAD: &str = r#","text":""#;
     const END: &str = r#""}"#;
@@ -109,7 +109,7 @@ fn note(text: &mut String, size: usize, random: &mut Choices) {
         text.push_str(END);
         return;
     }
-    // White space is valid JSON.
+    // Trailing white space is valid JSON.
     text.push('}');
     text.extend(std::iter::repeat_n(' ', size.saturating_sub(text.len())));
 }

@@ -1,4 +1,4 @@
-//! The client side of a run: connections that dial and upgrade, and are then used by a [`Work`].
+//! The client side of a run: connections that dial, upgrade, and then serve a [`Work`].
 
 mod handshake;
 mod json;
@@ -29,14 +29,14 @@ pub trait Work {
     where
         Self: Sized;
 
-    /// The request target of a connection; empty, the default, for the plan's.
+    /// Returns the request target of a connection; empty, the default, for the plan's target.
     fn resource(&self, index: usize) -> &str {
         let _ = index;
         ""
     }
 
-    /// Returns whether connections are made only on request by [`ClientPool::redial`], without a
-    /// limit on those in progress.
+    /// Returns whether the work makes connections only with [`ClientPool::redial`], without a limit
+    /// on connections in progress.
     fn dials_itself(&self) -> bool {
         false
     }
@@ -46,7 +46,7 @@ pub trait Work {
         let _ = (pool, cx, index, now);
     }
 
-    /// A message was received; `now` is the time of its read.
+    /// Handles a received message. `now` is the time of its read.
     fn on_message(
         &mut self,
         pool: &mut ClientPool,
@@ -67,22 +67,22 @@ pub trait Work {
         pool.shared.fail(error);
     }
 
-    /// The run begins: [`Timeline::start`] has been reached.
+    /// Begins the run: [`Timeline::start`] has been reached.
     fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, timeline: Timeline) {
         let _ = (pool, core, timeline);
     }
 
-    /// Returns when [`Work::on_deadline`] must be called, after the start.
+    /// Returns the time for the next call of [`Work::on_deadline`], after the start.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// The requested time has been reached.
+    /// Handles the requested time, which has been reached.
     fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let _ = (pool, core, now);
     }
 
-    /// The run is over: returns the final counts and the result.
+    /// Ends the run: returns the final counts and the result.
     fn finish(&mut self, pool: &mut ClientPool, now: Instant) -> Self::Outcome
     where
         Self: Sized;
@@ -106,9 +106,9 @@ pub struct ClientConn {
     tcp: Option<Instant>,
     connected: Instant,
     opened: Instant,
-    /// Number of the dial, from which the key of the upgrade is made.
+    /// The number of the dial, from which the upgrade key is derived.
     nonce: u64,
-    /// Earlier dials of this connection, from which its own values are made.
+    /// Earlier dials of this connection, from which its own values are derived.
     redials: u32,
     /// Why its TLS session failed, if it did.
     failure: Option<SessionFailure>,
@@ -124,7 +124,7 @@ pub struct Times {
     pub opened: Instant,
 }
 
-/// State of a thread's WebSocket connections.
+/// The state of a thread's WebSocket connections.
 #[derive(Debug)]
 pub struct Ws {
     handshake: Arc<Handshake>,
@@ -132,7 +132,7 @@ pub struct Ws {
     nonce: u64,
     read_serial: u64,
     read_at: Instant,
-    /// The run is over, and its connections are being closed: nothing counts from now on.
+    /// Whether the run is over and its connections are closing: nothing counts from now on.
     is_ending: bool,
 }
 
@@ -144,7 +144,7 @@ impl Protocol for Ws {
 pub type ClientPool = ConnPool<Ws>;
 
 impl ClientPool {
-    /// Returns the connection's id; a send to a connection that has gone reports so.
+    /// Returns the connection's id. A send to a closed connection reports that it is closed.
     #[inline]
     pub fn id(&self, index: usize) -> ConnId {
         self.conns[index].id
@@ -159,12 +159,12 @@ impl ClientPool {
         Times { dialled, tcp, connected, opened }
     }
 
-    /// Why the TLS session of an ended connection failed; `None` if it did not.
+    /// Returns why the TLS session of an ended connection failed; `None` if it did not fail.
     pub fn session_failure(&self, index: usize) -> Option<SessionFailure> {
         self.conns[index].failure
     }
 
-    /// The plan's request target.
+    /// Returns the plan's request target.
     pub fn resource(&self) -> &str {
         self.protocol.handshake.resource()
     }
@@ -185,7 +185,7 @@ impl ClientPool {
                     "the server does not read: the backlog of a connection is full".to_owned()
                 });
             }
-            // The end of the connection is counted where it is reported.
+            // The event of the end counts it.
             Sent::Closed => {}
         }
     }
@@ -216,13 +216,13 @@ impl ClientPool {
         self.errors.note(reason);
     }
 
-    /// Describes the end of a connection.
+    /// Describes how a connection was closed.
     pub fn describe_close(&self, index: usize, close: Close<'_>) -> String {
         describe_close(index, close, self.conns[index].failure)
     }
 
-    /// The time of the current read: one clock read for all messages of it. The shard's byte count
-    /// distinguishes one read from the next.
+    /// Returns the time of the current read, with one clock read for all of its messages. The
+    /// shard's byte count distinguishes one read from the next.
     #[inline]
     fn read_time(&mut self, core: &Core) -> Instant {
         let serial = core.stats().bytes_in;
@@ -241,7 +241,7 @@ impl ClientPool {
     }
 }
 
-/// Describes why an upgrade failed, with a remedy if the status suggests one.
+/// Describes why an upgrade failed, with a remedy if the status suggests a remedy.
 #[cold]
 fn describe_refusal(bad: BadResponse) -> String {
     let remedy = match bad {
@@ -270,9 +270,9 @@ fn describe_close(index: usize, close: Close<'_>, failure: Option<SessionFailure
     }
 }
 
-/// The engine's view of a pool with its work. Not generic over the work: the engine is compiled
-/// once for all modes, and a virtual call for each message is negligible beside the system calls of
-/// its read.
+/// The engine's view of a pool with its work. It is not generic over the work, so that the engine
+/// is compiled once for all modes; a virtual call per message is negligible beside the system calls
+/// of its read.
 struct WsService<'w> {
     pool: &'w mut ClientPool,
     work: &'w mut dyn Work,
@@ -283,7 +283,7 @@ impl WsService<'_> {
         cx.data() as usize
     }
 
-    /// The request target of a connection.
+    /// Returns the request target of a connection.
     fn resource(&self, index: usize) -> &str {
         match self.work.resource(index) {
             "" => self.pool.resource(),
@@ -355,8 +355,8 @@ impl Service for WsService<'_> {
             Ok(accepted) => {
                 self.pool.setup.subprotocols += u64::from(accepted.subprotocol);
                 if let Some((policy, agreed)) = handshake.deflate().zip(accepted.deflate) {
-                    // Policy and server negotiate only a handful of variants; thousands are
-                    // allowed.
+                    // Client policy and server can agree on a handful of variants, and the engine
+                    // allows thousands.
                     self.pool.setup.traffic.agreed += u64::from(cx.set_deflate(policy, agreed));
                 }
                 Answer::Upgraded
@@ -382,7 +382,7 @@ impl Service for WsService<'_> {
                 *failure = failure.or(why.session_failure());
                 self.no_answer(index, why)
             }
-            // Its failure was reported already.
+            // The failure was already reported.
             WsPhase::Out | WsPhase::Open => return,
         };
         self.failed(index, error);
@@ -411,11 +411,11 @@ impl Service for WsService<'_> {
 
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
-    /// Keeps the reason why the TLS session of a connection failed, for its end, which follows.
+    /// Keeps the reason for a failed TLS session until the end of its connection, which follows.
     fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault) {
         let index = self.index(cx);
         let conn = &mut self.pool.conns[index];
-        // Another connection may have its place already.
+        // Another connection may already have replaced it.
         if let Fault::Tls(why) = fault
             && conn.id == cx.id()
         {
@@ -444,8 +444,8 @@ impl Service for WsService<'_> {
     }
 
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
-        // The work's times are compared with a fresh clock, which must not be earlier than the
-        // clock that woke us.
+        // The work's times are compared with the current clock, which must not be earlier than the
+        // clock that woke the thread.
         let now = now.max(self.pool.clock.now());
         let Some(&timeline) = self.pool.shared.timeline() else { return };
         if self.pool.started.is_none() && timeline.start <= now {

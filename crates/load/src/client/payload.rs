@@ -1,4 +1,4 @@
-//! Distinct messages, so that each answer is matched with its message.
+//! Distinct messages, so that each answer can be matched with its message.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ const STAMP: usize = 8;
 /// The body of a message, with a new stamp for each send.
 ///
 /// The first eight bytes depend on the connection and the message's number, so that an answer to
-/// another message, of another connection, or out of order is noticed; length, kind and last bytes
-/// are checked also. Comparing every byte would make the generator the limit, and masking errors
-/// affect all bytes.
+/// another message, from another connection, or out of order is detected; length, kind and last
+/// bytes are also checked. Comparing every byte would make the generator the limit, and masking
+/// errors affect all bytes.
 #[derive(Debug)]
 pub struct Payload {
     body: Body,
@@ -33,7 +33,7 @@ enum Body {
     /// One text for all messages.
     GivenText(String),
     GivenBinary(Arc<[u8]>),
-    /// A different text for each client and message.
+    /// A different text for each client and each message.
     Template(Box<Own>),
 }
 
@@ -43,9 +43,10 @@ struct Own {
     template: Template,
     text: bool,
     tokens: Tokens,
-    /// Number of the thread's first connection in the sequence of all connections.
+    /// The number of the thread's first connection in the sequence of all connections.
     first: usize,
-    /// To compare an answer, its message is made again, so random values must be repeatable.
+    /// The seed of random values. They must be repeatable, because the message is rendered again to
+    /// compare its answer.
     seed: u64,
     /// The last rendered message.
     scratch: String,
@@ -69,12 +70,14 @@ impl Own {
     }
 }
 
-/// Distance between the first documents of two connections: usually coprime to their number, and
-/// far from 1, so that messages sent at nearly the same time have different contents.
+/// Distance between the first documents of two consecutive connections. It is usually coprime to
+/// the number of documents and far from 1, so that messages sent at nearly the same time have
+/// different contents.
 const STRIDE: usize = 257;
 
 impl Payload {
-    /// The messages of a thread; its first connection has this number in the sequence of all.
+    /// Returns the messages of a thread. `first` is the number of its first connection in the
+    /// sequence of all connections.
     pub fn of(plan: &Plan, first: usize) -> Self {
         Self::seeded(plan, first, RandomState::new().hash_one(first))
     }
@@ -110,15 +113,15 @@ impl Payload {
         Self { body }
     }
 
-    /// Makes message number `k` of connection `index`.
+    /// Returns message number `k` of connection `index`.
     #[inline]
     pub fn message(&mut self, index: usize, k: u64) -> Message<'_> {
         let stamp = stamp(index, k);
         match &mut self.body {
             Body::Text(text) => {
                 let n = text.len().min(STAMP);
-                // All bytes are letters, so this never fails; done in place, because the lengths
-                // are equal.
+                // All bytes are letters, so this never fails. The lengths are equal, so the text is
+                // changed in place.
                 text.replace_range(..n, str::from_utf8(&stamp[..n]).unwrap_or_default());
                 Message::Text(text)
             }
@@ -152,7 +155,7 @@ impl Payload {
                     Message::Text(text) => text.as_bytes(),
                     Message::Binary(_) => return false,
                 };
-                // Compares all bytes: an error of an inflater can be anywhere.
+                // Compares all bytes, because an error of an inflater can be anywhere.
                 return answer.len() == expected.len()
                     && answer[..STAMP_AT] == expected[..STAMP_AT]
                     && answer[STAMP_AT..STAMP_AT + STAMP] == stamp(index, k)
@@ -175,7 +178,7 @@ impl Payload {
                 == expected[n.max(expected.len().saturating_sub(STAMP))..]
     }
 
-    /// Describes the fault of an answer.
+    /// Describes the fault in an answer.
     #[cold]
     pub fn describe(&self, answer: Message<'_>, index: usize, k: u64) -> String {
         let (size, text) = match &self.body {

@@ -30,12 +30,12 @@ pub struct WsStart {
     pub backlog: usize,
 }
 
-/// Runs the connections of one thread until the run is finished, closes the remaining ones, and
-/// returns the results. Must be called on that thread.
+/// Runs the connections of one thread until the run is finished, closes the remaining connections,
+/// and returns the results. Must be called on that thread.
 ///
 /// # Errors
-/// No descriptor or memory for the poll, a connection could not even be started, or the poll
-/// failed.
+/// The thread has too few descriptors or too little memory for the poll, a connection could not
+/// even be started, or the poll failed.
 pub fn run<W: Work>(
     start: ThreadStart,
     ws: &WsStart,
@@ -57,11 +57,11 @@ pub fn run<W: Work>(
     Ok((pool.into_setup(), outcome))
 }
 
-/// The shard of a thread.
+/// The shard of one thread.
 struct Worker<'w> {
     shard: Shard<Sockets, WsService<'w>>,
     shared: Arc<Shared>,
-    /// The descriptor table of the thread, if it has its own.
+    /// The thread's own descriptor table, if it has one.
     _table: Option<OwnTable>,
 }
 
@@ -87,7 +87,7 @@ impl<'w> Worker<'w> {
         Ok(Self { shard, shared: start.shared, _table: table })
     }
 
-    /// Runs to the end; returns the time of the end, and the traffic until then.
+    /// Runs until the end; returns the time of the end, and the traffic until then.
     fn run(mut self) -> Result<(Instant, Traffic), Error> {
         while !self.shared.is_finishing() {
             self.dial()?;
@@ -102,7 +102,7 @@ impl<'w> Worker<'w> {
         self.shard.turn().map(drop).map_err(|error| Error::io("wait for events", error))
     }
 
-    /// Starts every connection that is due.
+    /// Starts all connections that are due.
     fn dial(&mut self) -> Result<(), Error> {
         loop {
             let pool = &mut self.shard.service().pool;
@@ -129,9 +129,9 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Closes the remaining connections with a closing handshake that the server ends (RFC 6455
-    /// section 7.1.1), so that none of this machine's ports is left in TIME_WAIT. A connection
-    /// whose server does not answer in time is reset.
+    /// Closes the remaining connections with a closing handshake. The server must end the TCP
+    /// connection (RFC 6455 section 7.1.1), so that none of this machine's ports stays in
+    /// TIME_WAIT. If the server does not answer in time, resets the connection.
     fn end(mut self) -> Result<Traffic, Error> {
         let (WsService { pool, .. }, core) = self.shard.service_and_core();
         let stats = core.stats();
@@ -167,7 +167,7 @@ impl<'w> Worker<'w> {
     }
 }
 
-/// The time that servers have to answer the last Close frames.
+/// The time for servers to answer the last Close frames.
 const CLOSING: Duration = Duration::from_secs(1);
 
 const OUT: ClientConn = ClientConn {

@@ -12,19 +12,19 @@ pub(super) enum Better {
 /// A figure of a run's report.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// The figure's place in the JSON (RFC 6901).
+    /// The figure's location in the JSON (RFC 6901).
     pub(super) path: &'static str,
     pub(super) label: &'static str,
     pub(super) unit: Unit,
     pub(super) better: Better,
-    /// A change for the worse is a regression. Set for the most robust of several figures of one
-    /// property.
+    /// Whether a change for the worse is a regression. True for the most robust of several figures
+    /// of one property.
     pub(super) decides: bool,
 }
 
 macro_rules! compared {
     ($($path:literal, $label:literal, $unit:ident, $better:ident $($decides:ident)?;)*) => {
-        /// All figures; each mode has some of them.
+        /// All figures. Each mode has some of them.
         pub(super) const FIGURES: &[Figure] = &[$(Figure {
             path: $path,
             label: $label,

@@ -1,9 +1,9 @@
 //! Compares two sides of runs, figure by figure: the change, its confidence interval, and whether
 //! it is a regression.
 //!
-//! Reads the JSON of `throng bench echo`, `idle`, `connect`, `broadcast`, `fanout` and `http`. The
-//! figures of a side are the means of its runs; with two runs or more on each side a change has a
-//! 95 % confidence interval by Welch's t-test.
+//! Reads the JSON of `throng bench echo`, `idle`, `connect`, `broadcast`, `fanout` and `http`. A
+//! side's figures are the means of its runs; with at least two runs on each side, a change has a 95
+//! % confidence interval by Welch's t-test.
 
 mod figures;
 mod pooled;
@@ -33,12 +33,12 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Reads reports: one JSON document or several in sequence. `name` is for the error, such as a
-    /// file name.
+    /// Reads reports: one JSON document or several in sequence. `name` names the source in errors,
+    /// such as a file name.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a text that is not such a report, and for a run whose figures do not
-    /// count.
+    /// [`Error::Usage`] for a text that is not such a report, and for a run whose figures are not
+    /// valid.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let bad = |what: String| Error::Usage(format!("{name}: {what}"));
         let reports: Vec<Value> = serde_json::Deserializer::from_str(text)
@@ -83,9 +83,9 @@ impl Runs {
 /// Options of a comparison of two sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Changes up to this share are never a regression. Default 0.05.
+    /// A change up to this share is never a regression. Default 0.05.
     pub threshold: f64,
-    /// Compare runs of different plans also.
+    /// Whether to compare runs even if their plans differ.
     pub force: bool,
 }
 
@@ -120,7 +120,7 @@ impl Outcome {
 /// One figure on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The figure's place in the reports.
+    /// The figure's location in the reports.
     pub key: &'static str,
     /// Mean of the first side.
     pub base: f64,
@@ -153,7 +153,7 @@ pub struct Report {
     pub base_runs: usize,
     /// Runs of the second.
     pub new_runs: usize,
-    /// Share that a change must exceed.
+    /// The share that a change must exceed.
     pub threshold: f64,
     /// The figures that both sides have.
     pub figures: Vec<Comparison>,
@@ -161,7 +161,7 @@ pub struct Report {
     pub pooled: Vec<Pooled>,
     /// Facts that weaken the comparison, as sentences.
     pub caveats: Vec<String>,
-    /// Whether a figure that decides became worse.
+    /// Whether a decisive figure became worse.
     pub regression: bool,
 }
 
@@ -217,10 +217,11 @@ pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Erro
     })
 }
 
-/// Fields of the plan in which runs differ. The place of the server does not matter.
+/// Returns the fields of the plan in which the runs differ. The address of the server does not
+/// matter.
 fn plan_differences(base: &Runs, new: &Runs) -> Vec<String> {
     let plans = || base.reports.iter().chain(&new.reports).map(|report| &report["plan"]);
-    // A missing field in a report of an older version counts the same as `null` in a newer one.
+    // A field that an older version's report lacks counts the same as `null` in a newer report.
     let fields: BTreeSet<&String> =
         plans().filter_map(Value::as_object).flat_map(|plan| plan.keys()).collect();
     let mut differences = Vec::new();
@@ -239,7 +240,7 @@ impl Figure {
         let sides = (Estimate::of(&base), Estimate::of(&new));
         let difference = change(sides.0, sides.1);
         let (share, interval) = (difference.share, difference.interval);
-        // Growth from zero has no share, but still is a change.
+        // Growth from zero has no share, but is still a change.
         let size = share.unwrap_or(if sides.1.mean == sides.0.mean { 0.0 } else { f64::INFINITY });
         let is_certain = interval.is_none_or(|(low, high)| low > 0.0 || high < 0.0);
         let outcome = if size.abs() <= threshold || !is_certain {

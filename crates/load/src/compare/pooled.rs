@@ -1,5 +1,5 @@
-//! The times of all runs of a side, combined from their histograms: they show a tail that no single
-//! run has.
+//! The times of all runs of a side, combined from their histograms. They show a tail that no single
+//! run shows.
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub struct Pooled {
 }
 
 impl Runs {
-    /// Returns all times of the side; `None` unless each run has a histogram of the same times.
+    /// Returns all times of the side; `None` unless all runs have a histogram of the same times.
     fn pooled(&self) -> Option<(String, Record)> {
         let mut record = Record::new();
         let mut all = self.reports.iter().map(|report| Histogram::read(report, &mut record));
@@ -46,7 +46,7 @@ pub(super) fn pooled(base: &Runs, new: &Runs) -> Vec<Pooled> {
     if of != new_of {
         return Vec::new();
     }
-    // A quantile finer than one of all times is the maximum, which has its own row.
+    // A quantile finer than one time in all equals the maximum, which has its own row.
     let least = base.count().min(new.count()) as f64;
     let known = SHARES.iter().filter(|(share, _)| *share == 1.0 || (1.0 - share) * least >= 1.0);
     let us = |record: &Record, share| record.quantile_ns(share) as f64 / 1e3;

@@ -6,17 +6,17 @@
 pub(super) struct Estimate {
     /// Mean of the runs.
     pub(super) mean: f64,
-    /// Half of its 95 % confidence interval; unknown for one run.
+    /// Half of the mean's 95 % confidence interval; unknown for a single run.
     pub(super) half_width: Option<f64>,
     /// Variance of the mean.
     variance: f64,
     runs: usize,
 }
 
-/// The difference of two sides.
+/// The difference between two sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
-    /// As a share of the first side; unknown if that is 0.
+    /// The difference as a share of the first side; unknown if that side is 0.
     pub(super) share: Option<f64>,
     /// Its 95 % confidence interval.
     pub(super) interval: Option<(f64, f64)>,

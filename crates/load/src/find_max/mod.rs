@@ -26,7 +26,7 @@ use crate::verdict::{Limit, waited_for_place};
 /// Minimum share of the planned messages that must be answered within the measured time.
 const ANSWERED: f64 = 0.95;
 
-/// The plan whose rate is searched; its own pace is ignored.
+/// The plan whose rate is searched. Its own pace is ignored.
 #[derive(Clone, Debug)]
 pub enum Load {
     /// [`Mode::Echo`], [`Mode::Connect`] or [`Mode::Fanout`].
@@ -55,7 +55,7 @@ pub enum Event<'a> {
         /// The rate, of all connections together.
         rate_per_s: f64,
     },
-    /// Its run is in progress.
+    /// The run is in progress.
     Running(&'a Progress),
     /// Its run is over.
     Ended(&'a SearchStep),
@@ -65,8 +65,8 @@ pub enum Event<'a> {
 /// search ends early with the result so far.
 ///
 /// # Errors
-/// An invalid plan, such as a plan without thresholds, and any failure that leaves the first run
-/// without a report.
+/// The plan is invalid, for example without thresholds; or a failure leaves the first run without a
+/// report.
 pub fn find_max(
     load: &Load,
     options: Options,
@@ -81,7 +81,7 @@ pub fn find_max(
         watch(Event::Begins { step: steps.len() + 1, rate_per_s });
         let step = match load.run(rate_per_s, stop, &mut |progress| watch(Event::Running(progress)))
         {
-            // A run that was cut short proves nothing about its rate.
+            // An interrupted run proves nothing about its rate.
             _ if stop.load(Ordering::Relaxed) => break,
             Ok((step, tls)) => {
                 negotiated.merge(tls.into());
@@ -170,7 +170,7 @@ impl Load {
         plan
     }
 
-    /// One run at a rate, and the negotiated TLS of its connections.
+    /// Measures one run at a rate; also returns the negotiated TLS of its connections.
     fn run(
         &self,
         rate_per_s: f64,
@@ -271,7 +271,7 @@ impl SearchStep {
         }
     }
 
-    /// A run with a report.
+    /// Returns the step of a run that has a report.
     fn measured<R>(rate_per_s: f64, report: &LoadReport<R>, answered: &Answered) -> Self {
         let mut step = Self {
             answered_per_s: Some(answered.per_s),
@@ -285,7 +285,8 @@ impl SearchStep {
         step
     }
 
-    /// A run without a report: for example, the server was no longer reachable.
+    /// Returns the step of a run without a report, for example because the server was no longer
+    /// reachable.
     fn failed(rate_per_s: f64, error: &Error) -> Self {
         Self { reason: Some(error.to_string()), ..Self::at(rate_per_s) }
     }

@@ -1,4 +1,4 @@
-//! The report of a search: every rate that was tried, and the highest rate that was kept.
+//! The report of a search: all rates that were tried, and the highest rate that was kept.
 
 use serde::Serialize;
 use throng_proto::url;
@@ -16,16 +16,16 @@ use crate::slo::SloReport;
 use crate::units::{grouped, rounded};
 use crate::verdict::Limit;
 
-/// Exit code when no rate was kept: the same as for a missed threshold.
+/// Exit code if no rate was kept, the same as for a missed threshold.
 const NONE_KEPT: u8 = 99;
 
-/// Answers of a run below which its quantiles are not reliable.
+/// Number of answers in a run below which its quantiles are not reliable.
 const FEW: u64 = 1000;
 
 /// A rate that was tried.
 #[derive(Clone, Debug, Serialize)]
 pub struct SearchStep {
-    /// Planned messages, connections or requests a second, of all connections together.
+    /// Planned messages, connections or requests per second, on all connections together.
     pub rate_per_s: f64,
     /// Answers a second within the measured time; `null` if the run has no report.
     pub answered_per_s: Option<f64>,
@@ -54,7 +54,7 @@ pub struct Report {
     pub of: ModeName,
     /// The server.
     pub url: String,
-    /// Connections; with `connect` the maximum at a time.
+    /// Connections; with `connect` the maximum in progress.
     pub connections: usize,
     /// The negotiated TLS, over all runs; empty without TLS.
     pub tls: Vec<TlsReport>,
@@ -64,11 +64,11 @@ pub struct Report {
     pub max_rate_per_s: Option<f64>,
     /// The lowest rate that was not kept; `null` if all were.
     pub missed_rate_per_s: Option<f64>,
-    /// Maximum share by which the two may differ.
+    /// Maximum share by which the highest kept and the lowest missed rate may differ.
     pub precision: f64,
     /// False if the search was stopped before its end.
     pub complete: bool,
-    /// The generator was the limit at a rate that was not kept: the server may handle more.
+    /// Whether the generator was the limit at the lowest missed rate: the server may handle more.
     pub generator_limited: bool,
     /// In the order in which they were tried.
     pub steps: Vec<SearchStep>,
@@ -88,7 +88,8 @@ impl Report {
             Load::WebSocket(plan) => (plan.mode.kind(), plan.resource()),
             Load::Http(_) => (ModeName::Http, common.target.resource("/")),
         };
-        // The step that sets the upper bound decides: much higher rates overload both sides.
+        // The step that sets the upper bound decides, because much higher rates overload both
+        // sides.
         let bound = steps.iter().rfind(|step| Some(step.rate_per_s) == missed_rate_per_s);
         let generator_limited = bound.is_some_and(|step| step.limit == Limit::Generator);
         let thresholds = steps.first().map(|step| step.slo.iter());
@@ -148,8 +149,8 @@ impl Report {
         line
     }
 
-    /// Returns a caveat if the highest rate rests on few answers, so that their quantiles are their
-    /// maximum.
+    /// Returns a caveat if the highest rate rests on few answers, so that its quantiles are just
+    /// the maximum.
     fn few(&self) -> Option<String> {
         let max = self.max_rate_per_s?;
         let step = self.steps.iter().rfind(|step| step.rate_per_s == max)?;

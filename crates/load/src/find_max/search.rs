@@ -1,9 +1,9 @@
-//! Chooses the next rate: doubles it until one is missed, halves it until one is kept, then
+//! Chooses the next rate: doubles it until a rate is missed, halves it until a rate is kept, then
 //! bisects, and tries the highest kept rate again. Pure.
 
 /// Maximum number of rates to try.
 const MOST_STEPS: usize = 40;
-/// The lowest rate to try: a server that does not keep it keeps none.
+/// The lowest rate to try: a server that misses it counts as keeping no rate.
 const LEAST: f64 = 0.1;
 
 /// A search for the highest rate that is kept.
@@ -21,9 +21,9 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Begins at `start`, never exceeds `most`, and ends when both rates differ by at most the
-    /// share `precision` and the lower one was kept twice: by luck, one run in many may keep a rate
-    /// that others miss.
+    /// Creates a search that begins at `start` and never exceeds `most`. It ends when the highest
+    /// kept and the lowest missed rate differ by at most the share `precision`, and the kept rate
+    /// was kept twice: by luck, a single run may keep a rate that others miss.
     pub(super) fn new(start: f64, most: f64, precision: f64) -> Self {
         let (kept, missed, confirmed) = (Vec::new(), None, None);
         Self { kept, missed, confirmed, start: start.min(most), most, precision, steps: 0 }
@@ -38,7 +38,7 @@ impl Search {
             (None, None) => Some(self.start),
             (Some(kept), None) => (kept < self.most).then_some((kept * 2.0).min(self.most)),
             (None, Some(missed)) => (missed > LEAST).then_some((missed / 2.0).max(LEAST)),
-            // The geometric mean: rates are compared by their ratio.
+            // The geometric mean, because rates are compared by their ratio.
             (Some(kept), Some(missed)) => {
                 (missed / kept > 1.0 + self.precision).then_some((kept * missed).sqrt())
             }

@@ -1,10 +1,10 @@
-//! Decodes answers: with the strict decoder, or with a shortcut for an answer that equals the one
-//! before.
+//! Decodes answers with the strict decoder, or with a shortcut for an answer that equals the
+//! previous one.
 
 use throng_proto::Input;
 use throng_proto::http1::{BodyLength, Error, Limits, ResponseDecoder, ResponseEvent};
 
-/// A server's head may be longer than a client's; a longer head than this is an error.
+/// Limits of a server's head, which may be longer than a client's. A head beyond them is an error.
 const LIMITS: Limits = Limits { max_header_bytes: 64 << 10, max_headers: 256, max_body: 1 << 50 };
 /// Maximum length of a remembered head.
 const LONGEST_REMEMBERED: usize = 4096;
@@ -21,7 +21,7 @@ pub(super) struct HttpAnswer {
 #[derive(Debug)]
 pub(super) struct Reading {
     decoder: ResponseDecoder,
-    /// State of the current answer, once its head is known.
+    /// The state of the current answer, once its head is known.
     answer: HttpAnswer,
 }
 
@@ -35,7 +35,7 @@ impl Reading {
         Self { decoder, answer: HttpAnswer { status: 0, keep_alive: true } }
     }
 
-    /// No byte has come since the end of the last answer.
+    /// Returns whether no byte has arrived since the end of the last answer.
     pub(super) fn is_between(&self) -> bool {
         self.decoder.is_between_responses() || self.decoder.is_closed()
     }
@@ -43,8 +43,8 @@ impl Reading {
     /// Handles the end of the server's stream, and returns the answer that it completes, if any.
     ///
     /// # Errors
-    /// The stream ended in the middle of an answer; or `was_cut`, and the answer lasts until the
-    /// end of the stream.
+    /// The stream ended in the middle of an answer; or, with `was_cut`, only the end of the stream
+    /// would complete the answer.
     pub(super) fn end_of_stream(&mut self, was_cut: bool) -> Result<Option<HttpAnswer>, Error> {
         match self.decoder.handle_end_of_stream()? {
             // RFC 9112 section 9.8.
@@ -56,12 +56,12 @@ impl Reading {
 
 /// Reads the answers of all connections of a thread.
 ///
-/// Servers send the same head again and again except the date, which changes once a second. A head
-/// that equals the last one byte for byte has the same meaning, and a body with a Content-Length
-/// does not affect the framing: so such an answer is recognised by one comparison.
+/// Servers repeat the same head except for the date, which changes once a second. A head that
+/// equals the last one byte for byte has the same meaning, and a body with a Content-Length does
+/// not affect the framing. So one comparison recognises such an answer.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// The requests use HEAD: no answer has a body.
+    /// Whether the requests use HEAD, so that no answer has a body.
     answers_head: bool,
     /// The head of the last answer, if the shortcut applies to it; otherwise empty.
     head: Vec<u8>,
@@ -79,8 +79,7 @@ impl Reader {
         Self { answers_head, head: memory(), length: 0, status: 0, candidate: memory() }
     }
 
-    /// Reads `bytes` received on the connection of `reading`, and reports each answer that they
-    /// complete.
+    /// Reads `bytes` received on the connection of `reading`, and reports each completed answer.
     ///
     /// # Errors
     /// The bytes are not HTTP; the connection can no longer be used.
@@ -211,8 +210,7 @@ mod tests {
         for garbage in ["garbage\r\n\r\n", "HTTP/1.1 2OO OK\r\n\r\n", "\0\0\0\0"] {
             assert!(read(&[SMALL, SMALL, garbage].concat(), 4096, false).is_err(), "{garbage:?}");
         }
-        // Bytes after a body's Content-Length are the start of the next answer, here an invalid
-        // one.
+        // Bytes after a body's Content-Length begin the next answer, which is invalid here.
         assert!(read(&format!("{SMALL}{SMALL}x"), 4096, false).is_ok(), "not known yet");
         assert!(read(&format!("{SMALL}{SMALL}x{SMALL}"), 4096, false).is_err());
     }

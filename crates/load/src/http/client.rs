@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::pool::{Setup, ThreadStart};
 use crate::tls::Sockets;
 
-/// Maximum requests of an open loop in one turn: a generator that has fallen behind must not delay
-/// its own answers and blame the server.
+/// Maximum requests of an open loop in one turn. If the generator has fallen behind, it must not
+/// delay its own answers and blame the server.
 const MOST_SENT: usize = 256;
 
 /// A thread's event loop.
@@ -32,17 +32,17 @@ impl<'a> HttpThread<'a> {
     /// table.
     ///
     /// # Errors
-    /// No memory for the table.
+    /// There is no memory for the descriptor table.
     pub(super) fn new(start: ThreadStart, plan: &'a Plan, wire: Wire) -> Result<Self, Error> {
         let table = start.enter()?;
         let pool = HttpPool::of(&start, plan, wire);
         Ok(Self { driver: start.driver, pool, _table: table })
     }
 
-    /// Runs until the run is finished, ends every remaining connection, and returns the figures.
+    /// Runs until the run is finished, ends all remaining connections, and returns the figures.
     ///
     /// # Errors
-    /// The server cannot be reached, or the poll failed.
+    /// The server is unreachable, or the poll failed.
     pub(super) fn run(mut self) -> Result<(Setup, Tally), Error> {
         while !self.pool.shared.is_finishing() {
             self.begin();
@@ -73,7 +73,7 @@ impl<'a> HttpThread<'a> {
                     self.pool.on_closed(id, why)?;
                     Next::Wait
                 }
-                // The event `Connected` follows.
+                // A `Connected` event follows.
                 Event::Secured(id, info) => {
                     self.pool.on_secured(id, &info);
                     Next::Wait
@@ -175,7 +175,7 @@ impl<'a> HttpThread<'a> {
         }
     }
 
-    /// Sends requests that differ: the last `requests` of those counted as sent.
+    /// Sends requests that differ: the last `requests` of the requests counted as sent.
     fn fill_each(&mut self, index: usize, requests: usize, is_counted: bool) {
         let Self { driver, pool, .. } = self;
         let conn = &mut pool.conns[index];
@@ -224,7 +224,7 @@ impl<'a> HttpThread<'a> {
         }
     }
 
-    /// Starts every wanted connection.
+    /// Starts all wanted connections.
     fn dial(&mut self) -> Result<(), Error> {
         let now = self.pool.clock.now();
         let Http { later, again, .. } = &mut self.pool.protocol;
@@ -234,8 +234,8 @@ impl<'a> HttpThread<'a> {
         while let Some(index) = self.pool.protocol.again.pop_front() {
             self.dial_one(index as usize, now)?;
         }
-        // If each connection carries one request, connections are part of the measurement: none is
-        // made before.
+        // If each connection carries one request, connecting is a part of the measurement, so no
+        // connection is made before.
         if self.pool.protocol.plan.keep_alive || self.pool.started.is_some() {
             while let Some(index) = self.pool.dialler.next(now) {
                 self.pool.conns[index].is_first = true;
@@ -247,8 +247,8 @@ impl<'a> HttpThread<'a> {
 
     fn dial_one(&mut self, index: usize, now: Instant) -> Result<(), Error> {
         let Self { driver, pool, .. } = self;
-        // Connections that carry one request use all addresses in turn, so that ports can rest
-        // after use.
+        // Connections that carry one request use all addresses in turn, so that used ports have
+        // time to become free.
         let turn = if pool.protocol.plan.keep_alive { index } else { pool.protocol.dials };
         let local = pool.local(turn);
         match driver.connect(pool.peer, local) {
@@ -266,8 +266,8 @@ impl<'a> HttpThread<'a> {
         }
     }
 
-    /// Ends the remaining connections: with a FIN if no request is in progress, otherwise with a
-    /// reset, as also beyond the maximum of ports in TIME_WAIT.
+    /// Ends the remaining connections: with a FIN if no request is in progress and few ports are in
+    /// TIME_WAIT, otherwise with a reset.
     fn end(mut self) -> Result<(Setup, Tally), Error> {
         self.pool.give_up();
         let mut ending = ConnMap::default();
@@ -301,7 +301,7 @@ impl<'a> HttpThread<'a> {
 /// Maximum ports that a thread may leave in TIME_WAIT, out of 28,000 for each address.
 const MOST_IN_TIME_WAIT: usize = 4096;
 
-/// Maximum time for servers to end their side.
+/// The time for servers to end their side.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// Queues the rest of `requests` requests after the kernel took `taken` bytes; returns true if a

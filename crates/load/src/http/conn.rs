@@ -1,4 +1,4 @@
-//! One connection of the load, from the first dial, including each time that it is opened again.
+//! One connection of the load, from its first dial on. It may be opened again many times.
 
 use throng_io::{ConnId, Instant};
 
@@ -9,7 +9,7 @@ use super::answer::Reading;
 pub(super) enum HttpPhase {
     /// There is no connection.
     Out,
-    /// It waits to be dialled.
+    /// The connection waits to be dialled.
     Queued,
     Connecting,
     Open,
@@ -22,22 +22,24 @@ pub(super) enum HttpPhase {
 pub(super) struct ClientConn {
     pub(super) id: ConnId,
     pub(super) step: HttpPhase,
-    /// A batch is in flight: nothing else can be sent.
+    /// Whether a batch is in flight, so that nothing else can be sent.
     pub(super) is_sending: bool,
-    /// It is dialled for the first time, and counts against the window of connections in progress.
+    /// Whether this is the first dial, which counts against the window of connections in progress.
     pub(super) is_first: bool,
-    /// It ends, or ended, because of an error: the next dial waits a little.
+    /// Whether the connection ends or ended because of an error: the next dial then follows after a
+    /// pause.
     pub(super) has_failed: bool,
-    /// It has received an answer.
+    /// Whether the connection has received an answer.
     pub(super) has_answered: bool,
-    /// When it was dialled, or while it is ending, the time of its last answer.
+    /// The time of the dial; while the connection is ending, the time of its last answer.
     pub(super) since: Instant,
-    /// When its TCP connection was established, if the TLS handshake is complete and nothing has
-    /// followed.
+    /// When the TCP connection was established, kept from the end of the TLS handshake to the next
+    /// step.
     pub(super) tcp: Option<Instant>,
-    /// Requests that may have been sent until now; unlimited in a closed loop.
+    /// Requests that the schedule allows until now; unlimited in a closed loop.
     pub(super) due: u64,
-    /// Requests sent. Those up to `done` are complete, the others await their answers in order.
+    /// Requests sent. The first `done` of them are complete; the others await their answers in
+    /// order.
     pub(super) sent: u64,
     pub(super) done: u64,
     pub(super) reading: Reading,
@@ -62,7 +64,7 @@ impl ClientConn {
         }
     }
 
-    /// Marks it as being connected.
+    /// Marks the connection as being connected.
     pub(super) fn dialled(&mut self, id: ConnId, now: Instant, answers_head: bool) {
         (self.id, self.step, self.since) = (id, HttpPhase::Connecting, now);
         (self.is_sending, self.has_failed, self.has_answered) = (false, false, false);
@@ -75,7 +77,7 @@ impl ClientConn {
         self.sent - self.done
     }
 
-    /// Requests to send now, with at most `pipeline` in progress.
+    /// Returns how many requests can be sent now, with at most `pipeline` in progress.
     #[inline]
     pub(super) fn sendable(&self, pipeline: usize) -> usize {
         if self.step != HttpPhase::Open || self.is_sending {

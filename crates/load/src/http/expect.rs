@@ -1,4 +1,4 @@
-//! The statuses with which an answer counts as a success.
+//! The statuses that count as success.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ impl Default for Expect {
 }
 
 impl Expect {
-    /// Reads a list of statuses and classes: `200`, `2xx`, `200,304`.
+    /// Parses a list of statuses and classes: `200`, `2xx`, `200,304`.
     ///
     /// # Errors
-    /// One line that names the invalid part and shows a valid form.
+    /// The error is one line that names the invalid part and shows a valid form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let one = |part: &str| {
             let part = part.trim();

@@ -1,9 +1,9 @@
-//! HTTP/1.1 load: requests a second, their latency, and the server's cost.
+//! HTTP/1.1 load: requests per second, their latency, and the server's cost.
 //!
 //! Written directly on the driver, without the engine: a generator must be cheaper than the servers
-//! that it measures. A request is encoded once and sent from memory that all connections share; an
-//! answer whose head equals the one before byte for byte is recognised without decoding. All other
-//! answers go through the strict decoder.
+//! that it measures. A request is encoded once, and sent from memory that all connections share. An
+//! answer whose head equals the previous one byte for byte is recognised without decoding; the
+//! strict decoder handles all other answers.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;

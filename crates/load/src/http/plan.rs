@@ -14,30 +14,30 @@ pub struct Plan {
     pub common: Common,
     /// Request method. Default `GET`. `CONNECT` is refused.
     pub method: String,
-    /// Body of every request, allowed with any method. Default empty.
+    /// The body of every request, allowed with any method. Default: empty.
     pub body: Vec<u8>,
     /// Read the body as a [template](crate::Template), filled in for each request. Default false.
     pub body_has_places: bool,
-    /// Send the body in chunks instead of with its length. Default false.
+    /// Whether to send the body in chunks instead of with its length. Default false.
     pub chunked: bool,
     /// Measured time. Default 10 s.
     pub duration: Duration,
     /// Warm-up time, not counted. Default 1 s.
     pub warmup: Duration,
-    /// The time of the next request. Default [`Pace::Closed`].
+    /// When the next request is sent. Default [`Pace::Closed`].
     pub pace: Pace,
     /// Maximum requests in progress on a connection. Default 1.
     pub pipeline: usize,
-    /// Use a connection for many requests; otherwise one request each, with `Connection: close`.
-    /// Default true.
+    /// Whether a connection carries many requests. Otherwise each carries one, with `Connection:
+    /// close`. Default true.
     pub keep_alive: bool,
-    /// Statuses that count as success; an answer with another status is an error. Default 2xx.
+    /// Statuses that count as success; any other status is an error. Default 2xx.
     pub expect: Expect,
     /// Maximum wait for an answer, or for a connection. Default 30 s.
     pub timeout: Duration,
 }
 
-/// The time of the next request.
+/// When the next request is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// Closed loop: each answer triggers the next request.
@@ -51,13 +51,13 @@ pub enum Pace {
 
 /// Maximum requests in progress on a connection.
 pub const MAX_PIPELINE: usize = 4096;
-/// Maximum requests in progress on all connections together: the send time of each is in memory.
+/// Maximum requests in progress on all connections together. The send time of each takes memory.
 const MAX_UNDER_WAY: usize = 1 << 26;
 /// Maximum length of a body: 1 GiB.
 const MAX_BODY: usize = 1 << 30;
 
 impl Plan {
-    /// A plan with all defaults, from a [`Target`](crate::Target) or from
+    /// Returns a plan with all defaults, from a [`Target`](crate::Target) or a
     /// [`Common`](crate::Common).
     #[must_use]
     pub fn new(common: impl Into<Common>) -> Self {
@@ -81,7 +81,7 @@ impl Plan {
         self.pace != Pace::Closed
     }
 
-    /// The rate of an open loop.
+    /// Returns the rate of an open loop.
     pub(crate) fn rate_per_s(&self) -> Option<f64> {
         match self.pace {
             Pace::Closed => None,
@@ -89,8 +89,8 @@ impl Plan {
         }
     }
 
-    /// Requests of the connection with this number in the sequence of all; unlimited if the plan
-    /// has no number of requests.
+    /// Returns how many requests the connection sends, given its number in the sequence of all
+    /// connections; unlimited if the plan has no number of requests.
     pub(super) fn requests_of(&self, connection: usize) -> u64 {
         let connections = self.common.connections as u64;
         self.common.number.map_or(u64::MAX, |number| {
@@ -98,7 +98,7 @@ impl Plan {
         })
     }
 
-    /// Refuses values that no request may have, or that contradict each other.
+    /// Refuses values that a request must not contain, and values that contradict each other.
     pub(super) fn check_values(&self) -> Result<(), Error> {
         let ten_ms = Duration::from_millis(10);
         self.common.check(self.is_open(), 1e8)?;
@@ -112,7 +112,7 @@ impl Plan {
         }
     }
 
-    /// Flags that exclude each other, or a value outside its valid range.
+    /// Describes flags that exclude each other, or a value outside its valid range.
     fn contradiction(&self) -> Option<String> {
         if self.pipeline > 1 && !self.keep_alive {
             return Some(format!(

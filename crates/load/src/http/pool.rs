@@ -16,32 +16,32 @@ use crate::errors::Errors;
 use crate::pool::{ConnPool, Protocol, Setup, ThreadStart, Timeline};
 use crate::schedule::Schedule;
 
-/// Pause before a failed connection is made again: an immediate failure would otherwise repeat a
-/// million times a second.
+/// Pause before a failed connection is made again. Otherwise an immediate failure would repeat a
+/// million times per second.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// State of a thread's HTTP connections.
 pub(super) struct Http<'a> {
     pub(super) plan: &'a Plan,
     pub(super) wire: Wire,
-    /// The connection of a driver's slot.
+    /// The connection at each slot of the driver.
     pub(super) by_slot: Vec<u32>,
-    /// The send times of the requests in progress: a ring for each connection.
+    /// The send times of the requests in progress, with a ring for each connection.
     pub(super) stamps: Vec<Instant>,
-    /// Slots of a ring minus one; the number of slots is a power of two.
+    /// The number of slots in a ring, minus one. The number of slots is a power of two.
     pub(super) ring: usize,
-    /// Connections to dial now, and connections to dial at a time.
+    /// Connections to dial now, and connections to dial at a later time.
     pub(super) again: VecDeque<u32>,
     pub(super) later: VecDeque<(Instant, u32)>,
     pub(super) reader: Reader,
     pub(super) answers_head: bool,
     pub(super) tally: Tally,
-    /// The schedule of an open loop, once it runs.
+    /// The schedule of an open loop, while it runs.
     pub(super) schedule: Option<Schedule>,
-    /// Requests of the schedule until the end, and the number of the next.
+    /// The number of requests in the whole schedule, and the number of the next request.
     pub(super) planned: u64,
     pub(super) next: u64,
-    /// Requests of the schedule that will not get an expected answer.
+    /// Requests of the schedule that can no longer get an expected answer.
     pub(super) over: u64,
     pub(super) dials: usize,
     pub(super) next_sweep: Instant,
@@ -53,7 +53,7 @@ impl Protocol for Http<'_> {
     type Conn = ClientConn;
 }
 
-/// Everything except the driver, so that it can be changed while the driver lends received bytes.
+/// All state except the driver, so that it can change while the driver lends received bytes.
 pub(super) type HttpPool<'a> = ConnPool<Http<'a>>;
 
 /// Next action on a connection after its event.
@@ -108,7 +108,7 @@ impl HttpPool<'_> {
         self.protocol.by_slot[id.slot()] as usize
     }
 
-    /// Returns the latest time at which the loop must wake.
+    /// Returns the latest time for the loop to wake.
     pub(super) fn deadline(&self) -> Instant {
         let Http { schedule, next, planned, later, next_sweep, .. } = &self.protocol;
         let due = match (self.started, schedule) {
@@ -120,8 +120,8 @@ impl HttpPool<'_> {
         [due, later, self.dialler.next_at()].into_iter().flatten().fold(*next_sweep, Instant::min)
     }
 
-    /// Returns the connection of the schedule's next request, which becomes due there; `None` if
-    /// that is later than `now`.
+    /// Returns the connection of the schedule's next request, and makes the request due there.
+    /// Returns `None` if the request is planned after `now`.
     pub(super) fn next_due(
         &mut self,
         timeline: &Timeline,
@@ -142,12 +142,13 @@ impl HttpPool<'_> {
         Some(index)
     }
 
-    /// Shows the other threads the progress of this one: at the end they wait for requests that are
+    /// Publishes this thread's progress. At the end the other threads wait for requests that are
     /// neither done nor over.
     pub(super) fn publish(&self) {
         let lane = self.lane();
         let sent = match self.protocol.plan.common.number {
-            // With a fixed number of requests: those that are over without an expected answer.
+            // With a fixed number of requests, `sent` has the requests that are over without an
+            // expected answer.
             Some(_) => self.protocol.over,
             None => self.protocol.planned.saturating_sub(self.protocol.over),
         };
@@ -155,7 +156,7 @@ impl HttpPool<'_> {
         lane.done.store(self.protocol.tally.done, Ordering::Relaxed);
     }
 
-    /// Records the TLS of a connection whose handshake has ended.
+    /// Records the negotiated TLS of a connection whose handshake has ended.
     pub(super) fn on_secured(&mut self, id: ConnId, info: &TlsInfo) {
         let index = self.index(id);
         self.conns[index].tcp = info.connected;
@@ -222,11 +223,11 @@ impl HttpPool<'_> {
         if conn.step == HttpPhase::Open {
             (conn.step, conn.since) = (HttpPhase::Ending, now);
         }
-        // A server that announced the close gets the time to do it; otherwise we close.
+        // If the server has announced the close, it gets time for it; otherwise we close.
         if says_close { Next::Wait } else { Next::Close(id) }
     }
 
-    /// Bytes were received before any request.
+    /// Handles bytes that arrived before any request.
     #[cold]
     fn on_unasked(&mut self, index: usize) -> Next {
         let what = format!("the server spoke on connection {index} before it was asked");
@@ -243,8 +244,8 @@ impl HttpPool<'_> {
         Next::Fill(index)
     }
 
-    /// Handles the end of the server's stream: `was_cut` if it was truncated, and the reason if its
-    /// TLS session failed.
+    /// Handles the end of the server's stream. `was_cut`: the stream was truncated; `failure`: the
+    /// reason if the TLS session failed.
     pub(super) fn on_finished(
         &mut self,
         id: ConnId,
@@ -258,7 +259,7 @@ impl HttpPool<'_> {
         };
         let (errors, protocol) = (&mut self.errors, &mut self.protocol);
         let Http { plan, stamps, ring, tally, schedule, over, .. } = protocol;
-        // Many servers end their streams without close_notify, which matters only within an answer.
+        // Many servers end their streams without close_notify, which only matters within an answer.
         let cut = failure.or(was_cut.then_some(SessionFailure::Truncated));
         let conn = &mut self.conns[index];
         match conn.reading.end_of_stream(was_cut) {
@@ -300,7 +301,7 @@ impl HttpPool<'_> {
         Ok(Next::Close(id))
     }
 
-    /// Handles a connection that is gone: decides about its requests, and whether it is made again.
+    /// Handles a closed connection: decides about its requests, and whether it is made again.
     pub(super) fn on_closed(&mut self, id: ConnId, why: Closed) -> Result<(), Error> {
         let (index, now) = (self.index(id), self.clock.now());
         let step = std::mem::replace(&mut self.conns[index].step, HttpPhase::Out);
@@ -329,8 +330,7 @@ impl HttpPool<'_> {
 
     #[cold]
     fn on_refused(&mut self, index: usize, step: HttpPhase, why: Closed) -> Result<(), Error> {
-        // As long as no request was ever answered, the server is not running, or the address is
-        // wrong.
+        // If no request was ever answered, the server is not running or the address is wrong.
         if self.protocol.tally.done == 0 || self.started.is_none() {
             return Err(self.explain_refusal(why));
         }
@@ -347,12 +347,12 @@ impl HttpPool<'_> {
     }
 
     /// Handles a connection that was reset, or whose TLS session failed. A server may reset an idle
-    /// connection, but a failed session is always an error.
+    /// connection; a failed session is always an error.
     fn on_reset(&mut self, index: usize, step: HttpPhase, failure: Option<SessionFailure>) {
         let conn = &mut self.conns[index];
         let is_between = conn.reading.is_between();
-        // A server that closes while our next request is in flight resets it; that counts as an
-        // orderly end.
+        // If a server closes while our next request is in flight, it resets the connection; this
+        // counts as an orderly end.
         let is_idle = conn.under_way() == 0 || conn.has_answered;
         if step == HttpPhase::Ending || is_between && is_idle && failure.is_none() {
             self.protocol.tally.ended_by_server += u64::from(self.protocol.plan.keep_alive);
@@ -394,11 +394,11 @@ impl HttpPool<'_> {
         Ok(())
     }
 
-    /// Decides about the requests of a connection that is gone, and when it is dialled again.
+    /// Decides about the requests of a closed connection, and when it is dialled again.
     ///
-    /// Requests on a connection that the server ended between two of them are sent again, as RFC
-    /// 9112 section 9.3.1 allows; failed ones are over, so that an open loop continues with the
-    /// next.
+    /// If the server ended the connection between two requests, its requests are sent again, as RFC
+    /// 9112 section 9.3.1 allows. Failed requests are over, so that an open loop continues with the
+    /// next one.
     fn settle(&mut self, index: usize, now: Instant) {
         let lost = self.conns[index].under_way();
         if lost > 0 && self.conns[index].has_failed {
@@ -419,8 +419,8 @@ impl HttpPool<'_> {
         }
     }
 
-    /// Counts requests of the schedule without an answer: they have waited at least from their
-    /// planned time until now. Leaving them out would make a server that stops answering look fast.
+    /// Counts requests of the schedule without an answer as a wait from their planned time until
+    /// now. Omitting them would make a server that stops answering look fast.
     fn forgo(&mut self, index: usize, requests: u64, now: Instant) {
         let conn = &mut self.conns[index];
         if let (Some(timeline), Some(schedule)) = (&self.started, &self.protocol.schedule) {
@@ -442,7 +442,7 @@ impl HttpPool<'_> {
         }
     }
 
-    /// Ends the run: requests without an answer will not get one.
+    /// Ends the run: requests still without an answer are over.
     pub(super) fn give_up(&mut self) {
         let now = self.clock.now();
         if let (Some(timeline), Some(schedule)) = (self.started, self.protocol.schedule.clone()) {
@@ -455,13 +455,13 @@ impl HttpPool<'_> {
     }
 }
 
-/// Returns the cause of an end, as the end of a sentence.
+/// Returns the cause of an end as the end of a sentence.
 fn because(failure: Option<SessionFailure>) -> String {
     failure.map_or(String::new(), |why| format!(": {why}"))
 }
 
 /// Returns when a request was made: its planned time, or without a schedule its send time from the
-/// connection's ring of `stamps`.
+/// connection's ring in `stamps`.
 #[inline]
 fn asked(schedule: Option<&Schedule>, stamps: &[Instant], index: usize, request: u64) -> Instant {
     match schedule {

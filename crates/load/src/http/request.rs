@@ -14,25 +14,24 @@ use crate::template::{Template, Tokens, Values};
 
 /// Body bytes of one chunk: several chunks already in a body of a few kilobytes.
 const CHUNK: usize = 4096;
-/// Maximum bytes of repeated requests that are kept in a row, so that all due requests leave in one
-/// send.
+/// Maximum bytes of one run of repeated requests, which lets all due requests leave in one send.
 const MOST_REPEATED: usize = 256 << 10;
 
 impl Plan {
     /// Refuses an invalid plan.
     ///
     /// # Errors
-    /// [`Error::Usage`] naming the flag, the value and what to write instead.
+    /// [`Error::Usage`] naming the flag, the value and the remedy.
     pub fn check(&self) -> Result<(), Error> {
         self.check_values()?;
         Wire::of(self).map(drop)
     }
 }
 
-/// One request, and copies of it in a row for one send; or a request that differs by client.
+/// One request and a run of its copies for one send; or a request that differs by client.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
-    /// One request; the first client's, if they differ.
+    /// One request; if requests differ, the first client's request.
     one: Arc<[u8]>,
     /// The request, repeated `repeats` times.
     row: Arc<[u8]>,
@@ -66,7 +65,7 @@ impl Wire {
         self.repeats
     }
 
-    /// Returns this many requests in a row.
+    /// Returns this many consecutive copies of the request.
     #[inline]
     pub(super) fn row(&self, requests: usize) -> &[u8] {
         &self.row[..requests * self.one.len()]
@@ -144,7 +143,7 @@ impl Request {
         self.templates().any(|template| template.constant().is_none())
     }
 
-    /// Appends the request number `sequence` of a client.
+    /// Appends request number `sequence` of a client.
     ///
     /// # Errors
     /// [`Error::Usage`] for an invalid method, target or header.

@@ -1,4 +1,4 @@
-//! The report of requests: a row for each figure, and the tables.
+//! The report of requests: its rows and tables.
 
 use std::collections::BTreeMap;
 
@@ -24,36 +24,36 @@ figures! {
         requests: u64 = run.0.sum.requests, Count "requests" csv;
         /// Measured time.
         measured_s: f64 = run.0.measured_s, Seconds "measured";
-        /// Expected answers a second.
+        /// Expected answers per second.
         requests_per_s: f64 = run.0.per_s(run.0.sum.requests), Number "requests a second" csv;
-        /// Expected answers a second of server CPU time (all threads): the figure least affected by
-        /// other load on the machine.
+        /// Expected answers per second of server CPU time (all threads): the figure least affected
+        /// by other load on the machine.
         requests_per_server_cpu_s: Option<f64> = run.0.sampled.per_server_cpu_s(),
             Number "requests per server CPU-second" csv;
-        /// Server CPU time (all threads) by request.
+        /// Server CPU time (all threads) per request.
         server_cpu_us_per_request: Option<f64> = run.0.sampled.server_cpu_us_each(),
             Us "server CPU by request" csv;
-        /// Bytes received within the measured time, heads included.
+        /// Bytes received within the measured time, including heads.
         received_bytes: u64 = run.0.sum.bytes_in;
-        /// Received bytes a second.
+        /// Received bytes per second.
         received_bytes_per_s: Option<f64> = run.0.bytes_per_s(run.0.sum.bytes_in),
             Bytes "received a second" csv;
-        /// Bytes of the sent requests a second.
+        /// Bytes of sent requests per second.
         sent_bytes_per_s: Option<f64> = run.0.bytes_per_s(run.0.sum.bytes_out);
         /// Answers within the measured time by status, expected or not.
         statuses: BTreeMap<u16, u64> = run.0.sum.statuses(),
             Text "statuses" => Self::statuses_in_words;
-        /// From sending to the complete answer; in an open loop from the planned time.
+        /// From the send to the complete answer; in an open loop from the planned time.
         latency: Option<Summary> = run.0.sum.latency.summary(), Us "latency";
         /// From the connect call to the established TCP connection.
         connect: Option<Summary> = run.1.tcp.summary(), Us "connect";
-        /// From there to the end of the TLS handshake; `null` without TLS.
+        /// From the TCP connection to the end of the TLS handshake; `null` without TLS.
         tls: Option<Summary> = run.1.tls.summary(), Us "TLS";
-        /// From the connect call to the complete answer; one request a connection only.
+        /// From the connect call to the complete answer; only with one request per connection.
         connect_and_answer: Option<Summary> = run.0.sum.whole.summary(), Us "together";
         /// The distribution of the latencies.
         quantiles: Vec<Quantile> = distribution(&run.0.sum.latency);
-        /// The open loop's own figures.
+        /// The figures that only an open loop has.
         open_loop: Option<OpenLoopReport> = run.0.plan.is_open().then(|| {
             let Tally { planned, unanswered, lateness, .. } = run.0.sum;
             OpenLoopReport::of((*planned, *unanswered, lateness, run.0.measured_s))
@@ -62,8 +62,8 @@ figures! {
 }
 
 impl RunSums<'_, Tally, Plan> {
-    /// With a number of requests, the measured time ends with the last answer: without an answer
-    /// there is no such time.
+    /// Returns the bytes per second. With a fixed number of requests the measured time ends with
+    /// the last answer: without an answer there is no such time.
     fn bytes_per_s(&self, bytes: u64) -> Option<f64> {
         (self.sum.requests > 0).then(|| self.per_s(bytes))
     }
@@ -83,7 +83,7 @@ impl RequestsReport {
 pub struct Quantile {
     /// Share (0 to 1) of the answers.
     pub share: f64,
-    /// Maximum time of these answers.
+    /// The maximum time of these answers.
     pub us: f64,
 }
 
@@ -99,7 +99,7 @@ impl Results for RequestsReport {
     fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table> {
         let mut figures = plan.figures();
         figures.extend(Self::figures(Some(self)));
-        // Connections that are kept have their times in the set-up.
+        // Kept connections have these times in the figures of the set-up.
         if plan.request().is_some_and(|request| request.keep_alive) {
             figures.retain(|(column, _)| !["connect", "TLS"].contains(&column.label()));
         }
@@ -111,7 +111,7 @@ impl Results for RequestsReport {
 }
 
 impl PlanReport {
-    /// The figures of a plan of requests that begin with one of this length.
+    /// Returns the plan of a run whose first request has this length.
     pub(crate) fn of_requests(plan: &Plan, source_addresses: usize, request_bytes: usize) -> Self {
         let protocol = ProtocolReport::Requests(RequestPlanReport {
             method: plan.method.clone(),

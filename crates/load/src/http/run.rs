@@ -1,5 +1,5 @@
-//! A run from beginning to end: starts the threads, times the phases, samples at their edges, ends
-//! the threads, and reports.
+//! A whole run: starts the threads, times the phases, takes samples between them, ends the threads,
+//! and reports.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::verdict::{Facts, Pacing};
 /// Maximum wait for outstanding answers at the end of an open loop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Runs a plan to its end and reports. Blocks; `watch` is called about ten times a second on this
+/// Runs a plan to its end and reports. Blocks; calls `watch` about ten times per second on this
 /// thread.
 ///
 /// When `stop` becomes true the run ends early: with a report on the measurements so far, or with
@@ -90,7 +90,7 @@ fn report(
     let Steered { took, timeline, sampled } = steered;
     let measured_s = match plan.common.number {
         None => sampled.seconds(plan.duration),
-        // With a number of requests, up to the last answer.
+        // With a fixed number of requests, the time ends with the last answer.
         Some(_) => {
             let span = tally.last.map_or(Duration::ZERO, |last| last.since(timeline.start));
             span.as_secs_f64().max(1e-9)

@@ -15,9 +15,9 @@ tally! {
     pub(crate) struct Tally {
         /// From the send, or in an open loop from the planned time, to the complete answer.
         pub(crate) latency: Record,
-        /// From the connect call to the complete answer; one request a connection only.
+        /// From the connect call to the complete answer; only with one request per connection.
         pub(crate) whole: Record,
-        /// From the planned time to the attempt to send; open loop only.
+        /// From the planned time to the attempt to send; only in an open loop.
         pub(crate) lateness: Record,
         /// Expected answers within the measured time.
         pub(crate) requests: u64,
@@ -27,19 +27,19 @@ tally! {
         pub(crate) bytes_out: u64,
         /// Answers within the measured time, by status.
         statuses: Vec<u64>,
-        /// Requests planned within the measured time; open loop only.
+        /// Requests planned within the measured time; only in an open loop.
         pub(crate) planned: u64,
-        /// Planned requests without an expected answer; open loop only.
+        /// Planned requests without an expected answer; only in an open loop.
         pub(crate) unanswered: u64,
         /// Connections started, including the warm-up.
         pub(super) opened: u64,
         /// Connections that the server ended between two requests.
         pub(super) ended_by_server: u64,
-        /// Requests that were sent again because of that.
+        /// Requests that were sent again because the server had ended their connection.
         pub(super) resent: u64,
         /// Expected answers, including the warm-up.
         pub(super) done: u64,
-        /// When the last answer came.
+        /// When the last answer arrived.
         pub(super) last: Option<Instant>,
         expected: Expected,
     }
@@ -49,12 +49,12 @@ tally! {
 #[derive(Debug, Default)]
 struct Expected(Vec<bool>);
 
-/// All threads expect the same.
+/// All threads expect the same statuses.
 impl crate::merge::Merge for Expected {
     fn merge(&mut self, _: Self) {}
 }
 
-/// Upper bound of statuses.
+/// Exclusive upper bound of statuses.
 const STATUSES: usize = 1000;
 
 /// An answer, and the times that belong to it.
@@ -64,7 +64,7 @@ pub(super) struct Answered {
     pub(super) now: Instant,
     /// When its request was sent, or planned.
     pub(super) from: Instant,
-    /// When its connection was started, if it carries one request.
+    /// When the connection was dialled, if it carries one request.
     pub(super) dialled: Option<Instant>,
 }
 
@@ -74,17 +74,18 @@ impl Tally {
         Self { statuses: vec![0; STATUSES], expected: Expected(expected), ..Self::default() }
     }
 
-    /// Answers within the measured time by status, for those that came.
+    /// Returns the answers within the measured time, by status.
     pub(crate) fn statuses(&self) -> BTreeMap<u16, u64> {
         let statuses = self.statuses.iter().enumerate().filter(|&(_, &count)| count > 0);
         statuses.map(|(status, &count)| (status as u16, count)).collect()
     }
 
-    /// Counts an answer. Only an expected answer has a latency: a server that refuses quickly is
-    /// not fast.
+    /// Counts an answer. Only expected answers have a latency: a server that refuses quickly is not
+    /// fast.
     ///
     /// In an open loop the planned time decides whether a latency counts, and the time of the
-    /// answer whether it adds to the rate; in a closed loop the time of the answer decides both.
+    /// answer decides whether it adds to the rate. In a closed loop the time of the answer decides
+    /// both.
     #[inline]
     pub(super) fn on_answer(
         &mut self,

@@ -1,7 +1,8 @@
-//! One self-contained HTML page of text, tables and plots: a file to send, which loads nothing from
+//! A self-contained HTML page of text, tables and plots: one file that loads nothing from
 //! elsewhere.
 //!
-//! Also well-formed XML, so that any XML tool can process it. All benches with plots use it.
+//! The page is also well-formed XML, so that any XML tool can process it. All benchmarks with plots
+//! use it.
 
 mod plot;
 #[doc(hidden)]
@@ -13,7 +14,7 @@ use throng_proto::escape::is_special;
 
 pub use plot::{Axis, Plot, Scale, Series};
 
-/// A page under construction, in the order of the calls.
+/// A page under construction. Its parts appear in the order of the calls.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -35,7 +36,7 @@ impl Page {
         self
     }
 
-    /// Adds a highlighted paragraph: the verdict.
+    /// Adds a highlighted paragraph, such as the verdict.
     #[must_use]
     pub fn notice(mut self, text: &str) -> Self {
         let _ = writeln!(self.body, r#"<p class="notice">{}</p>"#, escaped(text));
@@ -68,15 +69,15 @@ impl Page {
         }
     }
 
-    /// Adds a table; columns whose every cell begins with a digit or a sign are right-aligned.
+    /// Adds a table. A column is right-aligned if all its cells begin with a digit or a sign.
     #[must_use]
     pub fn table(mut self, head: &[&str], rows: &[Vec<String>]) -> Self {
         let is_number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         let right = |column| rows.iter().all(|row| row.get(column).is_none_or(is_number));
         let class = |column| if right(column) { r#" class="number""# } else { "" };
         self.tables += 1;
-        // On a narrow screen the table scrolls, also by keyboard; as a landmark with a name it can
-        // be found.
+        // On a narrow screen the table scrolls, also by keyboard. As a named landmark it is easy to
+        // find.
         let _ = write!(
             self.body,
             "<div class=\"table\" role=\"region\" aria-label=\"Table {}\" \

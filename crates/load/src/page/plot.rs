@@ -28,11 +28,11 @@ pub enum Scale {
     /// Linear, from 0.
     #[default]
     Linear,
-    /// By powers of ten; values of 0 or less cannot be drawn and are left out.
+    /// A scale by powers of ten. Values of 0 or less cannot be drawn and are omitted.
     Log,
 }
 
-/// An axis: label with unit, and scale.
+/// An axis: its label with unit, and its scale.
 #[derive(Clone, Debug)]
 pub struct Axis {
     label: String,
@@ -84,7 +84,7 @@ impl Plot {
         self
     }
 
-    /// Adds a line; points that are not finite numbers are left out.
+    /// Adds a line. Points that are not finite numbers are omitted.
     #[must_use]
     pub fn series(mut self, name: &str, points: &[(f64, f64)]) -> Self {
         self.series.push(Series { name: name.to_owned(), points: points.to_vec() });
@@ -99,7 +99,7 @@ impl Plot {
         &self.caption
     }
 
-    /// Returns the drawing; `None` without a point to draw.
+    /// Returns the drawing; `None` if there is no point to draw.
     pub(super) fn to_svg(&self) -> Option<String> {
         let fits = |scale, value: f64| value.is_finite() && (scale == Scale::Linear || value > 0.0);
         let drawable = |&(x, y): &(f64, f64)| fits(self.x.scale, x) && fits(self.y.scale, y);
@@ -126,7 +126,7 @@ impl Plot {
                 (Scale::Log, Scale::Log) => self.draw(&area, log_x, log_y, &series),
             }
         };
-        // Drawing into a string fails only because of a bug here; then the report has only the
+        // Drawing into a string only fails because of a bug here. The report then has only the
         // table.
         drawn.ok()?;
         let label = format!(r#"<svg role="img" aria-label="{}" "#, escaped(&self.title));
@@ -177,7 +177,7 @@ impl Plot {
                 .map_err(|error| error.to_string())?
                 .label(&line.name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-            // Points show measured values; a long curve needs none.
+            // Points show measured values; a long curve does not need them.
             if line.points.len() <= 40 {
                 let dots = line.points.iter().map(|&point| Circle::new(point, 3, colour.filled()));
                 chart.draw_series(dots).map_err(|error| error.to_string())?;
@@ -195,8 +195,8 @@ impl Plot {
     }
 }
 
-/// Returns the range of an axis: all values, up to `air` times the largest on a linear axis, and
-/// never empty.
+/// Returns the range of an axis: it contains all values, extends to `air` times the largest on a
+/// linear axis, and is never empty.
 fn span(scale: Scale, air: f64, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let (low, high) = values.fold(None, |span: Option<(f64, f64)>, value| {
         let (low, high) = span.unwrap_or((value, value));
@@ -211,7 +211,7 @@ fn span(scale: Scale, air: f64, values: impl Iterator<Item = f64>) -> Option<(f6
     })
 }
 
-/// Formats a value beside an axis, as short as possible.
+/// Formats the value of an axis label, as short as possible.
 fn tick(value: f64) -> String {
     let size = value.abs();
     if size >= 1000.0 && value.fract().abs() < 1e-6 {

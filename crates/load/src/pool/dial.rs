@@ -1,26 +1,26 @@
 //! Decides which connection to make next, and when: limits the connections in progress, and spreads
-//! them over a ramp. Pure.
+//! the starts over a ramp. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use throng_io::Instant;
 
-/// Indices of the connections to make.
+/// Indices of the connections still to make.
 #[derive(Debug)]
 pub struct Dialler {
     waiting: VecDeque<u32>,
     under_way: usize,
     window: usize,
     start: Instant,
-    /// Time between two dials; zero without a ramp.
+    /// The time between two dials; zero without a ramp.
     gap: Duration,
     dialled: u64,
 }
 
 impl Dialler {
-    /// Plans `connections` connections, at most `window` in progress at a time, spread over `ramp`
-    /// from `start`.
+    /// Plans `connections` connections, with at most `window` in progress, spread over `ramp` from
+    /// `start`.
     pub fn new(connections: usize, window: usize, ramp: Duration, start: Instant) -> Self {
         Self {
             waiting: (0..connections as u32).collect(),
@@ -43,7 +43,8 @@ impl Dialler {
         Some(index as usize)
     }
 
-    /// Returns when time allows the next connection; `None` if it does not wait for time.
+    /// Returns when the ramp allows the next connection; `None` if the next one does not wait for
+    /// the ramp.
     pub fn next_at(&self) -> Option<Instant> {
         if self.gap.is_zero() || self.waiting.is_empty() || self.under_way >= self.window {
             return None;
@@ -57,7 +58,7 @@ impl Dialler {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// Makes this connection again, after the others.
+    /// Makes this connection again, after the waiting ones.
     pub fn again(&mut self, index: usize) {
         self.waiting.push_back(index as u32);
     }

@@ -34,8 +34,8 @@ pub struct Shared {
     failure: Mutex<Option<Error>>,
 }
 
-/// The figures of one thread, on separate cache lines: it writes them at every message, others
-/// rarely read them.
+/// The figures of one thread, on separate cache lines: the thread writes them for every message,
+/// and other threads rarely read them.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Lane {
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// Wakes this thread from others.
+    /// Sets the waker with which other threads wake this thread.
     pub fn open(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
@@ -81,7 +81,7 @@ impl Shared {
         &self.lanes[thread]
     }
 
-    /// Sums one figure of all threads.
+    /// Returns the sum of one figure over all threads.
     pub fn sum(&self, figure: impl Fn(&Lane) -> &AtomicU64) -> u64 {
         self.lanes.iter().map(|lane| figure(lane).load(Ordering::Relaxed)).sum()
     }

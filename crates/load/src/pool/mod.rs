@@ -1,5 +1,5 @@
 //! The connections of one thread, for any protocol: their start, their set-up and its failures, and
-//! the lanes in which threads show their progress.
+//! the lanes in which threads publish their progress.
 
 pub mod dial;
 mod lanes;
@@ -32,7 +32,7 @@ pub trait Protocol {
     type Conn;
 }
 
-/// The connections of one thread and their shared state.
+/// The connections of one thread, and their shared state.
 #[derive(Debug)]
 pub struct ConnPool<P: Protocol> {
     pub clock: Clock,
@@ -43,17 +43,17 @@ pub struct ConnPool<P: Protocol> {
     pub errors: Errors,
     pub(crate) setup: Setup,
     pub(crate) peer: SocketAddr,
-    /// TLS of its connections.
+    /// The TLS client configuration of the connections.
     tls: Option<Arc<TlsClient>>,
     sources: Sources,
-    /// Number of this thread's first connection in the sequence of all threads' connections.
+    /// The number of this thread's first connection in the sequence of all threads' connections.
     pub(crate) first: usize,
-    /// Connections of all threads.
+    /// The connections of all threads.
     wanted: usize,
     pub(crate) conns: Vec<P::Conn>,
     pub(crate) dialler: Dialler,
     done: u64,
-    /// Why a TCP connection failed, once this was asked.
+    /// Why a TCP connection failed, once this is known.
     refusal: Option<(io::ErrorKind, String)>,
     pub(crate) protocol: P,
 }
@@ -68,7 +68,7 @@ tally! {
         pub tls: Record,
         /// The negotiated TLS.
         pub negotiated: Negotiated,
-        /// From the end of the step before to the accepted upgrade.
+        /// From the end of the previous step to the accepted upgrade.
         pub upgrade: Record,
         /// Connections whose server chose a subprotocol.
         pub subprotocols: u64,
@@ -93,7 +93,7 @@ tally! {
 }
 
 impl<P: Protocol> ConnPool<P> {
-    /// The connections of a thread, which begins with the first `dialled_first` of them.
+    /// Creates the connections of a thread; it begins by dialling the first `dialled_first`.
     pub(crate) fn new(
         start: &ThreadStart,
         dialled_first: usize,
@@ -120,7 +120,7 @@ impl<P: Protocol> ConnPool<P> {
         }
     }
 
-    /// Connections of this thread, open or not.
+    /// Returns the connections of this thread, open or not.
     pub fn connections(&self) -> usize {
         self.conns.len()
     }
@@ -141,7 +141,8 @@ impl<P: Protocol> ConnPool<P> {
         self.lane().ready.fetch_add(change as u64, Ordering::Relaxed);
     }
 
-    /// Records the times of a connection's first steps; `tcp` is when a TLS handshake began.
+    /// Records the times of a connection's first steps. `tcp` is the time at which a TLS handshake
+    /// began.
     pub(crate) fn add_steps(&mut self, dialled: Instant, tcp: Option<Instant>, connected: Instant) {
         self.setup.tcp.add(tcp.unwrap_or(connected).since(dialled).as_nanos() as u64);
         if let Some(tcp) = tcp {
@@ -149,7 +150,7 @@ impl<P: Protocol> ConnPool<P> {
         }
     }
 
-    /// The local address of a connection, by its turn on this thread.
+    /// Returns the local address of a connection, by its turn on this thread.
     pub(crate) fn local(&self, turn: usize) -> Option<SocketAddr> {
         self.sources.local(self.first + turn)
     }
@@ -158,25 +159,26 @@ impl<P: Protocol> ConnPool<P> {
         self.shared.sum(|lane| &lane.ready) as usize
     }
 
-    /// A connection was lost before all were ready.
+    /// Returns the error of a connection that was lost before all were ready.
     pub(crate) fn lost(&self, reason: String) -> Error {
         Error::Lost { ready: self.ready(), wanted: self.wanted, reason }
     }
 
-    /// There is no connection, for this reason.
+    /// Returns the error of a failed connection, with this reason.
     pub(crate) fn no_connection(&self, reason: io::Error) -> Error {
         Error::Connect { peer: self.peer, reason, ready: self.ready() }
     }
 
-    /// Finds out why a connection failed. The driver reports little more than the failure, so one
-    /// more connection is made to get the reason; only once, since this thread waits for it.
+    /// Finds out why a connection failed. The driver reports little more than the failure, so this
+    /// makes one more connection to get the reason. It does so only once, because the thread blocks
+    /// for it.
     #[cold]
     pub(crate) fn explain_refusal(&mut self, why: Closed) -> Error {
         if let Some((kind, text)) = &self.refusal {
             return self.no_connection(io::Error::new(*kind, text.clone()));
         }
         let reason = match why {
-            // The server may have refused our certificate, and report it after a handshake.
+            // The server may have refused our certificate, and may report this after the handshake.
             Closed::Insecure(why @ TlsFailure::Alert(_)) => io::Error::other(why.to_string()),
             _ => self.refusal_now(),
         };

@@ -14,41 +14,41 @@ use crate::error::Error;
 use crate::sources::Sources;
 use crate::tls::{Sockets, TlsClient, below, sockets};
 
-/// Connections to read from in one turn. Turns are short, since an open loop sends its due messages
-/// at the end of one.
+/// Connections to read from in one turn. Turns are short, because an open loop sends its due
+/// messages at the end of a turn.
 pub const MOST_EVENTS: usize = 64;
 
 /// Parameters of a thread's start.
 pub struct ThreadStart {
     pub shared: Arc<Shared>,
     pub clock: Clock,
-    /// Number of this thread.
+    /// The number of this thread.
     pub thread: usize,
     pub peer: SocketAddr,
-    /// TLS of its connections.
+    /// The TLS client configuration of the connections.
     pub tls: Option<Arc<TlsClient>>,
     pub sources: Sources,
-    /// Connections of this thread.
+    /// The connections of this thread.
     pub connections: usize,
-    /// Connections of all threads.
+    /// The connections of all threads.
     pub wanted: usize,
-    /// Number of this thread's first connection in the sequence of all: the source address depends
-    /// on it.
+    /// The number of this thread's first connection in the sequence of all connections. It
+    /// determines the source address.
     pub first: usize,
-    /// Connections in progress at a time, on this thread. Default 100.
+    /// Maximum connections in progress on this thread. Default 100.
     pub window: usize,
-    /// Time over which they are set up. Default zero.
+    /// Time over which connections are set up. Default zero.
     pub ramp: Duration,
-    /// Wake exactly at deadlines instead of up to 50 us later. Default false.
+    /// Whether to wake exactly at deadlines instead of up to 50 us later. Default false.
     pub exact: bool,
     /// The thread's driver, from [`open_driver`].
     pub driver: Sockets,
-    /// Gives the thread a descriptor table of its own.
+    /// The descriptor tables of the threads, if each thread has its own.
     pub tables: Option<Arc<Tables>>,
 }
 
 impl ThreadStart {
-    /// The only thread of a run, with all defaults.
+    /// Returns the parameters of a run's only thread, with all defaults.
     #[must_use]
     pub fn single(
         shared: &Arc<Shared>,
@@ -75,8 +75,8 @@ impl ThreadStart {
         }
     }
 
-    /// Begins on the thread, which gets its descriptor table, if it has its own, and can be woken
-    /// from now on.
+    /// Prepares the calling thread: enters its own descriptor table, if it has one, and makes it
+    /// possible to wake the thread.
     pub(crate) fn enter(&self) -> Result<Option<OwnTable>, Error> {
         if self.exact {
             wake_exactly();
@@ -90,14 +90,14 @@ impl ThreadStart {
 /// Opens the driver of a thread with `connections` connections and answers of up to `size` bytes.
 ///
 /// # Errors
-/// No descriptor or memory for the poll.
+/// There are too few descriptors, or there is too little memory, for the poll.
 pub fn open_driver(
     connections: usize,
     size: usize,
     tls: Option<&Arc<TlsClient>>,
 ) -> Result<Sockets, Error> {
     let options = Options {
-        // A large answer needs few reads; only the used pages cost memory.
+        // A large answer then needs few reads. Only the used pages cost memory.
         receive_buffer: (2 * size).clamp(256 << 10, 4 << 20),
         max_events: MOST_EVENTS,
         max_connections: connections + 16,
@@ -106,10 +106,10 @@ pub fn open_driver(
     sockets(options, tls).map_err(|error| Error::io("start the event loop", error))
 }
 
-/// Returns the tables of threads with these drivers: each keeps its own poll, and all wake-up
-/// descriptors, so that every thread can wake every other one. Other descriptors of a run belong to
-/// the threads that stay in the table of the process. The polls also stay open in the process's
-/// table until it ends.
+/// Returns the descriptor tables of threads with these drivers. Each keeps its own poll and all
+/// wake-up descriptors, so that every thread can wake every other thread. Other descriptors of a
+/// run belong to the threads that stay in the table of the process. The polls also stay open in the
+/// process's table until it ends.
 #[cfg(target_os = "linux")]
 pub(crate) fn tables_of(drivers: &mut [Sockets]) -> io::Result<Tables> {
     let mut tables = Tables::new(drivers.len());
@@ -124,11 +124,12 @@ pub(crate) fn tables_of(_: &mut [Sockets]) -> io::Result<Tables> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The kernel may delay a timer by 50 us to combine wake-ups; a schedule needs exact times.
+/// Sets exact timers: by default the kernel may delay a timer by 50 us to combine wake-ups, and a
+/// schedule needs exact times.
 #[cfg(target_os = "linux")]
 fn wake_exactly() {
-    // Refused only by unusual sandboxes; then messages leave up to 50 us late, and the report shows
-    // it.
+    // Only unusual sandboxes refuse this. Messages then leave up to 50 us late, and the report
+    // shows it.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 

@@ -1,4 +1,4 @@
-//! Comma-separated values by RFC 4180, with a line of names.
+//! Comma-separated values in the format of RFC 4180, with a header line.
 
 /// A document of `head` and `rows`; a cell with a comma, quote or line break is quoted.
 pub fn document(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
@@ -9,7 +9,7 @@ pub fn document(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Strin
     out
 }
 
-/// A number for programs; an empty cell for an unknown value.
+/// Formats a number for programs; an unknown value is an empty cell.
 pub fn number(value: Option<f64>) -> String {
     match value {
         // Thousandths of the unit are far below the accuracy of these figures.

@@ -1,4 +1,4 @@
-//! Effect of compression: the connections that negotiated it, and the size of messages in each
+//! The effect of compression: the connections that negotiated it, and the size of messages in each
 //! direction.
 
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::client::Traffic;
 use crate::plan::Plan;
 use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 
-/// The bytes of a run's messages, plain and on the wire.
+/// Bytes of a run's messages, plain and on the wire.
 pub(crate) struct DeflateSums {
     agreed: u64,
     messages_received: u64,
@@ -19,22 +19,22 @@ pub(crate) struct DeflateSums {
 }
 
 figures! {
-    /// Compression of one run, warm-up included. A ratio is payload bytes on the wire divided by
-    /// bytes of the messages: less is better, 1 means no compression, and a message that was not
-    /// compressed counts at its full size. Frame headers count in neither.
+    /// Compression of one run, including the warm-up. A ratio is payload bytes on the wire divided
+    /// by bytes of the messages: lower is better, 1 means no compression, and a message that was
+    /// not compressed counts at its full size. Neither number includes frame headers.
     #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
     pub struct DeflateReport from |sums: DeflateSums| {
-        /// Connections that negotiated permessage-deflate. 0: the server declined.
+        /// Connections that negotiated permessage-deflate; 0 if the server declined.
         connections_agreed: u64 = sums.agreed, Count "connections compressed";
-        /// Ratio of the sent messages.
+        /// The ratio of sent messages.
         ratio_sent: Option<f64> = sums.wire_sent.map(|bytes| bytes / sums.sent as f64),
             Share "sent, of their size" csv;
-        /// Ratio of the messages received from the server.
+        /// The ratio of messages received from the server.
         ratio_received: Option<f64> = sums.wire_received.map(|bytes| bytes / sums.received as f64),
             Share "received, of their size" csv;
-        /// Bytes of the messages received from the server, inflated.
+        /// Bytes of the messages received from the server, after inflating.
         bytes_received: u64 = sums.received;
-        /// Average bytes of a message received from the server, with its frame header.
+        /// Average bytes of a message received from the server, including its frame header.
         wire_bytes_per_message_received: Option<f64> = sums
             .wire_received
             .map(|bytes| bytes / sums.messages_received as f64)
@@ -52,7 +52,7 @@ pub fn mode_name(deflate: &Deflate) -> String {
 }
 
 impl DeflateReport {
-    /// `None` if compression was not offered.
+    /// Returns `None` if compression was not offered.
     pub(crate) fn of_plan(plan: &Plan, traffic: &Traffic) -> Option<Self> {
         let size = plan.size as u64;
         let (sent, received) = (traffic.messages_out * size, traffic.messages_in * size);

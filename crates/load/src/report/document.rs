@@ -49,7 +49,7 @@ impl<R: Results> Render for LoadReport<R> {
         }
     }
 
-    /// 0 if the run is valid and kept its thresholds.
+    /// Returns 0 if the run is valid and kept its thresholds.
     fn exit_code(&self) -> u8 {
         exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
     }
@@ -69,7 +69,8 @@ impl<R> LoadReport<R> {
         remarks
     }
 
-    /// Returns the plot of its times over "one in N": equal steps for p90, p99, p99.9.
+    /// Returns the plot of the report's times over "one in N", with equal steps for p90, p99 and
+    /// p99.9.
     fn spread(&self) -> Option<Plot> {
         let histogram = self.histogram.as_ref()?;
         let points = histogram.record().spread();
@@ -110,7 +111,7 @@ impl PlanReport {
         }
     }
 
-    /// Describes size, kind and compression of the messages, or the body of the requests.
+    /// Describes the size, kind and compression of the messages, or the body of the requests.
     fn messages_in_words(&self) -> Vec<String> {
         let mut words = Vec::new();
         match &self.protocol {
@@ -137,7 +138,7 @@ impl PlanReport {
         words
     }
 
-    /// Describes when and how many messages are sent or connections made.
+    /// Describes when and how many messages are sent, or connections made.
     fn pace_in_words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let is_open = self.rate_per_s.is_some();
@@ -196,7 +197,7 @@ impl PlanReport {
         words.into_iter().flatten().collect()
     }
 
-    /// Returns the columns of the plan.
+    /// Returns the plan's columns.
     pub(crate) fn figures(&self) -> Vec<Figure> {
         let count = |key, count| figure(key, Unit::Count, "", count);
         match &self.protocol {
@@ -217,7 +218,7 @@ impl PlanReport {
     }
 }
 
-/// Returns the list of the figures and the table of the times among them.
+/// Returns two tables: the list of the figures, and the table of those that are times.
 pub(crate) fn list_and_times(figures: Vec<Figure>) -> [Table; 2] {
     let is_time = |(_, cell): &Figure| matches!(cell, Cell::Times(_));
     let (times, list): (Vec<_>, Vec<_>) = figures.into_iter().partition(is_time);
@@ -228,7 +229,7 @@ pub(crate) fn list_and_times(figures: Vec<Figure>) -> [Table; 2] {
     [Table::list(list), times_table(rows)]
 }
 
-/// The quantiles of several times, a row each.
+/// Returns the quantiles of several times, with a row for each.
 fn times_table(rows: impl Iterator<Item = (String, Summary)>) -> Table {
     let quantiles = ["min", "p50", "p90", "p99", "p99.9", "max"];
     let mut columns = vec![Column::new("", Unit::Text, "time")];
@@ -368,7 +369,7 @@ impl BroadcastReport {
             figure(key, Unit::Us, "", self.last.as_ref().map(pick))
         };
         let mut figures = Self::figures(Some(self));
-        // Columns have kept their places.
+        // Columns must keep their places.
         let size = plan.figures().into_iter().filter(|(column, _)| column.key() == "size_bytes");
         figures.splice(1..1, size);
         figures.splice(
@@ -396,7 +397,7 @@ impl FanoutReport {
         vec![list, times.notes([note.to_owned()]), self.slice_table()]
     }
 
-    /// The slices: rows in CSV, plots on a page.
+    /// Returns the slices: rows in CSV, plots on a page.
     fn slice_table(&self) -> Table {
         let hidden = |key, unit| Column::new(key, unit, "");
         let mut columns =

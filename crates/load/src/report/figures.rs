@@ -8,25 +8,25 @@ use crate::plan::Plan;
 use crate::record::Summary;
 use crate::sampled::Sampled;
 
-/// A column of a list, and its value.
+/// A column of a list and its value.
 pub(crate) type Figure = (Column, Cell);
 
-/// The measurements of a mode, for people and CSV.
+/// The measurements of a mode, for readers and CSV.
 pub trait Results: Serialize {
     /// The heading of the page.
     fn title(&self) -> String;
 
-    /// The tables, with the columns of the plan, and with those after the figures.
+    /// Returns the tables, with the columns of the plan and `last` after the figures.
     fn tables(&self, plan: &PlanReport, last: Vec<Figure>) -> Vec<Table>;
 
-    /// Whether it has plots over time instead of the distribution of its times.
+    /// Returns whether the report has plots over time instead of the distribution of its times.
     fn has_plots(&self) -> bool {
         false
     }
 }
 
-/// The sums of a run's threads, with the samples of its steering thread: a report's figures are
-/// made from them.
+/// The sums of a run's threads, and the samples of its steering thread, from which a report's
+/// figures are computed.
 pub(crate) struct RunSums<'a, T, P = Plan> {
     pub(crate) plan: &'a P,
     pub(crate) sampled: &'a Sampled,
@@ -39,7 +39,7 @@ impl<T, P> RunSums<'_, T, P> {
         count as f64 / self.measured_s
     }
 
-    /// Server CPU time for each of `count`.
+    /// Returns the server CPU time per item, for `count` items.
     pub(crate) fn server_cpu_us_per(&self, count: u64) -> Option<f64> {
         let cpu = self.sampled.server().filter(|_| count > 0);
         cpu.map(|cpu| cpu.cpu_s * 1e6 / count as f64)
@@ -49,9 +49,9 @@ impl<T, P> RunSums<'_, T, P> {
 /// Declares the report of some measurements.
 ///
 /// A row is a figure: its key in the JSON, its type, its value, and after a comma its unit and its
-/// label, if people see it. With `csv` it is a column of CSV, where it has its key; after `=>` a
-/// function makes another cell of the report. A [`Summary`] is a row of the table of times instead
-/// of the list.
+/// label, if readers see it. `csv` makes it a CSV column named by its key; after `=>`, a function
+/// computes its cell from the report. A [`Summary`] is a row of the table of times instead of the
+/// list.
 macro_rules! figures {
     (@key $field:ident) => { "" };
     (@key $field:ident csv) => { stringify!($field) };
@@ -79,7 +79,7 @@ macro_rules! figures {
                 Self { $($field: $value),* }
             }
 
-            /// Returns the figures for people and CSV; without a report they are unknown.
+            /// Returns the figures for readers and CSV; without a report they are unknown.
             pub(crate) fn figures(report: Option<&Self>) -> Vec<$crate::report::figures::Figure> {
                 vec![$($(
                     $crate::report::figures::figure(
@@ -95,12 +95,12 @@ macro_rules! figures {
 }
 pub(crate) use figures;
 
-/// A column of a list, and its value.
+/// Returns a column of a list and its value.
 pub(crate) fn figure(key: &'static str, unit: Unit, label: &str, value: impl Into<Cell>) -> Figure {
     (Column::new(key, unit, label), value.into())
 }
 
-/// The quantiles that tables have: key, label, and value.
+/// A quantile in tables: its key, its label, and its value.
 type Quantile = (&'static str, &'static str, fn(&Summary) -> f64);
 
 const QUANTILES: [Quantile; 4] = [
@@ -110,14 +110,14 @@ const QUANTILES: [Quantile; 4] = [
     ("max_us", "max", |times| times.max_us),
 ];
 
-/// The columns of some quantiles, named by their keys.
+/// Returns the columns of the quantiles with these keys.
 pub(crate) fn quantile_columns(keys: &[&str], is_shown: bool) -> Vec<Column> {
     let named = QUANTILES.iter().filter(|(key, ..)| keys.contains(key));
     let label = |label| if is_shown { label } else { "" };
     named.map(|&(key, name, _)| Column::new(key, Unit::Us, label(name))).collect()
 }
 
-/// The cells of these columns.
+/// Returns the cells of the quantiles with these keys.
 pub(crate) fn quantile_cells(keys: &[&str], times: Option<&Summary>) -> Vec<Cell> {
     let named = QUANTILES.iter().filter(|(key, ..)| keys.contains(key));
     named.map(|(.., pick)| times.map(pick).into()).collect()
@@ -126,7 +126,7 @@ pub(crate) fn quantile_cells(keys: &[&str], times: Option<&Summary>) -> Vec<Cell
 /// The keys of all quantiles.
 pub(crate) const ALL_QUANTILES: [&str; 4] = ["p50_us", "p99_us", "p999_us", "max_us"];
 
-/// The quantiles of a latency in CSV.
+/// Returns the quantiles of a latency for CSV.
 pub(crate) fn quantiles(latency: Option<&Summary>) -> impl Iterator<Item = Figure> {
     let columns = quantile_columns(&ALL_QUANTILES, false);
     columns.into_iter().zip(quantile_cells(&ALL_QUANTILES, latency))

@@ -1,5 +1,5 @@
-//! All times of a run, as counts of buckets: the base of quantiles, and mergeable with those in
-//! other runs.
+//! All times of a run as counts of buckets, from which quantiles are computed, and which can be
+//! merged with other runs' counts.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,14 +7,15 @@ use serde_json::value::RawValue;
 
 use crate::record::Record;
 
-/// The times of a run. Each is at most its bucket's value, and less by at most a thousandth.
+/// The times of a run. Each time is at most its bucket's value, and less than it by at most a
+/// thousandth.
 #[derive(Clone, Debug, Serialize)]
 pub struct Histogram {
     /// Name of the recorded times, such as `latency`.
     pub of: &'static str,
     /// Times recorded.
     pub count: u64,
-    /// For each bucket that is not empty: its largest time in nanoseconds, and its count.
+    /// For each bucket that is not empty, its largest time in nanoseconds and its count.
     pub buckets_ns: Box<RawValue>,
 }
 
@@ -23,12 +24,12 @@ impl Histogram {
     #[must_use]
     pub fn of(of: &'static str, record: &Record) -> Option<Self> {
         let buckets: Vec<(u64, u64)> = record.buckets().collect();
-        // On one line, since people also read the report.
+        // On one line, because people also read the report.
         let buckets_ns = serde_json::value::to_raw_value(&buckets).ok()?;
         (!buckets.is_empty()).then(|| Self { of, count: record.count(), buckets_ns })
     }
 
-    /// Returns the record from which it was made.
+    /// Returns the record from which the histogram was made.
     pub(crate) fn record(&self) -> Record {
         let mut record = Record::new();
         let buckets = serde_json::from_str::<Vec<(u64, u64)>>(self.buckets_ns.get());

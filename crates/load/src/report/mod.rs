@@ -1,4 +1,4 @@
-//! The result of a run: the same figures as JSON for programs and as a table for people.
+//! The result of a run: the same figures as JSON for programs, and as a table for readers.
 //!
 //! Field names of the JSON are stable; units stand at the end of names. An unknown value is `null`,
 //! never 0.
@@ -40,39 +40,40 @@ use crate::plan::{Content, Mode, ModeName, Pace, Plan};
 use crate::schedule::RateStage;
 use crate::units::{rounded, show_duration};
 
-/// The plan, as far as needed to repeat a run.
+/// The plan, as far as it is needed to repeat a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
     /// The mode of the measurement.
     pub mode: ModeName,
     /// The server and the request target.
     pub url: String,
-    /// Connections held, connections made or requests in progress at a time (in an open loop the
-    /// maximum), or subscribers.
+    /// The number of open connections, of connections or requests in progress (in an open loop the
+    /// maximum), or of subscribers.
     pub connections: usize,
     /// The messages or requests.
     #[serde(flatten)]
     pub protocol: ProtocolReport,
-    /// Messages in progress per connection in a closed loop, or the maximum of requests.
+    /// Messages in progress per connection in a closed loop, or the maximum requests in progress.
     pub pipeline: Option<usize>,
-    /// Messages a second in an open loop: per connection, or with `fanout` to all channels
-    /// together. With `connect` connections, with `http` requests a second in all.
+    /// Messages per second in an open loop: per connection, or with `fanout` to all channels
+    /// together. With `connect`, connections per second in total; with `http`, requests per second
+    /// in total.
     pub rate_per_s: Option<f64>,
     /// Measured time or idle time; `null` with a number of messages or requests.
     pub duration_s: Option<f64>,
     /// Warm-up time, not counted.
     pub warmup_s: Option<f64>,
-    /// Time before the warm-up in which the rate rose from 0.
+    /// Time before the warm-up during which the rate rose from 0.
     pub rate_ramp_s: Option<f64>,
     /// The stages of the rate of an open loop, if it has any; `rate_per_s` is the highest then.
     pub stages: Option<Vec<StageReport>>,
-    /// Total messages, requests or connections, if the run ends after them.
+    /// Total messages, requests or connections, if the run ends after this number.
     pub number: Option<u64>,
     /// Threads of the generator.
     pub threads: usize,
     /// Source addresses.
     pub source_addresses: usize,
-    /// Names of the fields added to each request, without their values.
+    /// Names of the fields added to each request, without values.
     pub headers: Option<Vec<String>>,
     /// Number of tokens that clients used in turn.
     pub tokens: Option<usize>,
@@ -93,17 +94,17 @@ pub enum ProtocolReport {
 pub struct MessagePlanReport {
     /// Payload bytes of a message.
     pub size_bytes: usize,
-    /// Text messages instead of binary ones.
+    /// Whether messages are text instead of binary.
     pub text: bool,
     /// `letters`, `json`, `given` or `template`.
     pub payload: &'static str,
     /// Seed of the JSON documents.
     pub seed: Option<u64>,
-    /// Offer of permessage-deflate: `off`, `no-context`, or `window:BITS`.
+    /// The offer of permessage-deflate: `off`, `no-context`, or `window:BITS`.
     pub deflate: String,
     /// Publishes measured.
     pub publishes: Option<usize>,
-    /// Offered subprotocols, with their places.
+    /// Offered subprotocols, with their placeholders.
     pub subprotocols: Option<Vec<String>>,
 }
 
@@ -112,13 +113,13 @@ pub struct MessagePlanReport {
 pub struct RequestPlanReport {
     /// Request method.
     pub method: String,
-    /// Bytes of a request on the wire, head and body; of the first request, if they differ.
+    /// Bytes of a request on the wire, head and body; of the first request if they differ.
     pub request_bytes: usize,
-    /// Bytes of its body.
+    /// Bytes of the body.
     pub body_bytes: usize,
-    /// The body is sent in chunks.
+    /// Whether the body is sent in chunks.
     pub chunked: bool,
-    /// A connection carries many requests.
+    /// Whether a connection carries many requests.
     pub keep_alive: bool,
     /// Statuses that count as success.
     pub expect_status: String,
@@ -127,7 +128,7 @@ pub struct RequestPlanReport {
 }
 
 impl PlanReport {
-    /// The figures of a plan of messages.
+    /// Returns the report of a plan of messages.
     pub fn of(plan: &Plan, source_addresses: usize) -> Self {
         let (payload, seed) = match plan.content {
             Content::Letters => ("letters", None),
@@ -151,7 +152,7 @@ impl PlanReport {
         let url = url::masked(&plan.common.url(plan.resource()));
         let mut report =
             Self::common(&plan.common, plan.mode.kind(), url, source_addresses, protocol);
-        // The time for a fixed number of messages or connections is not planned.
+        // A fixed number of messages or connections has no planned time.
         if let Some((duration, warmup)) = plan.mode.times()
             && plan.common.number.is_none()
         {
@@ -169,7 +170,7 @@ impl PlanReport {
         report
     }
 
-    /// The part of all protocols.
+    /// Returns the part that all protocols share.
     pub(crate) fn common(
         common: &Common,
         mode: ModeName,
@@ -178,7 +179,7 @@ impl PlanReport {
         protocol: ProtocolReport,
     ) -> Self {
         let ramp = common.rate_ramp;
-        // Without their values, which may be secrets.
+        // Omits the values, which may be secrets.
         let headers: Vec<String> = common.headers.iter().map(|(name, _)| name.clone()).collect();
         Self {
             mode,
@@ -199,7 +200,7 @@ impl PlanReport {
         }
     }
 
-    /// The requests of an HTTP plan.
+    /// Returns the requests of an HTTP plan.
     #[must_use]
     pub fn request(&self) -> Option<&RequestPlanReport> {
         match &self.protocol {

@@ -1,6 +1,7 @@
-//! One model of every report: tables of columns with key, unit and label, and the text around them.
+//! One model for every report: tables of columns with key, unit and label, and the text around
+//! them.
 //!
-//! A mode fills in a [`Document`]; this module makes text, CSV and HTML from it, for all modes.
+//! A mode fills in a [`Document`], from which this module makes text, CSV and HTML.
 
 use crate::page::{Page, Plot};
 use crate::record::Summary;
@@ -9,11 +10,10 @@ use crate::units::{grouped, rounded, show_bytes, show_ns};
 
 /// Width of the labels on the left of a text report.
 const LABEL: usize = 12;
-/// Shown to people instead of an unknown figure.
+/// Shown to readers instead of an unknown figure.
 const UNKNOWN: &str = "-";
 
-/// The unit of a column, which decides how its numbers are shown to people. CSV has the plain
-/// number.
+/// The unit of a column, which decides how readers see its numbers. CSV contains the plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Text.
@@ -37,7 +37,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Formats a number of this unit for people.
+    /// Formats a number of this unit for readers.
     #[must_use]
     pub fn show(self, value: f64) -> String {
         let signed = |text: String| if value < 0.0 { format!("-{text}") } else { text };
@@ -65,9 +65,10 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column with its name in CSV, unit last; its unit; and its label for people.
+    /// Creates a column: its name in CSV, with the unit last; its unit; and its label for readers.
     ///
-    /// Without a key it is left out of CSV, without a label out of the forms for people.
+    /// A column without a key is omitted from CSV; a column without a label is omitted from the
+    /// forms for readers.
     #[must_use]
     pub fn new(key: &'static str, unit: Unit, label: impl Into<String>) -> Self {
         Self { key, unit, label: label.into() }
@@ -87,7 +88,7 @@ impl Column {
     }
 }
 
-/// Content of a table cell.
+/// The content of a table cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// An unknown value.
@@ -96,14 +97,14 @@ pub enum Cell {
     Text(String),
     /// A number in the column's unit.
     Number(f64),
-    /// A number, and the text that people see instead.
+    /// A number, and the text that readers see instead.
     Shown(Option<f64>, String),
-    /// Times, which a list leaves to a table of their quantiles.
+    /// Times. A list omits them, because a table of their quantiles shows them.
     Times(Summary),
 }
 
 impl Cell {
-    /// A number with another text for people.
+    /// Returns a number with a different text for readers.
     #[must_use]
     pub fn shown(value: impl Into<Option<f64>>, words: impl Into<String>) -> Self {
         Self::Shown(value.into(), words.into())
@@ -129,7 +130,7 @@ impl Cell {
     }
 }
 
-/// Values that become cells.
+/// Declares the values that convert to cells.
 macro_rules! cells {
     ($($Type:ty: $value:ident => $cell:expr;)*) => {
         $(impl From<$Type> for Cell {
@@ -155,7 +156,7 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
     }
 }
 
-/// Makes a row of values that can become a [`Cell`].
+/// Makes a row from values that convert to a [`Cell`].
 #[macro_export]
 macro_rules! row {
     ($($cell:expr),* $(,)?) => {
@@ -168,12 +169,12 @@ pub use crate::row;
 #[derive(Clone, Debug)]
 pub struct Row {
     cells: Vec<Cell>,
-    /// Why the row ends before the figures.
+    /// Why the row has no figures.
     reason: Option<String>,
 }
 
 impl Row {
-    /// A row that has no figures after `cells`, and the reason.
+    /// Returns a row that has no figures after `cells`, and the reason.
     #[must_use]
     pub fn without_figures(cells: Vec<Cell>, reason: impl Into<String>) -> Self {
         Self { cells, reason: Some(reason.into()) }
@@ -192,11 +193,11 @@ pub struct Table {
     title: String,
     columns: Vec<Column>,
     rows: Vec<Row>,
-    /// Name of the CSV column with the reason why a row has no figures.
+    /// The name of the CSV column with the reason why a row has no figures.
     reasons: Option<&'static str>,
     plots: Vec<Plot>,
     notes: Vec<String>,
-    /// Whether its one row is shown as a list of labels and values.
+    /// Whether the only row is shown as a list of labels and values.
     is_list: bool,
 }
 
@@ -208,8 +209,8 @@ impl Table {
         Self { title: title.into(), columns, rows, reasons: None, plots, notes, is_list: false }
     }
 
-    /// A single row; for people, each figure has a line of its own, and unknown figures are left
-    /// out.
+    /// Returns a single row. For readers each figure has its own line, and unknown figures are
+    /// omitted.
     #[must_use]
     pub fn list(figures: Vec<(Column, Cell)>) -> Self {
         let (columns, row) = figures.into_iter().unzip();
@@ -224,7 +225,7 @@ impl Table {
         self
     }
 
-    /// Names the CSV column with the reason why a row has no figures.
+    /// Sets the name of the CSV column with the reason why a row has no figures.
     #[must_use]
     pub fn reasons(mut self, key: &'static str) -> Self {
         self.reasons = Some(key);
@@ -255,12 +256,12 @@ impl Table {
         self.columns.iter().any(|column| !column.key.is_empty())
     }
 
-    /// Returns which columns people see.
+    /// Returns the columns that readers see.
     fn shown(&self) -> Vec<usize> {
         (0..self.columns.len()).filter(|&at| !self.columns[at].label.is_empty()).collect()
     }
 
-    /// Returns head and rows for people, as text.
+    /// Returns the head and the rows for readers, as text.
     fn for_people(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let shown = self.shown();
         let words = |row: &[Cell], at: usize| Some(row.get(at)?.for_people(self.columns[at].unit));
@@ -395,8 +396,8 @@ impl Document {
         out
     }
 
-    /// Comma-separated values: one line a row, after a line of keys. The columns of several tables
-    /// are merged.
+    /// Returns comma-separated values: a line of keys, then one line per row. Merges the columns of
+    /// several tables.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut keys: Vec<&str> = Vec::new();
@@ -456,8 +457,8 @@ pub trait Render: serde::Serialize {
     /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
     fn exit_code(&self) -> u8;
 
-    /// The JSON document, indented, with a final line break. Names are stable; an unknown value is
-    /// `null`.
+    /// Returns the JSON document, indented, with a final line break. Names are stable; an unknown
+    /// value is `null`.
     fn to_json(&self) -> String {
         // Plain structs with string keys: serialising cannot fail.
         let mut json = serde_json::to_string_pretty(self).unwrap_or_default();

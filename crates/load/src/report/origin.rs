@@ -1,4 +1,4 @@
-//! The time, place and program of a run, to distinguish its figures from others.
+//! The time, place and program of a run, which distinguish its figures from others.
 
 use std::time::SystemTime;
 
@@ -10,11 +10,11 @@ use crate::units::show_bytes;
 /// The program, the time, the command line and the machine of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Origin {
-    /// The end of the run, in RFC 3339 form.
+    /// When the run ended, in RFC 3339 form.
     pub date: String,
     /// The version of the program.
     pub version: &'static str,
-    /// The command line; values that may be secret are masked.
+    /// The command line. Values that may be secret are masked.
     pub command: String,
     /// The machine of the generator.
     pub machine: Machine,
@@ -25,11 +25,11 @@ pub struct Origin {
 pub struct Machine {
     /// System and architecture, with the kernel's release where it is known.
     pub system: String,
-    /// Name of the CPU's model, if it is known.
+    /// The model name of the CPU, if known.
     pub cpu: Option<String>,
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// Memory that this process may use, if it is known.
+    /// Memory that this process may use, if known.
     pub memory_bytes: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Machine {
     }
 }
 
-/// Flags whose values may be secret; of a header line, everything after its name.
+/// Flags whose values may be secret. Of a header line, everything after its name may be secret.
 const SECRET: [&str; 2] = ["--token", "--cookie"];
 const HEADER: [&str; 2] = ["--header", "-H"];
 

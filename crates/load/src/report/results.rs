@@ -1,5 +1,5 @@
-//! The measurements of each mode, a row for each figure: what the JSON has, and what people and CSV
-//! see of it.
+//! The measurements of each mode, with a row for each figure: its form in the JSON, and its form
+//! for readers and in CSV.
 
 use std::collections::BTreeMap;
 
@@ -17,35 +17,35 @@ use crate::work::{
 };
 
 figures! {
-    /// Messages that came back.
+    /// The report of echoed messages.
     #[derive(Clone, Debug, Default, Serialize)]
     pub struct EchoReport from |run: (RunSums<'_, EchoOutcome>, &Traffic)| {
         /// Answers within it.
         messages: u64 = run.0.sum.in_time, Count "messages" csv;
         /// Measured time.
         measured_s: f64 = run.0.measured_s, Seconds "measured";
-        /// Answered messages a second.
+        /// Answered messages per second.
         messages_per_s: f64 = run.0.per_s(run.0.sum.in_time), Number "messages a second" csv;
-        /// Received payload bytes a second.
+        /// Received payload bytes per second.
         payload_bytes_per_s: f64 = run.0.per_s(run.0.sum.in_time) * run.0.plan.size as f64,
             Bytes "payload a second, each way";
-        /// Answers a second of server CPU time (all threads): the figure least affected by other
+        /// Answers per second of server CPU time (all threads): the figure least affected by other
         /// load on the machine.
         messages_per_server_cpu_s: Option<f64> = run.0.sampled.per_server_cpu_s(),
             Number "messages per server CPU-second" csv;
-        /// Server CPU time (all threads) for each answer.
+        /// Server CPU time (all threads) per answer.
         server_cpu_us_per_message: Option<f64> = run.0.sampled.server_cpu_us_each(),
             Us "server CPU by message" csv;
-        /// CPU time of this generator (all threads) for each answer: close to the server's, the
+        /// CPU time of this generator (all threads) per answer. If it is close to the server's, the
         /// generator needs as many cores as the server.
         generator_cpu_us_per_message: Option<f64> = (run.0.sum.in_time > 0)
             .then(|| run.0.sampled.generator().cpu_s * 1e6 / run.0.sum.in_time as f64),
             Us "generator CPU by message" csv;
-        /// Effect of compression, if it was offered.
+        /// The effect of compression, if it was offered.
         deflate: Option<DeflateReport> = DeflateReport::of_plan(run.0.plan, run.1);
-        /// From sending to the answer; in an open loop, from the planned time.
+        /// From the send to the answer; in an open loop from the planned time.
         latency: Option<Summary> = run.0.sum.latency.summary(), Us "latency";
-        /// The open loop's own figures.
+        /// The figures that only an open loop has.
         open_loop: Option<OpenLoopReport> = run.0.plan.mode.is_open().then(|| {
             let EchoOutcome { planned, unanswered, lateness, .. } = run.0.sum;
             OpenLoopReport::of((*planned, *unanswered, lateness, run.0.measured_s))
@@ -57,20 +57,20 @@ figures! {
     /// Adherence of an open loop to its schedule.
     #[derive(Clone, Copy, Debug, Serialize)]
     pub struct OpenLoopReport from |run: (u64, u64, &Record, f64)| {
-        /// Messages planned within the measured time. None was skipped.
+        /// Messages planned within the measured time. The generator skips no message.
         planned: u64 = run.0;
-        /// Planned messages a second. If this exceeds `messages_per_s` of the answers, the server
+        /// Planned messages per second. If this exceeds `messages_per_s` of the answers, the server
         /// or the generator fell behind. `null` if no time was measured.
         planned_per_s: Option<f64> = (run.3 > 1e-6).then(|| run.0 as f64 / run.3);
         /// Planned messages without an answer at the end. Their age counts as their latency, as a
         /// lower bound.
         unanswered: u64 = run.1;
-        /// Lateness of sent messages, for any reason.
+        /// Lateness of sent messages, with any cause.
         lateness: Option<Summary> = run.2.summary(), Us "lateness";
     }
 }
 
-/// Idle connections and their fate.
+/// Idle connections and how they ended.
 pub(crate) struct IdleSums {
     pub(crate) connections: u64,
     pub(crate) has_echoed: bool,
@@ -80,7 +80,7 @@ pub(crate) struct IdleSums {
 }
 
 impl RunSums<'_, IdleSums> {
-    /// Growth of a kind of the server's memory for each connection.
+    /// Returns the growth of one kind of the server's memory per connection.
     fn growth(&self, kind: fn(&Memory) -> u64) -> Option<f64> {
         let before = self.sum.memory_before.as_ref().map(kind)?;
         let after = self.sampled.server_memory.as_ref().map(kind)?;
@@ -94,33 +94,34 @@ figures! {
     pub struct IdleReport from |run: RunSums<'_, IdleSums>| {
         /// Connections held.
         connections: u64 = run.sum.connections, Count "" csv;
-        /// Connections that answered an echo afterwards, if it was requested: all of them.
+        /// Connections that answered the echo after the idle time, if it was requested: all of
+        /// them.
         answered: Option<u64> = run.sum.has_echoed.then_some(run.sum.connections),
             Count "answered an echo" csv;
         /// Idle time.
         held_s: f64 = run.measured_s, Seconds "" csv;
         /// The server's memory before the first connection.
         memory_before: Option<Memory> = run.sum.memory_before;
-        /// The server's memory with all of them.
+        /// The server's memory with all connections open.
         memory_after: Option<Memory> = run.sampled.server_memory;
-        /// Growth of the resident set for each connection.
+        /// Growth of the resident set per connection.
         rss_bytes_per_connection: Option<f64> = run.growth(|memory| memory.rss_bytes),
             Number "" csv;
-        /// Growth of private memory for each connection.
+        /// Growth of private memory per connection.
         private_bytes_per_connection: Option<f64> = run.growth(|memory| memory.private_bytes),
             Number "" csv;
-        /// Growth of anonymous memory (heap and stacks) for each connection.
+        /// Growth of anonymous memory (heap and stacks) per connection.
         anonymous_bytes_per_connection: Option<f64> = run.growth(|memory| memory.anonymous_bytes),
             Number "" csv;
         /// Server CPU during the idle time; 1 is one core kept busy.
         server_cores_while_idle: Option<f64> = run.sampled.server().map(|cpu| cpu.cores),
             Share "server CPU" csv => Self::cpu_cell;
-        /// Server CPU of an echo afterwards, if it was requested.
+        /// Server CPU time of an echo after the idle time, if it was requested.
         server_cpu_us_per_echo: Option<f64> = run
             .sum
             .echo_cpu_s
             .map(|seconds| seconds * 1e6 / run.sum.connections as f64), Us "" csv;
-        /// Closes by the server after the run, if they were awaited.
+        /// Closes by the server after the run, if the run waited for them.
         closes: Option<ClosesReport> = run.sum.closes.clone();
     }
 }
@@ -141,9 +142,9 @@ impl IdleReport {
 /// Closes of a run's connections by the server.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClosesReport {
-    /// From the first to the last.
+    /// Seconds from the first close to the last.
     pub span_s: f64,
-    /// Connections that were closed with a Close frame, by its code; 1005: it had none.
+    /// Connections closed with a Close frame, by its code; 1005 if the frame had no code.
     pub by_code: BTreeMap<u16, u64>,
     /// Connections that ended without a Close frame.
     pub without_frame: u64,
@@ -155,45 +156,47 @@ figures! {
     /// Connections made one after the other, or by a schedule.
     #[derive(Clone, Copy, Debug, Serialize)]
     pub struct ConnectReport from |run: RunSums<'_, ConnectOutcome>| {
-        /// Connect, upgrade, one echo, reset: number completed within the measured time.
+        /// Connections that completed connect, upgrade, one echo and reset within the measured
+        /// time.
         connections: u64 = run.sum.in_time, Count "connections" csv;
         /// Measured time.
         measured_s: f64 = run.measured_s, Seconds "measured";
-        /// Completed connections a second.
+        /// Completed connections per second.
         connections_per_s: f64 = run.per_s(run.sum.in_time),
             Number "connections a second (connect, upgrade, echo, reset)" csv;
-        /// Completed connections a second of server CPU time.
+        /// Completed connections per second of server CPU time.
         connections_per_server_cpu_s: Option<f64> = run.sampled.per_server_cpu_s(),
             Number "connections per server CPU-second" csv;
         /// From the connect call to the established TCP connection.
         tcp: Option<Summary> = run.sum.tcp.summary(), Us "TCP";
-        /// From there to the end of the TLS handshake; `null` without TLS.
+        /// From the TCP connection to the end of the TLS handshake; `null` without TLS.
         tls: Option<Summary> = run.sum.tls.summary(), Us "TLS";
-        /// From there to the accepted upgrade.
+        /// From the end of the previous step to the accepted upgrade.
         upgrade: Option<Summary> = run.sum.upgrade.summary(), Us "upgrade";
-        /// From there to the answer to one message.
+        /// From the accepted upgrade to the answer to one message.
         echo: Option<Summary> = run.sum.echo.summary(), Us "echo";
-        /// All steps together; in an open loop from the planned time on, including the age of
-        /// unanswered connections.
+        /// All steps together. In an open loop this counts from the planned time, and includes the
+        /// age of unanswered connections.
         total: Option<Summary> = run.sum.total.summary(), Us "together";
-        /// Adherence to the schedule; `null` in a closed loop. Its messages are connections.
+        /// Adherence to the schedule, with connections in place of messages; `null` in a closed
+        /// loop.
         open_loop: Option<OpenLoopReport> = run.plan.mode.is_open().then(|| {
             let ConnectOutcome { planned, unanswered, lateness, .. } = run.sum;
             OpenLoopReport::of((*planned, *unanswered, lateness, run.measured_s))
         });
-        /// Planned connections of an open loop that found all places taken. Their time ran while
-        /// they waited.
+        /// Planned connections of an open loop that had to wait, because as many connections as
+        /// allowed were open. The wait counts in their times.
         waited_for_place: Option<u64> = run.plan.mode.is_open().then_some(run.sum.waited);
     }
 }
 
 figures! {
-    /// One publishes, all others receive.
+    /// One connection publishes, all others receive.
     #[derive(Clone, Copy, Debug, Serialize)]
     pub struct BroadcastReport from |run: RunSums<'_, BroadcastOutcome>| {
         /// Subscribers.
         subscribers: u64 = run.plan.common.connections as u64, Count "subscribers" csv;
-        /// Publishes that reached every subscriber.
+        /// Publishes that reached all subscribers.
         publishes: u64 = run.sum.last.count(), Count "publishes delivered to each" csv;
         /// From the publish to the first subscriber, one time per publish.
         first: Option<Summary> = run.sum.first.summary(), Us "first has it";
@@ -201,10 +204,10 @@ figures! {
         delivery: Option<Summary> = run.sum.delivery.summary(), Us "each has it";
         /// From the publish to the last subscriber, one time per publish.
         last: Option<Summary> = run.sum.last.summary(), Us "last has it";
-        /// Server CPU time (all threads) for each publish.
+        /// Server CPU time (all threads) per publish.
         server_cpu_us_per_publish: Option<f64> = run.server_cpu_us_per(run.sum.last.count()),
             Us "server CPU by publish" csv;
-        /// Server CPU time for each delivered message.
+        /// Server CPU time per delivered message.
         server_cpu_us_per_delivery: Option<f64> = run.server_cpu_us_per(run.sum.delivery.count()),
             Us "server CPU by delivery" csv;
     }
@@ -216,38 +219,38 @@ figures! {
     pub struct FanoutReport
         from |run: (RunSums<'_, FanoutOutcome>, ChannelLayout, Vec<Slice>)|
     {
-        /// Channels, each with a publisher of its own.
+        /// Channels, each with its own publisher.
         channels: u64 = run.1.channels as u64, Count "channels";
         /// Subscribers of each.
         subscribers_per_channel: u64 = run.1.subscribers as u64, Count "subscribers of each";
-        /// Messages planned within the measured time; all were sent.
+        /// Messages planned within the measured time; all of them were sent.
         published: u64 = run.0.sum.published, Count "published";
         /// Measured time.
         measured_s: f64 = run.0.measured_s, Seconds "measured";
-        /// Published messages a second.
+        /// Published messages per second.
         published_per_s: f64 = run.0.per_s(run.0.sum.published), Number "published a second";
-        /// Deliveries received within the measured time, a second.
+        /// Deliveries per second received within the measured time.
         received_per_s: f64 = run.0.per_s(run.0.sum.in_time), Number "delivered a second";
-        /// Server CPU time (all threads) for each delivery.
+        /// Server CPU time (all threads) per delivery.
         server_cpu_us_per_delivery: Option<f64> = run.0.server_cpu_us_per(run.0.sum.received),
             Us "server CPU by delivery";
-        /// Expected deliveries of the published messages: one for each subscriber of the channel.
+        /// Expected deliveries of the published messages, one for each subscriber of the channel.
         expected: u64 = run.0.sum.expected, Count "deliveries expected";
-        /// Deliveries that were received, even if late.
+        /// Received deliveries, including late ones.
         received: u64 = run.0.sum.received;
-        /// Deliveries that never came.
+        /// Deliveries that never arrived.
         lost: u64 = run.0.sum.lost, Count "never came";
-        /// Subscribers that lost any.
+        /// Subscribers that lost at least one message.
         subscribers_with_loss: u64 = run.0.sum.losers, Count "subscribers with loss";
-        /// The maximum that one of them lost.
+        /// Maximum messages lost by one subscriber.
         most_lost_by_one_subscriber: u64 = run.0.sum.most_lost.0, Count "most lost by one";
-        /// Deliveries of a message that had come before, at any time.
+        /// Deliveries of a message that had already arrived, at any time of the run.
         duplicates: u64 = run.0.sum.duplicates, Count "came twice";
-        /// Deliveries that came after a later message, at any time.
+        /// Deliveries that arrived after a later message, at any time of the run.
         reordered: u64 = run.0.sum.reordered, Count "out of order";
         /// From the planned time of a publish to each subscriber.
         latency: Option<Summary> = run.0.sum.latency.summary(), Us "latency";
-        /// Lateness of sent messages, for any reason.
+        /// Lateness of sent messages, with any cause.
         lateness: Option<Summary> = run.0.sum.lateness.summary(), Us "lateness";
         /// The measured time, slice by slice.
         slices: Vec<Slice> = run.2;
@@ -257,7 +260,7 @@ figures! {
 /// A short slice of the measured time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Slice {
-    /// Its end, from the beginning of the measured time.
+    /// The end of the slice, from the beginning of the measured time.
     pub at_s: f64,
     /// Deliveries a second.
     pub received_per_s: f64,
@@ -265,7 +268,7 @@ pub struct Slice {
     pub latency: Option<Summary>,
     /// Server CPU; 1 is one core kept busy.
     pub server_cores: Option<f64>,
-    /// The server's resident memory at its end.
+    /// The server's resident memory at the end of the slice.
     pub server_rss_bytes: Option<u64>,
     /// CPU of this generator's busiest thread.
     pub generator_cores: Option<f64>,
@@ -281,29 +284,28 @@ figures! {
         rounds: u64 = run.0.sum.rounds, Count "rounds";
         /// Loops a second.
         rounds_per_s: f64 = run.0.per_s(run.0.sum.rounds), Number "rounds a second";
-        /// Messages sent within it.
+        /// Messages sent within the measured time.
         sent: u64 = run.0.sum.sent, Count "messages sent";
-        /// Sent messages a second.
+        /// Sent messages per second.
         sent_per_s: f64 = run.0.per_s(run.0.sum.sent);
-        /// Messages compared within it.
+        /// Messages compared within the measured time.
         received: u64 = run.0.sum.received;
-        /// Messages that were expected, and came, within it.
+        /// Expected messages that arrived within the measured time.
         answers: u64 = run.0.sum.answers(), Count "expected messages";
-        /// Expected messages a second.
+        /// Expected messages per second.
         answers_per_s: f64 = run.0.per_s(run.0.sum.answers()),
             Number "expected messages a second";
-        /// Measured time: until the last client had come to the end of the script, if that was
-        /// earlier than planned.
+        /// The measured time. It ends early when the last client has finished the script.
         measured_s: f64 = run.0.measured_s, Seconds "measured";
-        /// Server CPU time (all threads) for each expected message.
+        /// Server CPU time (all threads) per expected message.
         server_cpu_us_per_answer: Option<f64> = run.0.sampled.server_cpu_us_each(),
             Us "server CPU by expected message";
-        /// Clients that came to the end of the script.
+        /// Clients that finished the script.
         clients_finished: u64 = run.0.sum.finished, Count "clients at the end of the script";
-        /// Clients that were waiting for a message when the run was over.
+        /// Clients that were waiting for a message when the run ended.
         clients_waiting: u64 = run.0.sum.waiting,
             Count "clients still waiting" => |script| some(script.clients_waiting);
-        /// Messages that were dropped because a client that did not wait for one had too many.
+        /// Messages dropped because a client that was not waiting for a message had too many.
         left_out: u64 = run.0.sum.left_out,
             Count "messages left out" => |script| some(script.left_out);
         /// From a client's last send to each expected message.
@@ -315,7 +317,7 @@ figures! {
     }
 }
 
-/// Returns a count that people see only if there are any.
+/// Returns a count that readers see only if it is not 0.
 fn some(count: u64) -> Option<u64> {
     Some(count).filter(|&count| count > 0)
 }
@@ -323,15 +325,15 @@ fn some(count: u64) -> Option<u64> {
 /// A line of a script.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepReport {
-    /// Its number, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// The line itself.
     pub text: String,
-    /// Number of times the step was done within the measured time.
+    /// Number of times that the step was completed within the measured time.
     pub done: u64,
-    /// Messages that came instead of the expected one.
+    /// Messages that arrived instead of the expected one.
     pub mismatches: u64,
-    /// Number of times that no message came.
+    /// Number of times that no message arrived.
     pub missing: u64,
     /// From the client's last send to the expected message.
     pub latency: Option<Summary>,

@@ -15,8 +15,8 @@ pub const SCHEMA: &str = "throng-bench/1";
 
 /// Everything about one run. `Display` prints the table.
 ///
-/// The measurements `R` are of WebSocket connections, or [`http::Report`](crate::http::Report) of
-/// HTTP requests.
+/// `R` contains the measurements of WebSocket connections, or those in
+/// [`http::Report`](crate::http::Report).
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport<R = Measured> {
     /// [`SCHEMA`].
@@ -45,7 +45,7 @@ pub struct LoadReport<R = Measured> {
     pub errors: Errors,
     /// Thresholds and their outcome.
     pub slo: Vec<SloReport>,
-    /// All times to which thresholds apply; `null` without any.
+    /// All times to which thresholds apply; `null` if there are no times.
     pub histogram: Option<Histogram>,
     /// Conclusion: whether the server or this generator limited the run.
     pub verdict: Verdict,
@@ -79,7 +79,7 @@ pub struct SetupReport {
 pub struct ConnectionsReport {
     /// Connections started.
     pub opened: u64,
-    /// Connections that the server ended between two requests, which it may; they were made again.
+    /// Connections that the server ended between two requests, as it may. They were made again.
     pub ended_by_server: u64,
     /// Requests that were sent again because of that.
     pub requests_resent: u64,
@@ -90,7 +90,7 @@ pub struct ConnectionsReport {
 pub struct ServerReport {
     /// Its processes.
     pub pids: Vec<u32>,
-    /// Command name of the first process.
+    /// The command name of the first process.
     pub name: Option<String>,
     /// CPUs that it may use.
     pub cpus_allowed: Option<usize>,
@@ -128,7 +128,7 @@ mod tests {
         lines.filter_map(|line| line.split_once('"')).map(|(key, _)| key).collect()
     }
 
-    /// Programs read keys by name, people read them in their order.
+    /// Programs read keys by name, and people read them in order.
     #[test]
     fn the_keys_of_all_modes_keep_their_names_and_order() {
         let target = Target::parse("ws://h:1").unwrap();

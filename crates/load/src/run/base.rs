@@ -1,4 +1,4 @@
-//! Base of a run's threads, for any protocol: shared state, start and end.
+//! The base of a run's threads, for any protocol: shared state, start and end.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use crate::sources::Sources;
 use crate::tls::TlsClient;
 use crate::{descriptors, sources};
 
-/// Pause before the first message when all connections are ready: the threads have to be informed.
+/// Pause between the moment when all connections are ready and the first message: the threads must
+/// be informed.
 pub const LEAD: Duration = Duration::from_millis(5);
 
 /// State that all threads of a run need.
@@ -35,7 +36,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Prepares a run with so many sockets. It raises the number of threads if the sockets require
+    /// Prepares a run with this many sockets. Raises the number of threads if the sockets require
     /// it.
     pub(crate) fn of(plan: &mut Common, sockets: usize) -> Result<Self, Error> {
         let division = descriptors::divide(sockets, plan.threads)?;
@@ -63,7 +64,7 @@ impl Base {
         Steering::new(self.clock, &self.shared, server, plan.setup_timeout, stop, watch)
     }
 
-    /// Sets the timeline; the threads begin.
+    /// Sets the timeline. The threads then begin.
     pub(crate) fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
         let start = self.clock.now().after(LEAD);
         let from = start.after(warmup);
@@ -72,9 +73,9 @@ impl Base {
         timeline
     }
 
-    /// Starts a thread for each share of the connections, and `extra` of them on the first, for
-    /// answers of up to `size` bytes; it calls `run`, while this one calls `steer`. Adds up the
-    /// threads' measurements.
+    /// Starts a thread for each share of the connections, with `extra` more connections on the
+    /// first, for answers of up to `size` bytes. Each thread calls `run`; the calling thread calls
+    /// `steer`. Adds up the threads' measurements.
     pub(crate) fn with_threads<T: Merge + Send, R>(
         &self,
         common: &Common,
@@ -128,7 +129,7 @@ impl Base {
             }
             let steered = steer();
             self.shared.finish();
-            // A panic of this program: its thread has printed it; pass it on.
+            // A panic is a bug of this program. Its thread has printed it; pass it on.
             let ended = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             });
@@ -137,7 +138,7 @@ impl Base {
                 sum.merge(more);
                 sum
             });
-            // The failure of a thread explains why the steering ended, if both failed.
+            // If both failed, the thread's failure explains why the steering ended.
             match self.shared.take_failure() {
                 Some(error) => Err(error),
                 None => Ok((steered?, sum.ok_or(Error::Interrupted)?)),
@@ -164,7 +165,8 @@ fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, E
     Ok(Some(Processes::new(server_pids.to_vec())))
 }
 
-/// Ends the run when one of its threads panics: the others would wait for it forever.
+/// Ends the run when one of its threads panics: otherwise the other threads would wait for it
+/// forever.
 pub struct FinishOnPanic(pub Arc<Shared>);
 
 impl Drop for FinishOnPanic {

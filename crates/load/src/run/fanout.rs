@@ -24,8 +24,8 @@ use crate::work::{ChannelLayout, Fanout, FanoutTally};
 const DRAIN: Duration = Duration::from_secs(10);
 /// Time without any delivery after which the rest counts as lost.
 const QUIET: Duration = Duration::from_secs(2);
-/// Maximum number of slices in a run, and their minimum length: shorter ones have too few ticks of
-/// the kernel.
+/// Maximum number of slices in a run, and their minimum length. A shorter slice would have too few
+/// kernel ticks.
 const MOST_SLICES: u32 = 120;
 const SHORTEST_SLICE: Duration = Duration::from_millis(250);
 
@@ -70,8 +70,8 @@ pub(super) fn run(
     Ok(report)
 }
 
-/// Waits until the messages that were planned up to the end have reached their subscribers, as long
-/// as deliveries keep coming.
+/// Waits until the messages planned before the end have reached their subscribers, as long as
+/// deliveries keep arriving.
 fn await_deliveries(
     context: &RunContext<'_>,
     steering: &mut Steering<'_>,
@@ -79,7 +79,7 @@ fn await_deliveries(
     layout: ChannelLayout,
     (timeline, rate_per_s): (Timeline, f64),
 ) {
-    // Counts the planned messages, not the sent ones: the last messages may be sent a moment late.
+    // Counts planned messages instead of sent ones: the last messages may be sent a moment late.
     let until = timeline.to.min(Instant(tally.until_ns.load(Ordering::Acquire)));
     let each = rate_per_s / layout.channels as f64;
     let planned = Schedule::new(timeline.start, layout.channels, each).due(Instant(until.0 - 1));
@@ -88,7 +88,8 @@ fn await_deliveries(
     let waiting = || wanted.saturating_sub(done());
     let deadline = steering.clock.now().after(DRAIN);
     let mut before = u64::MAX;
-    // A message that the server dropped never comes: the wait ends when no more deliveries come.
+    // A message that the server dropped never arrives: the wait ends when no more deliveries
+    // arrive.
     while waiting() > 0 && done() != before && steering.clock.now() < deadline {
         before = done();
         let stage = || Stage::Draining { waiting: waiting() };
@@ -96,7 +97,7 @@ fn await_deliveries(
     }
 }
 
-/// Waits through the measurement, and samples everything at the end of each slice.
+/// Waits through the measurement, and takes all samples at the end of each slice.
 fn slices(
     steering: &mut Steering<'_>,
     context: &RunContext<'_>,

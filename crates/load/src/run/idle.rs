@@ -1,4 +1,4 @@
-//! The idle mode: the cost of connections without traffic, and their fate.
+//! The idle mode: the cost of connections without traffic, and how they end.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub(super) fn run(
     Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts, times))
 }
 
-/// Waits until each connection has answered its echo, as long as answers keep coming.
+/// Waits until each connection has answered its echo, as long as answers keep arriving.
 fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result<(), Error> {
     let wanted = context.plan.common.connections as u64;
     let answered = || context.base.shared.sum(|lane| &lane.done);
@@ -80,8 +80,8 @@ fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result
     }
 }
 
-/// Waits until the server has closed each connection, for at most `limit`; returns the number of
-/// open ones.
+/// Waits until the server has closed each connection, but at most for `limit`; returns the number
+/// of open connections.
 fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, limit: Duration) -> u64 {
     let open = || context.base.shared.sum(|lane| &lane.ready);
     steering.wait_for(limit, || open() == 0, || Stage::AwaitingClose { open: open() });

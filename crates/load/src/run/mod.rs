@@ -1,5 +1,5 @@
-//! A run from beginning to end: starts the threads, times the phases, samples at their edges, ends
-//! the threads, and reports.
+//! A whole run: starts the threads, times the phases, takes samples between them, ends the threads,
+//! and reports.
 
 mod base;
 mod fanout;
@@ -29,7 +29,7 @@ pub use crate::sampled::Sampled;
 use crate::verdict::Facts;
 use crate::work::ChannelLayout;
 
-/// Runs a plan to its end and reports. Blocks; `watch` is called about ten times a second on this
+/// Runs a plan to its end and reports. Blocks; calls `watch` about ten times per second on this
 /// thread.
 ///
 /// When `stop` becomes true the run ends early: with a report on the measurements so far, or with
@@ -102,13 +102,13 @@ impl RunContext<'_> {
         self.base.with_threads(common, extra_on_first, self.plan.size, exact, run, steer)
     }
 
-    /// Measured time and warm-up time, with the time in which the rate rises.
+    /// Returns the measured time, and the warm-up time including the ramp of the rate.
     fn times(&self) -> (Duration, Duration) {
         let (duration, warmup) = self.plan.mode.times().unwrap_or_default();
         (duration, warmup + self.plan.common.rate_ramp)
     }
 
-    /// The report of a run whose connections were set up in this time, if they were.
+    /// Returns the report of a run. `took` is the time of the set-up, if the run had one.
     fn report(
         &self,
         took: Option<Duration>,

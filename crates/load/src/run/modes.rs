@@ -21,14 +21,14 @@ use crate::work::{Broadcast, Connect, Echo, Publication, ScriptWork};
 
 /// Maximum wait for outstanding answers at the end of a run.
 pub(super) const DRAIN: Duration = Duration::from_secs(5);
-/// Time without any answer after which the rest of a fixed number of messages counts as missing.
+/// Time without an answer after which the rest of a fixed number of messages counts as missing.
 pub const NO_ANSWER: Duration = Duration::from_secs(10);
 /// Bytes queued for one connection of an open loop before the server counts as stuck.
 pub(super) const OPEN_BACKLOG: usize = 256 << 20;
 /// Bytes queued for one connection of a script before the server counts as stuck.
 const SCRIPT_BACKLOG: usize = 16 << 20;
 
-/// Echo: each answer triggers the next message, or messages are sent by the schedule.
+/// Echo: each answer triggers the next message, or the schedule triggers messages.
 pub(super) fn echo(
     context: &RunContext<'_>,
     mut steering: Steering<'_>,
@@ -37,7 +37,7 @@ pub(super) fn echo(
     let (plan, common) = (context.plan, &context.plan.common);
     let (duration, warmup) = context.times();
     let backlog = match pace {
-        // Space for twice the messages in progress, so that reading is never paused because of it.
+        // Space for twice the messages in progress, so that a full buffer never pauses reading.
         Pace::Closed { pipeline } => (1 << 20) + (plan.size + 14).saturating_mul(2 * pipeline),
         Pace::Open { .. } => OPEN_BACKLOG.max(plan.size.saturating_mul(4)),
     };
@@ -84,8 +84,8 @@ pub(super) fn echo(
     Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts, times))
 }
 
-/// Connections with one echo each: when one ends, its place makes the next, or they begin by the
-/// schedule.
+/// Connections with one echo each. In a closed loop each end starts the next connection; in an open
+/// loop the schedule starts them.
 pub(super) fn connect(
     context: &RunContext<'_>,
     mut steering: Steering<'_>,
@@ -143,7 +143,7 @@ pub(super) fn script(
     timeout: Duration,
 ) -> Result<LoadReport, Error> {
     let plan = context.plan;
-    // A plan that was not checked may have none.
+    // An unchecked plan may have no script.
     let script = plan.script.as_ref();
     let script = script.ok_or_else(|| Error::Usage("the script mode needs a script".to_owned()))?;
     let (duration, warmup) = context.times();
@@ -177,7 +177,7 @@ pub(super) fn script(
     });
     let run = RunSums { plan, sampled: &measured, measured_s, sum: &sum };
     let report = ScriptReport::of((run, script.name().to_owned(), steps.collect()));
-    // A script may consist of sends only.
+    // A script may only send.
     let waits = sum.steps.iter().any(|step| step.latency.is_some());
     let completed = if waits { report.answers } else { report.sent };
     let facts = Facts { completed, ..Facts::default() };
@@ -210,7 +210,7 @@ pub(super) fn broadcast(
                 done: publication.complete.load(Ordering::Relaxed),
                 total: publishes as u64,
             };
-            // The publisher has its own time limit; this one only has to be longer.
+            // The publisher has its own time limit; this limit only has to be longer.
             if !steering.wait_for(FOREVER, || publication.is_warm(), stage) {
                 return Err(Error::Interrupted);
             }
@@ -239,7 +239,7 @@ pub fn measure(
     duration: Duration,
 ) -> Result<Sampled, Error> {
     let begin = warm_up(steering, timeline, warmup)?;
-    // The time of the end shows whether the run was cut short.
+    // The time of the end shows whether the run ended early.
     steering
         .until(timeline.to, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
     Ok(steering.measured(begin))

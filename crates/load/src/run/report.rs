@@ -28,7 +28,7 @@ pub(crate) struct Times<'a> {
 pub(crate) struct RunEnd<'a, R> {
     pub(crate) common: &'a Common,
     pub(crate) plan: PlanReport,
-    /// Time until so many connections were set up; `None` where the set-up itself is measured.
+    /// The time until this many connections were set up; `None` if the set-up itself is measured.
     pub(crate) took: Option<(Duration, usize)>,
     pub(crate) setup: Setup,
     /// Whether subprotocols were offered.
@@ -36,7 +36,7 @@ pub(crate) struct RunEnd<'a, R> {
     pub(crate) connections: Option<ConnectionsReport>,
     pub(crate) sampled: &'a Sampled,
     pub(crate) result: R,
-    /// Facts of the mode for the verdict; the failures and the facts of the processes are added.
+    /// Facts of the mode for the verdict. Failures and facts of the processes are added later.
     pub(crate) facts: Facts,
     pub(crate) times: Times<'a>,
 }

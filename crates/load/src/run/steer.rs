@@ -70,7 +70,8 @@ impl<'a> Steering<'a> {
             if self.is_over() {
                 return Err(Error::Interrupted);
             }
-            // A second more than the engine's handshake timeout, whose own message is better.
+            // Waits a second longer than the engine's handshake timeout, whose own message is
+            // better.
             if now.since(since) > self.setup_timeout + Duration::from_secs(1) {
                 let after = self.setup_timeout;
                 return Err(Error::SetupTimeout { ready: ready as usize, wanted, after });
@@ -81,8 +82,8 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// Waits until `then`, and reports the time since `from` to `stage`; returns false if the run
-    /// must end earlier.
+    /// Waits until `then`, and passes the time since `from` to `stage`. Returns false if the run
+    /// must end before.
     pub fn until(
         &mut self,
         then: Instant,
@@ -102,8 +103,8 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// Waits for a condition that the threads bring about; returns false if the run must end
-    /// earlier, or after `limit`.
+    /// Waits for a condition that the threads establish. Returns false if the run must end before,
+    /// or after `limit`.
     pub fn wait_for(
         &mut self,
         limit: Duration,
@@ -129,7 +130,7 @@ impl<'a> Steering<'a> {
         self.wait_for(limit, || waiting() == 0, || Stage::Draining { waiting: waiting() });
     }
 
-    /// Waits until none of `total` messages is left, or no answer has come for `limit`.
+    /// Waits until all of `total` messages are done, or no answer has arrived for `limit`.
     pub fn count(&mut self, total: u64, limit: Duration, left: impl Fn(&Shared) -> u64) {
         let shared = self.shared;
         let is_done = || left(shared) == 0;
@@ -145,7 +146,8 @@ impl<'a> Steering<'a> {
 
     /// CPU times and counts now.
     pub fn moment(&self) -> Moment {
-        // Reads the server's CPU time and the count together: their ratio is the important figure.
+        // Reads the server's CPU time and the count together, because their ratio is the important
+        // figure.
         let server = self.server.and_then(|server| server.cpu(self.clock.now().0));
         let (done, at) = (self.shared.sum(|lane| &lane.done), self.clock.now());
         let own = Processes::own().cpu(at.0);

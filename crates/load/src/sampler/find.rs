@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::{numbered, parse};
 
-/// Ids of the processes that listen on `address`, ascending: several can share a port with
-/// SO_REUSEPORT or after a fork. Empty if the address belongs to another machine, or if no
-/// descriptors can be read.
+/// Returns the ids of the processes that listen on `address`, in ascending order: several processes
+/// can share a port with SO_REUSEPORT or after a fork. Empty if the address belongs to another
+/// machine, or if descriptors are not readable.
 #[must_use]
 pub fn listening_pids(address: SocketAddr) -> Vec<u32> {
     let inodes: BTreeSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{numbered, parse};
 
-/// A process; its start time distinguishes it from later ones with the same id.
+/// A process. Its start time distinguishes it from later processes with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupMember {
     /// Its process id.
@@ -16,7 +16,7 @@ pub struct GroupMember {
 }
 
 impl GroupMember {
-    /// Returns whether it still runs: neither ended nor a zombie.
+    /// Returns whether the process still runs: it has not ended, and is not a zombie.
     pub fn is_alive(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok();
         let stat = stat.as_deref().and_then(parse::proc_stat);
@@ -24,9 +24,9 @@ impl GroupMember {
     }
 }
 
-/// The process `root`, its descendants, and the members of its process group, ascending, without
-/// ended ones. A process that left the group and lost its parent is not found. Empty where there is
-/// no /proc.
+/// Returns the process `root`, its descendants, and the members of its process group, in ascending
+/// order and without ended processes. Misses a process that left the group and lost its parent.
+/// Empty on systems without /proc.
 pub fn process_group(root: u32) -> Vec<GroupMember> {
     let mut all: Vec<(u32, parse::ProcStat)> = numbered(Path::new("/proc"))
         .filter_map(|(pid, dir)| {

@@ -1,8 +1,8 @@
 //! Resources that a process uses: CPU time, memory, threads and descriptors, read from /proc.
 //!
-//! It only reads: the watched process is not modified, needs no support for it, and may be any
-//! server. On systems without /proc every sample is `None`, and the report shows the value as
-//! unknown.
+//! The sampler only reads: it does not modify the watched process, which may be any server and
+//! needs no support for it. On systems without /proc every sample is `None`, and the report shows
+//! the value as unknown.
 
 mod find;
 mod group;
@@ -17,8 +17,8 @@ use serde::Serialize;
 pub use find::listening_pids;
 pub use group::{GroupMember, process_group};
 
-/// One or more processes that are watched together: a server may have several processes on one
-/// port.
+/// One or more processes that are watched together, because a server may have several processes on
+/// one port.
 #[derive(Clone, Debug)]
 pub struct Processes {
     pids: Vec<u32>,
@@ -31,7 +31,8 @@ pub struct CpuSample {
     pub at_ns: u64,
     /// By thread id.
     threads: BTreeMap<u32, ThreadTime>,
-    /// Nanoseconds by process id, of all its threads including ended ones; in ticks of 10 ms.
+    /// CPU time by process id, in nanoseconds with a resolution of 10 ms, for all threads including
+    /// ended ones.
     processes: BTreeMap<u32, u64>,
 }
 
@@ -55,8 +56,8 @@ pub struct CpuUsage {
     pub cores: f64,
     /// Cores used by the busiest thread.
     pub busiest_thread_cores: f64,
-    /// Share of the wall time in which the busiest thread was ready to run and got no CPU, because
-    /// something else ran there. 0 if the kernel does not report it.
+    /// The share of wall time in which the busiest thread was ready to run but had no CPU, because
+    /// another thread used it. 0 if the kernel does not report it.
     pub busiest_thread_waiting: f64,
     /// Threads at the end.
     pub threads: usize,
@@ -119,8 +120,8 @@ impl Processes {
         (!threads.is_empty()).then_some(CpuSample { at_ns, threads, processes })
     }
 
-    /// CPU time of all processes in ticks of the kernel, usually of 10 ms, including ended threads;
-    /// `None` if one cannot be read.
+    /// Returns the CPU time of all processes in kernel ticks, usually of 10 ms, including ended
+    /// threads; `None` if a process is not readable.
     #[must_use]
     pub fn cpu_ticks(&self) -> Option<u64> {
         let one = |&pid: &u32| {
@@ -129,8 +130,9 @@ impl Processes {
         self.pids.iter().map(one).sum::<Option<u64>>().filter(|_| !self.pids.is_empty())
     }
 
-    /// Memory of all processes; `None` if one cannot be read (another user's, or gone). Walks the
-    /// page tables: a few milliseconds for a large process, so not for use during a measurement.
+    /// Returns the memory of all processes; `None` if a process is not readable (another user's, or
+    /// ended). This walks the page tables, which takes a few milliseconds for a large process, so
+    /// do not use it during a measurement.
     #[must_use]
     pub fn memory(&self) -> Option<Memory> {
         let mut sum = Memory::default();
@@ -145,8 +147,8 @@ impl Processes {
         (!self.pids.is_empty()).then_some(sum)
     }
 
-    /// Resident memory of all processes in bytes; `None` if one cannot be read. Cheap enough for
-    /// use during a measurement: the kernel keeps the count.
+    /// Returns the resident memory of all processes in bytes; `None` if a process is not readable.
+    /// Cheap enough during a measurement, because the kernel keeps the count.
     #[must_use]
     pub fn resident(&self) -> Option<u64> {
         let one = |&pid: &u32| {
@@ -168,8 +170,8 @@ impl Processes {
         let allowed = |&pid: &u32| {
             parse::cpus_allowed(&fs::read_to_string(self.dir(pid).join("status")).ok()?)
         };
-        // Several pinned processes are assumed to be pinned to different CPUs, the usual reason for
-        // several.
+        // Assumes that several pinned processes are pinned to different CPUs, the usual reason to
+        // start several.
         let sum = self.pids.iter().map(allowed).sum::<Option<usize>>()?;
         let machine = std::thread::available_parallelism().map_or(sum, usize::from);
         (sum > 0).then_some(if self.pids.len() > 1 { sum.min(machine) } else { sum })
@@ -181,8 +183,8 @@ impl Processes {
 }
 
 impl CpuSample {
-    /// Returns the use since an `earlier` sample, including threads that have ended in between (a
-    /// server may have a thread for each connection).
+    /// Returns the use since an `earlier` sample, including threads that have ended since (a server
+    /// may have a thread for each connection).
     #[must_use]
     pub fn since(&self, earlier: &Self) -> CpuUsage {
         let wall_ns = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
@@ -195,7 +197,8 @@ impl CpuSample {
         let before = |pid| earlier.processes.get(pid).copied().unwrap_or_default();
         let with_ended: u64 =
             self.processes.iter().map(|(pid, now)| now.saturating_sub(before(pid))).sum();
-        // The finer figure, unless the coarser one is larger: the finer is then incomplete.
+        // Uses the finer figure, unless the coarser one is larger: the finer figure is then
+        // incomplete.
         let coarse = COARSE_NS * self.processes.len() as u64;
         let total = if with_ended > living + coarse { with_ended } else { living };
         let (busiest, waiting) = self.threads.iter().map(used).max().unwrap_or((0, 0));
@@ -226,7 +229,8 @@ impl MachineSample {
         Some(Self { busy_ticks, total_ticks })
     }
 
-    /// Share (0 to 1) of all CPUs' time that was busy since `earlier`, for any process.
+    /// Returns the share (0 to 1) of all CPUs' time that was busy since `earlier`, for all
+    /// processes.
     #[must_use]
     pub fn busy_since(&self, earlier: &Self) -> f64 {
         let total = self.total_ticks.saturating_sub(earlier.total_ticks).max(1) as f64;
@@ -234,7 +238,8 @@ impl MachineSample {
     }
 }
 
-/// Time of a thread: in nanoseconds if the scheduler keeps statistics, otherwise in ticks of 10 ms.
+/// Returns the CPU time of a thread: in nanoseconds if the scheduler keeps statistics, otherwise in
+/// ticks of 10 ms.
 fn thread_time(dir: &Path) -> Option<ThreadTime> {
     let exact = fs::read_to_string(dir.join("schedstat")).ok();
     if let Some((cpu, waiting)) = exact.as_deref().and_then(parse::schedstat_ns)
@@ -246,7 +251,7 @@ fn thread_time(dir: &Path) -> Option<ThreadTime> {
     Some(ThreadTime { cpu: stat_cpu_ns(&stat)?, waiting: 0 })
 }
 
-/// Maximum error of two counts in ticks.
+/// Maximum error of two counts in ticks, in nanoseconds.
 const COARSE_NS: u64 = 20_000_000;
 
 fn stat_cpu_ns(stat: &str) -> Option<u64> {
@@ -274,8 +279,8 @@ fn page_size() -> u64 {
 }
 
 fn descriptors(dir: &Path) -> Option<usize> {
-    // Since Linux 6.2 the directory's size is the number of descriptors; before, it is 0 and they
-    // must be listed.
+    // Since Linux 6.2 the directory's size is the number of descriptors. Before that it is 0, and
+    // the entries must be listed.
     match fs::metadata(dir).ok()?.len() {
         0 => Some(fs::read_dir(dir).ok()?.count()),
         n => Some(n as usize),

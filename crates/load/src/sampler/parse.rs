@@ -25,7 +25,7 @@ pub(super) struct ProcStat {
     pub(super) group: u32,
     /// Clock ticks from the machine's start to the process's.
     pub(super) started: u64,
-    /// It has ended, and its parent has not collected its status.
+    /// Whether the process has ended, and its parent has not collected its status.
     pub(super) is_zombie: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn proc_stat(text: &str) -> Option<ProcStat> {
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    // Field 22 of the file; the parent's id is field 4.
+    // The start time is field 22 of the file; the parent's id is field 4.
     let started = fields.nth(16)?.parse().ok()?;
     Some(ProcStat { parent, group, started, is_zombie })
 }
@@ -75,8 +75,8 @@ pub(super) fn machine_ticks(text: &str) -> Option<(u64, u64)> {
     Some((total - ticks.get(3)? - ticks.get(4)?, total))
 }
 
-/// Inodes of the sockets that listen on `port` for `address`, from `/proc/net/tcp` or `tcp6`: bound
-/// to the address or to all addresses.
+/// Returns the inodes of sockets that listen on `port` at `address` or at all addresses, from
+/// `/proc/net/tcp` or `tcp6`.
 pub(super) fn listening_inodes(table: &str, address: IpAddr, port: u16) -> Vec<u64> {
     const LISTEN: &str = "0A";
     let fits = |local: &str| {
@@ -99,8 +99,8 @@ pub(super) fn listening_inodes(table: &str, address: IpAddr, port: u16) -> Vec<u
         .collect()
 }
 
-/// An address as the kernel prints it: 32-bit words in native byte order; IPv4 mapped into IPv6 in
-/// the IPv6 table.
+/// Formats an address as the kernel prints it: 32-bit words in native byte order, with IPv4 mapped
+/// into IPv6 in the IPv6 table.
 fn kernel_hex(address: IpAddr, digits: usize) -> String {
     let octets: Vec<u8> = match address {
         IpAddr::V4(v4) if digits == 8 => v4.octets().to_vec(),

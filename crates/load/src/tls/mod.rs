@@ -34,10 +34,10 @@ pub struct TlsPlan {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Whether TLS 1.3 is disabled. Default: false.
     pub only_tls12: bool,
-    /// Whether sessions are resumed.
+    /// Whether clients resume sessions.
     pub resumes: bool,
-    /// The requested server name (SNI), which must be in the certificate. Default: the host of the
-    /// URL.
+    /// The requested server name (SNI), which the certificate must contain. Default: the host of
+    /// the URL.
     pub name: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl TlsPlan {
     /// Reads the files for connections to `target`, if it uses TLS.
     ///
     /// # Errors
-    /// [`Error::Usage`]: a file cannot be used, the name is not valid, or this build has no TLS.
+    /// [`Error::Usage`] if a file is unusable, the name is not valid, or this build has no TLS.
     pub fn load(&self, target: &Target) -> Result<Option<Arc<TlsClient>>, Error> {
         if target.is_secure() {
             return load(self, target.host()).map(Some).map_err(Error::Usage);

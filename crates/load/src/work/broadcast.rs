@@ -17,7 +17,7 @@ use crate::units::grouped;
 
 /// Publishes that must reach all subscribers before measuring begins.
 const WARM_UP: u64 = 2;
-/// Time limit of such a publish before the next attempt: a subscription may become effective a
+/// Time limit of a warm-up publish before the next attempt: a subscription may become effective a
 /// moment after the upgrade.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(3);
 const WARM_UP_TRIES: u32 = 5;
@@ -32,7 +32,7 @@ pub(crate) struct Publication {
     round: AtomicU64,
     /// When it was sent.
     at_ns: AtomicU64,
-    /// Subscribers that have received it, and when the first and the last did.
+    /// Subscribers that have received the publish, and when the first and the last of them did.
     received: AtomicU64,
     first_ns: AtomicU64,
     last_ns: AtomicU64,
@@ -40,7 +40,7 @@ pub(crate) struct Publication {
     warm: AtomicBool,
     /// Whether measured publishes may begin.
     go: AtomicBool,
-    /// Whether all publishes were made.
+    /// Whether all publishes are complete.
     done: AtomicBool,
     /// Measured publishes that reached all subscribers.
     pub(crate) complete: AtomicU64,
@@ -88,7 +88,7 @@ impl Publication {
 
     /// Counts one subscriber; true for the last.
     fn count(&self, now: Instant) -> bool {
-        // The count identifies the first and the last subscriber on any thread.
+        // The count identifies the first and the last subscriber across all threads.
         let before = self.received.fetch_add(1, Ordering::AcqRel);
         if before == 0 {
             self.first_ns.store(now.0, Ordering::Release);
@@ -113,12 +113,12 @@ enum BroadcastStage {
     Waiting,
     /// A publish is under way.
     Published {
-        /// When it was sent; during the warm-up, the time of the last progress.
+        /// The time of the send; during the warm-up, the time of the last progress.
         since: Instant,
-        /// The number of subscribers that had it at that time.
+        /// The number of subscribers that had received it at that time.
         received: u64,
     },
-    /// Warm-up complete; the measured messages begin on request.
+    /// The warm-up is complete; the measured publishes begin on request.
     Warm,
     Done,
 }
@@ -268,7 +268,7 @@ impl Work for Broadcast {
                 if self.is_measuring() || by_now == received {
                     return self.miss(pool, core);
                 }
-                // A million subscribers need some time.
+                // Progress extends the time limit, because a million subscribers need some time.
                 self.stage = BroadcastStage::Published { since: now, received: by_now };
             }
             BroadcastStage::Warm => self.publish(pool, core),
@@ -291,7 +291,7 @@ impl Work for Broadcast {
         }
         let round = self.publication.round.load(Ordering::Acquire);
         if self.had[index] == round || !self.payload.is_answer(message, 0, round) {
-            // A greeting, or a warm-up publish that arrives after the next attempt.
+            // A greeting, or a warm-up publish that arrives after the next attempt began.
             if self.is_measuring() {
                 pool.note_wrong(|| match self.had[index] == round {
                     true => format!("subscriber {index} got publish {round} twice"),

@@ -17,7 +17,8 @@ use crate::schedule::Schedule;
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// Beginning of a message; the planned time follows in 16 hexadecimal digits.
 const HEAD: &str = r#"{"t":""#;
-/// An older timestamp is foreign: any member can imitate our format.
+/// Maximum age of a valid timestamp. An older one is foreign, because any member can imitate our
+/// format.
 const OLDEST: Duration = Duration::from_secs(60);
 
 const NAMES: [&str; 16] = [
@@ -46,7 +47,7 @@ pub(crate) struct ChatCounters {
     pub(crate) received: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Since it was last read: from the planned time to each receiver.
+    /// Latencies since the last read, from the planned time to each receiver.
     pub(crate) latency: Mutex<Record>,
     pub(crate) first_error: Mutex<Option<String>>,
     /// Request to close the connections and end.
@@ -172,7 +173,7 @@ impl Work for Chat {
     }
 
     fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
-        // 1001: the server stops, which it may.
+        // A server may stop, which it announces with 1001.
         if !self.left && close.code != 1001 && !pool.shared.is_finishing() {
             self.counters.lost.fetch_add(1, Ordering::Relaxed);
             let why = pool.session_failure(index).map(|why| why.to_string());

@@ -1,5 +1,5 @@
 //! Connect, upgrade, one echo, reset: in a closed loop, in which the end of each connection begins
-//! the next, or by a schedule, independent of earlier connections.
+//! the next; or by a schedule that does not depend on earlier connections.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -14,15 +14,15 @@ use crate::plan::Plan;
 use crate::record::Record;
 use crate::schedule::{Schedule, ThreadRate};
 
-/// Consecutive failures on one thread after which the run ends.
+/// Number of consecutive failures on one thread after which the run ends.
 const HOPELESS: u32 = 200;
 
-/// Connect mode on one thread. A connection occupies a place as long as it exists.
+/// Connect mode on one thread. Each connection occupies a slot while it exists.
 #[derive(Debug)]
 pub(crate) struct Connect {
     payload: Payload,
-    /// The time from which the connection at each place counts, until it has an answer: when it was
-    /// dialled, or in an open loop its planned time.
+    /// For each slot the time from which its connection counts, until it has an answer: the time of
+    /// the dial, or in an open loop the planned time.
     awaited: Vec<Option<Instant>>,
     /// Consecutive failed connects.
     failures: u32,
@@ -33,12 +33,13 @@ pub(crate) struct Connect {
 
 #[derive(Debug)]
 enum ConnectPace {
-    /// The end of each connection begins the next at its place.
+    /// In a closed loop the end of each connection begins the next one in its slot.
     Closed {
-        /// Connections that are still to begin, if their number is limited.
+        /// The number of connections still to begin, if it is limited.
         left: Option<u64>,
     },
-    /// When all places are taken, connections that are due wait for one, and their time counts.
+    /// In an open loop a due connection waits while all slots are in use, and the wait counts in
+    /// its time.
     Open(OpenPlaces),
 }
 
@@ -47,18 +48,19 @@ enum ConnectPace {
 struct OpenPlaces {
     rate: ThreadRate,
     running: Option<(Schedule, Timeline)>,
-    /// Planned connections until the end, connections that failed, and the next connection.
+    /// The number of planned connections in total, of failed connections, and of the next
+    /// connection.
     planned: u64,
     failed: u64,
     next: u64,
-    /// Free places with the time since when each is free, the longest free first.
+    /// Free slots with the times since which they are free, the longest free slot first.
     free: VecDeque<(u32, Instant)>,
 }
 
 tally! {
     /// Measurements of one thread.
     pub(crate) struct ConnectOutcome {
-        /// The steps of each connection, from the connect call; `tls` is empty without TLS.
+        /// The steps of each connection, from the connect call. `tls` is empty without TLS.
         pub(crate) tcp: Record,
         pub(crate) tls: Record,
         pub(crate) upgrade: Record,
@@ -67,12 +69,13 @@ tally! {
         pub(crate) total: Record,
         /// Connections that had their answer within the measured time.
         pub(crate) in_time: u64,
-        /// From the first answered connection's start to the last answer.
+        /// From the start of the first answered connection to the last answer.
         pub(crate) span: Span,
-        /// Connections that have ended, with or without an answer, in a closed loop.
+        /// Connections that have ended in a closed loop, with or without an answer.
         pub(crate) over: u64,
-        /// Connections of an open loop: the lateness of their connect calls without the wait for a
-        /// place, the planned ones, those without an answer, and those that found all places taken.
+        /// Figures of an open loop: the lateness of connect calls without the wait for a slot, and
+        /// the numbers of connections that were planned, were not answered, and had to wait for a
+        /// slot.
         pub(crate) lateness: Record,
         pub(crate) planned: u64,
         pub(crate) unanswered: u64,
@@ -81,7 +84,7 @@ tally! {
 }
 
 impl OpenPlaces {
-    /// The planned time of the next connection; `None` if there are no more.
+    /// Returns the planned time of the next connection; `None` if there is no next one.
     fn next_planned(&self) -> Option<Instant> {
         let (schedule, _) = self.running.as_ref()?;
         (self.next < self.planned).then(|| schedule.planned(self.next))
@@ -91,7 +94,7 @@ impl OpenPlaces {
         self.running.as_ref().is_some_and(|(_, timeline)| timeline.counts(at))
     }
 
-    /// Counts a connection that will not get an answer. Leaving its time out would make a server
+    /// Counts a connection that can no longer get an answer. Omitting its time would make a server
     /// that stops accepting look fast.
     fn count_unanswered(&self, outcome: &mut ConnectOutcome, planned: Instant, now: Instant) {
         if self.counts(planned) {
@@ -100,7 +103,7 @@ impl OpenPlaces {
         }
     }
 
-    /// Shows the steering thread how many answers are awaited in all.
+    /// Publishes to the steering thread how many answers are awaited in total.
     fn publish(&self, pool: &ClientPool) {
         pool.lane().sent.store(self.planned - self.failed, Ordering::Relaxed);
     }
@@ -110,7 +113,7 @@ impl Connect {
     pub(crate) fn new(plan: &Plan, thread: usize, places: usize, rate_per_s: Option<f64>) -> Self {
         let left = plan.number_of(thread);
         let pace = match rate_per_s {
-            // The plan was checked: there are at least as many connections as places.
+            // A checked plan has at least as many connections as slots.
             None => ConnectPace::Closed { left: left.map(|all| all.saturating_sub(places as u64)) },
             Some(rate_per_s) => ConnectPace::Open(OpenPlaces {
                 rate: plan.common.thread_rate(thread, rate_per_s),
@@ -131,7 +134,7 @@ impl Connect {
         }
     }
 
-    /// Handles the end of the connection at this place, with or without an answer.
+    /// Handles the end of the connection in this slot, with or without an answer.
     fn release(&mut self, pool: &mut ClientPool, index: usize) {
         let unanswered = self.awaited[index].take();
         match &mut self.pace {
@@ -173,14 +176,14 @@ impl Work for Connect {
 
     fn next_deadline(&self) -> Option<Instant> {
         let ConnectPace::Open(places) = &self.pace else { return None };
-        // Without a free place, waits for the end of a connection.
+        // Without a free slot, the schedule waits for the end of a connection.
         places.next_planned().filter(|_| !places.free.is_empty())
     }
 
     fn on_deadline(&mut self, pool: &mut ClientPool, _: &mut Core, now: Instant) {
         let ConnectPace::Open(places) = &mut self.pace else { return };
-        // At most as many as a turn reads from, so that a generator that has fallen behind does not
-        // delay its own answers.
+        // Starts at most as many connections as a turn reads from, so that a generator that has
+        // fallen behind does not delay its own answers.
         for _ in 0..MOST_EVENTS {
             let Some(planned) = places.next_planned().filter(|&planned| planned <= now) else {
                 return;
@@ -249,16 +252,16 @@ impl Work for Connect {
                 format!("a connection ended with {} before it had its answer{why}", close.code)
             });
         }
-        // In an open loop it has not failed yet: the end of the run decides.
+        // In an open loop a connection can still be in time: the end of the run decides.
         if !(pool.shared.is_finishing() && self.dials_itself()) {
             self.release(pool, index);
         }
     }
 
-    /// Counts a failed connect, which ends the run after too many in a row.
+    /// Counts a failed connect. Too many in a row end the run.
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        // The first connections show whether the run works; in a closed loop all places may make
-        // theirs at once.
+        // The first connections show whether the run works; in a closed loop all slots may begin
+        // theirs at the same time.
         let most = match self.pace {
             _ if self.answered > 0 => HOPELESS,
             ConnectPace::Closed { .. } => self.awaited.len().min(HOPELESS as usize) as u32,
@@ -274,8 +277,8 @@ impl Work for Connect {
         self.release(pool, index);
     }
 
-    /// Connections without an answer, and connections that still wait for a place, have waited at
-    /// least from their planned time until now.
+    /// Connections that are unanswered or still wait for a slot have waited at least from their
+    /// planned time until now.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> ConnectOutcome {
         if let ConnectPace::Open(places) = &mut self.pace {
             for planned in self.awaited.iter_mut().filter_map(Option::take) {

@@ -1,5 +1,5 @@
-//! Echo in a closed loop, in which each answer triggers the next message, or in an open loop, which
-//! sends by the schedule, whether or not answers come.
+//! Echo: in a closed loop each answer triggers the next message; an open loop sends by the
+//! schedule, whether or not answers arrive.
 
 use std::sync::atomic::Ordering;
 
@@ -33,7 +33,7 @@ enum EchoPace {
         pipeline: usize,
         /// Messages that may still be sent.
         left: u64,
-        /// The send times of the messages in progress: a ring of `pipeline` times for each
+        /// The send times of messages in progress, with a ring of `pipeline` times for each
         /// connection.
         sent_at: Vec<Instant>,
     },
@@ -49,16 +49,16 @@ enum EchoPace {
 tally! {
     /// Measurements of one thread.
     pub(crate) struct EchoOutcome {
-        /// The latency of answers within the measured time; in an open loop from the planned time
-        /// to the answer, of messages planned within it.
+        /// The latency of answers within the measured time. In an open loop: from the planned time
+        /// to the answer, for messages planned within the measured time.
         pub(crate) latency: Record,
         /// From the planned time to the send.
         pub(crate) lateness: Record,
         pub(crate) planned: u64,
-        /// Answers within the measured time, for messages of any time.
+        /// Answers within the measured time, to messages sent at any time.
         pub(crate) in_time: u64,
         pub(crate) unanswered: u64,
-        /// When the last answer came.
+        /// When the last answer arrived.
         pub(crate) last: Option<Instant>,
     }
 }
@@ -86,7 +86,7 @@ impl Echo {
     }
 }
 
-/// Returns the place of message number `k` of a connection in the rings of send times.
+/// Returns the index of message number `k` of a connection in the rings of send times.
 #[inline]
 fn slot(index: usize, k: u64, pipeline: usize) -> usize {
     index * pipeline + (k % pipeline as u64) as usize
@@ -100,8 +100,8 @@ impl Work for Echo {
             EchoPace::Closed { pipeline, left, sent_at } => {
                 for index in 0..pool.connections() {
                     for k in 0..(*pipeline as u64).min(*left) {
-                        // Read for each message: encoding for ten thousand connections takes
-                        // milliseconds.
+                        // Reads the clock for each message: encoding for ten thousand connections
+                        // takes milliseconds.
                         sent_at[slot(index, k, *pipeline)] = pool.clock.now();
                         let sent = core.send(pool.id(index), self.payload.message(index, k));
                         pool.note_sent(sent);
@@ -173,7 +173,7 @@ impl Work for Echo {
                 }
                 if *left > 0 {
                     *left -= 1;
-                    // The slot of the answered message is reused for the next message.
+                    // The next message reuses the slot of the answered message.
                     *sent_at = now;
                     let sent = cx.send(self.payload.message(index, k + *pipeline as u64));
                     pool.note_sent(sent);
@@ -189,8 +189,8 @@ impl Work for Echo {
         }
     }
 
-    /// A message without an answer has waited at least from its planned time until now. Leaving it
-    /// out would make a server that stops answering look fast.
+    /// A message without an answer has waited at least from its planned time until now. Omitting it
+    /// would make a server that stops answering look fast.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> EchoOutcome {
         if let EchoPace::Open { running: Some((schedule, timeline)), next, .. } = &self.pace {
             let connections = self.answered.len() as u64;

@@ -1,5 +1,4 @@
-//! Many channels: one connection of each publishes by the schedule, all others of the channel
-//! receive.
+//! Many channels: in each channel one connection publishes by the schedule, and all others receive.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -17,7 +16,7 @@ use crate::record::Record;
 use crate::schedule::Schedule;
 use crate::sequence::{Arrival, Sequence};
 
-/// The placeholder of these bytes in a payload.
+/// The placeholder of the stamp in a payload.
 pub(crate) const STAMP_PLACE: &str = "{stamp}";
 
 /// Interval at which a thread passes its latencies to the steering thread.
@@ -26,10 +25,10 @@ const SHOW_EVERY: Duration = Duration::from_millis(50);
 /// State shared by the threads and the steering thread.
 #[derive(Debug)]
 pub(crate) struct FanoutTally {
-    /// Since it was last read: from the planned time to each subscriber, also outside of the
-    /// measured time.
+    /// Latencies since the last read, from the planned time to each subscriber, including those
+    /// outside of the measured time.
     pub(crate) latency: Mutex<Record>,
-    /// Messages planned from this time on are not sent; set when a run is cut short.
+    /// Messages planned from this time on are not sent. Set when a run ends early.
     pub(crate) until_ns: AtomicU64,
 }
 
@@ -44,8 +43,7 @@ impl FanoutTally {
     }
 }
 
-/// Roles of the connections: each channel has one publisher and `subscribers` subscribers, in
-/// sequence.
+/// The roles of connections: each channel has one publisher, followed by `subscribers` subscribers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelLayout {
     pub(crate) channels: usize,
@@ -65,7 +63,8 @@ impl ChannelLayout {
         channel * (self.subscribers + 1)
     }
 
-    /// Numbers of the channel's messages planned within `from..to`; all channels take turns.
+    /// Returns the numbers of the channel's messages planned within `from..to`. All channels take
+    /// turns.
     fn numbers(
         self,
         schedule: &Schedule,
@@ -86,13 +85,13 @@ impl ChannelLayout {
 #[derive(Debug)]
 pub(crate) struct Fanout {
     layout: ChannelLayout,
-    /// Number of this thread's first connection in the sequence of all.
+    /// The number of this thread's first connection in the sequence of all connections.
     first: usize,
     resources: Vec<String>,
     rate_per_s: f64,
     text: bool,
     size: usize,
-    /// Texts before and after the stamp.
+    /// The texts before and after the stamp.
     around: (String, String),
     body: String,
     schedule: Option<Schedule>,
@@ -113,19 +112,19 @@ tally! {
         pub(crate) latency: Record,
         /// Lateness of the publishers.
         pub(crate) lateness: Record,
-        /// Messages planned within the measured time, and sent.
+        /// Messages planned within the measured time and sent.
         pub(crate) published: u64,
-        /// Deliveries expected of the messages planned within the measured time.
+        /// Expected deliveries of messages planned within the measured time.
         pub(crate) expected: u64,
-        /// Deliveries received, and received before the end of the measured time.
+        /// Deliveries received in total, and received before the end of the measured time.
         pub(crate) received: u64,
         pub(crate) in_time: u64,
-        /// Deliveries never received; subscribers that lost any, and the maximum that a subscriber
-        /// lost.
+        /// Deliveries never received; subscribers that lost at least one message; and the maximum
+        /// lost by one subscriber.
         pub(crate) lost: u64,
         pub(crate) losers: u64,
         pub(crate) most_lost: Highest,
-        /// Within the whole run.
+        /// Counted over the whole run.
         pub(crate) duplicates: u64,
         pub(crate) reordered: u64,
     }
@@ -145,7 +144,7 @@ impl Fanout {
         let filler =
             || (FANOUT_STAMP..plan.size).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
         let around = match &plan.content {
-            // The plan was checked: the payload is text, with a place for the stamp.
+            // In a checked plan the payload is text with a placeholder for the stamp.
             Content::Given(bytes) => split(bytes).unwrap_or_default(),
             _ => (String::new(), filler()),
         };
@@ -169,7 +168,7 @@ impl Fanout {
         }
     }
 
-    /// The time after which nothing is sent.
+    /// Returns the time after which nothing is sent.
     fn until(&self, timeline: Timeline) -> Instant {
         timeline.to.min(Instant(self.tally.until_ns.load(Ordering::Acquire)))
     }
@@ -295,7 +294,7 @@ impl Work for Fanout {
         pool.count_done();
         let age = now.since(planned).as_nanos() as u64;
         self.shown.add(age);
-        // Not from this thread's copy: another thread may have begun to publish before this one
+        // Uses the shared timeline: another thread may have begun to publish before this thread
         // received the start.
         if let Some(timeline) = pool.shared.timeline()
             && timeline.counts(planned)
@@ -328,8 +327,8 @@ impl Work for Fanout {
     }
 }
 
-/// Texts before and after the place of the stamp in a payload; `None` if it is not text or does not
-/// have exactly one place.
+/// Returns the texts before and after the stamp's placeholder in a payload; `None` if the payload
+/// is not text, or does not have exactly one placeholder.
 pub(crate) fn split(payload: &[u8]) -> Option<(String, String)> {
     let (before, behind) = str::from_utf8(payload).ok()?.split_once(STAMP_PLACE)?;
     (!behind.contains(STAMP_PLACE)).then(|| (before.to_owned(), behind.to_owned()))
@@ -347,8 +346,8 @@ fn compose(
     let _ = write!(body, "{before}{channel:08x}{number:016x}{:016x}{behind}", planned.0);
 }
 
-/// Channel, number and planned time; `None` for a message that [`compose`] did not make with this
-/// `size`.
+/// Returns channel, number and planned time; `None` for a message that [`compose`] did not make
+/// with this `size`.
 fn parse(
     bytes: &[u8],
     size: usize,

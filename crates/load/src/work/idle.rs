@@ -1,4 +1,4 @@
-//! Connections without traffic. After the idle time they answer one echo, and may wait for the
+//! Connections without traffic. After the idle time they may send one echo, and wait for the
 //! server's Close.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Idle {
     echo: Option<Echo>,
-    /// When the server may start to close connections, as it is then asked to do.
+    /// From this time on the server may close connections, because the run asks it to.
     closes_from: Option<Instant>,
     awaits_close: bool,
     closes: Closes,
@@ -29,9 +29,9 @@ pub(crate) struct Idle {
 tally! {
     /// Closes of a thread's connections by the server.
     pub(crate) struct Closes {
-        /// Connections by close code; 1006 (RFC 6455 section 7.1.5): without a Close frame.
+        /// Connections by close code; 1006 (RFC 6455 section 7.1.5) means without a Close frame.
         pub(crate) codes: BTreeMap<u16, u64>,
-        /// When the first and the last were closed.
+        /// When the first and the last connection were closed.
         pub(crate) span: Span,
     }
 }
@@ -47,7 +47,7 @@ impl Closes {
 #[derive(Debug)]
 struct Echo {
     payload: Payload,
-    /// When the next burst is sent; `None` before the start and after the last.
+    /// When the next burst is sent; `None` before the start and after the last burst.
     next_at: Option<Instant>,
     /// Connections that were sent to: those below this index.
     sent: usize,

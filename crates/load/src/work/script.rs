@@ -1,4 +1,4 @@
-//! Clients that follow a script: each sends, waits for an expected message, and continues.
+//! Clients that follow a script: each client sends, waits for an expected message, and continues.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -18,7 +18,8 @@ use crate::record::Record;
 use crate::script::{Action, Script};
 use crate::template::{Template, Tokens, Values};
 
-/// Messages kept for a client that does not wait for one; more are dropped, and counted.
+/// Messages kept for a client that is not waiting for a message. Further messages are dropped and
+/// counted.
 const MOST_KEPT: usize = 256;
 /// Characters of a message in a description.
 const SHOWN: usize = 80;
@@ -39,7 +40,7 @@ pub(crate) struct ScriptWork {
     pauses: BinaryHeap<Reverse<(Instant, u32)>>,
     next_sweep: Option<Instant>,
     timeline: Option<Timeline>,
-    /// Clients of all threads that have finished, or have lost their connection.
+    /// Clients of all threads that have finished or have lost their connection.
     ended: Arc<AtomicU64>,
     /// The text of a message or an expectation.
     scratch: String,
@@ -63,7 +64,7 @@ struct Follower {
 enum ScriptState {
     /// Not begun, or between two steps.
     Ready,
-    /// Waits for a message since this time.
+    /// The client waits for a message since this time.
     Waiting(Instant),
     Pausing,
     Ended,
@@ -80,7 +81,7 @@ tally! {
         pub(crate) received: u64,
         pub(crate) rounds: u64,
         pub(crate) left_out: u64,
-        /// Clients that finished, and clients that waited for a message when the run was over.
+        /// Clients that finished, and clients that were waiting for a message when the run ended.
         pub(crate) finished: u64,
         pub(crate) waiting: u64,
         pub(crate) examples: Vec<String>,
@@ -88,12 +89,12 @@ tally! {
 }
 
 tally! {
-    /// The counts of a step within the measured time; failures are counted from the start.
+    /// The counts of a step within the measured time; failures count from the start.
     pub(crate) struct StepTally {
         pub(crate) done: u64,
         pub(crate) mismatches: u64,
         pub(crate) missing: u64,
-        /// Only for steps that wait for a message: a record is large.
+        /// Only set for steps that wait for a message, because a record is large.
         pub(crate) latency: Option<Box<Record>>,
     }
 }
@@ -121,7 +122,7 @@ impl Merge for Vec<String> {
 }
 
 impl ScriptOutcome {
-    /// Messages that were expected, and came.
+    /// Returns the number of expected messages that arrived.
     pub(crate) fn answers(&self) -> u64 {
         self.steps.iter().filter(|step| step.latency.is_some()).map(|step| step.done).sum()
     }
@@ -168,7 +169,7 @@ impl ScriptWork {
         self.timeline.is_some_and(|timeline| timeline.counts(now))
     }
 
-    /// Fills in a template for a client; an expectation gets the values of the last sent message.
+    /// Fills in a template for a client. An expectation uses the values of the last sent message.
     fn fill(&mut self, template: &Template, index: usize, sequence: u64) {
         let client = (self.first + index) as u64;
         let values = Values { client, sequence, seed: self.seed, tokens: &self.tokens };
@@ -176,7 +177,7 @@ impl ScriptWork {
         template.render(&values, &mut self.scratch);
     }
 
-    /// Performs steps until one has to wait.
+    /// Performs steps until a step has to wait.
     fn advance(&mut self, pool: &mut ClientPool, core: &mut Core, index: usize, now: Instant) {
         let script = Arc::clone(&self.script);
         loop {
@@ -203,7 +204,7 @@ impl ScriptWork {
                     else {
                         return;
                     };
-                    // If the message is skipped, the same step takes the next message.
+                    // If the message is skipped, the same step handles the next message.
                     self.receive(pool, index, (is_text, &bytes), came_at, now);
                 }
                 Action::Pause(time) => {
@@ -239,8 +240,8 @@ impl ScriptWork {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Compares a message that came at `came_at` with the step that waits for one. The step is then
-    /// over, unless it skips unexpected messages.
+    /// Compares a message that arrived at `came_at` with the waiting step. The step is then
+    /// complete, unless it skips unexpected messages.
     fn receive(
         &mut self,
         pool: &mut ClientPool,
@@ -292,14 +293,14 @@ impl ScriptWork {
         }
     }
 
-    /// Returns the expected text, in a form that a report may show.
+    /// Returns the expected text in a form that a report may show.
     #[cold]
     fn expected<'a>(&self, part: &'a Template, index: usize, sequence: u64) -> Cow<'a, str> {
         let client = (self.first + index) as u64;
         part.rendered(&Values { client, sequence, seed: self.seed, tokens: &Tokens::hidden() })
     }
 
-    /// Describes a message that came instead of `part`, in a form that a report may show: if a
+    /// Describes a message that arrived instead of `part`, in a form that a report may show: if a
     /// token was expected, the message may be another token.
     #[cold]
     fn describe(&self, part: &Template, index: usize, is_text: bool, bytes: &[u8]) -> String {
@@ -329,7 +330,7 @@ impl ScriptWork {
         pool.errors.note(|| why);
     }
 
-    /// Continues clients that have waited too long for a message.
+    /// Lets clients continue that have waited too long for a message.
     fn sweep(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let script = Arc::clone(&self.script);
         for index in 0..self.clients.len() {

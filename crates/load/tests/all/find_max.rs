@@ -1,5 +1,5 @@
 //! The search for the highest rate, against servers that fail from a certain number of messages on.
-//! Their limits are counts, not times.
+//! Their limits are counts instead of times.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,8 +25,8 @@ fn search(load: Load, start_per_s: f64) -> Result<Report, Error> {
 
 #[test]
 fn the_rate_from_which_a_server_fails_is_found() {
-    // The seventh message of a connection is answered wrongly: with eight connections and one
-    // second, from 49 a second on.
+    // The server answers the seventh message of a connection wrongly: with eight connections and
+    // one second, from 49 messages per second on.
     let plan = echo(crate::server::Behaviour::Forge, "max<600s", Duration::from_secs(1));
     let report = search(Load::WebSocket(Box::new(plan)), 20.0).unwrap();
     let (max, missed) = (report.max_rate_per_s.unwrap(), report.missed_rate_per_s.unwrap());

@@ -1,4 +1,4 @@
-//! The shape of all reports, which programs and people rely on: keys of the JSON, names of the CSV
+//! The shape of all reports, on which programs and people rely: keys of the JSON, names of the CSV
 //! columns, and the lines of the text without their figures, for one plan of each kind.
 //!
 //! `UPDATE_DOCUMENTS=1` writes the file again after an intended change.
@@ -20,7 +20,7 @@ use crate::server::{Behaviour, start};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/reports.txt");
 const SHORT: Duration = Duration::from_millis(100);
-/// Longer than any run: a number of messages ends it.
+/// Longer than any run, because a number of messages ends it.
 const LONG: Duration = Duration::from_secs(600);
 const PATIENT: Duration = Duration::from_secs(60);
 
@@ -69,7 +69,7 @@ fn search(mut load: Load) -> impl Render {
     report.unwrap()
 }
 
-/// Adds the places of a value, with one element of an array for all of them.
+/// Adds the paths of a value; one element of an array stands for all of them.
 fn keys(value: &Value, place: &str, out: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -87,7 +87,7 @@ fn keys(value: &Value, place: &str, out: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns the lines of a text without figures and widths; of the remarks only their labels.
+/// Returns the lines of a text without figures and widths; for remarks only the labels.
 fn lines(text: &str) -> Vec<String> {
     let mut blocks = text.split("\n\n");
     let conditions = blocks.next().unwrap_or_default().lines().map(|line| {
@@ -111,7 +111,7 @@ fn lines(text: &str) -> Vec<String> {
             }
             false => words.first().copied().unwrap_or_default().to_owned(),
         };
-        // The clock of CPU time may not advance in so short a run.
+        // The CPU clock may not advance during such a short run.
         let is_measured = !line.starts_with("server CPU");
         if !line.is_empty() && is_measured && lines.last() != Some(&line) {
             lines.push(line);
@@ -212,7 +212,7 @@ fn other_shapes() -> String {
     let plan = numbered(ws(Behaviour::Echo, 8, closed(1)));
     let report = || {
         let mut report: Value = serde_json::from_str(&run(&plan).to_json()).unwrap();
-        // The limit of so short a run depends on the machine, and some limits are a caveat.
+        // The limit of such a short run depends on the machine, and some limits add a caveat.
         report["verdict"]["limit"] = "neither".into();
         report.to_string()
     };

@@ -1,5 +1,5 @@
-//! The HTTP load against a separate server: one thread per connection, directly on sockets, which
-//! can also misbehave. No test asserts a time.
+//! The HTTP load against a separate server, which has one thread per connection directly on sockets
+//! and can also misbehave. No test asserts a time.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,8 +23,8 @@ fn plan_for(port: u16) -> Plan {
     }
 }
 
-/// Runs the plan that `change` makes against a correct server until answers have been counted: the
-/// duration depends on the machine.
+/// Runs the plan that `change` makes against a correct server until answers have been counted,
+/// because the necessary duration depends on the machine.
 fn measured_until_answered(change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
     let server = start(Behaviour::Right);
     let mut plan = plan_for(server.port);
@@ -65,8 +65,8 @@ fn right_answers_are_counted_with_their_bytes() {
     assert_eq!(report.result.latency.unwrap().count, report.result.requests);
     assert_eq!((report.connections.unwrap().opened, seen.connections), (4, 4), "all of them kept");
     assert_eq!(report.setup.connections, 4);
-    // The server runs in this process, so that the two cannot be distinguished, but a generator at
-    // 92 % of a core recognises its own limit.
+    // The server runs in this process, so the two are indistinguishable; but a generator at 92 % of
+    // a core recognises its own limit.
     let is_busy = report.generator.cpu.busiest_thread_cores >= 0.92;
     let limit = if is_busy { Limit::Generator } else { Limit::Unknown };
     assert_eq!(report.verdict.limit, limit, "{report}");
@@ -254,7 +254,8 @@ fn an_absent_server_ends_the_run_and_one_that_closes_is_an_error() {
 #[test]
 fn a_server_that_shuts_the_door_during_set_up_ends_the_run() {
     let server = start(Behaviour::Shuts);
-    // On a busy machine set-up may be over before the first close comes: then run once more.
+    // On a busy machine the set-up may be over before the first close arrives: then the test runs
+    // once more.
     let run = || run(&plan_for(server.port), &AtomicBool::new(false), &mut |_| {}).err();
     let error = std::iter::repeat_with(run).take(100).find_map(|error| error).unwrap();
     assert!(matches!(error, Error::Lost { .. }), "{error}");

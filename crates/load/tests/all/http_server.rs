@@ -1,5 +1,5 @@
-//! A small separate server, with one thread per connection, so that the generator is not tested
-//! against the code that it is built on. It can also misbehave.
+//! A small separate server with one thread per connection, so that the generator is not tested
+//! against its own code. It can also misbehave.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Result, Write};
@@ -20,9 +20,9 @@ pub(crate) enum Behaviour {
     Dribble,
     /// Answers without a length, and closes.
     UntilClose,
-    /// Sends a head with a length and no body: for HEAD.
+    /// Sends a head with a length but no body, as for HEAD.
     HeadOnly,
-    /// Answers when so many requests have come.
+    /// Answers once this many requests have arrived.
     Collect {
         /// So many.
         requests: usize,
@@ -47,7 +47,7 @@ pub(crate) enum Behaviour {
     Resets,
     /// Never answers.
     Mute,
-    /// Accepts so many connections, and no more.
+    /// Accepts this many connections, and no more.
     Leaves {
         /// So many.
         connections: usize,
@@ -70,10 +70,10 @@ pub(crate) struct Seen {
     pub(crate) requests: u64,
     pub(crate) body_bytes: u64,
     pub(crate) asked_to_close: u64,
-    /// Maximum requests that had come before one of them was answered.
+    /// Maximum requests that arrived before any of them was answered.
     pub(crate) most_at_once: usize,
     pub(crate) peers: BTreeSet<IpAddr>,
-    /// Requests that differ from those the tests send.
+    /// Requests that differ from the tests' requests.
     pub(crate) faults: u64,
     pub(crate) first_fault: Option<String>,
 }
@@ -102,7 +102,7 @@ pub(crate) fn start(behaviour: Behaviour) -> Server {
             let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { continue };
             lock(&shared).connections += 1;
             let serve = move || {
-                // The server ignores an end by either side.
+                // The server ignores any end of the connection.
                 let _ = Connection::new(stream, behaviour, shared).and_then(Connection::serve);
             };
             thread::Builder::new().stack_size(128 << 10).spawn(serve).unwrap();
@@ -162,7 +162,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads a request; returns whether it asks to close. `None` at the end.
+    /// Reads a request; returns whether it asks to close the connection, or `None` at the end of
+    /// the stream.
     fn request(&mut self) -> Result<Option<bool>> {
         let mut head = Vec::new();
         loop {
@@ -219,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// Answers one request; returns false after the last.
+    /// Answers one request; returns false after the last one.
     fn answer(&mut self, closes: bool) -> Result<bool> {
         self.answered += 1;
         let is_fifth = self.answered.is_multiple_of(5);

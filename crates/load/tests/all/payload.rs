@@ -1,4 +1,4 @@
-//! Given messages, against a server that echoes them, and against others that change them.
+//! Given messages, against servers that echo them and servers that change them.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn run(behaviour: Behaviour, mode: Mode, content: Content, text: bool) -> Report
     let common = Common { connections: 6, threads: 2, setup_timeout, ..target.into() };
     let mut plan = Plan::new(common, mode);
     (plan.content, plan.text) = (content, text);
-    // A fixed number instead of a time: the duration depends on the machine.
+    // Uses a fixed number instead of a time, because the duration depends on the machine.
     let is_closed = matches!(mode, Mode::Echo { pace: Pace::Closed { .. }, .. });
     plan.common.number = is_closed.then_some(600);
     plan.common.tokens = match &plan.content {

@@ -1,5 +1,5 @@
 //! Whole runs over real sockets, against a server that is not built on our engine. Tests assert
-//! only counts, verified contents and texts, no timing.
+//! counts, verified contents and texts, but no times.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,8 +83,8 @@ fn a_closed_loop_counts_what_comes_back() {
         assert!(echo.messages > 0 && echo.latency.unwrap().count == echo.messages);
         assert_eq!(report.setup.connections, 8);
         assert_eq!(report.setup.upgrade.unwrap().count, 8);
-        // The server is a thread of this process, so its CPU use is unknown; the generator's limit
-        // is recognised from 92 % of a core on.
+        // The server is a thread of this process, so its CPU use is unknown; the generator
+        // recognises its own limit from 92 % of a core on.
         assert!(report.server.as_ref().unwrap().same_process);
         let is_busy = report.generator.cpu.busiest_thread_cores >= 0.92;
         let limit = if is_busy { Limit::Generator } else { Limit::Unknown };
@@ -99,8 +99,8 @@ fn an_open_loop_sends_exactly_what_was_planned() {
     let report = fine(&with(plan(Behaviour::Echo, mode), |it| it.threads = 2));
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let open = echo.open_loop.unwrap();
-    // 8 connections x 100 a second x 0.3 s; at the edges of the phases one more or less on each
-    // connection.
+    // 8 connections x 100 per second x 0.3 s. The edges of the phases add or remove one message on
+    // each connection.
     assert!((232..=248).contains(&open.planned), "{open:?}");
     assert_eq!(open.unanswered, 0);
     assert!(echo.messages > 0, "answers within the measured time");
@@ -115,7 +115,7 @@ fn a_rate_that_rises_is_not_measured_before_it_has_risen() {
         fine(&with(plan(Behaviour::Echo, mode), |it| (it.rate_ramp, it.threads) = (4 * SHORT, 2)));
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let open = echo.open_loop.unwrap();
-    // The same number as without a ramp, see above.
+    // The same number as without a ramp.
     assert!((232..=248).contains(&open.planned) && open.unanswered == 0, "{open:?}");
     assert!(report.to_string().contains("rising over 400ms"), "{report}");
 }
@@ -145,7 +145,8 @@ fn a_number_of_messages_ends_the_run() {
         assert_eq!((echo.messages, echo.latency.unwrap().count), (number, number));
         assert!(echo.measured_s < 600.0 && report.plan.duration_s.is_none());
     }
-    // Eight connections, each ended at its seventh message: the rest is missing, and nothing hangs.
+    // Each of eight connections ends at its seventh message: the rest is missing, and the run does
+    // not hang.
     let mode = Mode::Echo { pace: pace(1), duration: long, warmup: Duration::ZERO };
     let report = run(&with(plan(Behaviour::Cut, mode), |it| it.number = Some(100))).unwrap();
     assert_eq!(
@@ -177,8 +178,8 @@ fn thresholds_decide_over_the_exit_code() {
     let report = judged(Behaviour::Echo, &["p50<1us"]);
     assert_eq!(report.exit_code(), 99, "{report}");
     assert!(report.to_string().contains("p50<1us NOT KEPT"), "{report}");
-    // Every connection gets one wrong answer: allowed, too many, and without a threshold an invalid
-    // run.
+    // Every connection gets one wrong answer: first allowed by the threshold, then too many, then
+    // without a threshold, which makes the run invalid.
     let report = judged(Behaviour::Forge, &["errors<100%"]);
     assert_eq!((report.errors.wrong_answers, report.exit_code()), (8, 0), "{report}");
     assert!(report.verdict.line.contains("8 failures"), "{report}");
@@ -187,7 +188,7 @@ fn thresholds_decide_over_the_exit_code() {
         Plan { text: true, ..with(plan(Behaviour::Confuse, echo(1)), |it| it.slos = slos_of) };
     assert_eq!(run(&confused).unwrap().exit_code(), 99);
     assert_eq!(judged(Behaviour::Forge, &["p99<1h"]).exit_code(), 1);
-    // A message without an answer in an open loop has failed.
+    // In an open loop a message without an answer counts as failed.
     let pace = Pace::Open { rate_per_s: 50.0 };
     let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
     let mute = with(plan(Behaviour::Mute, mode), |it| {
@@ -227,14 +228,14 @@ fn all_places_of_a_closed_loop_connect_at_a_time_whatever_the_window() {
     let stop = AtomicBool::new(false);
     let address = listener.local_addr().unwrap();
     let stopped = std::thread::scope(|scope| {
-        // No upgrade is answered, so no connection makes room for another.
+        // The server answers no upgrade, so no connection ends in favour of another.
         scope.spawn(|| {
             let _accepted: Vec<_> = (0..4).map(|_| listener.accept().unwrap().0).collect();
             stop.store(true, Ordering::Relaxed);
         });
         let _ = throng_load::run(&plan, &stop, &mut |_| {});
         let stopped = stop.load(Ordering::Relaxed);
-        // The run does not wait for connections that it did not make.
+        // The run does not wait for connections that other programs made.
         let _others: Vec<_> = (0..4).map(|_| std::net::TcpStream::connect(address)).collect();
         stopped
     });
@@ -248,7 +249,7 @@ fn connections_by_a_schedule_are_all_made_and_timed() {
         fine(&with(plan(Behaviour::Echo, mode), |it| (it.connections, it.threads) = (100, 2)));
     let Measured::Connect(connect) = &report.result else { panic!("{report}") };
     let open = connect.open_loop.unwrap();
-    // One more or less at the edges of the phases of the two threads.
+    // The edges of the phases of two threads add or remove one message each.
     assert!((58..=62).contains(&open.planned) && open.unanswered == 0, "{open:?}");
     for step in [connect.tcp, connect.upgrade, connect.echo, connect.total, open.lateness] {
         assert_eq!(step.unwrap().count, open.planned);
@@ -320,7 +321,7 @@ fn fanout_delivers_all_of_it_once_and_in_order() {
 fn fanout_counts_every_loss() {
     let report = fine(&fanout(Behaviour::Lossy, 3));
     let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
-    // Every fifth of 30 messages, including the last.
+    // The server loses every fifth of 30 messages, including the last.
     assert_eq!((fanout.lost, fanout.received, fanout.expected), (18, 72, 90));
     assert_eq!((fanout.subscribers_with_loss, fanout.most_lost_by_one_subscriber), (3, 6));
     assert!(
@@ -347,8 +348,8 @@ fn a_publish_without_receivers_is_explained() {
     let mode = Mode::Broadcast { publishes: 1, timeout: Duration::from_millis(50) };
     let stop = AtomicBool::new(false);
     let plan = plan(Behaviour::Echo, mode);
-    // An echo server sends it back only to the publisher. The time limit of the warm-up is seconds;
-    // do not wait.
+    // An echo server sends the publish back only to the publisher. The time limit of the warm-up is
+    // several seconds, so the test does not wait for it.
     let outcome = throng_load::run(&plan, &stop, &mut |progress| {
         if matches!(progress.stage, Stage::Publishing { .. }) {
             stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Clients that follow a script, against servers that answer as expected, and others that do not.
+//! Clients that follow a script, against servers that answer as expected and servers that do not.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use throng_load::{Common, Limit, Mode, Plan, Report, Script, Slo, Target, Tokens
 
 use crate::server::{Behaviour, start};
 
-/// Far longer than any of these scripts: the script ends each run.
+/// Far longer than any of these scripts, because the script ends each run.
 const LONG: Duration = Duration::from_secs(600);
 
 fn run(behaviour: Behaviour, script: &str, change: impl FnOnce(&mut Plan)) -> Report {

@@ -1,4 +1,4 @@
-//! A small separate server, with one thread per connection, so that the generator is not tested
+//! A small separate server with one thread per connection, so that the generator is not tested
 //! against the engine that it is built on. It can also misbehave.
 
 use std::io::{Read, Write};
@@ -117,8 +117,8 @@ fn serve(
         (Behaviour::Imposes, _) => "Sec-WebSocket-Protocol: mine\r\n".to_owned(),
         _ => String::new(),
     };
-    // Under the lock, so that no message of a member comes before the response, and none is missed
-    // after it.
+    // Holds the lock, so that no member's message arrives before the response, and no message is
+    // missed after it.
     let mut joined = members.lock().unwrap();
     write!(
         stream,
