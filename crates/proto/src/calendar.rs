@@ -1,8 +1,9 @@
-//! The Gregorian calendar, also before there was one (ISO 8601): days since 1970-01-01 as year,
-//! month and day; and the dates of HTTP.
+//! The proleptic Gregorian calendar (ISO 8601): days since 1970-01-01 as year, month and day; and
+//! the dates of HTTP.
 //!
-//! Years begin with March here, so that the leap day is a year's last; the calendar repeats after
-//! 400 years of 146,097 days. See Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+//! Years begin with March here, so that the leap day is the last day of a year. The calendar
+//! repeats after 400 years of 146,097 days. See Howard Hinnant, "chrono-Compatible Low-Level Date
+//! Algorithms".
 
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
@@ -53,7 +54,7 @@ pub const IMF_LENGTH: usize = 29;
 /// Formats a Unix time in seconds as IMF-fixdate, in ASCII
 /// ([RFC 9110 section 5.6.7](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.7)).
 ///
-/// From year 10000 on it stays at the last second of 9999: the format has four digits.
+/// From year 10000 on it returns the last second of 9999, because the format has four digits.
 #[must_use]
 pub fn imf_fixdate(unix_seconds: u64) -> [u8; IMF_LENGTH] {
     const LAST: i64 = 253_402_300_799;

@@ -1,10 +1,10 @@
-//! Text that a peer chose, for a terminal or a log.
+//! Escapes text that a peer chose, for a terminal or a log.
 
 use std::fmt::{self, Write};
 
-/// Returns whether a character can end a line, drive a terminal, turn the direction of writing or
-/// hide: control characters (C0, DEL, C1), marks of direction, separators of lines, and characters
-/// without width.
+/// Returns whether a character can end a line, control a terminal, change the direction of writing
+/// or be invisible: control characters (C0, DEL, C1), direction marks, line separators, and
+/// characters without width.
 #[must_use]
 pub fn is_special(char: char) -> bool {
     char.is_control()
@@ -13,8 +13,8 @@ pub fn is_special(char: char) -> bool {
         || matches!(char, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Displays a value with each [special](is_special) character as `\u001b`, which is also a form of
-/// JSON.
+/// Displays a value with each [special](is_special) character as `\u001b`, a form that is also
+/// valid JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<T>(pub T);
 
@@ -24,7 +24,7 @@ impl<T: fmt::Display> fmt::Display for Escaped<T> {
     }
 }
 
-/// Displays a value as [`Escaped`] does, but keeps its tabs and line ends: for text of several
+/// Displays a value as [`Escaped`] does, but keeps its tabs and line ends, for text of several
 /// lines that the program itself has composed.
 #[derive(Clone, Copy, Debug)]
 pub struct EscapedLines<T>(pub T);

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// A value that is written as JSON: the body of a response with status 200, or a text message.
 ///
 /// A value that cannot be written as JSON, such as a map whose keys are not text, becomes a 500 as
-/// a response. As a message it panics, which closes the session of a callback with 1011.
+/// a response. As a message it causes a panic; in a callback this closes the session with 1011.
 ///
 /// ```
 /// # use throng_proto::json as throng;

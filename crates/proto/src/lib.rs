@@ -1,10 +1,10 @@
 //! Protocols without I/O: bytes in, events out, and back.
 //!
-//! * Duty: decode a peer's bytes to events, strictly; encode output. RFC 6455, RFC 9112, PROXY
-//!   protocol; the blocks of PEM; dates; the errors of settings that servers and clients share.
+//! * Duty: decode a peer's bytes strictly to events; encode output. RFC 6455, RFC 9112, PROXY
+//!   protocol; PEM blocks; dates; setting errors shared by servers and clients.
 //! * Not its duty: I/O, clocks, threads, policy. The engine and its users give events their
 //!   meaning.
-//! * Depends on: throng-simd for masking and UTF-8; nothing that knows a socket.
+//! * Depends on: throng-simd for masking and UTF-8; on no crate with sockets.
 //! * Start reading at: [`ws::Decoder`], the path of a frame; [`Input`], the bytes that it takes.
 #![forbid(unsafe_code)]
 

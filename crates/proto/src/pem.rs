@@ -1,41 +1,42 @@
 //! PEM (RFC 7468): blocks of base64 between two lines, `-----BEGIN` and `-----END`.
 //!
-//! A file has as many blocks as such lines, or it is refused with the line at fault. Common parsers
-//! take an unknown line for a comment: where two files were joined without a line break, or a file
-//! was saved with a byte-order mark, they silently omit an authority or a list of revoked
+//! A file has as many blocks as such lines; otherwise it is refused with the line at fault. Common
+//! parsers treat an unknown line as a comment: if two files were joined without a line break, or a
+//! file was saved with a byte-order mark, they silently omit an authority or a list of revoked
 //! certificates.
 //!
-//! White space around lines, all three kinds of line break and byte-order marks are accepted, and
-//! so is text between blocks.
+//! White space around lines, all three kinds of line breaks, byte-order marks, and text between
+//! blocks are accepted.
 
 use std::fmt;
 
-/// The expected contents of a file of PEM.
+/// The expected contents of a PEM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A certificate and the certificates that lead to its root. Its private key may also be there.
+    /// A certificate and the certificates that lead to its root. The file may also contain its
+    /// private key.
     Chain,
     /// Certificates of authorities.
     Authorities,
-    /// One private key. Its certificates may also be there.
+    /// One private key. The file may also contain its certificates.
     Key,
     /// Lists of revoked certificates.
     Revoked,
 }
 
-/// A block of PEM.
+/// A PEM block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Block<'t> {
-    /// Its kind, such as `CERTIFICATE`.
+    /// The block's kind, such as `CERTIFICATE`.
     pub label: &'t str,
-    /// The line at which it begins, counted from 1.
+    /// The line at which the block begins, counted from 1.
     pub line: usize,
-    /// Header lines (RFC 1421) and base64.
+    /// Header lines (RFC 1421) and base64 data.
     body: &'t [u8],
     has_headers: bool,
 }
 
-/// A mistake in a file of PEM, with the remedy.
+/// A mistake in a PEM file, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemError {
     /// The line at fault, counted from 1; `None` if the whole file is at fault.
@@ -44,7 +45,7 @@ pub struct PemError {
 }
 
 impl PemError {
-    /// Creates an error of a line.
+    /// Creates an error for a line.
     #[must_use]
     pub fn at(line: usize, what: impl Into<String>) -> Self {
         Self { line: Some(line), what: what.into() }
@@ -75,10 +76,11 @@ impl fmt::Debug for Block<'_> {
 }
 
 impl Block<'_> {
-    /// Returns the block in a form that every parser of PEM reads in the same way.
+    /// Returns the block in a form that all PEM parsers read in the same way.
     #[must_use]
     pub fn to_pem(&self) -> Vec<u8> {
-        // Large enough: a vector that grows leaves copies, and it may be a key.
+        // Reserves enough capacity: a growing vector leaves copies behind, and the block may be a
+        // key.
         let mut pem = Vec::with_capacity(self.body.len() + 2 * self.label.len() + 40);
         let line = |pem: &mut Vec<u8>, parts: [&[u8]; 3]| {
             parts.iter().for_each(|part| pem.extend_from_slice(part));
@@ -97,11 +99,11 @@ impl Block<'_> {
 }
 
 impl Wanted {
-    /// Returns the blocks of a file that are of the wanted kind, at least one.
+    /// Returns the blocks of the wanted kind in a file, at least one.
     ///
     /// # Errors
-    /// A line is at fault, a block is of a kind that has no meaning in such a file, or no block is
-    /// of the wanted kind. No block is dropped silently.
+    /// A line is at fault, a block has a kind that is meaningless in such a file, or there is no
+    /// block of the wanted kind. No block is dropped silently.
     pub fn blocks(self, text: &[u8]) -> Result<Vec<Block<'_>>, PemError> {
         let all = blocks(text)?;
         let mut wanted = Vec::new();
@@ -114,7 +116,7 @@ impl Wanted {
                 (Self::Key, "PRIVATE KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY") => {
                     wanted.push(*block);
                 }
-                // OpenSSL writes them before an EC key.
+                // OpenSSL writes these parameters before an EC key.
                 (Self::Chain | Self::Key, "EC PARAMETERS") | (Self::Key, "CERTIFICATE") => {}
                 _ => return Err(self.refusal(block, &all)),
             }
@@ -140,13 +142,13 @@ impl Wanted {
         }
     }
 
-    /// Returns the error for a block that has no meaning in such a file.
+    /// Returns the error for a block that is meaningless in such a file.
     fn refusal(self, block: &Block<'_>, all: &[Block<'_>]) -> PemError {
         let label = block.label;
         if self == Self::Key && (label == "ENCRYPTED PRIVATE KEY" || block.has_headers) {
             return encrypted(block.line);
         }
-        // No block in it is right.
+        // If all blocks are of another kind, the whole file is the wrong one.
         let is_other = |wanted: Self| all.iter().all(|block| wanted.reads(block));
         let remedy = match (label, self) {
             ("CERTIFICATE", Self::Revoked) if is_other(Self::Authorities) => {
@@ -248,11 +250,11 @@ fn encrypted(line: usize) -> PemError {
     )
 }
 
-/// A block whose end has not come yet.
+/// A block whose end has not yet arrived.
 struct Begun<'t> {
     label: &'t str,
     line: usize,
-    /// Where its body starts in the text.
+    /// The offset of the body in the text.
     start: usize,
     headers: Headers,
 }
@@ -268,7 +270,8 @@ enum Headers {
 /// Returns all blocks of a text.
 ///
 /// # Errors
-/// A line seems to begin or end a block and does not, or the content of a block is not base64.
+/// A line looks like the beginning or end of a block but is not valid, or the content of a block is
+/// not base64.
 pub fn blocks(text: &[u8]) -> Result<Vec<Block<'_>>, PemError> {
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
         return Err(PemError::of_file("is UTF-16 text; save it as ASCII or UTF-8"));
@@ -333,19 +336,19 @@ impl Begun<'_> {
         PemError::at(self.line, what)
     }
 
-    /// Checks a line between the first and the last.
+    /// Checks a line between the first and the last line of a block.
     fn take(&mut self, number: usize, line: &[u8]) -> Result<(), PemError> {
         let is_header = line.contains(&b':') && self.headers != Headers::Over;
         match self.headers {
             Headers::None if is_header => self.headers = Headers::Begun,
             Headers::Begun if line.is_empty() => self.headers = Headers::Over,
-            // A header line that goes on, or the next one.
+            // A further header line, or the continuation of one.
             Headers::Begun => {}
             Headers::None | Headers::Over => {
                 let is_base64 =
                     |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
                 if !line.iter().all(is_base64) {
-                    // Without the text, which may belong to a key.
+                    // Omits the text, which may belong to a key.
                     let what = format!(
                         "the block is not valid PEM: line {number} is not base64; copy the file \
                          again"
@@ -366,7 +369,7 @@ enum Boundary<'t> {
 }
 
 impl<'t> Boundary<'t> {
-    /// Reads a line; `None` if it does not look like the begin or the end of a block. The error is
+    /// Parses a line; `None` if it does not look like the beginning or end of a block. The error is
     /// the remedy.
     fn of(line: &'t [u8]) -> Result<Option<Self>, String> {
         if !seems_boundary(line) {
@@ -395,7 +398,7 @@ impl<'t> Boundary<'t> {
             }
             (1.., 1..) => "the line breaks of the block are lost; copy the file again".to_owned(),
             (0, 0) | (1, 0) | (0, 1) if at_start || (begins, ends) == (0, 0) => {
-                // Do not show text that may belong to a key.
+                // Hides text that may belong to a key.
                 let is_shown = line.first().is_some_and(|byte| *byte == b'-' || *byte >= 0x80);
                 let shown: String = String::from_utf8_lossy(line).chars().take(32).collect();
                 format!(
@@ -412,8 +415,8 @@ impl<'t> Boundary<'t> {
     }
 }
 
-/// Returns whether a line seems to begin or end a block, also if it was mistyped or changed by a
-/// word processor.
+/// Returns whether a line looks like the beginning or end of a block, even if it was mistyped or
+/// changed by a word processor.
 fn seems_boundary(line: &[u8]) -> bool {
     [&b"BEGIN"[..], b"END"].iter().any(|word| {
         line.windows(word.len()).enumerate().any(|(at, found)| {
@@ -430,8 +433,8 @@ fn seems_boundary(line: &[u8]) -> bool {
     })
 }
 
-/// Returns the lines of a text with their numbers, without white space and byte-order marks around
-/// them. A line ends with LF, CR LF or CR.
+/// Returns the lines of a text with their numbers, without surrounding white space and byte-order
+/// marks. A line ends with LF, CR LF or CR.
 fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut rest = Some(text);
     let mut number = 0;
@@ -456,7 +459,7 @@ fn trimmed(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns where `part`, which is a part of `text`, starts in it.
+/// Returns the offset of `part` in `text`, which contains it.
 fn offset(text: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - text.as_ptr().addr()
 }
@@ -587,7 +590,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each -----BEGIN in a text is a block, or there is an error.
+        /// Each -----BEGIN in a text is a block, or the text is refused.
         #[test]
         fn there_are_as_many_blocks_as_beginnings(
             parts in prop::collection::vec(prop_oneof![

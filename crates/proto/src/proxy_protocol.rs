@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Maximum length of a header. The addresses take at most 52 bytes; the rest are TLVs. The largest
+/// Maximum length of a header. The addresses take at most 52 bytes; the rest is TLVs. The largest
 /// TLV in use is a client's certificate.
 pub const MAX_LENGTH: usize = 4096;
 
@@ -82,8 +82,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Decodes the header from the first `bytes` of a connection. TLVs, including their checksum, are
-/// skipped.
+/// Decodes the header from the first `bytes` of a connection. Skips TLVs, including their checksum.
 ///
 /// ```
 /// use throng_proto::proxy_protocol::{Decoded, Header, decode, encode};
@@ -98,7 +97,7 @@ impl std::error::Error for Error {}
 ///
 /// # Errors
 ///
-/// The first violated rule. More bytes, or another split of them, do not change it.
+/// The first violated rule. More bytes, or another split of them, do not change the error.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, Error> {
     let start = bytes.len().min(SIGNATURE.len());
     if bytes[..start] != SIGNATURE[..start] {
@@ -123,8 +122,8 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, Error> {
     if FIXED + length > MAX_LENGTH {
         return Err(Error::Long);
     }
-    // The family of a LOCAL header must be ignored. For the others the standard lists: unspecified,
-    // or one of three families with one of two transports.
+    // The family of a LOCAL header must be ignored. For other headers the standard allows:
+    // unspecified, or one of three families with one of two transports.
     let needed = match (command, family) {
         (LOCAL, _) | (_, 0x00) => 0,
         (_, 0x11 | 0x12) => TCP4_LENGTH,
@@ -155,7 +154,7 @@ fn decode_line(bytes: &[u8]) -> Result<Decoded, Error> {
         };
     };
     let line = &window[VERSION_1.len()..end];
-    // The rest of the line must be ignored, and need not be text.
+    // The rest of the line must be ignored, and may be any bytes.
     if line.split(|byte| *byte == b' ').next() == Some(b"UNKNOWN") {
         return Ok(Decoded::Header(Header { addresses: None, len: end + 2 }));
     }
@@ -370,7 +369,8 @@ mod tests {
         }
     }
 
-    /// "the receiver must ignore anything presented before the CRLF is found", text or not.
+    /// "the receiver must ignore anything presented before the CRLF is found", even bytes that are
+    /// not text.
     #[test]
     fn section_2_1_what_follows_unknown_is_ignored() {
         let line = b"PROXY UNKNOWN \xff\xfe \0\r\n";

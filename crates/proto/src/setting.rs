@@ -26,8 +26,8 @@ impl SettingError {
         Self { may_pass, ..self }
     }
 
-    /// Returns whether the setting may be in order: another attempt may work although no setting
-    /// changes, for example because a file exists at that time. Default: false.
+    /// Returns whether another attempt may work without a change of the setting, for example
+    /// because a file exists at that time. Default: false.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         self.may_pass
@@ -49,9 +49,9 @@ impl fmt::Display for SettingError {
 
 impl error::Error for SettingError {}
 
-/// Error of a name that is not expected, when a setting is parsed from text.
+/// The error of an unexpected name in the text of a setting.
 ///
-/// Its text lists the accepted names; the caller knows the setting and its value.
+/// Its text lists the accepted names. The caller knows the setting and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     expected: &'static [&'static str],

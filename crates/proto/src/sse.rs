@@ -61,7 +61,7 @@ impl Fields {
     }
 }
 
-/// A message that can be sent as an event: a text, or one of Throng's frames.
+/// A message that can be sent as an event: a text, or a frame.
 pub trait ToEvent {
     /// Appends the event.
     fn encode_event(&self, out: &mut Vec<u8>);
@@ -78,7 +78,7 @@ fn one_line(text: &str) -> Box<str> {
     text.chars().filter(|c| !matches!(c, '\r' | '\n' | '\0')).collect::<String>().into()
 }
 
-/// Appends the time after which a reader that lost its connection reconnects.
+/// Appends the time after which a reader reconnects if its connection is lost.
 pub fn encode_retry(after: Duration, out: &mut Vec<u8>) {
     let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
     out.extend_from_slice(format!("retry: {millis}\n\n").as_bytes());
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The bound used for the figures in SECURITY.md, and the length that is reserved.
+        /// Tests the bound behind the figures in SECURITY.md, and the reserved length.
         #[test]
         fn an_event_is_as_long_as_was_said_and_at_most_seven_times_its_message(
             text: bool,

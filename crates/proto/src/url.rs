@@ -13,8 +13,8 @@ pub struct Url {
     resource: Option<String>,
 }
 
-/// Masks the user and the values of the query of a URL, for texts that others may see. A text
-/// without a scheme is returned as it is.
+/// Masks the user and the query values of a URL, for texts that others may see. Returns a text
+/// without a scheme unchanged.
 #[must_use]
 pub fn masked(text: &str) -> String {
     match text.split_once("://") {
@@ -23,7 +23,7 @@ pub fn masked(text: &str) -> String {
     }
 }
 
-/// Masks the part of a URL after its scheme, whose user ends where `end_of_user` says.
+/// Masks the part of a URL after its scheme. `end_of_user` returns where its user ends.
 fn masked_rest(rest: &str, end_of_user: impl Fn(&str) -> Option<usize>) -> String {
     let (place, query) = rest.split_once('?').map_or((rest, None), |(at, it)| (at, Some(it)));
     let place = match end_of_user(place) {
@@ -38,8 +38,8 @@ fn masked_rest(rest: &str, end_of_user: impl Fn(&str) -> Option<usize>) -> Strin
     place + &query.map_or_else(String::new, |query| format!("?{query}"))
 }
 
-/// Returns the index of the `@` after a user, in the part of a URL after its scheme. The password
-/// may have a slash, which should have been encoded.
+/// Returns the index of the `@` after the user in the part of a URL after its scheme. The password
+/// may contain a slash, which should have been encoded.
 fn end_of_user(place: &str) -> Option<usize> {
     let authority = place.split('/').next().unwrap_or_default();
     let is_port = |port: &str| port.ends_with(']') || port.bytes().all(|b| b.is_ascii_digit());
@@ -49,8 +49,8 @@ fn end_of_user(place: &str) -> Option<usize> {
     }
 }
 
-/// A text that is not the URL of a server. `Display` gives the reason and the expected form, and
-/// hides the user and the values of the query.
+/// The error of a text that is not the URL of a server. `Display` shows the reason and the expected
+/// form, and hides the user and the query values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidUrl {
     url: String,
@@ -66,9 +66,9 @@ impl fmt::Display for InvalidUrl {
 impl error::Error for InvalidUrl {}
 
 impl Url {
-    /// Parses `ws://host[:port][/path][?query]` or `wss://...`
-    /// ([RFC 6455 section 3](https://www.rfc-editor.org/rfc/rfc6455#section-3)). The port is 80,
-    /// or with TLS 443, when absent.
+    /// Parses `ws://host[:port][/path][?query]` or `wss://...` ([RFC 6455 section
+    /// 3](https://www.rfc-editor.org/rfc/rfc6455#section-3)). The default port is 80, or with TLS
+    /// 443.
     ///
     /// # Errors
     /// Not a valid URL; the error shows the expected form.
@@ -76,9 +76,9 @@ impl Url {
         Self::parse_as(["ws", "wss"], text)
     }
 
-    /// Parses `http://host[:port][/path][?query]` or `https://...`
-    /// ([RFC 9110 section 4.2](https://www.rfc-editor.org/rfc/rfc9110#section-4.2)). The port is
-    /// 80, or with TLS 443, when absent.
+    /// Parses `http://host[:port][/path][?query]` or `https://...` ([RFC 9110 section
+    /// 4.2](https://www.rfc-editor.org/rfc/rfc9110#section-4.2)). The default port is 80, or with
+    /// TLS 443.
     ///
     /// # Errors
     /// Not a valid URL; the error shows the expected form.
@@ -101,7 +101,7 @@ impl Url {
         }
         let (typed, rest) = text.split_once("://").ok_or_else(|| {
             let rest = text.trim_start_matches('/');
-            // A scheme with one slash, or without any.
+            // A scheme with only one slash, or without slashes.
             let typed = rest.split_once(':').filter(|(typed, _)| {
                 ["ws", "wss", "http", "https"].iter().any(|it| typed.eq_ignore_ascii_case(it))
             });
@@ -168,8 +168,8 @@ impl Url {
         self.port
     }
 
-    /// Returns the request target; `fallback` if the URL ends after the port. An explicit `/` is
-    /// kept.
+    /// Returns the request target, or `fallback` if the URL ends after the port. Keeps an explicit
+    /// `/`.
     #[must_use]
     pub fn resource<'a>(&'a self, fallback: &'a str) -> &'a str {
         self.resource.as_deref().unwrap_or(fallback)

@@ -59,8 +59,8 @@ impl ChunkState {
 /// attacker's one-byte chunks with long extensions would cost a server a hundred bytes of reading
 /// for each byte of `max_body`.
 const MAX_EXTENSION_EXCESS: u32 = 4096;
-/// Chunks up to this size are moved to the end of the previous one; for longer chunks a piece of
-/// their own is cheaper.
+/// Maximum size of a chunk that is moved to the end of the previous one. A longer chunk is cheaper
+/// as a separate piece.
 const SMALL_CHUNK: u64 = 1024;
 /// Sixteen hexadecimal digits are 64 bits.
 const MAX_SIZE_DIGITS: u16 = 16;
@@ -94,7 +94,7 @@ impl Body {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Progress<'b>, Error> {
-        // Deliver up to the limit and then the error, so that the split of the input does not
+        // Delivers bytes up to the limit before the error, so that the split of the input does not
         // affect the delivered length.
         let allowed = limits.max_body.saturating_sub(self.total);
         if allowed == 0 && !input.is_empty() {
@@ -158,8 +158,8 @@ impl Body {
         }
     }
 
-    /// Takes the data of a chunk and of small chunks that follow, which are moved together: a piece
-    /// for each byte would cost a receiver far more than the sender.
+    /// Takes the data of a chunk and of small chunks after it, which are moved together: a separate
+    /// piece for each byte would cost a receiver far more than the sender.
     fn take_chunks<'b>(&mut self, input: &mut Input<'b>, limits: &Limits) -> Progress<'b> {
         let bytes = input.as_mut_slice();
         let (mut read, mut length) = (0, 0);
@@ -184,8 +184,8 @@ impl Body {
     }
 
     /// Returns the position at the data of the next chunk and the length of the framing before it,
-    /// if this chunk is complete and the next one is small. An error is left to the next call: the
-    /// bytes before it are content.
+    /// if this chunk is complete and the next one is small. Leaves an error to the next call,
+    /// because the bytes before it are content.
     fn next_small_chunk(&self, bytes: &[u8], limits: &Limits) -> Option<(Self, usize)> {
         if self.remaining > 0 {
             return None;

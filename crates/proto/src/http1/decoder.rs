@@ -11,9 +11,9 @@ pub type Event<'a> = MessageEvent<'a, Request<'a>>;
 
 /// Decodes the requests on one connection, in order.
 ///
-/// It takes exactly the bytes of a request from the [`Input`] and not one more, so the bytes that
-/// follow an upgrade request's `End` are left for the next protocol's decoder. A head that arrives
-/// in one read is decoded in place, without an allocation. A head that arrives in several reads is
+/// It takes exactly the bytes of a request from the [`Input`] and not one more, so the bytes after
+/// an upgrade request's `End` remain for the next protocol's decoder. A head that arrives in one
+/// read is decoded in place, without an allocation. A head that arrives in several reads is
 /// buffered, up to [`Limits::max_header_bytes`], and the buffer is freed by the next call after
 /// `Head` was returned.
 ///

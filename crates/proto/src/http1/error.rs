@@ -116,7 +116,7 @@ impl Error {
         }
     }
 
-    /// Returns one sentence for the peer: the violated rule and the expected form.
+    /// Returns one sentence for the peer, with the violated rule and the expected form.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Finds the end of a head, line by line, examining each byte once for any split of the input.
+//! Finds the end of a head line by line, and examines each byte once for any split of the input.
 
 use super::fields::{FieldLine, FramingFields};
 use super::span::Span;
@@ -59,7 +59,7 @@ enum Found {
 }
 
 impl ScanPosition {
-    /// Creates the start of the line that begins at `start`.
+    /// Returns the state at the start of a line that begins at `start`.
     const fn at(start: usize) -> Self {
         Self { line_start: start, scanned: start, is_plain: true }
     }
@@ -242,7 +242,8 @@ impl<S: StartLine> PartialHead<S> {
     }
 }
 
-/// Appends; capacity grows by doubling but never beyond `max`, the memory that a peer may use.
+/// Appends bytes. Capacity doubles when necessary, but never exceeds `max`, the memory that a peer
+/// may use.
 pub(crate) fn append_within(held: &mut Vec<u8>, bytes: &[u8], max: usize) {
     let (before, needed) = (held.len(), held.len() + bytes.len());
     if needed > held.capacity() {

@@ -134,7 +134,7 @@ impl<S: StartLine> MessageDecoder<S> {
         }
     }
 
-    /// Decodes a head, in [`Http1State::Head`].
+    /// Decodes a head in the state [`Http1State::Head`].
     fn next_head<'a, 'b: 'a, H: Head<'a, Line = S>>(
         &'a mut self,
         input: &mut Input<'b>,
@@ -174,7 +174,7 @@ impl<S: StartLine> MessageDecoder<S> {
         }
     }
 
-    /// Decodes content, in any other state but [`Http1State::Failed`].
+    /// Decodes content in any state except `Head` and [`Http1State::Failed`].
     #[inline]
     fn next_content<'b, H>(
         &mut self,

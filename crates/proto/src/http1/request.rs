@@ -105,10 +105,11 @@ impl<'a> Request<'a> {
         self.parts.line.query().map(|query| query.text_of(self.head))
     }
 
-    /// Returns the authority of the request: the target's if it names one ([RFC 9112 section
-    /// 3.2.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2.2)), else the Host header's.
+    /// Returns the authority of the request: from the target if it names an authority ([RFC 9112
+    /// section 3.2.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2.2)), otherwise from the
+    /// Host header.
     ///
-    /// May be empty, and is `None` only in HTTP/1.0.
+    /// The authority may be empty, and is `None` only in HTTP/1.0.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {
         let authority = self.parts.line.authority;
@@ -189,8 +190,8 @@ impl<'a> Request<'a> {
         self.parts.framing_fields.says_upgrade && self.is_http11()
     }
 
-    /// Returns whether the client asks for an upgrade to WebSocket, and not to `h2c`, say, which
-    /// must be ignored where it is not spoken ([RFC 9110 section
+    /// Returns whether the client asks for an upgrade to WebSocket. An upgrade to another protocol,
+    /// such as `h2c`, must be ignored by servers without that protocol ([RFC 9110 section
     /// 7.8](https://www.rfc-editor.org/rfc/rfc9110#section-7.8)).
     #[must_use]
     pub fn wants_websocket(&self) -> bool {
@@ -228,8 +229,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A copy of a head, for a request whose body is still arriving: the lent bytes do not live that
-/// long.
+/// A copy of a head, for a request whose body is still arriving: the lent bytes are not valid for
+/// that long.
 ///
 /// Keep one and [`save`](Self::save) into it again to reuse its memory.
 #[derive(Debug, Default)]

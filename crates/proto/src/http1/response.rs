@@ -97,8 +97,8 @@ impl<'a> Response<'a> {
         self.framing_fields.says_upgrade
     }
 
-    /// Returns the framing of the body; `Known(0)` for a response that cannot have one, with any
-    /// headers.
+    /// Returns the framing of the body; `Known(0)` for a response that has no body regardless of
+    /// its headers.
     #[inline]
     #[must_use]
     pub const fn body_length(&self) -> BodyLength {

@@ -23,7 +23,7 @@ impl ResponseDecoder {
         Self(MessageDecoder::new())
     }
 
-    /// Declares that the next response answers a HEAD request: it has no body, with any
+    /// Declares that the next response answers a HEAD request: it has no body, regardless of
     /// Content-Length.
     ///
     /// Applies until the `Head` of that response. With pipelined requests, call it after each
@@ -32,8 +32,7 @@ impl ResponseDecoder {
         self.0.answers_head = true;
     }
 
-    /// Returns the next event, or `None` when more bytes are needed, or when nothing follows in
-    /// HTTP.
+    /// Returns the next event, or `None` if more bytes are needed or if no more HTTP follows.
     ///
     /// # Errors
     ///

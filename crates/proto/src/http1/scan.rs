@@ -1,4 +1,4 @@
-//! Byte classes, and loops over them, eight bytes at a time where it pays; `block` has the loops
+//! Byte classes and loops over them, eight bytes at a time if that is faster; `block` has the loops
 //! over sixteen bytes.
 
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;

@@ -1,7 +1,7 @@
 //! Ranges of a head.
 
-/// A range of a head. 32 bits, so that an unfinished head stays small; `Limits` guarantees that
-/// they suffice.
+/// A range of a head. It takes 32 bits, so that an unfinished head stays small; `Limits` guarantees
+/// that they suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     start: u32,
@@ -20,13 +20,13 @@ impl Span {
         self.start == self.end
     }
 
-    /// Returns the span from `between` bytes after this one to the end of `whole`.
+    /// Returns the span that begins `between` bytes after this one and ends where `whole` ends.
     #[inline]
     pub(crate) const fn after_until(self, between: u32, whole: Self) -> Self {
         Self { start: self.end + between, end: whole.end }
     }
 
-    /// Returns the bytes; none if the span is not of this head.
+    /// Returns the bytes; empty if the span does not belong to this head.
     #[inline]
     pub(crate) fn of(self, head: &[u8]) -> &[u8] {
         head.get(self.start as usize..self.end as usize).unwrap_or_default()

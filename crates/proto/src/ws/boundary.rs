@@ -2,11 +2,11 @@
 
 /// The position of one direction of a tunnel: between two frames, or inside one.
 ///
-/// A proxy that forwards bytes and wants to send a frame of its own (a Close, because its server
-/// must be replaced) can do so only between two frames; within a fragmented message is fine, [RFC
-/// 6455 section 5.4](https://www.rfc-editor.org/rfc/rfc6455#section-5.4). This type reads frame
-/// headers and skips payloads by their length, so its cost is a few instructions per frame of any
-/// size. It allocates nothing and validates nothing: the endpoints of the tunnel detect violations.
+/// A proxy that forwards bytes can insert its own frame, such as a Close when its server must be
+/// replaced, only between two frames. A position within a fragmented message is allowed, [RFC 6455
+/// section 5.4](https://www.rfc-editor.org/rfc/rfc6455#section-5.4). This type reads frame headers
+/// and skips payloads by their length, so it costs a few instructions per frame of any size. It
+/// does not allocate or validate: the endpoints of the tunnel detect violations.
 ///
 /// ```
 /// use throng_proto::ws::{Boundary, Opcode, encode};
@@ -104,11 +104,12 @@ impl Boundary {
         }
     }
 
-    /// Advances over `bytes` up to the first boundary, and returns how many bytes that were.
+    /// Advances over `bytes` up to the first boundary, and returns how many bytes precede the
+    /// boundary.
     ///
-    /// Returns 0 at a boundary, and the length of `bytes` if none of them ends at one
-    /// ([`is_at_boundary`](Self::is_at_boundary) then returns whether one is at their end). The
-    /// counted bytes may be forwarded; the rest need not be.
+    /// Returns 0 at a boundary. Returns the length of `bytes` if they contain no boundary before
+    /// their end; [`is_at_boundary`](Self::is_at_boundary) then returns whether a boundary is at
+    /// their end. The counted bytes may be forwarded; the rest need not be.
     #[must_use = "what follows was not stepped over"]
     pub fn advance_to_boundary(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;

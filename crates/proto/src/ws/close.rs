@@ -8,9 +8,8 @@ use throng_simd::utf8;
 
 use super::ProtocolError;
 
-/// A close code
-/// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4), and IANA's
-/// registry).
+/// A close code ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4), and
+/// the registry of IANA).
 ///
 /// ```
 /// # use throng_proto::ws as throng;
@@ -69,14 +68,14 @@ impl CloseCode {
         self.0
     }
 
-    /// Returns whether the code may appear in a Close frame: 1000 to 1003, 1007 to 1014, and 3000
+    /// Returns whether the code may appear in a Close frame: 1000 to 1003 and 1007 to 1014, or 3000
     /// to 4999, which belong to libraries and applications.
     #[must_use]
     pub const fn is_sendable(self) -> bool {
         is_sendable_close_code(self.0)
     }
 
-    /// Returns the meaning of the code; empty for codes of applications and unregistered ones.
+    /// Returns the meaning of the code; empty for application codes and unregistered codes.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self.0 {
@@ -137,9 +136,9 @@ impl PartialEq<u16> for CloseCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Close<'a> {
-    /// The close code (RFC 6455 section 7.4): the peer's if it closed, otherwise the code sent by
-    /// this side; 1005 if a Close frame carried none, 1006 if the connection ended without a
-    /// closing handshake.
+    /// The close code (RFC 6455 section 7.4): the peer's if the peer closed first, otherwise the
+    /// code sent by this side; 1005 if a Close frame had no code, 1006 if the connection ended
+    /// without a closing handshake.
     pub code: CloseCode,
     /// The reason that came with the code; usually empty.
     pub reason: &'a str,
@@ -162,7 +161,7 @@ impl Close<'static> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseReason<'a> {
     /// The status code ([RFC 6455 section
-    /// 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)), which may be sent.
+    /// 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)), which is valid in a Close frame.
     pub code: u16,
     /// Text for people and logs, at most 123 bytes, often empty.
     pub reason: &'a str,

@@ -10,9 +10,9 @@ use crate::input::Input;
 
 /// Decodes the frames that one end of a connection receives after the handshake.
 ///
-/// 32 bytes, with no heap memory unless a frame or a message has arrived in part. The reassembly
-/// buffer grows with the bytes received, to at most twice their number; a reused buffer has at most
-/// 16 KiB, or 8 times the bytes that came first.
+/// It takes 32 bytes, with no heap memory unless a frame or a message has arrived in part. The
+/// reassembly buffer grows with the bytes received, to at most twice their number; a reused buffer
+/// has at most 16 KiB, or 8 times the first bytes received.
 ///
 /// ```
 /// use throng_proto::{Input, ws::{Decoder, Event, Limits, Role}};
@@ -66,12 +66,12 @@ impl Kind {
 enum FrameStage {
     /// At the start of a frame.
     Start,
-    /// Inside a frame header; these bytes of it have arrived.
+    /// Inside a frame header. These bytes of the header have arrived.
     Header { bytes: [u8; MAX_HEADER - 1], len: u8 },
     /// Inside a frame's payload.
     Payload(Frame),
-    /// At the start of a frame, after an event was returned from the reassembly buffer, which must
-    /// be dropped first.
+    /// At the start of a frame, after an event was returned from the reassembly buffer. The buffer
+    /// must be released first.
     Delivered { control: bool },
     /// After a close frame.
     Closed,
@@ -110,18 +110,18 @@ impl Decoder {
         Self { reassembly: None, stage: FrameStage::Start, message: None, role, deflate: false }
     }
 
-    /// Creates a decoder for a connection that negotiated permessage-deflate; its compressed
-    /// messages are [`Event::Compressed`].
+    /// Creates a decoder for a connection that negotiated permessage-deflate. Compressed messages
+    /// are returned as [`Event::Compressed`].
     #[must_use]
     pub const fn with_deflate(role: Role) -> Self {
         Self { reassembly: None, stage: FrameStage::Start, message: None, role, deflate: true }
     }
 
-    /// Takes bytes from `input` up to the next event; `None` when all are taken and none is
-    /// complete.
+    /// Takes bytes from `input` up to the next event. Returns `None` if all bytes are taken and no
+    /// event is complete.
     ///
-    /// After [`Event::Close`] it discards all input and returns `None`. The memory of a reassembled
-    /// message is freed by the next call after it was returned: call until `None`.
+    /// After [`Event::Close`] it discards all input and returns `None`. The next call after a
+    /// reassembled message was returned frees its memory, so call until `None`.
     ///
     /// # Errors
     /// The peer violated a rule or a limit. All further input is discarded and every further call
@@ -214,20 +214,20 @@ impl Decoder {
         }
     }
 
-    /// Returns the bytes of memory used by a message that has arrived in part, or that was returned
-    /// last: more than [`Decoder::buffered`], since its buffer may be a reused one. The memory of a
-    /// forwarded message counts at its sender.
+    /// Returns the memory in bytes used by a message that has arrived in part, or that was returned
+    /// last. This is more than [`Decoder::buffered`], because the buffer may be a reused one. The
+    /// memory of a forwarded message counts at its sender.
     #[must_use]
     pub fn memory(&self) -> usize {
         let own = self.reassembly.as_ref().filter(|reassembly| !reassembly.is_shared());
         own.map_or(0, |reassembly| reassembly.memory())
     }
 
-    /// Returns the next event in the most common case: an unfragmented message of up to `max_len`
-    /// bytes, and up to 65,535, that has arrived whole.
+    /// Returns the next event in the most common case: an unfragmented message of at most `max_len`
+    /// and 65,535 bytes that has arrived whole.
     ///
-    /// `None` for anything else, including errors: call [`Decoder::next_event_with`] then. This is
-    /// the fast path around all checks of that call.
+    /// Returns `None` for anything else, including errors: call [`Decoder::next_event_with`] then.
+    /// This is the fast path that skips all checks of that call.
     #[inline(always)]
     pub fn whole_message<'b>(
         &mut self,
@@ -517,8 +517,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns a chunk of a message instead of buffering it, if there is one. `frame.remaining`
-    /// counts the bytes after the chunk.
+    /// Returns a chunk of a message instead of buffering it, if a chunk is available.
+    /// `frame.remaining` counts the bytes after the chunk.
     fn message_chunk<'b>(
         &mut self,
         mut frame: Frame,

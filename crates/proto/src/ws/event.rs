@@ -4,8 +4,8 @@ use super::CloseReason;
 
 /// A message of the peer, or a part of one, or a control frame.
 ///
-/// Payloads are unmasked and borrowed: from the lent bytes if the frame arrived whole, else from
-/// the decoder. Copy payloads that must be kept.
+/// Payloads are unmasked and borrowed: from the lent bytes if the frame arrived whole, otherwise
+/// from the decoder. Copy payloads that must be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A whole text message, reassembled if it was fragmented.
@@ -25,12 +25,12 @@ pub enum Event<'a> {
     /// A close frame, with or without a reason, which must be answered with a close ([RFC 6455
     /// section 5.5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1)).
     ///
-    /// The last event: anything after it is discarded
-    /// ([RFC 6455 section 1.4](https://www.rfc-editor.org/rfc/rfc6455#section-1.4)).
+    /// This is the last event: any later input is discarded ([RFC 6455 section
+    /// 1.4](https://www.rfc-editor.org/rfc/rfc6455#section-1.4)).
     Close(Option<CloseReason<'a>>),
 }
 
-/// A chunk of a message, as it arrived, where messages are not reassembled.
+/// A chunk of a message as it arrived, for connections that do not reassemble messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk<'a> {
     /// Whether the message is text. The bytes are validated UTF-8 as far as they go; a character

@@ -9,8 +9,8 @@ use super::{Opcode, encode_header};
 
 /// An iterator over the frames of one message: fragments of equal size, the last one with the rest.
 ///
-/// Control frames may be sent between any two of them, and frames of other connections at any time;
-/// another message of this connection may not. An empty message is one empty frame.
+/// Control frames may be sent between any two fragments, and frames of other connections at any
+/// time; another message of this connection may not. An empty message is one empty frame.
 ///
 /// ```
 /// use std::num::NonZeroUsize;

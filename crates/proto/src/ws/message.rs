@@ -1,7 +1,7 @@
 //! Whole messages, borrowed and owned.
 
-/// A whole WebSocket message, borrowed from the memory it was received in. There are no other kinds
-/// (RFC 6455 section 5.6).
+/// A whole WebSocket message, borrowed from the memory in which it was received. RFC 6455 section
+/// 5.6 has no other kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// Valid UTF-8.
@@ -11,7 +11,7 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Returns the payload of either kind.
+    /// Returns the payload of a text or binary message.
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         match self {
@@ -20,7 +20,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Parses the payload of either kind as JSON. The value may borrow from the message.
+    /// Parses the payload of a text or binary message as JSON. The value may borrow from the
+    /// message.
     ///
     /// ```
     /// # mod throng { pub use throng_proto::ws::*; }
@@ -32,8 +33,8 @@ impl<'a> Message<'a> {
     /// ```
     ///
     /// # Errors
-    /// It is not JSON, or the JSON does not fit `T`: a mistake of the peer. A callback may close
-    /// its session with [`INVALID_PAYLOAD`](crate::ws::CloseCode::INVALID_PAYLOAD).
+    /// The payload is not JSON, or the JSON does not fit `T`: a mistake of the peer. A callback may
+    /// close its session with [`INVALID_PAYLOAD`](crate::ws::CloseCode::INVALID_PAYLOAD).
     #[cfg(feature = "serde")]
     pub fn json<T: serde::Deserialize<'a>>(self) -> serde_json::Result<T> {
         serde_json::from_slice(self.as_bytes())
@@ -70,7 +71,8 @@ impl<'a> From<&'a Vec<u8>> for Message<'a> {
     }
 }
 
-/// A whole message, owned: for jobs and futures that outlive the callback which received it.
+/// A whole message with its own memory, for jobs and futures that outlive the callback that
+/// received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedMessage {
     /// Text, valid UTF-8.
@@ -80,7 +82,7 @@ pub enum OwnedMessage {
 }
 
 impl OwnedMessage {
-    /// Returns the payload, of either kind.
+    /// Returns the payload of a text or binary message.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {
@@ -98,7 +100,7 @@ impl OwnedMessage {
         }
     }
 
-    /// Parses the payload of either kind as JSON: see [`Message::json`].
+    /// Parses the payload as JSON: see [`Message::json`].
     ///
     /// # Errors
     /// As for [`Message::json`].
@@ -147,7 +149,7 @@ impl From<&[u8]> for OwnedMessage {
     }
 }
 
-/// The payload, of either kind.
+/// Returns the payload of a text or binary message.
 impl AsRef<[u8]> for OwnedMessage {
     fn as_ref(&self) -> &[u8] {
         self.as_bytes()

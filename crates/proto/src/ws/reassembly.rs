@@ -72,9 +72,9 @@ impl Reassembly {
     }
 
     /// Reserves space in the message for `chunk` bytes that have arrived and `expected` bytes that
-    /// may follow; for the latter no more than was already received: memory follows the bytes that
-    /// a peer sends, not the length that it declares. This is also enough to avoid copying a
-    /// message of many fragments many times.
+    /// may follow; for the latter at most as much as was already received. So memory follows the
+    /// bytes that a peer sends instead of the length that it declares. This is also enough to avoid
+    /// repeated copies of a message of many fragments.
     pub(super) fn reserve(&mut self, chunk: usize, expected: usize) -> &mut JoinBuffer {
         let message = Arc::make_mut(&mut self.message);
         let received = message.len() + chunk;
@@ -113,8 +113,8 @@ impl Reassembly {
     }
 }
 
-/// Maximum buffers kept for the next messages: this many messages that arrive at the same time, in
-/// turns, allocate nothing. Blocks of that size are mapped again each time they are allocated, and
+/// Maximum buffers kept for the next messages, so that this many messages that arrive at the same
+/// time allocate no memory. The system maps blocks of that size again at each allocation, and
 /// faulting their pages in takes a quarter of the cost of a message of 1 MiB.
 const MAX_SPARES: usize = 8;
 /// Maximum capacity of one kept buffer.
@@ -123,22 +123,21 @@ const MAX_SPARE: usize = 4 << 20;
 const MAX_SPARE_TOTAL: usize = 8 << 20;
 /// A buffer of at most this capacity is for any message.
 const SMALL: usize = 16 << 10;
-/// A larger one has at most this many times the bytes of a message that have come: memory follows
-/// the bytes that a peer sends, and a few bytes do not take the buffer of a large message.
+/// A larger buffer has at most this many times the received bytes of its message: memory follows
+/// the bytes that a peer sends, and a few bytes do not occupy the buffer of a large message.
 const MAX_CAPACITY_RATIO: usize = 8;
 
 /// Reassembly buffers that are not in use, kept for the next split messages.
 ///
-/// One per shard is meant to be shared by its connections, see [`Decoder::next_event_with`]. It
-/// keeps at most 8 buffers, of at most 4 MiB each and 8 MiB together; [`Spare::default`] keeps
-/// none.
+/// The connections of a shard are meant to share one, see [`Decoder::next_event_with`]. It keeps at
+/// most 8 buffers, of at most 4 MiB each and 8 MiB together; [`Spare::default`] keeps no buffers.
 ///
 /// [`Decoder::next_event_with`]: super::Decoder::next_event_with
 #[derive(Debug, Default)]
 pub struct Spare {
     #[allow(clippy::vec_box, reason = "a decoder takes and gives boxes: nothing is boxed again")]
     kept: Vec<Box<Reassembly>>,
-    /// The minimum number that was kept since [`Spare::release_unused`].
+    /// The minimum number of kept buffers since the last [`Spare::release_unused`].
     fewest: usize,
     joined: Option<Arc<JoinBuffer>>,
 }
@@ -178,8 +177,8 @@ impl Spare {
         self.kept.iter().map(|kept| kept.memory()).sum::<usize>() + joined
     }
 
-    /// Frees the buffers that no message has needed since the last call, and the message that the
-    /// last call returned. Call it now and then between two events: otherwise they stay.
+    /// Frees the buffers that no message has needed since the last call, and the message that was
+    /// last returned. Call this now and then between two events; otherwise they stay.
     pub fn release_unused(&mut self) {
         self.joined = None;
         self.kept.drain(..self.fewest.min(self.kept.len()));
@@ -190,11 +189,11 @@ impl Spare {
         self.joined = joined.cloned();
     }
 
-    /// Returns a buffer for a message; `received` bytes of it have come.
+    /// Returns a buffer for a message. `received` bytes of the message have arrived.
     pub(super) fn take(&mut self, received: usize) -> Box<Reassembly> {
         let largest = received.saturating_mul(MAX_CAPACITY_RATIO).max(SMALL);
         let free = self.kept.iter_mut().rposition(|kept| {
-            // Others have messages that are still being sent.
+            // The messages in other buffers are still being sent.
             kept.message.capacity() <= largest && Arc::get_mut(&mut kept.message).is_some()
         });
         let Some(mut reassembly) = free.map(|at| self.kept.remove(at)) else {

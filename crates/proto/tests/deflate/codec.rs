@@ -46,8 +46,8 @@ fn sent() -> impl Strategy<Value = Sent> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// The central property: with any order of private and broadcast messages, a plain stream with
-    /// the negotiated window reads them all.
+    /// The central property: for any order of private and broadcast messages, a plain stream with
+    /// the negotiated window reads all of them.
     #[test]
     fn private_and_broadcast_messages_in_any_order(
         window_bits in 9..=15u8,

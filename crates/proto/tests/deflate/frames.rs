@@ -66,7 +66,7 @@ fn pull<'r>(
     (got, None)
 }
 
-/// Decodes in one read; decoding byte by byte must give the same result.
+/// Decodes the bytes in one read. Decoding byte by byte must give the same result.
 fn server(bytes: &[u8]) -> (Vec<Got>, Option<ProtocolError>) {
     let outcome = pull(Decoder::with_deflate(Role::Server), [bytes]);
     assert_eq!(outcome, pull(Decoder::with_deflate(Role::Server), bytes.chunks(1)));

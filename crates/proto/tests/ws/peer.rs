@@ -116,7 +116,7 @@ pub(crate) fn converse_in_pieces<'r>(
     (got, None)
 }
 
-/// Decodes these bytes on a server in one read; decoding byte by byte must give the same result.
+/// Decodes these bytes on a server in one read. Decoding byte by byte must give the same result.
 pub(crate) fn server(bytes: &[u8]) -> Outcome {
     let limits = Limits::default();
     let outcome = converse(Role::Server, &limits, [bytes]);
@@ -124,7 +124,7 @@ pub(crate) fn server(bytes: &[u8]) -> Outcome {
     outcome
 }
 
-/// Decodes these bytes on a client in one read; decoding byte by byte must give the same result.
+/// Decodes these bytes on a client in one read. Decoding byte by byte must give the same result.
 pub(crate) fn client(bytes: &[u8]) -> Outcome {
     let limits = Limits::default();
     let outcome = converse(Role::Client, &limits, [bytes]);

@@ -97,7 +97,7 @@ fn trailers_have_the_limits_of_a_head() {
     let most = format!("0;{}\r\n{}\r\n", "e".repeat(60), "X: y\r\n".repeat(3));
     assert_eq!(ends(&requests([chunked(&most).as_bytes()], &limits)), 1);
     assert_eq!(fails(&format!("X: {}", "y".repeat(100))), 431);
-    // With any split of the input: `requests` asserts after each chunk that the limit is not
+    // For any split of the input: `requests` asserts after each chunk that the limit is not
     // exceeded.
     let endless = chunked(&format!("0\r\nX: {}", "y".repeat(1000)));
     let seen = requests(endless.as_bytes().chunks(1), &limits);

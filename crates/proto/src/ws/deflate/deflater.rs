@@ -58,7 +58,7 @@ impl Deflater {
     /// result is not shorter: the message must then be sent uncompressed.
     ///
     /// No distance exceeds 2^`window_bits` bytes, the connection's
-    /// [`our_window_bits`](super::Agreed::our_window_bits). `history` holds earlier messages of the
+    /// [`our_window_bits`](super::Agreed::our_window_bits). `history` has earlier messages of the
     /// connection. With `None` the result is valid on every connection with at least this window.
     /// If it is sent on a connection with a history, `payload` must be appended to that history,
     /// even if it was compressed without it.

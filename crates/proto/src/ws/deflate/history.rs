@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The last 2^bits bytes of plaintext in one direction of one connection, from the messages that
-/// were sent compressed, in order.
+/// The last 2^bits bytes of plaintext in one direction of one connection, in order, from the
+/// messages that were sent compressed.
 ///
-/// Messages that were sent uncompressed are not part of it ([RFC 7692 section
+/// It excludes messages that were sent uncompressed ([RFC 7692 section
 /// 7.2](https://www.rfc-editor.org/rfc/rfc7692#section-7.2)). It starts empty and grows with
 /// appended plaintext, to at most about 2^bits bytes. Plaintext shared by many connections can be
 /// referenced instead of copied.

@@ -118,7 +118,7 @@ enum Stop {
 }
 
 impl Stream<'_> {
-    /// Inflates the whole payload. Returns true if it did not end its stream.
+    /// Inflates the whole payload. Returns true if the payload did not end its stream.
     fn run(&mut self, payload: &[u8]) -> Result<bool, ProtocolError> {
         self.begin()?;
         let mut input = payload;

@@ -124,8 +124,8 @@ impl Policy {
             Some(bits) => bits.min(self.server_bits),
             None => self.server_bits,
         };
-        // The client's own parameters are hints that it follows with any answer (RFC 7692 section
-        // 7.1.1.2, RFC 7692 section 7.1.2.2).
+        // The client's own parameters are hints that it follows regardless of the answer (RFC 7692
+        // section 7.1.1.2, RFC 7692 section 7.1.2.2).
         let mut peer_no_context = offer.client_no_context_takeover || self.client_no_context;
         let kept = history.filter(|_| !peer_no_context).unwrap_or(15);
         let wanted = self.client_bits.min(kept);

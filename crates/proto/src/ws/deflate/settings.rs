@@ -66,8 +66,8 @@ pub struct Settings {
     pub threshold: Option<usize>,
     /// Maximum length in bytes of a message to compress. Default 4 MiB.
     ///
-    /// A message is compressed in one call, at some 15 MB per second if it hardly shrinks, and its
-    /// shard does nothing else during the call.
+    /// A message is compressed in one call, at some 15 MB per second if it hardly shrinks. Its
+    /// shard serves no other connection during the call.
     pub max_size: usize,
     /// Maximum window of the server's compression, 9 to 15, default 15. A smaller one saves clients
     /// memory.

@@ -27,7 +27,7 @@ const RESERVED: [&str; 9] = [
 /// default), offering `subprotocols` in order of preference, with the `extra` fields last.
 ///
 /// # Errors
-/// An argument is not valid in a request. Nothing was appended.
+/// An argument is not valid in a request. In this case nothing is appended.
 pub fn encode_request(
     host: &str,
     target: &str,
@@ -98,7 +98,7 @@ pub fn encode_request_with(
     Ok(())
 }
 
-/// The reason why a response does not open a WebSocket; the connection must be closed.
+/// The reason why a response does not open a WebSocket. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadResponse {

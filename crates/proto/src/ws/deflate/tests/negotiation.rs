@@ -138,7 +138,7 @@ fn rfc7692_7_1_1_1_server_no_context_takeover() {
     );
 }
 
-/// The client's own parameter is a hint that it follows with any answer.
+/// The client's own parameter is a hint that it follows regardless of the answer.
 #[test]
 fn rfc7692_7_1_1_2_client_no_context_takeover() {
     let offer = "permessage-deflate; client_no_context_takeover";
@@ -271,7 +271,7 @@ fn rfc7692_7_1_answers_that_fail_the_connection() {
     }
 }
 
-/// A server's answer to a client's offer is acceptable to that client, with any settings of both.
+/// With any settings of both, a client accepts a server's answer to its offer.
 #[test]
 fn both_roles_agree_with_each_other() {
     let mut policies = vec![shared()];
