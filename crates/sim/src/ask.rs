@@ -1,17 +1,17 @@
-//! One HTTP request of a simulated client, and the requested behavior of the service. Its target
-//! encodes everything, so that the service needs no plan and the checkers need not inspect the
-//! service.
+//! One HTTP request of a simulated client, and the requested behaviour of the service. The request
+//! target encodes everything, so that the service needs no plan and the checkers need not inspect
+//! the service.
 
 use throng_proto::http1::Request;
 
 /// Treatment of a request's body by the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// Ignore: the body is read and dropped.
+    /// Ignores the body, which is read and dropped.
     Drop = 0,
-    /// Wait for the whole body.
+    /// Waits for the whole body.
     Whole = 1,
-    /// Process pieces as they come.
+    /// Processes pieces of the body as they arrive.
     Pieces = 2,
 }
 
@@ -22,9 +22,9 @@ pub enum Start {
     AtOnce = 0,
     /// By a delivery, a delay after that callback.
     Later = 1,
-    /// By a delivery, a delay after the head, whether or not the body has come.
+    /// By a delivery, a delay after the head, whether or not the body has arrived.
     AfterHead = 2,
-    /// When the next request, or the end of a body in pieces, comes to its shard; otherwise like
+    /// When the next request, or the end of a body in pieces, arrives at its shard; otherwise like
     /// `Later`.
     Parked = 3,
 }
@@ -34,17 +34,17 @@ pub enum Start {
 pub struct Ask {
     /// The number of the peer that asks.
     pub peer: u32,
-    /// The number of this request among its peer's, from 0.
+    /// The number of this request among the peer's requests, from 0.
     pub number: u32,
     /// Treatment of the body.
     pub take: Take,
     /// Bytes of the request's body.
     pub upload: usize,
-    /// Maximum bytes of body for each piece that the service takes.
+    /// Maximum bytes of the body for each piece that the service takes.
     pub most: usize,
-    /// After one piece in so many the service stops reading for a while (0 = never).
+    /// The service stops reading for a while after one in this many pieces (0 = never).
     pub stops: usize,
-    /// The duration of such a stop.
+    /// The duration for which the service stops reading.
     pub room_after: u64,
     /// When the answer begins.
     pub start: Start,
@@ -52,25 +52,25 @@ pub struct Ask {
     pub delay: u64,
     /// Bytes of the answer's body.
     pub length: usize,
-    /// Whether the answer comes in chunks; otherwise it has a length.
+    /// Whether the answer is sent in chunks; otherwise it has a length.
     pub chunked: bool,
-    /// Bytes of a chunk of the answer that are written at once (0 = all of it).
+    /// Bytes of an answer's chunk that are written at once (0 = the whole answer).
     pub chunk: usize,
     /// After one chunk in so many there is nothing to send for a while (0 = never).
     pub waits: usize,
-    /// The duration of such a pause.
+    /// The duration of the pause.
     pub wait: u64,
-    /// The answer's source fails after so many bytes.
+    /// The answer's source fails after this many bytes.
     pub fails_at: Option<usize>,
     /// The service panics instead of answering.
     pub panics: bool,
-    /// Whether it is the last on its connection.
+    /// Whether this is the last request on its connection.
     pub close: bool,
-    /// Whether it expects `100-continue`, and does not wait for it.
+    /// Whether the request expects `100-continue` but does not wait for it.
     pub expects: bool,
 }
 
-/// Direction of a body, so that the bodies of request and answer differ.
+/// The direction of a body, which makes the bodies of request and answer differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// A request's.
@@ -133,7 +133,7 @@ impl Ask {
         TARGET.to_owned() + &numbers.map(|number| number.to_string()).join(",")
     }
 
-    /// Parses a request into an ask, if it is one.
+    /// Parses a request into an ask; `None` for other requests.
     #[must_use]
     pub fn of(request: &Request<'_>) -> Option<Self> {
         let numbers: Vec<u64> = request
@@ -189,7 +189,7 @@ impl Ask {
         head.into_bytes()
     }
 
-    /// The whole request; in chunks of so many bytes unless `chunk` is 0.
+    /// Returns the whole request; in chunks of this many bytes, unless `chunk` is 0.
     #[must_use]
     pub fn request(&self, chunk: usize) -> Vec<u8> {
         let mut out = self.head(chunk > 0);
@@ -205,13 +205,13 @@ impl Ask {
         out
     }
 
-    /// The byte at a position of its body.
+    /// Returns the byte at a position of the body.
     #[must_use]
     pub fn byte(&self, direction: Direction, at: usize) -> u8 {
         byte(self.peer, self.number, direction, at)
     }
 
-    /// Returns whether these are the bytes at a position of its body.
+    /// Returns whether these are the bytes at a position of the body.
     #[must_use]
     pub fn is_at(&self, direction: Direction, from: usize, bytes: &[u8]) -> bool {
         bytes.iter().enumerate().all(|(at, byte)| *byte == self.byte(direction, from + at))
@@ -223,20 +223,21 @@ impl Ask {
         self.take == Take::Pieces && self.start == Start::AfterHead && self.upload > 0
     }
 
-    /// Returns whether its answer never completes.
+    /// Returns whether the answer never completes.
     #[must_use]
     pub fn fails(&self) -> bool {
         self.fails_at.is_some()
     }
 
-    /// Maximum bytes of its answer that the service writes in one callback.
+    /// Returns the maximum bytes of the answer that the service writes in one callback.
     #[must_use]
     pub fn largest_write(&self) -> usize {
         if self.chunk == 0 { self.length } else { self.chunk }
     }
 }
 
-/// The byte at a position of the body of one peer's request or answer: any two bodies soon differ.
+/// Returns the byte at a position of the body of one peer's request or answer. Any two bodies soon
+/// differ.
 #[must_use]
 pub fn byte(peer: u32, number: u32, direction: Direction, at: usize) -> u8 {
     let body = (number * 2 + direction as u32).wrapping_mul(0x85eb_ca6b);

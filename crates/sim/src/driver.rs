@@ -1,8 +1,8 @@
 //! The simulated driver: the second implementation of the contract.
 //!
-//! It answers as the contract allows a driver to answer, within the faults of its seed, and it
-//! *asserts* the engine's duties by the contract: a fake that only answers is half a test. A breach
-//! panics at the wrong call.
+//! It answers as the contract allows a driver to answer, within the faults of its seed. It also
+//! *asserts* the engine's duties under the contract, since a fake that only answers is half a test.
+//! A breach panics at the wrong call.
 
 mod calls;
 mod parking;
@@ -25,9 +25,9 @@ pub enum Waiting {
     /// The caller turns a shard only when there is something to do: a wait that would sleep is a
     /// lost wake-up.
     Never,
-    /// As `Never`, but calls that the contract ignores are permitted: with the id of a connection
+    /// As `Never`, but permits calls that the contract ignores: calls with the id of a connection
     /// whose end was reported, and a close after an abort. An engine that ends two connections at
-    /// once, as a balancer does, makes such calls.
+    /// the same time, such as a balancer, makes these calls.
     Tolerant,
     /// The clock jumps to the next event or to the deadline.
     Jump,
@@ -36,12 +36,12 @@ pub enum Waiting {
 /// Counts of the engine's calls, for checkers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calls {
-    /// Waits that ended only by their deadline, without time having passed or a send since the wait
-    /// before.
+    /// Consecutive waits that ended only by their deadline, without a passage of time or a send
+    /// since the previous wait.
     pub idle_turns_in_a_row: usize,
-    /// Calls of send and try_send.
+    /// Number of calls of `send` and `try_send`.
     pub sends: u64,
-    /// Bytes passed to them.
+    /// Bytes passed to these calls.
     pub bytes_sent: u64,
     /// Sends that were pending.
     pub pending: u64,
@@ -56,13 +56,14 @@ struct Conn {
     side: Side,
     connecting: Option<u64>,
     batch: Option<Box<Batch>>,
-    /// Until this time the kernel takes no more of the batch, or does not report that all has left.
+    /// Until this time the kernel takes no more of the batch, or does not report that all of it has
+    /// left.
     batch_rests_until: u64,
     paused: bool,
     finished_reported: bool,
     fin_sent: bool,
     starved_until: u64,
-    /// We closed it, or it ended: from this time on only its end is reported.
+    /// We closed the connection, or it ended: from now on the driver only reports its end.
     ending: Option<(u64, Closed)>,
 }
 
@@ -98,7 +99,7 @@ pub struct SimDriver {
     shard: u16,
     listeners: Vec<usize>,
     accept_stopped: bool,
-    /// Accepting fails until this is cleared: simulates a lack of descriptors for the contract
+    /// Accepting fails until this is cleared, to simulate a lack of descriptors for the contract
     /// suite.
     pub starving: bool,
     faults: Faults,
@@ -111,18 +112,18 @@ pub struct SimDriver {
     parking: VecDeque<ConnId>,
     waiting: Waiting,
     wakeup: Arc<Flag>,
-    /// Slots to check in this turn.
+    /// The slots to check in this turn.
     round: VecDeque<usize>,
     events_left: usize,
     lent: Vec<u8>,
-    /// Whether `lent` is lent, until the next event or wait.
+    /// Whether the bytes of `lent` are lent, which lasts until the next event or wait.
     lending: bool,
     last_wait: Option<u64>,
     /// Counts for the checkers.
     pub calls: Calls,
 }
 
-/// A waker without a sleeper: a flag that the next wait reads.
+/// A waker for a thread that never sleeps: a flag that the next wait reads.
 #[derive(Debug, Default)]
 struct Flag(AtomicBool);
 
@@ -165,20 +166,20 @@ impl SimDriver {
         ListenerId((self.listeners.len() - 1) as u16)
     }
 
-    /// Connections from adoption until their end was reported.
+    /// Returns the number of connections between adoption and the report of their end.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.slots.iter().filter(|slot| slot.conn.is_some() || slot.parked.is_some()).count()
     }
 
-    /// The maximum bytes that any send in flight still has.
+    /// Returns the maximum remaining bytes of any send in flight.
     #[must_use]
     pub fn most_in_flight(&self) -> usize {
         let conns = self.slots.iter().filter_map(|slot| slot.conn.as_ref());
         conns.filter_map(|conn| conn.batch.as_ref()).map(|batch| batch.len()).max().unwrap_or(0)
     }
 
-    /// Does the kernel's work: pending batches leave as far as there is room.
+    /// Does the kernel's work: sends pending batches as far as there is space.
     pub fn progress(&mut self) {
         let net = SharedNet::clone(&self.net);
         let mut net = net.borrow_mut();
@@ -216,7 +217,7 @@ impl SimDriver {
         is_woken || self.next_event_at().is_some_and(|at| at <= now)
     }
 
-    /// Returns when the next event is due, as far as it is known now.
+    /// Returns when the next event is due, as far as is known now.
     #[must_use]
     pub fn next_event_at(&self) -> Option<u64> {
         let mut net = self.net.borrow_mut();
@@ -260,14 +261,14 @@ impl SimDriver {
         next
     }
 
-    /// The next event or wait: the loan ends, and the lent bytes must not be read.
+    /// Ends the loan at the next event or wait, after which the lent bytes must not be read.
     fn take_back(&mut self) {
         if std::mem::take(&mut self.lending) {
             self.lent.fill(0xdd);
         }
     }
 
-    /// The connection with this `id`, if it has not ended.
+    /// Returns the connection with this `id`, if it has not ended.
     ///
     /// # Panics
     /// If `id` was never issued.
@@ -413,7 +414,7 @@ impl SimDriver {
                     0 => {}
                     most => n = n.min(1 + self.rng.below(most)),
                 }
-                // A different position each time, so that no engine relies on it.
+                // The bytes move to another address each time, so that no engine relies on it.
                 self.lent = Vec::with_capacity(n);
                 net.read(conn.link, conn.side, n, &mut self.lent);
                 Some(Found::Bytes(id))

@@ -1,4 +1,4 @@
-//! The service's HTTP: each request encodes how it wants to be answered, see [`Ask`].
+//! The service's HTTP: each request encodes the answer that it wants, see [`Ask`].
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::panic_any;
@@ -13,18 +13,18 @@ use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 use crate::ask::{Ask, Direction, Start, Take};
 use crate::record::{Action, Note, SharedRecord};
 
-/// The payload of a panic that a peer requested; the harness suppresses the panic hook for it.
+/// The payload of a panic that a peer has requested. The test suppresses the panic hook for it.
 pub struct Planned;
 
 /// One request, from its head to the end of its answer.
 #[derive(Debug)]
 struct Exchange {
     ask: Ask,
-    /// Received bytes of its body.
+    /// Received bytes of the request's body.
     took: usize,
     pieces: usize,
     has_ended: bool,
-    /// Reading is stopped: no more of its body is wanted now.
+    /// Whether reading is stopped, because no more of the body is wanted now.
     stopped: bool,
     answering: bool,
     keep_alive: bool,
@@ -57,7 +57,7 @@ impl Exchanges {
         Self { record, admission, conns: HashMap::new(), parked: VecDeque::new() }
     }
 
-    /// Connections that have sent a request and have not gone.
+    /// Returns the number of connections that have sent a request and still exist.
     pub(crate) fn conns(&self) -> usize {
         self.conns.len()
     }
@@ -131,7 +131,7 @@ impl Exchanges {
         self.on_whole(cx)
     }
 
-    /// The service has received all the input that it waits for.
+    /// Handles the moment when the service has received all the input that it waits for.
     fn on_whole(&mut self, cx: &mut Cx<'_>) -> Answer {
         let Some(exchange) = self.current(cx.id()) else {
             return Answer::Done { keep_alive: false };
@@ -208,7 +208,7 @@ impl Exchanges {
             Action::More if exchange.waiting => {
                 exchange.waiting = false;
                 match note.number.is_multiple_of(2) {
-                    // There may be nothing queued at this time, but on_drain must still come.
+                    // The queue may be empty at this time, but `on_drain` must still be called.
                     true => cx.core().await_drain(id),
                     false => self.resume(cx),
                 }
@@ -251,7 +251,7 @@ impl Exchanges {
         conn.closing = true;
         let is_answering = conn.current.take().is_some_and(|exchange| exchange.answering);
         if is_answering {
-            // In the middle of another answer, the client could not parse it.
+            // In the middle of another answer the client could not parse this one.
             cx.abort();
         }
         !is_answering
@@ -274,7 +274,7 @@ impl Exchanges {
         self.record.borrow_mut().deliver_at(at, note);
     }
 
-    /// Answers after the callbacks of its request, unless it was answered already.
+    /// Answers after the callbacks of a request, unless it was already answered.
     fn answer(&mut self, cx: &mut Cx<'_>) {
         let id = cx.id();
         if self.current(id).is_some_and(|exchange| !exchange.answering)
@@ -305,7 +305,7 @@ impl Exchanges {
         exchange.answering = true;
         // A service that answers before the end of the body will not read the rest.
         let early = ask.take == Take::Pieces && !exchange.has_ended;
-        // If the client expects `100-continue`, it may not send a body at all.
+        // A client that expects `100-continue` may not send a body at all.
         let is_last = ask.close || early || (ask.expects && ask.take == Take::Drop);
         let keep_alive = is_ready && !is_last;
         exchange.keep_alive = keep_alive;

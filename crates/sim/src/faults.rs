@@ -6,31 +6,32 @@ use crate::rng::Rng;
 /// The faults of one run, and their strength.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Maximum bytes lent at a time; the size of the receive buffer.
+    /// Maximum bytes lent at a time, which is the size of the receive buffer.
     pub receive_buffer: usize,
     /// A receive is cut to a random size (1 = always one byte; 0 = off).
     pub cut_receives: usize,
-    /// One send in so many is taken only in part (0 = never).
+    /// One in this many sends is taken only in part (0 = never).
     pub partial_sends: usize,
-    /// One send in so many completes late although all of it has left (0 = never).
+    /// One in this many sends completes late although all of it has left (0 = never).
     pub delayed_sends: usize,
-    /// One accept in so many fails for lack of descriptors (0 = never).
+    /// One in this many accepts fails for lack of descriptors (0 = never).
     pub accept_fails: usize,
-    /// One adoption in so many fails for lack of descriptors (0 = never).
+    /// One in this many adoptions fails for lack of descriptors (0 = never).
     pub adopt_fails: usize,
-    /// One receive in so many finds no memory, and is delayed (0 = never).
+    /// One in this many receives finds no memory, and is delayed (0 = never).
     pub starved_receives: usize,
-    /// One close in so many is slow: [`Closed`](throng_io::Closed) is reported later (0 = never).
+    /// One in this many closes is slow: [`Closed`](throng_io::Closed) is reported later (0 =
+    /// never).
     pub slow_closes: usize,
     /// Maximum events of a turn.
     pub events_per_turn: usize,
-    /// Connections are checked in random order.
+    /// Whether connections are checked in random order.
     pub shuffled: bool,
     /// One turn in so many takes very long: the clock leaps (0 = never).
     pub clock_leaps: usize,
     /// One link in so many is cut by the network at a random byte (0 = never).
     pub cut_links: usize,
-    /// One connect in so many fails at once, for lack of descriptors or of a route (0 = never).
+    /// One in this many connects fails at once, for lack of descriptors or of a route (0 = never).
     pub connect_fails: usize,
     /// One connection that the driver makes in so many is cut by the network at a random byte (0 =
     /// never).
@@ -38,7 +39,7 @@ pub struct Faults {
 }
 
 impl Default for Faults {
-    /// A network and a kernel without faults.
+    /// Returns the faults of a network and a kernel without faults.
     fn default() -> Self {
         Self {
             receive_buffer: 64 * 1024,
@@ -79,7 +80,7 @@ impl Faults {
             shuffled: sometimes(2, &[1]) == 1,
             clock_leaps: sometimes(10, &[100, 1000]),
             cut_links: sometimes(4, &[3, 8]),
-            // Servers do not connect; a plan for engines that do sets these faults.
+            // Servers do not connect. A plan for an engine that connects sets these faults.
             connect_fails: 0,
             cut_dials: 0,
         }

@@ -1,8 +1,7 @@
 //! A simulated driver, network and clock that runs the production engine.
 //!
 //! * Duty: run real shards, unmodified, through seeded schedules of faults and peers, in virtual
-//!   time, and check the conditions that must hold. A failed seed is repeated with
-//!   `THRONG_SIM_SEED=<seed>`.
+//!   time, and check the conditions that must hold. `THRONG_SIM_SEED=<seed>` repeats a failed seed.
 //! * Not its duty: real sockets, real time, speed.
 //! * Depends on: `throng-engine`, `throng-balance`, `throng-io`, `throng-proto`, `throng-tls`,
 //!   rustls.

@@ -1,4 +1,5 @@
-//! Checks each connection's outcome: a session, a stream, or neither, which `on_gone` reports once.
+//! Checks the outcome of each connection: a session, a stream, or neither, which `on_gone` must
+//! report once.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +8,10 @@ use throng_io::ConnId;
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     upgraded: bool,
-    /// It was refused and got an answer with the reason, on acceptance or later.
+    /// Whether the connection was refused with an answer that states the reason, on acceptance or
+    /// later.
     turned_away: bool,
-    /// It was certainly refused on acceptance.
+    /// Whether the connection was certainly refused on acceptance.
     refused: bool,
     gone: bool,
     ended: bool,
@@ -31,8 +33,8 @@ impl LifecycleCheck {
         self.outcome(id).upgraded = true;
     }
 
-    /// Records that it is refused; for lack of room, only a connection that has not been admitted
-    /// yet can be.
+    /// Records that the connection is refused. A refusal for lack of capacity is only possible
+    /// before admission.
     pub fn turn_away(&mut self, id: ConnId, for_want_of_room: bool) {
         let outcome = self.outcome(id);
         outcome.turned_away = true;
@@ -42,7 +44,7 @@ impl LifecycleCheck {
     /// Records a call of `on_gone`.
     ///
     /// # Errors
-    /// The call was a fault.
+    /// The call was not allowed.
     pub fn go(&mut self, id: ConnId) -> Result<(), String> {
         let outcome = self.outcome(id);
         let before = *outcome;
@@ -53,7 +55,7 @@ impl LifecycleCheck {
         }
     }
 
-    /// Records that the driver has reported its end.
+    /// Records that the driver has reported the end of the connection.
     pub fn end(&mut self, id: ConnId) {
         self.outcome(id).ended = true;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// Upgrades that have moved, or could not.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Peers whose upgrade is moving: each must end once.
+    /// Peers whose upgrade is moving. Each move must end once.
     pub under_way: BTreeSet<u32>,
     /// Upgrades that came to the shard of their peer.
     pub arrived: u64,

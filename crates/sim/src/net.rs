@@ -18,19 +18,19 @@ use crate::rng::Trace;
 /// One network, shared by all drivers and peers of a run (they live on one thread).
 pub type SharedNet = Rc<RefCell<Net>>;
 
-/// The sockets of links, which may be dropped while the network is borrowed.
+/// The sockets of links. They may be dropped while the network is borrowed.
 type Sockets = Arc<Mutex<SocketStates>>;
 
 #[derive(Debug, Default)]
 struct SocketStates {
     /// Ends whose last socket was dropped.
     dropped: Vec<(LinkId, Side)>,
-    /// Ends with more than one socket: each once for each further socket.
+    /// Ends with several sockets; an end is listed once for each additional socket.
     duplicates: Vec<(LinkId, Side)>,
 }
 
 impl SocketStates {
-    /// Takes away one of several sockets of an end; false if it has only one.
+    /// Removes one of several sockets of an end; returns false if the end has only one.
     fn take_duplicate(&mut self, link: LinkId, side: Side) -> bool {
         let at = self.duplicates.iter().position(|end| *end == (link, side));
         at.map(|at| self.duplicates.swap_remove(at)).is_some()
@@ -63,7 +63,7 @@ impl Side {
 /// State of a link as one end sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readable {
-    /// This many bytes can be read.
+    /// The number of readable bytes.
     Bytes(usize),
     /// Nothing yet.
     Nothing,
@@ -84,7 +84,7 @@ pub struct LinkOptions {
     pub cut_after: Option<u64>,
 }
 
-/// A bug planted into the network, to test that the checks of a run find its effect.
+/// A bug planted into the network, to test that the checks of a run detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A piece of an acceptor's data is lost.
@@ -124,13 +124,13 @@ impl Pipe {
 struct Link {
     options: LinkOptions,
     address: SocketAddr,
-    /// Whether each side has ended its stream.
+    /// The pipe of each direction, with the end of its stream.
     pipes: [Pipe; 2],
     /// Times at which each side learns that the link was reset.
     reset_at: [Option<u64>; 2],
     /// The side has closed its socket.
     gone: [bool; 2],
-    /// The side has closed it with output that had not left, or without an orderly end.
+    /// Whether the side has closed its socket with unsent output, or without an orderly end.
     cut_short: [bool; 2],
     written: u64,
     /// Bytes that the acceptor has read.
@@ -159,7 +159,7 @@ struct Listener {
     address: SocketAddr,
     open: bool,
     backlog: VecDeque<(u64, LinkId)>,
-    /// The options of links that drivers dial to it.
+    /// The options of links that drivers dial to this listener.
     dialled: LinkOptions,
 }
 
@@ -174,14 +174,15 @@ pub struct Net {
     /// By the link and the side.
     secured: BTreeMap<(LinkId, usize), SecuredEnd>,
     failures: Vec<String>,
-    /// Bytes on links are ciphertext, which differs in each run: only their number enters the hash.
+    /// Whether bytes on links are ciphertext. It differs in each run, so only its length enters the
+    /// hash.
     pub is_secured: bool,
     /// Hash of all events.
     pub trace: Trace,
-    /// Print the events as text to standard error.
+    /// Whether to print the events as text to standard error.
     pub log: bool,
-    /// The shard whose turn has just handled its last event, until this is taken: its mailbox
-    /// follows.
+    /// The shard whose turn has just handled its last event, until this is taken: the shard then
+    /// reads its mailbox.
     pub after_events: Option<usize>,
     /// Connections of drivers whose end was reported, until they are taken.
     pub ended: Vec<ConnId>,
@@ -215,7 +216,7 @@ impl Net {
         Clock::Virtual(Arc::clone(&self.now))
     }
 
-    /// Advances time to `at`; never back.
+    /// Advances time to `at`, but never moves it back.
     pub fn advance_to(&mut self, at: u64) {
         self.now.fetch_max(at, Ordering::Relaxed);
         self.settle();
@@ -242,7 +243,7 @@ impl Net {
         }
     }
 
-    /// Drops from now on all data sent to this address; nothing comes back.
+    /// Drops from now on all data sent to this address. No answer arrives.
     pub fn silence(&mut self, address: SocketAddr) {
         self.silent.push(address);
     }
@@ -332,7 +333,7 @@ impl Net {
     fn raw_space(&self, link: LinkId, side: Side) -> usize {
         let link = &self.links[link];
         if link.reset_at.iter().any(Option::is_some) {
-            // A reset is in flight, and a full pipe stays full until it comes.
+            // A reset is in flight, and a full pipe stays full until it arrives.
             return 0;
         }
         if link.gone[side.other() as usize] {
@@ -404,8 +405,8 @@ impl Net {
         }
     }
 
-    /// Returns the state of the link for a driver: bytes that arrived before a reset can still be
-    /// read (C9 of the driver contract), as on Linux. Peers lose them, as on other systems.
+    /// Returns the state of the link for a driver. It can still read bytes that arrived before a
+    /// reset (C9 of the driver contract), as on Linux. Peers lose these bytes, as on other systems.
     pub fn kept(&mut self, link: LinkId, side: Side) -> Readable {
         let now = self.now();
         let link = &mut self.links[link];
@@ -438,7 +439,7 @@ impl Net {
         }
     }
 
-    /// Returns when something changes for the reader on `side`, if anything is in flight.
+    /// Returns when the reader on `side` sees the next change, if anything is in flight.
     #[must_use]
     pub fn next_change(&self, link: LinkId, side: Side) -> Option<u64> {
         let link = &self.links[link];
@@ -493,23 +494,23 @@ impl Net {
         pipe.arrive(now);
         pipe.in_transit.clear();
         pipe.held = pipe.ready.len();
-        // The reset overtakes an end of stream in flight, like the bytes before it.
+        // The reset overtakes an end of stream in flight, and the bytes before it.
         pipe.fin_at = pipe.fin_at.filter(|at| *at <= now);
     }
 
-    /// Records that `side` cannot end its stream in order: the end of the link does not end a
-    /// session (RFC 8446 section 6.1).
+    /// Records that `side` cannot end its stream in order: the end of the link alone does not end a
+    /// TLS session (RFC 8446 section 6.1).
     pub(crate) fn cut_short(&mut self, link: LinkId, side: Side) {
         self.links[link].cut_short[side as usize] = true;
     }
 
-    /// Returns whether `side` knows of a reset now.
+    /// Returns whether `side` has noticed a reset.
     #[must_use]
     pub fn knows_reset(&self, link: LinkId, side: Side) -> bool {
         self.links[link].reset_at[side as usize].is_some_and(|at| at <= self.now())
     }
 
-    /// The network cuts the link: both ends learn of a reset.
+    /// Cuts the link in the network: both ends see a reset.
     pub fn give_up(&mut self, link: LinkId) {
         let now = self.now();
         let link = &mut self.links[link];
@@ -556,7 +557,7 @@ impl Net {
     }
 }
 
-/// A socket that a driver has not taken yet, or has parked. Dropping it closes it.
+/// A socket that a driver has not yet taken, or has parked. Dropping it closes it.
 #[derive(Debug)]
 pub struct SimSocket {
     pub(crate) link: LinkId,
@@ -565,14 +566,14 @@ pub struct SimSocket {
 }
 
 impl SimSocket {
-    /// Takes the socket over: dropping it no longer closes it.
+    /// Takes the socket over, so that dropping it no longer closes it.
     #[must_use]
     pub fn into_link(mut self) -> (LinkId, Side) {
         self.sockets = None;
         (self.link, self.side)
     }
 
-    /// Returns one more socket of the same end: it is closed when both are.
+    /// Returns another socket of the same end, which closes when both are dropped.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         if let Some(sockets) = &self.sockets {

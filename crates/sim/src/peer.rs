@@ -1,4 +1,4 @@
-//! A client of the simulated network: a script of data and times, a reader, and its behavior.
+//! A client of the simulated network: a script of data and times, a reader, and its behaviour.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub enum End {
     Finished,
     /// The connection was reset by the server or the network.
     Reset,
-    /// We reset it or disappeared.
+    /// The peer has reset the connection or disappeared.
     Own,
 }
 
@@ -28,17 +28,17 @@ pub struct Peer {
     pub number: u32,
     /// Its connection.
     pub link: LinkId,
-    /// Everything that it has received.
+    /// The data that the peer has received.
     pub reader: Reader,
-    /// Hashes of the messages that it has begun to send, in order.
+    /// Hashes of the messages that the peer has begun to send, in order.
     pub said: Vec<u64>,
-    /// The code of its own Close, if it closed first.
+    /// The code of the peer's Close, if it closed first.
     pub closed_first_with: Option<u16>,
-    /// The times of its writes.
+    /// The times of the peer's writes.
     pub wrote_at: Vec<u64>,
-    /// The kind and time of its end.
+    /// The kind and time of the end.
     pub end: Option<(End, u64)>,
-    /// Whether it answers pings and Close frames, as RFC 6455 requires.
+    /// Whether the peer answers pings and Close frames, as RFC 6455 requires.
     pub polite: bool,
     /// When it began.
     pub began: u64,
@@ -53,7 +53,7 @@ pub struct Peer {
     write_at: u64,
     script_at: u64,
     read_at: u64,
-    /// It has sent a Close frame: it sends nothing more.
+    /// Whether the peer has sent a Close frame, and sends nothing more.
     silent: bool,
     finished: bool,
 }
@@ -87,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// Returns whether it sends nothing more on its own.
+    /// Returns whether the peer sends nothing more on its own.
     #[must_use]
     pub fn has_said_all(&self) -> bool {
         self.script.is_empty() && self.out_at == self.out.len() && self.replies.is_empty()
@@ -99,19 +99,19 @@ impl Peer {
         self.finished
     }
 
-    /// Returns whether it waits only for the clock.
+    /// Returns whether the peer waits only for the clock.
     #[must_use]
     pub fn has_plans(&self) -> bool {
         self.may_go_on()
     }
 
-    /// Returns whether it sends nothing more on its own, and does not read either.
+    /// Returns whether the peer neither reads nor sends anything on its own.
     #[must_use]
     pub fn is_unresponsive(&self) -> bool {
         self.script.is_empty() && self.pace == Pace::Never
     }
 
-    /// Returns when it acts next, if nothing arrives before.
+    /// Returns when the peer acts next, if nothing arrives before.
     pub fn due(&self, net: &mut Net) -> Option<u64> {
         if self.end.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! Sessions that are placed on the shard of their peer's number.
+//! Sessions placed on a shard by their peer's number.
 
 use throng_engine::{Answer, Core, Cx, UserEvent};
 use throng_proto::ws::handshake::encode_response;
@@ -33,7 +33,7 @@ pub(crate) fn leave(
     Answer::Upgrading
 }
 
-/// Opens the session of an upgrade that has moved, or could not. Returns any other event.
+/// Opens the session of an upgrade that has moved, or that could not move. Returns any other event.
 pub(crate) fn on_user_event(
     record: &SharedRecord,
     cx: &mut Cx<'_>,
@@ -69,7 +69,7 @@ pub(crate) fn on_user_event(
     None
 }
 
-/// Records an upgrade whose connection is gone.
+/// Records an upgrade whose connection has ended.
 pub(crate) fn on_failed(record: &SharedRecord, core: &Core, event: UserEvent) {
     let Ok(moved) = event.0.downcast::<Moved>() else { return };
     let (peer, mut record) = (moved.peer, record.borrow_mut());

@@ -12,7 +12,7 @@ use crate::rng::message_hash;
 /// One message from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// An answer only to this client.
+    /// An answer meant only for this client.
     Direct(u64),
     /// A publication.
     Published {
@@ -25,7 +25,7 @@ pub enum Received {
     },
     /// A message sent to one connection by its id, from another connection's callback.
     Private {
-        /// The peer for which it was meant.
+        /// The peer for which the message was meant.
         to: u32,
         /// The peer whose callback sent it.
         by: u32,
@@ -39,15 +39,15 @@ pub enum Received {
 pub struct Answered {
     /// Its status.
     pub status: u16,
-    /// The peer and number of the request that it claims to answer.
+    /// The peer and the number of the request that the answer claims to answer.
     pub ask: Option<(u32, u32)>,
     /// Bytes of its body.
     pub got: usize,
     /// Some of them are wrong.
     pub wrong: bool,
-    /// Whether it claims to be the last.
+    /// Whether the answer claims to be the last one.
     pub close: bool,
-    /// Whether it came completely.
+    /// Whether the answer arrived completely.
     pub whole: bool,
     /// When its last byte came.
     pub at: u64,
@@ -66,7 +66,7 @@ pub enum Reply {
 enum Stage {
     Http(ResponseDecoder),
     Ws(ws::Decoder),
-    /// The bytes of an event that is not complete yet.
+    /// The bytes of an event that is not yet complete.
     Events(Vec<u8>),
 }
 
@@ -87,7 +87,7 @@ pub struct Reader {
     pub received: Vec<Received>,
     /// When each came, in nanoseconds.
     pub received_at: Vec<u64>,
-    /// Comments of a stream of events, sent to show that it is alive.
+    /// Comments in a stream of events, which show that the stream is alive.
     pub comments: usize,
     /// Events that report a message that was not sent.
     pub lost: usize,
@@ -131,7 +131,7 @@ impl Reader {
         matches!(self.stage, Stage::Ws(_) | Stage::Events(_))
     }
 
-    /// Returns whether nothing is incomplete: the stream may end.
+    /// Returns whether nothing is incomplete, so that the stream may end.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
         match &self.stage {
@@ -235,7 +235,7 @@ impl Reader {
         }
     }
 
-    /// WHATWG HTML section 9.2, as far as our server uses it.
+    /// Decodes events as in WHATWG HTML section 9.2, as far as our server uses it.
     fn take_events(&mut self, input: &mut Input<'_>) {
         let Stage::Events(partial) = &mut self.stage else { return };
         partial.extend_from_slice(input.as_slice());

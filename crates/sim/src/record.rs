@@ -1,8 +1,9 @@
-//! Record of the test service's callbacks, shared by all shards of a run, and checked as it grows.
+//! The record of the test service's callbacks, shared by all shards of a run, and checked as it
+//! grows.
 //!
-//! It holds the messages that the engine was asked to send, and their receivers, in the order of
-//! the requests at each shard: an [`Offer`] for each receiver. At the end they are compared with
-//! the messages that a receiver got.
+//! It contains the messages that the engine was asked to send, and their receivers, in the order of
+//! the requests at each shard: an [`Offer`] for each receiver. At the end the offers are compared
+//! with the messages that the receiver got.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,13 +24,13 @@ pub type SharedRecord = Rc<RefCell<Record>>;
 /// A message that the engine was asked to send to one receiver.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// As seen by its receiver.
+    /// The message as its receiver sees it.
     pub what: Received,
-    /// The class of back-pressure that applies to it.
+    /// The class of back-pressure that applies to the message.
     pub class: usize,
-    /// The key under which a newer value replaces it, if values replace each other.
+    /// The key under which a newer value replaces the message, if values replace each other.
     pub key: String,
-    /// The time in nanoseconds.
+    /// The time of the offer in nanoseconds.
     pub at: u64,
 }
 
@@ -47,15 +48,15 @@ pub struct Session {
     pub subprotocol: Option<&'static str>,
     /// The code that `on_close` reported; 0 for a stream that has ended.
     pub closed: Option<u16>,
-    /// A stream that the server was asked to end: earlier offers are owed, later ones are not.
+    /// Whether the server was asked to end the stream: earlier offers are due, later ones are not.
     pub dismissed: bool,
     /// Hashes of the received messages, in order.
     pub handled: Vec<u64>,
-    /// The messages that must be sent to it, in order.
+    /// The messages that must be sent to the session, in order.
     pub offers: Vec<Offer>,
-    /// A send returned `Queued` or `Dropped`, and `on_drain` has not come since.
+    /// Whether a send returned `Queued` or `Dropped`, and `on_drain` has not followed since.
     pub behind: bool,
-    /// Its messages are not wanted for now.
+    /// Whether the session's messages are not wanted for now.
     pub stopped: bool,
 }
 
@@ -81,9 +82,9 @@ impl Session {
 /// Audience of a broadcast, by the numbers of peers.
 #[derive(Clone, Debug, Default)]
 pub struct Audience {
-    /// Only members that a publish to this channel would reach.
+    /// Selects only members that a publication to this channel would reach.
     pub channel: Option<String>,
-    /// Only sessions with this subprotocol.
+    /// Selects only sessions with this subprotocol.
     pub subprotocol: Option<String>,
     /// Only these peers.
     pub include: Option<BTreeSet<u32>>,
@@ -100,7 +101,7 @@ pub enum SentCommand {
         channel: String,
         /// The value's key; empty for none.
         key: String,
-        /// A peer that does not receive it.
+        /// A peer that must not receive the message.
         except: Option<u32>,
         /// The message.
         what: Received,
@@ -121,7 +122,7 @@ pub enum SentCommand {
     },
     /// Ending a stream.
     Dismiss(u32),
-    /// Beginning a membership that was requested while commands waited.
+    /// Beginning a membership that was requested while commands were waiting.
     Joined {
         /// The member.
         peer: u32,
@@ -144,9 +145,10 @@ pub struct PendingCommand {
     pub shard: usize,
     /// The command.
     pub command: SentCommand,
-    /// The receipt in the record to which its counts go.
+    /// The receipt in the record that receives the counts.
     pub receipt: Option<usize>,
-    /// Whether a connection sent it, which is delayed if the queue is crowded.
+    /// Whether a connection sent the command. The connection is then delayed if the queue is
+    /// crowded.
     pub held_back: bool,
 }
 
@@ -159,7 +161,7 @@ pub struct Expected {
     pub receivers: (u64, u64),
 }
 
-/// Outcomes of one class's publications, as far as the record knows.
+/// Outcomes of one class's publications, as far as the record knows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempts {
     /// Minimum number of receivers of publications and broadcasts.
@@ -188,7 +190,7 @@ pub struct Note {
 pub enum Action {
     /// The answer is ready.
     Answer,
-    /// More of the request's body can be taken.
+    /// More of the request's body is wanted.
     Room,
     /// There is more of its answer's body.
     More,
@@ -205,7 +207,8 @@ pub struct Record {
     pub planned_panics: u64,
     /// Members of each channel or pattern of each shard, as they should be.
     pub members: BTreeMap<(usize, String), BTreeSet<u32>>,
-    /// Members whose membership has not begun, with the number of times that it still must begin.
+    /// Members whose membership has not yet begun, with the number of memberships that must still
+    /// begin.
     pub joining: BTreeMap<(usize, String), BTreeMap<u32, u32>>,
     /// Commands that the shards have not taken yet.
     pub commands: Vec<PendingCommand>,
@@ -231,7 +234,7 @@ pub struct Record {
     pub opened: u64,
     /// Sessions closed.
     pub closed: u64,
-    /// Print the callbacks to standard error.
+    /// Whether to print the callbacks to standard error.
     pub log: bool,
     /// The clock, and the connections that have ended.
     pub net: Option<SharedNet>,
@@ -332,7 +335,7 @@ impl Record {
         subscriptions.flat_map(|(_, members)| members.iter().copied()).collect()
     }
 
-    /// Returns only the peers that were already members when the command taken now was published.
+    /// Returns the peers that were already members when the current command was published.
     fn old_members_of(&self, shard: usize, channel: &str) -> BTreeSet<u32> {
         let mut old = BTreeSet::new();
         for (key, members) in &self.members {
@@ -356,8 +359,8 @@ impl Record {
         self.commands.push(PendingCommand { shard, command, receipt: None, held_back: false });
     }
 
-    /// Records that a message was accepted for one session: it comes after the session's own
-    /// waiting publications.
+    /// Records that a message was accepted for one session. It follows the session's own waiting
+    /// publications.
     pub fn offer_in_order(&mut self, to: u32, what: Received, key: &'static str) {
         let behind =
             self.commands.iter_mut().rev().find_map(|pending| match &mut pending.command {
@@ -389,7 +392,7 @@ impl Record {
         session.offers.push(Offer { what, class, key, at });
     }
 
-    /// Returns whether a stream of events gets a report of the loss instead of this message.
+    /// Returns whether a stream of events reports a loss instead of this message.
     #[must_use]
     pub fn is_too_large(&self, what: &Received) -> bool {
         let Received::Published { by, sequence, .. } = what else { return false };
@@ -444,8 +447,8 @@ impl Record {
         self.note_ended_streams();
         let channel = audience.channel.as_deref();
         let here = |session: &Session| session.id.shard() == shard;
-        // A peer that has gone may still be closing in the engine's table, and a peer that is there
-        // may also be closing; only membership is certain.
+        // A peer that has left may still be closing in the engine's table, and a present peer may
+        // also be closing; only membership is certain.
         let alive = |session: &Session| session.closed.is_none();
         let mut receivers: BTreeSet<u32> = match (channel, &audience.include) {
             // A session cannot join between a broadcast and its delivery on one shard.
@@ -470,7 +473,8 @@ impl Record {
         let most = receivers.len() as u64;
         let certain = match (channel, &audience.include) {
             (Some(_), _) => true,
-            // Each is counted, gone or not; its subprotocol is known only while it is there.
+            // Each named receiver is counted, present or not; its subprotocol is known only while
+            // it is present.
             (None, Some(_)) => audience.subprotocol.is_none(),
             (None, None) => false,
         };
@@ -488,7 +492,7 @@ impl Record {
         let Some(session) = self.sessions.get(&to) else { return };
         let class = self.rules.class_of(channel, session.route);
         match session.closed {
-            // The slot may now belong to another session, with another route.
+            // The slot may now belong to another session with another route.
             Some(_) => self.attempts.iter_mut().for_each(|attempts| attempts.most += 1),
             None => {
                 self.attempts[class].most += 1;
@@ -497,7 +501,7 @@ impl Record {
         }
     }
 
-    /// Lets a shard take all its commands, oldest first.
+    /// Lets a shard take all its commands, the oldest first.
     pub fn take_commands(&mut self, shard: usize) {
         let commands = std::mem::take(&mut self.commands);
         let (mine, others): (Vec<_>, _) =
@@ -579,7 +583,7 @@ impl Record {
         }
     }
 
-    /// Returns whether a shard gets this command: it has receivers at this moment, or may have.
+    /// Returns whether a shard gets this command, because it has receivers now or may have some.
     fn concerns(&self, shard: usize, command: &SentCommand) -> bool {
         match command {
             SentCommand::Publish { channel, .. } => !self.members_of(shard, channel).is_empty(),
@@ -604,14 +608,14 @@ impl Record {
         self.send_to(others, command, None, true);
     }
 
-    /// Adds commands to every shard that has receivers; their counts come back in `receipt`.
+    /// Adds commands to every shard that has receivers. `receipt` gets their counts.
     pub fn send_to_all(&mut self, shards: usize, command: &SentCommand, receipt: Receipt) {
         self.receipts.push(Expected { receipt, receivers: (0, 0) });
         self.send_to(0..shards, command, Some(self.receipts.len() - 1), false);
     }
 
-    /// Records a broadcast by a connection, in the order of all channels: to the receivers of its
-    /// own shard now, unless commands wait for them.
+    /// Records a broadcast by a connection, in the order of all channels. The receivers on its own
+    /// shard get it now, unless commands wait for them.
     pub fn broadcast_in_order(
         &mut self,
         (shard, shards): (usize, usize),
@@ -634,7 +638,7 @@ impl Record {
         }
     }
 
-    /// Returns whether a session of this shard is in an audience.
+    /// Returns whether a session of this shard belongs to an audience.
     fn is_in(&self, shard: usize, audience: &Audience, peer: u32) -> bool {
         let Audience { channel, subprotocol, include, exclude } = audience;
         let speaks = self.sessions.get(&peer).and_then(|session| session.subprotocol);

@@ -26,7 +26,7 @@ const PIPE: usize = 64 * 1024;
 pub struct Peer(LinkId, Side);
 
 impl SimRig {
-    /// One more driver on the network of this rig.
+    /// Returns another driver on the network of this rig.
     #[must_use]
     pub fn another_driver(&self) -> SimDriver {
         driver(&self.net)
@@ -54,7 +54,7 @@ impl Rig for SimRig {
     type Peer = Peer;
     type Remote = usize;
 
-    // Time is virtual, and only this thread could advance it.
+    // Time is virtual, and only this thread advances it.
     const THREADS: bool = false;
     const TIMEOUT: Duration = Duration::from_secs(20);
     const CAPACITY: usize = 4 * PIPE;

@@ -1,4 +1,4 @@
-//! The only source of randomness: everything random in a run follows from its seed.
+//! The only source of randomness: all random choices of a run follow from its seed.
 
 use throng_engine::random::Random;
 
@@ -35,7 +35,7 @@ impl Rng {
         low + self.draw() % (high.saturating_sub(low) + 1)
     }
 
-    /// Returns true once in `n` draws.
+    /// Returns true in one of `n` draws on average.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

@@ -1,15 +1,16 @@
 //! The rules of a plan for slow receivers, and the checkers' own implementation of rule matching.
 //!
-//! Written independently of the engine: if both agree on a class or a pattern, two programs do.
+//! Written independently of the engine: if both agree on a class or a pattern, two separate
+//! programs agree.
 
 use throng_engine::{Backpressure, Classes};
 
 /// Rules by channel and by route, in the order in which the engine numbers their classes.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// For messages without rules for their channel or route.
+    /// The rules for messages whose channel and route have no rules.
     pub default: Backpressure,
-    /// By pattern; the first match applies.
+    /// Rules by pattern; the first match applies.
     pub channels: Vec<(String, Backpressure)>,
     /// By route.
     pub routes: Vec<(u16, Backpressure)>,
@@ -82,7 +83,8 @@ impl Rules {
     }
 }
 
-/// Returns whether `pattern` matches `name`: `*` matches any one token, `>` one or more at the end.
+/// Returns whether `pattern` matches `name`: `*` matches any one token, `>` matches one or more
+/// tokens at the end.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<&str> = pattern.split('.').collect();

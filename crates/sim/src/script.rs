@@ -5,7 +5,7 @@
 pub enum Do {
     /// Writes these bytes unchanged.
     Write(Vec<u8>),
-    /// One message, in so many fragments, possibly with pings between them.
+    /// Sends one message in this many fragments, possibly with pings between them.
     Message {
         /// Text; otherwise binary.
         text: bool,
@@ -39,7 +39,7 @@ pub enum Do {
 }
 
 impl Do {
-    /// A short description for the log.
+    /// Returns a short description for the log.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Write(bytes) => format!("writes {} bytes", bytes.len()),
@@ -57,7 +57,7 @@ impl Do {
 pub enum Pace {
     /// Everything, at once.
     Prompt,
-    /// So many bytes, then a pause of so many nanoseconds.
+    /// This many bytes, then a pause of this many nanoseconds.
     Slow(usize, u64),
     /// Not at all.
     Never,

@@ -1,8 +1,8 @@
-//! TLS of a run: a fixed certificate, and the configurations of all ends.
+//! TLS in a run: a fixed certificate, and the configurations of all ends.
 //!
-//! A seed repeats the run, its trace included, except the bytes of the records, which are random.
-//! Their number does not vary: the key is an Ed25519 key, whose signatures have a fixed length, and
-//! each run has new configurations, so that no session of another run is resumed.
+//! A seed repeats the run, including its trace, except for the bytes of the records, which are
+//! random. Their length does not vary: the key is an Ed25519 key, whose signatures have a fixed
+//! length. Each run has new configurations, so that it resumes no session of another run.
 
 use std::sync::{Arc, LazyLock};
 
@@ -28,7 +28,7 @@ const KEY_PREFIX: [u8; 16] = [48, 46, 2, 1, 0, 48, 5, 6, 3, 43, 101, 112, 4, 34,
 pub struct Hops {
     /// From the clients to the first server, which may be a balancer.
     pub front: bool,
-    /// From a balancer to the servers after it.
+    /// Whether connections from a balancer to the servers use TLS.
     pub back: bool,
 }
 
@@ -43,13 +43,13 @@ impl Hops {
         }
     }
 
-    /// Returns whether any hop has TLS.
+    /// Returns whether any hop uses TLS.
     #[must_use]
     pub fn any(self) -> bool {
         self.front || self.back
     }
 
-    /// Returns the maximum bytes received at once, if the drivers below read so many: a record in
+    /// Returns the maximum bytes received at once, if the drivers below read this many: a record in
     /// pieces is received whole.
     #[must_use]
     pub fn most_received(self, read: usize) -> usize {
@@ -58,7 +58,7 @@ impl Hops {
     }
 }
 
-/// Returns whether a driver's wait would return at once.
+/// Returns whether a wait of the driver would return at once.
 #[must_use]
 pub fn is_ready(driver: &Tls<SimDriver>) -> bool {
     driver.is_busy() || driver.driver().is_ready()
@@ -76,10 +76,10 @@ pub struct Configurations {
 }
 
 impl Configurations {
-    /// New configurations, without sessions to resume.
+    /// Creates new configurations without sessions to resume.
     ///
     /// # Panics
-    /// Never: the certificate can be used.
+    /// Never, because the certificate is valid.
     #[must_use]
     pub fn new() -> Self {
         let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };

@@ -10,23 +10,23 @@ pub struct Seeds {
     pub package: &'static str,
     /// Its test file.
     pub test: &'static str,
-    /// Runs one seed; the error names the broken rules.
+    /// Runs one seed. The error names the broken rules.
     pub run: fn(u64) -> Result<(), String>,
 }
 
 impl Seeds {
-    /// Runs the seeds given in the environment, or else a thousand.
+    /// Runs the seeds given in the environment, otherwise a thousand seeds.
     ///
     /// # Panics
-    /// If a seed breaks a rule: shows the first such seeds.
+    /// If a seed breaks a rule. The message names the first such seeds.
     pub fn check_many(self) {
         self.check_up_to(1000);
     }
 
-    /// Runs the seeds given in the environment, or else so many.
+    /// Runs the seeds given in the environment, otherwise `count` seeds.
     ///
     /// # Panics
-    /// If a seed breaks a rule: shows the first such seeds.
+    /// If a seed breaks a rule. The message names the first such seeds.
     pub fn check_up_to(self, count: u64) {
         self.check(match number("THRONG_SIM_SEED") {
             Some(seed) => vec![seed],
@@ -40,7 +40,7 @@ impl Seeds {
     /// Runs these seeds, on two threads.
     ///
     /// # Panics
-    /// If a seed breaks a rule: shows the first such seeds.
+    /// If a seed breaks a rule. The message names the first such seeds.
     pub fn check(self, seeds: Vec<u64>) {
         let (one, two) = seeds.split_at(seeds.len() / 2);
         let faults = std::thread::scope(|scope| {
@@ -56,7 +56,8 @@ impl Seeds {
     fn faults(self, seeds: &[u64]) -> Vec<String> {
         let fault = |&seed: &u64| match std::panic::catch_unwind(|| (self.run)(seed)) {
             Ok(outcome) => outcome.err(),
-            // The driver's contract was broken, or the simulator's: the assertion shows which.
+            // Either the driver's contract or the simulator was at fault; the assertion shows
+            // which.
             Err(_) => Some(format!(
                 "seed {seed}: panicked, see above\n\
                  repeat: THRONG_SIM_SEED={seed} cargo test -p {} --test all {}::",

@@ -1,7 +1,7 @@
-//! The service under test: echoes, channels, streams, and other commands in messages; it records
-//! every callback.
+//! The service under test. It offers echoes, channels, streams, and other commands in messages, and
+//! records every callback.
 //!
-//! A broken rule becomes a line in the record, never a panic: the engine would catch it.
+//! A broken rule becomes an entry in the record and never a panic, which the engine would catch.
 
 use std::panic::panic_any;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::record::{Audience, PendingCommand, Record, SentCommand, Session, Shar
 use crate::rng::message_hash;
 use crate::stops::Stops;
 
-/// The route of `/feed`: the same as `/ws`, with other rules.
+/// The route of `/feed`, which is the same as `/ws` with other rules.
 pub const FEED: u16 = 3;
 
 /// The route of `/sse/{channel}`.
 pub const STREAMS: u16 = 4;
 
-/// Every third peer uses one of these, by its number.
+/// Returns the subprotocol of a peer: every third peer uses one, by its number.
 #[must_use]
 pub fn subprotocol_of(peer: u32) -> Option<&'static str> {
     [None, Some("chat"), Some("feed")][peer as usize % 3]
@@ -66,8 +66,8 @@ fn audience(words: &str) -> Audience {
     audience
 }
 
-/// Returns the engine's filter for an audience. Peers that have not connected yet have no id for
-/// it, so they are removed.
+/// Returns the engine's filter for an audience. Removes peers that have not connected, because they
+/// have no id.
 #[must_use]
 pub fn filter_of(record: &Record, audience: &mut Audience) -> Arc<Filter> {
     let known = |peer: &u32| record.sessions.contains_key(peer);
@@ -95,7 +95,7 @@ pub struct Probe {
     record: SharedRecord,
     shard: usize,
     shards: usize,
-    /// The next timer: some actions depend only on time.
+    /// The next timer, for actions that depend only on time.
     ticks_at: Instant,
     live: usize,
     exchanges: Exchanges,
@@ -116,7 +116,7 @@ impl Probe {
         Self { record, shard, shards, ticks_at: Instant(0), live: 0, exchanges, stops }
     }
 
-    /// The connections about whose requests something is still known.
+    /// Returns the number of connections with unfinished requests.
     #[must_use]
     pub fn conns(&self) -> usize {
         self.exchanges.conns()
@@ -136,8 +136,8 @@ impl Probe {
             let text = matches!(message, Message::Text(_));
             let what = Received::Direct(message_hash(text, message.as_bytes()));
             match sent {
-                // Without a name to distinguish it, it is a value of the same key as all such
-                // messages.
+                // The message has no name, so it is a value of the key that all such messages
+                // share.
                 Sent::Accepted | Sent::Queued => record.offer_in_order(peer, what, "direct"),
                 Sent::Dropped => record.refuse(peer),
                 Sent::Closed => {}
@@ -146,7 +146,7 @@ impl Probe {
         sent
     }
 
-    /// Publishes to the members of a channel; `key` is empty for a message that has no key.
+    /// Publishes to the members of a channel. `key` is empty for a message without a key.
     fn publish(&self, cx: &mut Cx<'_>, channel: &str, key: &str, fill: &str) {
         let by = cx.data();
         let what = self.published(channel, by);
@@ -160,7 +160,7 @@ impl Probe {
         record.send_to_others(self.shard, self.shards, &command);
     }
 
-    /// Publishes so many line breaks; each takes seven bytes in an event.
+    /// Publishes this many line breaks. Each takes seven bytes in an event.
     fn publish_line_breaks(&self, cx: &mut Cx<'_>, channel: &str, count: usize) {
         let by = cx.data();
         {
@@ -188,7 +188,7 @@ impl Probe {
         record.broadcast_in_order(shard, waits, (cx.data(), audience, what), receipt);
     }
 
-    /// Posted through the mailboxes, as another thread would.
+    /// Publishes through the mailboxes, as another thread would.
     fn post(&self, cx: &Cx<'_>, channel: &str, key: &str, fill: &str) {
         let what = self.published(channel, cx.data());
         let frame = frame_of(&what, key, fill);
@@ -203,7 +203,7 @@ impl Probe {
         record.send_to_all(self.shards, &command, receipt);
     }
 
-    /// Sends to any connection that ever existed: most are gone, and some slots have a new owner.
+    /// Sends to any connection that ever existed: most have ended, and some slots have a new owner.
     fn send_private(&self, cx: &mut Cx<'_>, to: u32, fill: &str) {
         let by = cx.data();
         let (id, sequence) = {
@@ -364,8 +364,8 @@ impl Probe {
         });
     }
 
-    /// Called first by every callback: the first one after a turn's events comes when its mailbox
-    /// was taken.
+    /// Records that the mailbox was taken. Every callback calls this first: after a turn's events,
+    /// the first callback follows the mailbox.
     fn note_mailbox(&self) {
         let mut record = self.record.borrow_mut();
         let net = record.net.clone();
@@ -501,7 +501,7 @@ impl Service for Probe {
 
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
         self.note("on_refused", cx.id());
-        // Later, for lack of memory for its body.
+        // A later refusal has another cause, such as a lack of memory for the body.
         let at_the_door = why != Refusal::Draining && !self.exchanges.knows(cx.id());
         {
             let mut record = self.record.borrow_mut();

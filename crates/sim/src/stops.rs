@@ -1,4 +1,4 @@
-//! Sessions whose messages are not wanted for a while, for example when a queue of workers is full.
+//! Sessions that do not want messages for a while, for example because a queue of workers is full.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct Stop {
     until: Instant,
     id: ConnId,
     peer: u32,
-    /// The command to continue reading comes through the mailbox, as from a worker.
+    /// Whether the command to continue reading arrives through the mailbox, as from a worker.
     by_mailbox: bool,
 }
 
@@ -29,7 +29,7 @@ impl Stops {
         Self { record, stops: Vec::new() }
     }
 
-    /// Stops this session for so many milliseconds; with 0, it continues before the callback
+    /// Stops this session for this many milliseconds; with 0, it continues before the callback
     /// returns.
     pub(crate) fn stop(&mut self, cx: &mut Cx<'_>, millis: u64, by_mailbox: bool) {
         let (peer, id) = (cx.data(), cx.id());

@@ -10,7 +10,7 @@ use super::wire::{Over, Then, Wire};
 use crate::plan::SECOND;
 use crate::rng::Rng;
 
-/// A request, as far as it has come.
+/// A request, as far as it has arrived.
 struct Delivery {
     id: u32,
     method: String,
@@ -22,16 +22,16 @@ struct Delivery {
 #[derive(Debug, Default)]
 pub(super) struct Tunnelled {
     pub(super) id: u32,
-    /// Where its bytes begin in [`Wire::log`] and [`Wire::got`].
+    /// The beginning of the tunnel's bytes in [`Wire::log`] and [`Wire::got`].
     pub(super) out_from: usize,
     pub(super) in_from: usize,
     received: Scan,
-    /// When it next sends something on its own, and how often it has done so.
+    /// When the backend next sends something on its own, and how often it has done so.
     at: u64,
     rounds: usize,
     gap: u64,
     largest: usize,
-    /// Whether its Close frame was sent.
+    /// Whether the backend's Close frame was sent.
     pub(super) has_closed: bool,
     pub(super) leaving: Option<BackendClose>,
 }
@@ -44,7 +44,7 @@ pub(super) struct HttpBackend {
     read: usize,
     deliveries: Vec<Delivery>,
     key: Option<String>,
-    /// Whether a handshake has come and its answer is still due.
+    /// Whether a handshake has arrived and its answer is still due.
     pub(super) is_shaking: bool,
     answer_at: Option<u64>,
     pub(super) tunnel: Option<Tunnelled>,
@@ -74,25 +74,25 @@ impl HttpBackend {
         }
     }
 
-    /// Returns when it next sends something on its own.
+    /// Returns when the backend next sends something on its own.
     pub(super) fn next_at(&self) -> Option<u64> {
         let own = self.tunnel.as_ref().filter(|tunnel| tunnel.at > 0).map(|tunnel| tunnel.at);
         own.into_iter().chain(self.answer_at).min()
     }
 
-    /// The written bytes of the tunnel.
+    /// Returns the written bytes of the tunnel.
     pub(super) fn said<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.out_from);
         wire.said().get(from..).unwrap_or_default()
     }
 
-    /// The received bytes of the tunnel.
+    /// Returns the received bytes of the tunnel.
     pub(super) fn received<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.in_from);
         wire.got.get(from..).unwrap_or_default()
     }
 
-    /// Acts after a read, where the requests begin at `from`.
+    /// Acts after a read. The requests begin at `from`.
     pub(super) fn step(&mut self, now: u64, wire: &mut Wire, from: Option<usize>) {
         match self.way {
             Behaviour::CloseAtOnce => return wire.leave(false),
@@ -175,7 +175,7 @@ impl HttpBackend {
                 }
             }
         }
-        // The End of a handshake, which needs no further bytes.
+        // The end of a handshake, which needs no further bytes.
         if self.is_shaking && self.answer_at.is_none() {
             let _ = self.decoder.next_event(&mut input, &limits);
             self.answer_at = Some(now + self.rng.pick(&[1, 1_000, 3_000_000, SECOND / 2]));
@@ -212,7 +212,7 @@ impl HttpBackend {
         let mut out = Vec::new();
         let is_head = method == "HEAD";
         let kind = if is_head { 0 } else { rng.below(4) };
-        // Some backends end without announcing it.
+        // Some backends end a connection without announcing it.
         let quietly = self.way == Behaviour::EndIdle && rng.one_in(2);
         let mut ends = quietly || self.way == Behaviour::Early || rng.one_in(10);
         if ends && kind != 2 && !quietly {
@@ -320,7 +320,7 @@ impl HttpBackend {
         if tunnel.at > 0 && tunnel.at <= now && !wire.gone {
             tunnel.at = 0;
             if tunnel.has_closed || tunnel.leaving.is_some() {
-                // It has sent its last frame.
+                // The backend has sent its last frame.
             } else if tunnel.rounds > 0 {
                 tunnel.rounds -= 1;
                 tunnel.at = now + 1 + self.rng.between(0, tunnel.gap);

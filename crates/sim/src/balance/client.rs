@@ -17,7 +17,7 @@ const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// The backend's mark; `None`: the balancer's own answer.
+    /// The backend's mark; `None` for the balancer's own answer.
     pub(super) id: Option<u32>,
     sum: usize,
     len: usize,
@@ -34,9 +34,9 @@ pub(super) struct HttpClient {
     pub(super) answers: Vec<Answer>,
     asked: usize,
     pub(super) refused: bool,
-    /// A backend sent more than requested, and the excess was taken as an answer.
+    /// Whether a backend sent more than requested, and the excess was treated as an answer.
     is_out_of_step: bool,
-    /// Where the tunnel begins in [`Wire::log`] and [`Wire::got`].
+    /// The beginning of the tunnel's bytes in [`Wire::log`] and [`Wire::got`].
     pub(super) out_from: usize,
     pub(super) in_from: Option<usize>,
     received: Scan,
@@ -44,7 +44,7 @@ pub(super) struct HttpClient {
     at: Option<u64>,
     leave_at: Option<u64>,
     pub(super) has_closed: bool,
-    /// It began the end itself, without a Close frame.
+    /// Whether the client itself began the end, without a Close frame.
     pub(super) broke_off: bool,
 }
 
@@ -77,17 +77,17 @@ impl HttpClient {
         format!("tunnel {tunnel}, {answers:?}, ")
     }
 
-    /// Returns when it next sends something on its own.
+    /// Returns when the client next sends something on its own.
     pub(super) fn next_at(&self) -> Option<u64> {
         self.at.into_iter().chain(self.leave_at).min()
     }
 
-    /// The written bytes of the tunnel.
+    /// Returns the written bytes of the tunnel.
     pub(super) fn said<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         wire.said().get(self.out_from..).unwrap_or_default()
     }
 
-    /// The received bytes of the tunnel.
+    /// Returns the received bytes of the tunnel.
     pub(super) fn received<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         self.in_from.map_or(&[], |from| &wire.got[from..])
     }
@@ -251,7 +251,7 @@ impl HttpClient {
                     answer.len += piece.len();
                 }
                 Ok(Some(ResponseEvent::End)) => {
-                    // An interim answer also has an end, but does not count as an answer.
+                    // An interim answer also ends, but does not count as an answer.
                     if self.answers.last().is_some_and(|answer| !answer.is_whole) {
                         self.end_answer(wire);
                     }

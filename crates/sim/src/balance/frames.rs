@@ -1,4 +1,5 @@
-//! Frames and bodies as the balancer's peers make and read them, without any of its code.
+//! Frames and bodies as the balancer's peers make and read them, independent of the balancer's
+//! code.
 
 use crate::rng::Rng;
 
@@ -31,7 +32,7 @@ pub(super) fn close(code: u16, reason: &str, mask: Option<[u8; 4]>) -> Vec<u8> {
     out
 }
 
-/// Any data frame of a whole or fragmented message, or a ping.
+/// Returns any data frame of a whole or fragmented message, or a ping.
 pub(super) fn any(rng: &mut Rng, most: usize, masked: bool) -> Vec<u8> {
     let first = rng.pick(&[0x81, 0x82, 0x82, 0x02, 0x00, 0x80, 0x89]);
     let mut len = match rng.below(6) {
@@ -96,12 +97,12 @@ impl Scan {
     }
 }
 
-/// The byte at `at` of a body that is specific to request `id`.
+/// Returns the byte at `at` of the body that is specific to request `id`.
 pub(super) fn pattern(id: u32, at: usize) -> u8 {
     (id as usize * 31 + at * 7 + at / 251) as u8
 }
 
-/// The whole body of request `id`.
+/// Returns the whole body of request `id`.
 pub(super) fn body(id: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| pattern(id, at)).collect()
 }

@@ -3,8 +3,8 @@
 //!
 //! A plan gives a seed its meaning: [`Plan::of`], [`Plan::secured`] with TLS, and
 //! [`Plan::passed_through`] with connections that are passed through by their server name.
-//! [`World::run`] runs it, and `checks` checks the end; [`run_seed`] and its variants do all of
-//! this. A `Node` is a shard, both here and in simulations with real servers.
+//! [`World::run`] runs the plan, and `checks` checks the end; [`run_seed`] and its variants do
+//! both. A `Node` is a shard, both here and in simulations with real servers.
 
 mod backend;
 mod client;

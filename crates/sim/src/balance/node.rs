@@ -1,5 +1,5 @@
-//! One shard of the balancer in a simulation: when its next turn is due, and which conditions must
-//! hold after a turn, when it is idle, and at the end.
+//! One shard of the balancer in a simulation: when its next turn is due, and the conditions that
+//! must hold after a turn, when it is idle, and at the end.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
@@ -27,7 +27,7 @@ pub(crate) struct NodeOptions<'a> {
     pub(crate) faults: &'a Faults,
     pub(crate) configuration: Arc<Configuration>,
     pub(crate) reports: Sender<Report>,
-    /// Maximum client connections by the descriptor limit.
+    /// Maximum client connections allowed by the descriptor limit.
     pub(crate) descriptors_for: usize,
     /// TLS of the listeners.
     pub(crate) tls: Option<ServerTls>,
@@ -88,7 +88,7 @@ pub(crate) struct Node {
     pub(crate) door: usize,
     pub(crate) has_ended: bool,
     pub(crate) most: Most,
-    /// The tunnels that it began to end: times and numbers.
+    /// The times at which the balancer began to end tunnels, and their numbers.
     pub(crate) begun: Vec<(u64, u64)>,
     begun_before: u64,
     refused_before: u64,
@@ -106,7 +106,7 @@ impl Node {
         self.next_at()
     }
 
-    /// Returns when the next turn is due, as far as it is known now.
+    /// Returns when the next turn is due, as far as is known now.
     pub(crate) fn next_at(&self) -> Option<u64> {
         let driver = self.shard.driver();
         if self.has_ended {
@@ -130,7 +130,7 @@ impl Node {
         self.metrics()
     }
 
-    /// Returns its last published metrics.
+    /// Returns the last published metrics of the shard.
     pub(crate) fn metrics(&self) -> Metrics {
         *self.published.lock().expect("no holder of the lock panics")
     }
@@ -146,7 +146,7 @@ impl Node {
     }
 
     /// Returns the rules broken after a turn with this many clients. Records the maximum memory
-    /// and, by the published metrics, the tunnels that began to end.
+    /// and, from the published metrics, the tunnels that began to end.
     pub(crate) fn faults_after_turn(&mut self, clients: usize) -> Vec<String> {
         let audit = self.audit();
         self.most = self.most.max(Most::of(self.shard.driver(), &audit));
@@ -178,7 +178,7 @@ impl Node {
         faults
     }
 
-    /// Returns the state that it still holds when no client is left.
+    /// Returns the state that the shard still holds when no client is left.
     pub(crate) fn still_held(&self) -> Vec<String> {
         let (audit, metrics, connections) = (self.audit(), self.metrics(), self.connections());
         let mut held = Vec::new();
@@ -213,14 +213,14 @@ impl Node {
     }
 }
 
-/// Maximum bytes that were held at once.
+/// Maximum bytes that were held at the same time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Most {
     /// For any connection, of each kind.
     connection: Holdings,
     /// In a send in flight.
     in_flight: usize,
-    /// For incomplete input of TLS.
+    /// Bytes for incomplete TLS input.
     pub(crate) tls_input: usize,
 }
 
@@ -243,17 +243,17 @@ impl Most {
         }
     }
 
-    /// Returns the exceeded bounds for reads of `read` bytes and heads of up to `head` bytes: for
-    /// no peer does a connection hold more of any kind than one read above the mark at which
-    /// reading stops.
+    /// Returns the exceeded bounds for reads of `read` bytes and heads of up to `head` bytes. For
+    /// any peer a connection holds, of each kind, at most one read above the mark at which reading
+    /// stops.
     pub(crate) fn above_bounds(self, read: usize, head: usize) -> Vec<String> {
         const HIGH_WATER: usize = 64 << 10;
-        // Input in pieces may leave as chunks, and each chunk needs a few bytes more.
+        // Pieces of input may leave as chunks, and each chunk needs a few more bytes.
         let passed_on = HIGH_WATER + head + 2 * read;
         let Holdings { client_input, client_head, replay, client_output, backend_output, tunnel } =
             self.connection;
         let table = [
-            // The used part of the buffer never exceeds its rest when it last grew.
+            // The buffer last grew when its used part was at most as long as the rest.
             ("of a client's input", client_input, 2 * HIGH_WATER + read),
             ("of a client's head", client_head, head),
             ("for another try", replay, passed_on),
@@ -269,7 +269,7 @@ impl Most {
     }
 }
 
-/// Returns counts of backends that remain without clients.
+/// Returns the counts of backends that remain without clients.
 pub(crate) fn still_counted(backends: &[Arc<Backend>]) -> Vec<String> {
     let counts = |backend: &Backend| (backend.tunnels(), backend.requests(), backend.handshakes());
     let wrong = backends.iter().filter(|backend| counts(backend) != (0, 0, 0));
@@ -278,7 +278,7 @@ pub(crate) fn still_counted(backends: &[Arc<Backend>]) -> Vec<String> {
 
 /// A configuration of these settings and backends.
 pub(crate) fn configuration(settings: &Settings, backends: Vec<Target>) -> Arc<Configuration> {
-    // Fixed, unlike the random id of a process, so that a run repeats.
+    // A fixed id, unlike the random id of a process, so that a run is repeatable.
     let loop_id = Arc::from("simulated");
     let settings = settings.clone();
     Arc::new(Configuration { settings, backends, loop_id, ..Configuration::default() })
@@ -295,7 +295,7 @@ pub(crate) fn target(backend: &Arc<Backend>) -> Target {
     }
 }
 
-/// The address of the backend with this index.
+/// Returns the address of the backend with this index.
 pub(super) fn backend_address(backend_index: usize) -> SocketAddr {
     local(9000 + backend_index as u16)
 }

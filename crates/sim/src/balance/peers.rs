@@ -75,7 +75,7 @@ impl Client {
         wire.into_iter().chain(own).min()
     }
 
-    /// Connects, and takes its end of a link; `None`: no balancer listens.
+    /// Connects, and takes its end of a link; `None` if no balancer listens.
     pub(super) fn come(&mut self, wire: Option<Wire>) {
         (self.came, self.wire) = (true, wire);
         let Some(wire) = &mut self.wire else { return };
@@ -100,8 +100,8 @@ impl Client {
 pub(super) struct Conn {
     pub(super) backend_index: usize,
     pub(super) wire: Wire,
-    /// Where its client's bytes begin in [`Wire::got`]; `None`: the PROXY header before them has
-    /// not come.
+    /// The beginning of the client's bytes in [`Wire::got`]; `None` until the PROXY header before
+    /// them has arrived.
     from: Option<usize>,
     pub(super) service: Service,
 }
@@ -113,7 +113,8 @@ pub(super) enum Service {
 }
 
 impl BackendPlan {
-    /// Draws its behavior on one connection; also returns the random numbers of the wire.
+    /// Draws the backend's behaviour on one connection; also returns the random numbers of the
+    /// wire.
     pub(super) fn service(&self, rng: &mut Rng, finely: bool) -> (Rng, Service) {
         match &self.protocol {
             BackendProtocol::Http { behaviours, leavings } => {
@@ -151,12 +152,12 @@ impl Conn {
         self.wire.next_at().into_iter().chain(own).min()
     }
 
-    /// The received bytes of its client.
+    /// Returns the received bytes of the client.
     pub(super) fn received(&self) -> &[u8] {
         self.from.map_or(&[], |from| &self.wire.got[from..])
     }
 
-    /// Its HTTP side, if it speaks HTTP.
+    /// Returns the HTTP side, if the backend speaks HTTP.
     pub(super) fn http(&self) -> Option<(&Wire, &HttpBackend)> {
         match &self.service {
             Service::Http(service) => Some((&self.wire, service)),

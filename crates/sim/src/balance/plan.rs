@@ -33,9 +33,9 @@ pub(super) enum Behaviour {
     ResetAfter(usize),
     /// The end at once.
     CloseAtOnce,
-    /// More than was requested after each answer.
+    /// Sends more than was requested after each answer.
     Surplus,
-    /// A connection ends that was to be reused.
+    /// Ends a connection that was meant to be reused.
     EndIdle,
     /// The connection ends in the middle of a body.
     CutBody,
@@ -43,7 +43,7 @@ pub(super) enum Behaviour {
     Early,
 }
 
-/// The end of a backend's tunnel, if its client does not end it.
+/// The end of a tunnel by its backend, if the client does not end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendClose {
     /// A Close frame after its last frame.
@@ -58,7 +58,7 @@ pub(super) enum BackendClose {
     Reset,
     /// The end in the middle of a frame.
     MidFrame,
-    /// Invalid frame bytes; then it stays.
+    /// Sends invalid frame bytes, and keeps the connection.
     NoFrame,
 }
 
@@ -71,15 +71,15 @@ pub(super) struct BackendPlan {
     pub(super) send_proxy: bool,
     /// No process listens there.
     pub(super) is_dead: bool,
-    /// Bytes that are sent there are lost.
+    /// Whether bytes sent to the backend are lost.
     pub(super) is_silent: bool,
     pub(super) protocol: BackendProtocol,
-    /// Whether it is in the list from the beginning.
+    /// Whether the backend is in the list from the beginning.
     pub(super) is_member: bool,
     pub(super) link: LinkOptions,
 }
 
-/// The protocol of a backend, with its behavior on each connection.
+/// The protocol of a backend, with its behaviour on each connection.
 #[derive(Clone, Debug)]
 pub(super) enum BackendProtocol {
     Http { behaviours: Vec<Behaviour>, leavings: Vec<BackendClose> },
@@ -109,7 +109,7 @@ pub(super) enum ClientClose {
     Stay,
     /// It waits for the others, and does not answer a Close.
     Silent,
-    /// Invalid frame bytes; then it stays.
+    /// Sends invalid frame bytes, and keeps the connection.
     NoFrame,
 }
 
@@ -130,7 +130,7 @@ pub(super) struct ClientPlan {
     pub(super) protocol: ClientProtocol,
 }
 
-/// The protocol of a client, with its behavior.
+/// The protocol of a client, with its behaviour.
 #[derive(Clone, Debug)]
 pub(super) enum ClientProtocol {
     Http(SessionPlan),
@@ -141,9 +141,9 @@ pub(super) enum ClientProtocol {
 #[derive(Clone, Debug)]
 pub(super) enum ControlCommand {
     Add(usize),
-    /// Removes a backend, whose tunnels stay.
+    /// Removes a backend, but keeps its tunnels.
     Remove(usize),
-    /// Marks it as down, and closes its tunnels.
+    /// Marks a backend as down, and closes its tunnels.
     Down(usize),
     /// Drains it within so long.
     Drain(usize, u64),
@@ -167,7 +167,7 @@ pub(super) enum ControlCommand {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) seed: u64,
-    /// No peer breaks rules and no timeout expires, so every client must be served.
+    /// Whether no peer breaks rules and no timeout expires, so that every client must be served.
     pub(super) calm: bool,
     pub(super) shards: usize,
     pub(super) most_connections: usize,
@@ -227,13 +227,13 @@ impl Plan {
         }
     }
 
-    /// The plan of a seed with TLS in front of the balancer, after it, or both.
+    /// Returns the plan of a seed with TLS in front of the balancer, after it, or both.
     #[must_use]
     pub fn secured(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0074_6c73);
         let mut plan = Self { secured: Hops::of(&mut rng), ..Self::of(seed) };
         for client in &mut plan.clients {
-            // The clients must not all be in the middle of the handshake.
+            // At most some of the clients may be in the middle of the handshake.
             client.link.cut_after = client.link.cut_after.map(|at| at + rng.between(0, 4000));
         }
         plan
@@ -244,7 +244,7 @@ impl Plan {
         self.backends.iter().any(|backend| !backend.patterns.is_empty())
     }
 
-    /// In virtual nanoseconds: at that time every timeout has expired.
+    /// Returns the virtual time in nanoseconds at which every timeout has expired.
     pub(super) fn time_limit(&self) -> u64 {
         let requests = |client: &ClientPlan| match &client.protocol {
             ClientProtocol::Http(SessionPlan::Http { asks, .. }) => asks.len(),
@@ -294,14 +294,14 @@ pub(super) fn calm_and_faults(rng: &mut Rng) -> (bool, Faults) {
         faults.cut_dials = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
     }
     if calm && faults.is_fine() {
-        // A byte at a time, each of them late: longer than any timeout.
+        // Single bytes, each of them late, would exceed any timeout.
         faults.starved_receives = 0;
     }
     (calm, faults)
 }
 
 /// A client that sends all its requests at once, without waiting for answers: many times the input
-/// that may be held for it.
+/// that the balancer may hold for it.
 fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> ClientPlan {
     *next_id += 1;
     let id = *next_id;

@@ -22,8 +22,8 @@ impl World {
         }
     }
 
-    /// Runs until `until` holds, nothing more can happen, or that much time has passed. Returns
-    /// true if it holds.
+    /// Runs until `until` holds, no more events are possible, or `most` nanoseconds have passed.
+    /// Returns true if `until` holds.
     pub(super) fn run_until(&mut self, most: u64, until: impl Fn(&Self) -> bool) -> bool {
         let end = self.now().saturating_add(most);
         let mut stood_still = 0;

@@ -1,7 +1,8 @@
 //! A balancer with clients and backends that a test controls step by step, in virtual time.
 //!
 //! While [`World`](super::World) draws everything from a seed, a test here decides each step, and
-//! nothing happens between two steps: "nothing comes in an hour" is a fact, and takes no time.
+//! no event occurs between two steps. So a test can assert that nothing arrives in an hour, and
+//! this takes no time.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -117,7 +118,7 @@ impl Script {
         self.try_accept(backend).expect("the balancer has connected to the backend")
     }
 
-    /// Sends as much as fits, and returns the number of bytes. The rest must wait for the balancer.
+    /// Sends as many bytes as fit, and returns their number. The rest must wait for the balancer.
     pub fn try_send(&mut self, peer: PeerId, bytes: &[u8]) -> usize {
         let (link, side) = self.peers[peer.0];
         let mut sent = 0;
@@ -133,10 +134,10 @@ impl Script {
         sent
     }
 
-    /// Sends bytes, for which there must be room.
+    /// Sends bytes that must fit.
     ///
     /// # Panics
-    /// If there is none.
+    /// If they do not fit.
     #[track_caller]
     pub fn send(&mut self, peer: PeerId, bytes: &[u8]) {
         assert_eq!(self.try_send(peer, bytes), bytes.len(), "the balancer takes no more");
@@ -156,7 +157,7 @@ impl Script {
         self.settle();
     }
 
-    /// Receives all bytes that have come. A peer that does not receive is a slow reader.
+    /// Receives all bytes that have arrived. A peer that does not receive is a slow reader.
     pub fn receive(&mut self, peer: PeerId) -> Vec<u8> {
         let (link, side) = self.peers[peer.0];
         let mut received = Vec::new();
@@ -168,7 +169,7 @@ impl Script {
         }
     }
 
-    /// Receives at most so many of the bytes that have come.
+    /// Receives at most this many of the bytes that have arrived.
     pub fn receive_some(&mut self, peer: PeerId, most: usize) -> Vec<u8> {
         let (link, side) = self.peers[peer.0];
         let mut received = Vec::new();
@@ -181,7 +182,7 @@ impl Script {
         received
     }
 
-    /// Receives all bytes that have come, as text.
+    /// Receives all bytes that have arrived, as text.
     pub fn receive_text(&mut self, peer: PeerId) -> String {
         String::from_utf8_lossy(&self.receive(peer)).into_owned()
     }
@@ -203,7 +204,7 @@ impl Script {
         loop {
             self.settle();
             let now = self.net.borrow().now();
-            // A shard that has ended takes no event, even if one is due.
+            // A shard that has ended handles no event, even if one is due.
             let Some(next) = self.node.next_at().filter(|next| *next <= end) else { break };
             self.net.borrow_mut().advance_to(next.max(now + 1));
         }
@@ -211,7 +212,7 @@ impl Script {
         self.settle();
     }
 
-    /// Runs the shard until it is idle at this moment.
+    /// Runs the shard until it is idle at the current time.
     fn settle(&mut self) {
         loop {
             self.net.borrow_mut().settle();
@@ -220,7 +221,7 @@ impl Script {
                 break;
             }
             self.node.turn();
-            // Its lists are not trimmed here, since tests check that also.
+            // The shard's lists are not trimmed here, because tests also check that.
             assert_eq!(self.node.faults_after_turn(usize::MAX), [""; 0], "a rule is broken");
         }
     }

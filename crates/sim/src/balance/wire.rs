@@ -1,4 +1,5 @@
-//! A peer's end of a link: the data that it writes, how it is cut, and the data that it has read.
+//! A peer's end of a link: the data that it writes, how its writes are cut, and the data that it
+//! has read.
 
 use crate::net::{LinkId, Readable, SharedNet, Side};
 use crate::rng::Rng;
@@ -25,11 +26,11 @@ pub(super) enum Then {
 pub(super) struct PeerBehaviour {
     /// Maximum bytes of a write (0: no cut).
     pub(super) cut: usize,
-    /// The longest pause between two writes, in nanoseconds.
+    /// Maximum pause between two writes, in nanoseconds.
     pub(super) rest: u64,
     /// After so many bytes read, read nothing for so long.
     pub(super) nap: Option<(usize, u64)>,
-    /// After so many bytes written, disappear; with or without a reset.
+    /// After this many written bytes the peer disappears, with a reset or without.
     pub(super) vanish: Option<(usize, bool)>,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct Wire {
     pub(super) written: usize,
     /// All data that was read.
     pub(super) got: Vec<u8>,
-    /// Rules that the other side broke.
+    /// Rules that the other side has broken.
     pub(super) faults: Vec<String>,
     behaviour: PeerBehaviour,
     write_at: u64,
@@ -51,11 +52,11 @@ pub(super) struct Wire {
     then: Then,
     pub(super) finish_sent: bool,
     pub(super) over: Option<Over>,
-    /// We left: nothing more is done.
+    /// Whether this side has left, and does nothing more.
     pub(super) gone: bool,
-    /// We left before the planned end.
+    /// Whether this side left before the planned end.
     pub(super) vanished: bool,
-    /// When our stream ended, and when the other side's.
+    /// When this side's stream ended, and when the other side's stream did.
     pub(super) ended_at: u64,
     rng: Rng,
 }
@@ -100,15 +101,15 @@ impl Wire {
         }
     }
 
-    /// Sets the action after all is written; the first action stays, except that a finish may
-    /// become a close.
+    /// Sets the action after everything is written. An earlier action stays, except that a finish
+    /// may become a close.
     pub(super) fn then(&mut self, then: Then) {
         if matches!(self.then, Then::Stay | Then::Finish) {
             self.then = then;
         }
     }
 
-    /// At once, even with unwritten data.
+    /// Leaves at once, even with unwritten data.
     pub(super) fn leave(&mut self, reset: bool) {
         if std::mem::replace(&mut self.gone, true) {
             return;
@@ -171,7 +172,7 @@ impl Wire {
         }
     }
 
-    /// Writes as much as possible, and leaves if planned.
+    /// Writes as much as possible, and leaves if this is planned.
     pub(super) fn write(&mut self) {
         if self.gone {
             return;

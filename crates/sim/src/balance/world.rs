@@ -45,22 +45,22 @@ pub struct World {
     listeners: Vec<Option<usize>>,
     pub(super) clients: Vec<Client>,
     pub(super) conns: Vec<Conn>,
-    /// Every backend that was ever in a list.
+    /// All backends that were ever in a list.
     pub(super) backends: Vec<Arc<Backend>>,
     /// By backend_index, the backends that are in the list now.
     members: Vec<Option<Arc<Backend>>>,
     weights: Vec<u32>,
     commands: Vec<(u64, ControlCommand)>,
-    /// Backends whose tunnels must be closed by a command.
+    /// Backends whose tunnels a command must close.
     pub(super) closed: Vec<Arc<Backend>>,
-    /// Commands to close tunnels, as (rate, most, whether it has a deadline).
+    /// Commands to close tunnels, each as rate, burst, and whether it has a deadline.
     pub(super) orders: Vec<(u32, Option<u32>, bool)>,
     pub(super) shut_down_at: Option<u64>,
     _reports: Receiver<Report>,
     pub(super) violations: Vec<String>,
     turns: u64,
     rng: Rng,
-    /// TLS, if any, and the random numbers for it.
+    /// The TLS configurations, if the run uses TLS, and the random numbers for them.
     tls: Option<(Configurations, Rng)>,
     /// The TLS of the listeners, where connections are passed through.
     passthrough: Option<Arc<TlsServer>>,
@@ -127,7 +127,7 @@ impl World {
         self
     }
 
-    /// A TLS server without a certificate, since connections that are passed through need none.
+    /// Returns a TLS server without a certificate, which passed-through connections do not need.
     fn passthrough_server(&self) -> Option<Arc<TlsServer>> {
         if !self.plan.passes_through() {
             return None;
@@ -145,7 +145,7 @@ impl World {
         self.passthrough.as_ref().or(of_front).map(|server| Arc::clone(server) as _)
     }
 
-    /// The server names that are passed through to the backends in the list.
+    /// Returns the server names whose connections are passed through to the backends in the list.
     fn patterns(&self) -> Vec<Box<str>> {
         let listed = self.plan.backends.iter().zip(&self.members);
         let listed = listed.filter(|(_, member)| member.is_some());
@@ -167,11 +167,11 @@ impl World {
         configuration(&self.plan.settings, targets.collect())
     }
 
-    /// Does everything that is due now, once. Returns false if nothing was due.
+    /// Executes everything that is due now, once. Returns false if nothing was due.
     pub(super) fn step(&mut self) -> bool {
         let now = self.now();
         let mut acted = false;
-        // Sockets that a shard refused.
+        // Drops sockets that a shard refused.
         self.net.borrow_mut().settle();
         while self.commands.first().is_some_and(|(at, _)| *at <= now) {
             let (_, command) = self.commands.remove(0);
@@ -234,7 +234,7 @@ impl World {
         client.come(wire);
     }
 
-    /// Lets backends accept connections that have come to them.
+    /// Lets backends accept their pending connections.
     fn accept(&mut self) -> bool {
         let mut acted = false;
         for backend_index in 0..self.listeners.len() {
@@ -338,8 +338,8 @@ impl World {
         }
     }
 
-    /// Ends the use of a backend, except the last one in a calm run. Closes its tunnels unless it
-    /// is removed.
+    /// Takes a backend out of use, except the last one in a calm run. Closes its tunnels unless the
+    /// backend is only removed.
     fn retire(&mut self, at: usize, state: State, deadline: Option<Duration>) {
         let others = self.members.iter().flatten();
         let is_last = others.filter(|it| it.state() == State::Up).count() < 2;
@@ -378,7 +378,7 @@ impl World {
             let left: Vec<_> = left.map(Client::describe).collect();
             self.violation(format!("clients never end: {left:?}"));
         }
-        // Everything that time still must end, such as the remains of clients.
+        // Runs until time has ended everything that remains, such as what clients left behind.
         self.run_until(self.plan.time_limit(), |_| false);
         checks::nothing_is_held(&mut self);
         self.control_command(ControlCommand::ShutDown { window: 0, deadline: 2 * SECOND });
@@ -409,7 +409,7 @@ impl World {
         metrics
     }
 
-    /// Returns the maximum that was held on any shard.
+    /// Returns the maximum that any shard has held.
     pub(super) fn most(&self) -> Most {
         self.nodes.iter().fold(Most::default(), |most, node| most.max(node.most))
     }

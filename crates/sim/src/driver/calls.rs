@@ -65,7 +65,8 @@ impl Driver for SimDriver {
         }
         self.wakeup.0.store(false, Ordering::Release);
         if before == self.net.borrow().now() && self.waiting == Waiting::Jump {
-            // A turn takes time, otherwise two turns that wait for each other would never progress.
+            // A turn takes time; otherwise two turns that wait for each other would never make
+            // progress.
             self.net.borrow_mut().advance_to(before + 1_000);
         }
         if strikes(&mut self.rng, self.faults.clock_leaps) {
@@ -110,7 +111,7 @@ impl Driver for SimDriver {
                 Some(Found::Again) => {}
                 Some(Found::Bytes(id)) => {
                     self.events_left -= 1;
-                    // One receive per turn and connection: then it is the others' turn.
+                    // One receive per turn and connection; then the other connections follow.
                     self.round.pop_front();
                     self.mix(3, id.to_bits());
                     let net = SharedNet::clone(&self.net);
@@ -204,8 +205,8 @@ impl Driver for SimDriver {
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         if strikes(&mut self.rng, self.faults.connect_fails) {
-            // A local failure or the peer's, equally likely: an engine that connects must
-            // distinguish the two.
+            // A local failure or a failure of the peer, equally likely: an engine that connects
+            // must distinguish them.
             let kinds = [io::ErrorKind::Other, io::ErrorKind::NetworkUnreachable];
             return Err(self.rng.pick(&kinds).into());
         }
@@ -218,7 +219,7 @@ impl Driver for SimDriver {
             options.cut_after = Some(self.rng.between(1, 3000));
         }
         let at = match net.is_silent(peer) {
-            // All data sent there is lost.
+            // All data sent to this address is lost.
             true => u64::MAX,
             false => net.now() + 2 * options.latency,
         };
@@ -232,7 +233,7 @@ impl Driver for SimDriver {
     }
 
     fn send(&mut self, id: ConnId, batch: Box<Batch>) -> SendOutcome {
-        // Lent bytes after another event or a wait are out of bounds, and panic.
+        // Lent bytes used after another event or a wait are out of bounds, and cause a panic.
         let lent = if self.lending { std::mem::take(&mut self.lent) } else { Vec::new() };
         let outcome = self.send_from(id, batch, &lent);
         if self.lending {
@@ -388,13 +389,13 @@ impl SimDriver {
         SendOutcome::Pending
     }
 
-    /// The events of the turn are over: the shard's mailbox follows.
+    /// Marks the end of the turn's events, after which the shard reads its mailbox.
     fn tell_no_more(&self) -> Option<Event<'_, SimSocket>> {
         self.net.borrow_mut().after_events = Some(usize::from(self.shard));
         None
     }
 
-    /// An engine may close a connection only once.
+    /// Asserts that the engine closes a connection only once.
     #[track_caller]
     fn assert_first_end(&mut self, id: ConnId) {
         let strict = self.waiting == Waiting::Never;

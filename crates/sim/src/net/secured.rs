@@ -1,20 +1,19 @@
-//! Ends of links that rustls secures: their peers read and write data, and the link carries
-//! records.
+//! Ends of links secured by rustls: the peers read and write data, and the link carries records.
 //!
-//! A peer uses such an end like any other, so that every plan can run over TLS. Its written bytes
-//! wait here for the handshake and for space on the link; unread data stays on the link except one
+//! A peer uses such an end like any other, so that every plan can run over TLS. Written bytes wait
+//! here for the handshake and for space on the link. Unread data stays on the link, except one
 //! record.
 //!
 //! A driver's end of stream without a close_notify before it is a broken rule: a peer would treat
 //! all received data as truncated (RFC 8446 section 6.1). Exceptions:
 //!
-//! * The handshake is not complete at the driver, which has no keys then.
+//! * The handshake is not complete at the driver, which then has no keys.
 //! * The driver closed with bytes in flight: it has lost data, and must not confirm that they are
-//!   complete. Or the time for its close_notify was over: half a minute, or the end of a drain, or
-//!   another connection needed its place.
+//!   complete. Or the time for its close_notify was over: after half a minute, at the end of a
+//!   drain, or because another connection needed its slot.
 //! * The socket was dropped between two drivers, for example when a descriptor was missing.
 //!
-//! For its peer such an end is the same as a reset. After a reset, or an alert of another kind,
+//! For the peer such an end is the same as a reset. After a reset, or an alert of another kind,
 //! there is no end of stream to check.
 
 use std::io::{Read, Write};
@@ -23,12 +22,12 @@ use rustls::{Connection, Error, HandshakeKind, ProtocolVersion};
 
 use super::{LinkId, Net, Readable, Side};
 
-/// Ciphertext that is taken from a link at a time, so that a peer that does not read soon stops the
+/// Maximum ciphertext taken from a link at a time. A peer that does not read thus soon stops the
 /// driver.
 const TAKEN_AT_ONCE: usize = 4096;
 
-/// The first byte of a handshake record; a connection that begins with another byte has a PROXY
-/// header first.
+/// The first byte of a handshake record. A connection with another first byte begins with a PROXY
+/// header.
 const HANDSHAKE_RECORD: u8 = 22;
 
 /// Ends our stream after all data has been sent.
@@ -43,19 +42,19 @@ enum Ending {
 #[derive(Debug)]
 pub(super) struct SecuredEnd {
     tls: Connection,
-    /// Ciphertext that does not fit on the link.
+    /// Ciphertext that does not yet fit on the link.
     out: Vec<u8>,
     /// Data that its peer has not read.
     data: Vec<u8>,
-    /// Input before the first record, until it begins.
+    /// Input before the first record.
     preface: Option<Vec<u8>>,
     ending: Ending,
     has_finished: bool,
     /// The other end has ended its stream with a close_notify.
     is_complete: bool,
-    /// A record has come since the handshake was complete here.
+    /// Whether a record has arrived since the handshake was complete on this side.
     has_heard: bool,
-    /// The stream has ended without a close_notify.
+    /// Whether the stream has ended without a close_notify.
     is_cut: bool,
     failure: Option<Error>,
 }
@@ -83,8 +82,8 @@ impl SecuredEnd {
         self.data.is_empty() && !is_over
     }
 
-    /// Returns whether the handshake is complete at the other end. A client that sends the last
-    /// message learns of it with the next record.
+    /// Returns whether the handshake is known to be complete at the other end. A client that sends
+    /// the last message learns this from the next record.
     fn is_established(&self) -> bool {
         let sends_last = match &self.tls {
             Connection::Client(tls) => {
@@ -114,7 +113,7 @@ impl SecuredEnd {
         }
     }
 
-    /// Removes a PROXY header from the beginning; returns the rest.
+    /// Removes a PROXY header from the beginning, and returns the rest.
     fn after_preface(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         let len = match bytes[0] {
             HANDSHAKE_RECORD => Some(0),
@@ -143,7 +142,7 @@ impl SecuredEnd {
 }
 
 impl Net {
-    /// Secures one end of a link: from now on its peer reads and writes data.
+    /// Secures one end of a link. From now on its peer reads and writes data.
     pub fn secure(&mut self, link: LinkId, side: Side, tls: impl Into<Connection>) {
         self.secured.insert((link, side as usize), SecuredEnd::new(tls.into()));
         self.move_end(link, side);
@@ -166,7 +165,7 @@ impl Net {
         }
     }
 
-    /// Returns whether an end has something to do, which is rare.
+    /// Returns whether an end has anything to do, which is rare.
     fn may_move(&mut self, link: LinkId, side: Side) -> bool {
         if self.secured.is_empty() {
             return false;
@@ -182,7 +181,7 @@ impl Net {
         has_input || is_ending || end.tls.wants_write() || !end.out.is_empty()
     }
 
-    /// Receives what its peer can take, sends as far as there is space, and ends the stream if due.
+    /// Receives what the peer can take, sends as much as fits, and ends the stream if this is due.
     fn move_end(&mut self, link: LinkId, side: Side) {
         if !self.may_move(link, side) {
             return;
@@ -223,7 +222,7 @@ impl Net {
         self.secured.insert((link, side as usize), end);
     }
 
-    /// The number of bytes that `side` can write now.
+    /// Returns the number of bytes that `side` can write now.
     #[must_use]
     pub fn space(&self, link: LinkId, side: Side) -> usize {
         let raw = self.raw_space(link, side);
@@ -246,7 +245,7 @@ impl Net {
                 self.move_end(link, side);
             }
         }
-        // Data that arrives together is taken together: space that is made later would go
+        // Takes data that arrives together in one step: space that becomes free later would go
         // unnoticed.
         self.move_end(link, side.other());
     }
@@ -301,7 +300,7 @@ impl Net {
         self.end(link, side, Ending::Finish);
     }
 
-    /// `side` closes its socket: its written data still arrives, unless input was left unread.
+    /// Closes the socket of `side`. Its written data still arrives, unless input was left unread.
     pub fn close(&mut self, link: LinkId, side: Side) {
         self.end(link, side, Ending::Close);
     }

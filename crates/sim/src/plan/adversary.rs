@@ -45,7 +45,7 @@ fn fragment(opcode: Opcode, fin: bool, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Every violation of RFC 6455 that the decoder distinguishes, with the code that answers it.
+/// Returns every violation of RFC 6455 that the decoder distinguishes, with the close code for it.
 #[must_use]
 pub fn violations(max_frame: usize, max_message: usize) -> Vec<(&'static str, u16, Vec<u8>)> {
     let masked = |first: u8, len: u8| header(first, 0x80 | len, &KEY);
@@ -107,7 +107,7 @@ fn breaks_a_rule(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     }
     part.script.push(Do::Write(bytes));
     if rng.one_in(3) {
-        // It continues as if nothing had happened.
+        // The client continues in spite of its violation.
         part.script.push(Do::Write(rng.bytes(rng.clone().below(2000))));
     }
     part.script.push(Do::Pause(200 * SECOND));

@@ -1,4 +1,4 @@
-//! Clients that keep to the rules, with any cuts of their data by the network.
+//! Clients that keep to the rules, whose data the network may cut anywhere.
 
 use super::{Expect, MILLI, Part, SECOND, ScriptContext};
 use crate::rng::Rng;
@@ -20,14 +20,14 @@ pub(crate) fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng)
 
 fn open(context: &ScriptContext<'_>, rng: &mut Rng) -> Vec<Do> {
     let mut script = vec![Do::Write(context.request())];
-    // The first frames of an eager client come in the same packet as its request.
+    // The first frames of an eager client arrive in the same packet as its request.
     if rng.one_in(2) {
         script.push(Do::UntilOpen);
     }
     script
 }
 
-/// A valid message: of any size up to the limit, whole or in fragments.
+/// Returns a valid message of any size up to the limit, whole or in fragments.
 pub(crate) fn message(context: &ScriptContext<'_>, rng: &mut Rng) -> Do {
     let most = context.limits.ws.max_message_size;
     let len = match rng.below(8) {
@@ -44,7 +44,7 @@ pub(crate) fn message(context: &ScriptContext<'_>, rng: &mut Rng) -> Do {
     };
     let mut fragments = if rng.one_in(3) { 2 + rng.below(5) } else { 1 };
     if len > context.limits.ws.max_frame_size {
-        // It must fit with any cut; a message without fragments always does.
+        // The message must fit for any cut; a message without fragments always fits.
         return message_of(rng.bytes(context.limits.ws.max_frame_size));
     }
     if text && payload.first() == Some(&b'!') {
@@ -125,7 +125,7 @@ fn member(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.expect = Expect::Clean;
 }
 
-/// Sends to connections by their ids; nearly all of them are gone.
+/// Sends to connections by their ids. Nearly all of them have ended.
 fn correspondent(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "correspondent";
     part.script = open(context, rng);
@@ -194,9 +194,9 @@ fn commands(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
         Expect1::Anything => Expect::Anything,
     };
     part.echo_only = true;
-    // The server discards everything after it.
+    // The server discards all later input.
     messages(&mut part.script, context, rng);
-    // Over a link that takes a byte at a time the request to end is read late.
+    // Over a link that takes a byte at a time, the server reads the request to end late.
     part.script.push(Do::Pause(1000 * SECOND));
     part.script.push(Do::Reset);
 }
@@ -207,7 +207,7 @@ enum Expect1 {
     Anything,
 }
 
-/// Sends all its data, its Close included, and ends its stream; it still reads.
+/// Sends all its data including its Close, ends its stream, and continues to read.
 fn half_close(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "half-closer";
     part.script = open(context, rng);

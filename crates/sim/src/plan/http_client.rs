@@ -5,7 +5,7 @@ use crate::ask::{Ask, Start, Take};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
 
-/// Adds some to a third of all plans; the other plans do not change.
+/// Adds HTTP clients to a third of all plans; the other plans do not change.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     if !rng.one_in(3) {
         return;
@@ -39,7 +39,7 @@ struct ScriptContext {
     most: usize,
 }
 
-/// Usually short, sometimes long, rarely minutes.
+/// Returns a delay: usually short, sometimes long, rarely minutes.
 fn delay(rng: &mut Rng) -> u64 {
     match rng.below(12) {
         0 => 0,
@@ -84,7 +84,7 @@ fn ask(context: &ScriptContext, number: u32, rng: &mut Rng) -> Ask {
             ask.fails_at = Some(rng.below(ask.length));
         }
     }
-    // A panic in the callback of another connection would harm that one.
+    // A panic in the callback of another connection would end that connection.
     ask.panics = ask.start != Start::Parked && rng.one_in(30);
     if ask.room_after + ask.wait > 5_000 {
         // Once is enough.

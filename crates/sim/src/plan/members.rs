@@ -78,7 +78,7 @@ impl ScriptContext {
     }
 }
 
-/// None but the last matches all channels of another.
+/// Only the last pattern matches all channels of another pattern.
 const PATTERNS_OF_RULES: [&str; 6] = ["red", "green", "blue", "sky.*", "sky.us.>", ">"];
 
 fn rules(rng: &mut Rng) -> Rules {
@@ -124,7 +124,7 @@ fn pace(rng: &mut Rng) -> Do {
     })
 }
 
-/// Receives for a while, at a changing pace, and ends in order when it has caught up.
+/// Receives for a while at a changing pace, and ends in order when it has caught up.
 fn member(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     part.name = "listener";
     part.script = vec![context.request(part, rng), Do::UntilOpen];
@@ -156,7 +156,7 @@ fn member(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     };
 }
 
-/// A stream of events, for a client that sends nothing after its request.
+/// Opens a stream of events. Its client sends nothing after the request.
 fn stream(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     part.name = "stream";
     let channel = context.subscription(rng);

@@ -26,10 +26,10 @@ use crate::rules::Rules;
 use crate::script::Do;
 use crate::secured::Hops;
 
-/// The required end of a peer, unless something excuses it.
+/// The required end of a peer, unless something excuses another end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// It closes and is answered, and everything that it was owed came before.
+    /// The peer closes and gets an answer, after everything that was due to it.
     Clean,
     /// The server closes with this code.
     Code(u16),
@@ -39,13 +39,13 @@ pub enum Expect {
     Status(&'static [u16]),
     /// Each of its requests is answered.
     Served,
-    /// Its first request is answered with 200, regardless of the number of connections from its
-    /// address.
+    /// The peer's first request is answered with 200, regardless of the number of connections from
+    /// its address.
     Admitted,
     /// The stream of events lasts until the peer resets it, and reports each message that was too
     /// large for an event.
     Streamed,
-    /// It ends within so many nanoseconds.
+    /// The peer ends within this many nanoseconds.
     Within(u64),
     /// Only the general rules apply.
     Anything,
@@ -64,19 +64,19 @@ pub struct Part {
     pub asks: Vec<Ask>,
     /// Answers pings and Close frames.
     pub polite: bool,
-    /// It writes frames that the checkers do not know.
+    /// Whether the peer writes frames that the checkers do not know.
     pub raw: bool,
-    /// It receives only its own messages, and reads everything.
+    /// Whether the peer receives only its own messages, and reads everything.
     pub echo_only: bool,
-    /// The time at which it connects, in nanoseconds.
+    /// The time at which the peer connects, in nanoseconds.
     pub at: u64,
-    /// Maximum bytes of a write (0 = no cut), and the maximum pause between two.
+    /// Maximum bytes of a write (0 = no cut), and the maximum pause between two writes.
     pub cut: (usize, u64),
     /// Its link.
     pub link: LinkOptions,
     /// The last octet of its address.
     pub address: u8,
-    /// The key of its handshake.
+    /// The key of the peer's handshake.
     pub key: Key,
 }
 
@@ -92,19 +92,19 @@ pub struct Drain {
 /// Everything that is decided before a run begins.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed from which it was made; also the engine's seed.
+    /// The seed from which the plan was made, which is also the engine's seed.
     pub seed: u64,
     /// Real shards, 1 to 3.
     pub shards: usize,
     /// The engine's limits.
     pub limits: Limits,
-    /// The limit on connections, 0 = none.
+    /// The limit on connections; 0 means no limit.
     pub max_connections: usize,
     /// Rules for messages to slow receivers.
     pub rules: Rules,
     /// Whether subscriptions may be patterns.
     pub wildcards: bool,
-    /// Number of commands from which a shard's mailbox is crowded; `None`: as in production.
+    /// Number of commands above which a shard's mailbox is crowded; `None`: as in production.
     pub mailbox_mark: Option<usize>,
     /// Maximum connections that may be moving to a shard; `None`: as in production.
     pub handover_capacity: Option<usize>,
@@ -112,7 +112,7 @@ pub struct Plan {
     pub faults: Faults,
     /// The peers.
     pub parts: Vec<Part>,
-    /// Actions of other threads, and their times in nanoseconds.
+    /// Actions of other threads, with their times in nanoseconds.
     pub outside: Vec<(u64, Outside)>,
     /// A drain, if there is one.
     pub drain: Option<Drain>,
@@ -127,7 +127,7 @@ pub struct Plan {
 /// A balancer between the peers and the server.
 #[derive(Clone, Debug)]
 pub struct BalancerPlan {
-    /// Number of its real shards.
+    /// The number of the balancer's real shards.
     pub shards: usize,
     /// Its settings.
     pub settings: Settings,
@@ -144,23 +144,23 @@ pub enum Outside {
         channel: String,
         /// The value's key; empty for none.
         key: String,
-        /// A peer that does not receive it.
+        /// A peer that must not receive the message.
         except: Option<u32>,
-        /// Bytes in addition to its name.
+        /// Bytes of the message in addition to its name.
         fill: usize,
     },
     /// A broadcast.
     Broadcast {
         /// The receivers.
         audience: Audience,
-        /// Bytes in addition to its name.
+        /// Bytes of the message in addition to its name.
         fill: usize,
     },
     /// A message to one peer.
     Send {
         /// The peer.
         to: u32,
-        /// Bytes in addition to its name.
+        /// Bytes of the message in addition to its name.
         fill: usize,
     },
     /// The end of a stream of events.
@@ -235,7 +235,7 @@ impl Plan {
         plan
     }
 
-    /// In a third of all plans, makes some peers ask for sessions that are placed by their number.
+    /// Makes some peers request placed sessions, in a third of all plans.
     fn place(&mut self, rng: &mut Rng) {
         if !rng.one_in(3) {
             return;
@@ -261,7 +261,7 @@ impl Plan {
             }),
             proxy_protocol: self.proxy_protocol.then(ProxyProtocol::default),
             relay: None,
-            // A turn takes no time here, so there is nothing to report.
+            // A turn takes no time here, so there are no stalls to report.
             watching: Some(Watching {
                 warning: Duration::from_nanos(1),
                 on_stall: Arc::new(|_| {}),
@@ -273,7 +273,7 @@ impl Plan {
         }
     }
 
-    /// A plan for one test: no faults, no effective limits, no peers yet.
+    /// Returns a plan for one test: without faults, effective limits, or peers.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
         Self {
@@ -295,15 +295,15 @@ impl Plan {
         }
     }
 
-    /// The plan of a seed with a balancer between the peers and the server. Peers that keep to the
-    /// rules must not notice it; the balancer decides how others end, which must not affect the
-    /// rest.
+    /// Returns the plan of a seed with a balancer between the peers and the server. Peers that keep
+    /// to the rules must not notice it. For other peers the balancer decides the end, which must
+    /// not affect the rest.
     #[must_use]
     pub fn chained(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         let mut rng = Rng::new(seed ^ 0x0063_6861_696e);
-        // All peers come to the server from one address, and a draining server would refuse the
-        // next of them.
+        // All peers reach the server from one address, and a draining server would refuse later
+        // ones.
         plan.drain = None;
         plan.max_connections = 0;
         plan.limits.max_connections_per_address = Limit::Auto;
@@ -312,18 +312,18 @@ impl Plan {
         let mut faults = Faults::of(&mut rng);
         (faults.adopt_fails, faults.clock_leaps) = (0, 0);
         if faults.is_fine() {
-            // A byte at a time, each of them late: longer than the server waits for the answer to
-            // its Close frame.
+            // Single bytes, each of them late, would take longer than the server waits for the
+            // answer to its Close frame.
             (faults.starved_receives, faults.partial_sends, faults.delayed_sends) = (0, 0, 0);
         }
         if faults.cut_receives > 0 {
-            // Messages are as long as the server's faults allow: sent a byte at a time, they need
-            // millions of steps.
+            // Messages are as long as the server's faults allow. Sent one byte at a time, they
+            // would need millions of steps.
             faults.cut_receives = faults.cut_receives.max(30);
         }
         for part in &mut plan.parts {
-            // The records of requests and of streams are by connection, and a connection of the
-            // balancer carries requests of many clients: such peers only come and go.
+            // The records of requests and streams are by connection, but a connection of the
+            // balancer carries requests of many clients. So these peers only connect and leave.
             if !part.asks.is_empty() || part.name == "stream" {
                 part.script = vec![Do::Reset];
                 part.asks.clear();
@@ -353,14 +353,14 @@ impl Plan {
             _ => Self { secured: Hops::of(&mut rng), ..Self::chained(seed) },
         };
         for part in &mut plan.parts {
-            // The clients must not all be in the middle of the handshake.
+            // At most some of the clients may be in the middle of the handshake.
             part.link.cut_after = part.link.cut_after.map(|at| at + rng.between(0, 4000));
         }
         pace::keep_up(&mut plan);
         plan
     }
 
-    /// Adds a peer with this script; returns its number.
+    /// Adds a peer with this script, and returns its number.
     pub fn add(&mut self, name: &'static str, expect: Expect, script: Vec<Do>) -> usize {
         let number = self.parts.len();
         let mut rng = Rng::new(self.seed ^ number as u64 ^ 0x5eed);
@@ -373,7 +373,7 @@ impl Plan {
         number
     }
 
-    /// Adds a peer with requests; its script writes any of them.
+    /// Adds a peer with requests. Its script may write any of them.
     pub fn add_http_client(
         &mut self,
         name: &'static str,
@@ -402,15 +402,15 @@ impl Plan {
         self.max_connections > 0 || caps.into_iter().any(|cap| matches!(cap, Limit::AtMost(_)))
     }
 
-    /// Output never exceeds the limit as long as reading stops in time: a peer that only echoes may
-    /// not be closed as a slow consumer.
+    /// Returns whether output never exceeds the limit, as long as reading stops in time: a peer
+    /// that only echoes must then not be closed as a slow consumer.
     #[must_use]
     pub fn back_pressure_suffices(&self) -> bool {
         self.limits.max_backlog / 2
             >= self.faults.receive_buffer + self.limits.ws.max_message_size + 400
     }
 
-    /// The maximum time within which everything that must end has ended, in nanoseconds.
+    /// Returns the maximum time in nanoseconds within which everything that must end has ended.
     #[must_use]
     pub fn time_limit(&self) -> u64 {
         let limits = &self.limits;
@@ -426,11 +426,11 @@ impl Plan {
     }
 }
 
-/// The maximum timeout of a balancer: longer than the timeouts of the server after it, so that the
-/// server's decide.
+/// The maximum timeout of a balancer. It is longer than the timeouts of the server after it, so
+/// that the server's timeouts decide.
 const BALANCER_TIMEOUT: Duration = Duration::from_secs(500);
 
-/// Timeouts of a balancer that no peer exceeds if it keeps to the rules.
+/// Returns timeouts of a balancer that no peer exceeds if it keeps to the rules.
 fn patient() -> Timeouts {
     let short = Duration::from_secs(30);
     Timeouts {
@@ -478,7 +478,7 @@ pub fn events_request(channel: &str, number: u32) -> Vec<u8> {
 }
 
 impl Part {
-    /// Adds the request for a session that is placed by its number, if the target is `/ws`.
+    /// Requests a session placed by the peer's number, if the target is `/ws`.
     pub fn place(&mut self) {
         const PLAIN: &[u8] = b"GET /ws?";
         for line in &mut self.script {

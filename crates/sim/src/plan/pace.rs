@@ -11,8 +11,8 @@ const ON_THE_LINK: usize = 32 << 10;
 /// timeout.
 ///
 /// A balancer reads the next bytes when the earlier ones have left, and TLS opens whole records.
-/// Until the peer has read such a portion, none of the server's output moves, and after the write
-/// timeout the server rightly ends a peer that takes longer.
+/// Until the peer has read such a portion, none of the server's output moves. A server is right to
+/// end a peer that takes longer than the write timeout.
 pub(super) fn keep_up(plan: &mut Plan) {
     let read = plan.balancer.as_ref().map(|balancer| balancer.faults.receive_buffer);
     let gulp = plan.secured.most_received(read.unwrap_or(0)) as u64;
@@ -25,8 +25,7 @@ pub(super) fn keep_up(plan: &mut Plan) {
         let latency = part.link.latency;
         for line in &mut part.script {
             let Do::Read(Pace::Slow(bytes, rest)) = line else { continue };
-            // The pause is over when there is room on the link again, and an idle driver has filled
-            // it.
+            // The pause is over when the link has space again and an idle driver has filled it.
             let period = *rest + 2 * latency + 6 * MILLI;
             let least = (2 * gulp * period / timeout) as usize + 1;
             *bytes = least.max(*bytes);

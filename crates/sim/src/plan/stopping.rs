@@ -1,11 +1,11 @@
-//! Peers with messages that stop the later ones.
+//! Peers with messages that stop reading for a while.
 
 use super::conforming::{command, message};
 use super::{Expect, MILLI, Part, Plan, SECOND, ScriptContext};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
 
-/// To half of all plans, adds some peers that are stopped.
+/// Adds some peers that are stopped, in half of all plans.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
@@ -22,7 +22,8 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     }
 }
 
-/// Messages that partly stop the later ones: all are handled in the end, and all are answered.
+/// Writes messages; some of them stop reading of the later ones. All must be handled and answered
+/// in the end.
 fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "stopped";
     part.script = vec![Do::Write(context.request())];

@@ -1,5 +1,5 @@
-//! Unrelated clients whose behavior once ended or refused other clients: messages that are much
-//! larger as events than as messages, and silent connections of another client's address.
+//! Independent clients whose behaviour once ended or refused other clients: messages that are much
+//! larger as events than as messages, and silent connections from another client's address.
 
 use throng_engine::Limit;
 
@@ -12,7 +12,7 @@ use crate::script::Do;
 /// The address of these clients, which no other peers have.
 const ADDRESS: u8 = 9;
 
-/// Adds some to a quarter of all plans; the other plans do not change.
+/// Adds such clients to a quarter of all plans; the other plans do not change.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     match rng.below(8) {
         0 => line_breaks(plan, rng),
@@ -32,7 +32,7 @@ fn add<'a>(plan: &'a mut Plan, name: &'static str, at: u64, rng: &mut Rng) -> &'
 
 /// Streams of events, and a client that publishes nothing but line breaks to their channel.
 fn line_breaks(plan: &mut Plan, rng: &mut Rng) {
-    // Other plans may publish to all, and have their own rules for streams.
+    // Plans with publishers may publish to all clients, or have their own rules for streams.
     if plan.parts.iter().any(|part| part.name == "publisher") || plan.rules.count() > 1 {
         return;
     }
@@ -56,7 +56,7 @@ fn line_breaks(plan: &mut Plan, rng: &mut Rng) {
     part.expect = Expect::Clean;
 }
 
-/// As many silent connections of one address as allowed, and then one more client of that address.
+/// As many silent connections of one address as allowed, then another client of this address.
 fn silent_neighbours(plan: &mut Plan, rng: &mut Rng) {
     let is_capped =
         plan.max_connections > 0 || matches!(plan.limits.max_pending_handshakes, Limit::AtMost(_));
@@ -64,7 +64,7 @@ fn silent_neighbours(plan: &mut Plan, rng: &mut Rng) {
     if is_capped || plan.faults.accept_fails + plan.faults.adopt_fails > 0 {
         return;
     }
-    // Each event loop decides which connection makes room.
+    // Each event loop decides on its own which connection ends in favour of a new one.
     plan.shards = 1;
     let cap = 1 + rng.below(4);
     plan.limits.max_connections_per_address = Limit::AtMost(cap);
@@ -77,7 +77,7 @@ fn silent_neighbours(plan: &mut Plan, rng: &mut Rng) {
         part.script = vec![Do::Write(start.to_vec()), Do::Pause(100 * SECOND), Do::Reset];
         part.expect = Expect::Within(timeout + 5 * SECOND);
     }
-    // Maximum time of a handshake.
+    // A new client that arrives before the minimum age is refused.
     client(plan, at + SECOND * 9 / 10, Expect::Status(&[429]), rng);
     for number in 0..cap as u64 {
         client(plan, at + SECOND * 13 / 10 + number * SECOND / 10, Expect::Admitted, rng);

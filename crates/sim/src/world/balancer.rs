@@ -1,4 +1,4 @@
-//! A balancer between the peers and the server: peers dial its real shards, and these dial the
+//! A balancer between the peers and the server: peers dial its real shards, which dial the
 //! server's.
 
 use std::net::SocketAddr;
@@ -14,10 +14,11 @@ use crate::plan::{BalancerPlan, Plan};
 use crate::rng::Rng;
 use crate::secured::{Configurations, Hops};
 
-/// First number of its shards in identifiers of connections, to distinguish them from the server's.
+/// The first shard number of the balancer in connection ids, which distinguishes its shards from
+/// the server's.
 const FIRST_SHARD: u16 = 100;
 
-/// Returns whether a connection belongs to the balancer and not to the server.
+/// Returns whether a connection belongs to the balancer instead of the server.
 pub(super) fn is_own(id: ConnId) -> bool {
     id.shard() >= usize::from(FIRST_SHARD)
 }
@@ -69,13 +70,13 @@ impl Balancer {
         Self { plan, secured, peers, nodes, listeners, backends, reports, turns: 0 }
     }
 
-    /// Returns when each shard is due: now, or later.
+    /// Returns when each shard is due: now, or at a later time.
     pub(super) fn due(&mut self) -> Vec<(usize, u64)> {
         let nodes = self.nodes.iter_mut().enumerate();
         nodes.filter_map(|(index, node)| Some((index, node.progress()?))).collect()
     }
 
-    /// Runs a turn of one shard. After every fourth turn, returns the broken rules.
+    /// Runs a turn of one shard. Returns the broken rules after every fourth turn.
     pub(super) fn turn(&mut self, index: usize) -> Vec<String> {
         let node = &mut self.nodes[index];
         node.turn();
@@ -85,7 +86,7 @@ impl Balancer {
             return Vec::new();
         }
         let mut faults = node.faults_after_turn(self.peers);
-        // The server is always there: no action of a client may count as its failure.
+        // The server is always up, so no client's action may count as the server's failure.
         for Report::Failed { backend, failure, .. } in self.reports.try_iter() {
             if failure.is_of_connection() {
                 faults.push(format!("{} is there, and failed: {failure}", backend.address()));
@@ -104,7 +105,7 @@ impl Balancer {
         self.nodes.iter().map(|node| node.metrics().tunnels_opened).sum()
     }
 
-    /// Checks the conditions when all peers have gone, including the servers.
+    /// Checks the conditions that hold when all peers and the servers have left.
     pub(super) fn at_the_end(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {

@@ -14,22 +14,22 @@ const RESERVE: usize = 32;
 /// More than the plans' peers publish in one turn.
 const ONE_TURN: usize = 64 << 10;
 
-/// Bytes of the chunks in which pending output leaves.
+/// Maximum bytes of the chunks in which pending output leaves.
 const CHUNK: usize = 64 << 10;
 
 /// Connections of a shard that have gone, counted by the second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Departures {
     second: u64,
-    /// All that have gone until now, until the beginning of this second, and until the beginning of
-    /// the second before.
+    /// The number of all departures until now, until the beginning of this second, and until the
+    /// beginning of the previous second.
     all: u64,
     before: u64,
     long_before: u64,
 }
 
 impl Departures {
-    /// Records how many have gone until this second.
+    /// Records the number of departures until this second.
     fn note(&mut self, second: u64, all: u64) {
         if second > self.second {
             self.long_before = if second == self.second + 1 { self.before } else { self.all };
@@ -45,8 +45,8 @@ impl Departures {
 }
 
 impl World {
-    /// Publishers are delayed: a crowded mailbox gets at most one more publication of each
-    /// connection.
+    /// Checks that publishers are delayed: a crowded mailbox gets at most one more publication from
+    /// each connection.
     fn check_mailboxes(&mut self) {
         let mark = self.plan.mailbox_mark.unwrap_or(MAILBOX_MARK);
         let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
@@ -76,10 +76,10 @@ impl World {
         self.check_mailboxes();
         let audit = self.shards[index].audit();
         let limits = &self.plan.limits;
-        // One message may always be queued when nothing else is; control frames are not counted.
+        // One message may always be queued when the queue is empty. Control frames do not count.
         let frame = limits.ws.max_message_size.max(3000) + 300;
-        // A member with a short queue gets everything that one turn publishes: the kernel is only
-        // asked afterwards.
+        // A member with a short queue gets everything that one turn publishes, because the kernel
+        // is asked only afterwards.
         let asks = || self.plan.parts.iter().flat_map(|part| &part.asks);
         let answer = asks().map(|ask| ask.largest_write() + 300).max().unwrap_or(0);
         let backlog = largest_backlog(&self.plan, frame.max(answer));
@@ -97,7 +97,7 @@ impl World {
         if audit.largest_partial > partial {
             faults.push(format!("a decoder holds {} over {partial}", audit.largest_partial));
         }
-        // Each connection is listed once, and connections that have gone are removed once a second.
+        // Each connection is listed once, and ended connections are removed once per second.
         let gone = self.departures[index].recent();
         if audit.longest_list > audit.connections + gone {
             let (list, connections) = (audit.longest_list, audit.connections);
@@ -164,7 +164,7 @@ impl World {
     }
 }
 
-/// Maximum bytes that may wait for one connection.
+/// Returns the maximum bytes that may wait for one connection.
 fn largest_backlog(plan: &Plan, frame: usize) -> usize {
     let limit = plan.limits.max_backlog;
     let rules = (0..plan.rules.count()).map(|class| plan.rules.of(class));
@@ -173,19 +173,20 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
     for rules in rules {
         kept = kept.max(cap(rules));
         if rules.policy != SlowPolicy::Close {
-            // If it is the only message of its class, a message of any size may wait.
+            // A message of any size may wait if it is the only one of its class.
             apart += cap(rules).max(frame);
             drops = true;
         }
     }
-    // Messages that may be dropped follow in chunks; the driver's part may no longer be dropped.
+    // Messages that may be dropped follow in chunks. The chunk at the driver can no longer be
+    // dropped.
     let chunk = if drops { CHUNK + frame } else { 0 };
     let whole = kept + frame + ONE_TURN + apart + chunk;
     if !sends_fragments(plan, frame) {
         return whole;
     }
-    // Before its Close frame, everything that waits is queued for a session, in fragments with a
-    // header each (RFC 6455 section 5.2); every message may end with a shorter fragment. A message
+    // Before the Close frame of a session, everything that waits is queued in fragments with a
+    // header each (RFC 6455 section 5.2). Every message may end with a shorter fragment. A message
     // whose first fragments have left does not count.
     let size = plan.limits.fragment_size;
     let header = if size < 126 { 2 } else { 4 };
@@ -194,11 +195,11 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
     all + header * (all / size + all / threshold + 1)
 }
 
-/// Maximum bytes by which a class may exceed its cap.
+/// Returns the maximum bytes by which a class may exceed its cap.
 fn largest_excess(plan: &Plan, frame: usize) -> usize {
     let closes = |class| plan.rules.of(class).policy == SlowPolicy::Close;
     match (0..plan.rules.count()).any(closes) {
-        // Messages in fragments wait even for a quick receiver: as much as one turn sends.
+        // Fragmented messages wait even for a quick receiver: as much as one turn sends.
         _ if sends_fragments(plan, frame) => plan.limits.max_backlog + frame + ONE_TURN,
         // A queue that is not full takes one message of any size.
         true => frame,

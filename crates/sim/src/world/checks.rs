@@ -60,8 +60,8 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
     }
 }
 
-/// Checks, for any end of the peer, that it received the right messages, in order, once, and only
-/// its own.
+/// Checks, for any end of the peer, that it received the right messages in order, once, and no
+/// others.
 fn heard_well(
     world: &World,
     peer: &Peer,
@@ -111,8 +111,8 @@ fn heard_well(
         let key = if rules.policy == SlowPolicy::Latest { &*offer.key } else { "" };
         last.insert((offer.class, key), (at, got));
     }
-    // The newest message of a class that drops old ones, and the newest of each key of a class that
-    // keeps the newest, always arrives.
+    // Two messages always arrive: the newest of a class that drops old ones, and the newest of each
+    // key of a class that keeps the newest.
     for ((class, key), (at, got)) in last {
         let rules = world.plan.rules.of(class);
         let kept = match rules.policy {
@@ -124,7 +124,7 @@ fn heard_well(
             _ => false,
         };
         let what = &session.offers[at].what;
-        // Of equal answers, any may have come.
+        // If several answers are equal, any of them may have arrived.
         let got = got || matches!(what, Received::Direct(_)) && peer.reader.received.contains(what);
         if caught_up && kept && rules.max_age.is_none() && !got {
             faults.push(format!("{what:?}, the newest of class {class} and key {key:?}, is lost"));
@@ -133,14 +133,14 @@ fn heard_well(
     faults
 }
 
-/// Returns the received offers, if the order is valid: each once, in the order of the offers,
-/// except that a newer value may take the place of an older value of its key that was not received.
+/// Returns the received offers, if their order is valid: each once, in the order of the offers,
+/// except that a newer value may replace an older value of its key that was not received.
 pub(crate) fn follow(
     received: &[Received],
     offers: &[Offer],
     rules: &Rules,
 ) -> Result<BTreeSet<usize>, String> {
-    // Both pointers advance as little as possible, which allows the most afterwards.
+    // Both pointers advance as little as possible, which leaves the most choices for later.
     let mut place = 0;
     let mut newest: BTreeMap<(usize, &str), usize> = BTreeMap::new();
     let mut found = BTreeSet::new();
@@ -170,15 +170,15 @@ pub(crate) fn follow(
     Ok(found)
 }
 
-/// The offers of a class that were not received.
+/// Counts of a class's offers that were not received.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     missing: u64,
-    /// Only for peers that have read to the end.
+    /// Counts only peers that have read to the end.
     missing_of_good: u64,
 }
 
-/// Returns whether the peer received everything ever sent to it.
+/// Returns whether the peer has received everything ever sent to it.
 fn has_caught_up(world: &World, peer: &Peer, session: &Session) -> bool {
     match session.stream {
         false => is_clean(peer),
@@ -271,7 +271,7 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
     faults
 }
 
-/// Only silent peers that read get pings.
+/// Checks that only silent peers that read get pings.
 fn pinged_well(world: &World, peer: &Peer, part: &Part) -> Option<String> {
     let plan = &world.plan;
     let limits = &plan.limits;
@@ -300,7 +300,7 @@ fn is_clean(peer: &Peer) -> bool {
     peer.closed_first_with.is_some() && answer == peer.closed_first_with
 }
 
-/// Checks that the peer's end is the expected one, or that there is an excuse.
+/// Checks that the peer's end is the expected one, or has an excuse.
 fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<String> {
     let Some((end, at)) = peer.end else { return vec!["it never ended".to_owned()] };
     if end == End::Finished && !peer.reader.is_between_frames() && part.expect == Expect::Clean {
@@ -318,8 +318,8 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
         Expect::Clean if is_clean(peer) && end == End::Finished => None,
         Expect::Clean => Some("it did not end in good order"),
         Expect::Code(expected) if code == Some(*expected) => {
-            // A panic, or a broken rule, ends only one connection; the checks of the others verify
-            // that.
+            // A panic or a broken rule ends only one connection. The checks of the other
+            // connections verify this.
             let closed = record.sessions.get(&peer.number).and_then(|session| session.closed);
             (closed != Some(*expected) && closed != Some(1006))
                 .then_some("on_close reported another code")
@@ -381,13 +381,12 @@ fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option
     {
         return true;
     }
-    // A peer that reads too slowly for what others send to it.
+    // The peer reads too slowly for the messages that others send to it.
     if code == Some(1008) && !(part.echo_only && plan.back_pressure_suffices()) {
         return true;
     }
-    // While the peer does not read its answers, the server does not read from it. Its partial
-    // message is not awaited forever, nor does the server wait forever until the peer has read the
-    // reason.
+    // While the peer does not read its answers, the server does not read from it. The server waits
+    // neither for the rest of a partial message forever, nor for the peer to read the reason.
     let slow =
         part.script.iter().any(|line| matches!(line, Do::Read(Pace::Slow(..) | Pace::Never)));
     let session = record.sessions.get(&peer.number);
@@ -400,7 +399,7 @@ fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option
     if reads_nothing && session.is_some_and(|session| session.closed == Some(1006)) {
         return true;
     }
-    // It pipelined more answers than may wait.
+    // The peer has pipelined more answers than may wait.
     if matches!(part.expect, Expect::Answers(count) if count * 2200 > limits.max_backlog) {
         return true;
     }

@@ -1,7 +1,7 @@
 //! A run: real shards on simulated drivers, the peers of a plan, one clock, one thread.
 //!
-//! The world picks at random among all parts that have something to do now; when there is none, the
-//! clock jumps to the next moment when there is.
+//! The world picks at random among all parts that have something to do now. If there are none, the
+//! clock jumps to the next time at which a part has something to do.
 
 mod balancer;
 mod bounds;
@@ -27,13 +27,13 @@ use crate::rng::Rng;
 use crate::secured::{Configurations, Hops, is_ready};
 use crate::service::Probe;
 
-/// Maximum steps of a run; beyond them it counts as endless.
+/// Maximum steps of a run. A longer run counts as endless.
 const MOST_STEPS: u64 = 10_000_000;
 
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Every broken rule; empty if there is none.
+    /// All broken rules; empty if no rule was broken.
     pub violations: Vec<String>,
     /// The hash of all that happened.
     pub trace: u64,
@@ -59,13 +59,13 @@ pub struct World {
     pub peers: Vec<Option<Peer>>,
     /// The shards; empty after the process has ended.
     pub shards: Vec<Shard<Tls<SimDriver>, Probe>>,
-    /// The handle to the shards for other threads.
+    /// The handle that other threads use to reach the shards.
     pub remote: Remote,
     /// The shards' figures, at most a second old.
     pub snapshots: Arc<[Arc<Snapshot>]>,
     /// Subscribers over all shards.
     pub totals: Arc<Totals>,
-    /// Pending events, the latest first.
+    /// Pending events, sorted with the latest first.
     outside: Vec<(u64, Outside)>,
     listeners: Vec<usize>,
     balancer: Option<Balancer>,
@@ -73,7 +73,7 @@ pub struct World {
     forced: Vec<Option<usize>>,
     arrivals: Vec<usize>,
     rng: Rng,
-    /// TLS of the peers, if any, and the random numbers for it.
+    /// The TLS configurations of the peers, if the run uses TLS, and the random numbers for them.
     tls: Option<(Configurations, Rng)>,
     steps: u64,
     drained: bool,
@@ -82,7 +82,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which nothing has happened yet.
+    /// Creates a world at the beginning of its run.
     ///
     /// # Panics
     /// If the plan's limits contradict each other.
@@ -171,7 +171,7 @@ impl World {
         self.finish()
     }
 
-    /// Runs until `holds`, or to the end; returns true if it held.
+    /// Runs until `holds` returns true, or to the end. Returns whether it returned true.
     pub fn run_until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) -> bool {
         loop {
             if holds(self) {
@@ -226,7 +226,7 @@ impl World {
         self.shards.iter().map(Shard::audit).collect()
     }
 
-    /// Performs one step; returns false when nothing more will happen.
+    /// Performs one step. Returns false if no more events will follow.
     pub fn step(&mut self) -> bool {
         self.steps += 1;
         if self.steps > MOST_STEPS {
@@ -304,7 +304,7 @@ impl World {
         true
     }
 
-    /// Advances time, since no part of the run has anything to do now.
+    /// Advances time, because no part of the run has anything to do now.
     fn jump(&mut self, next: Option<u64>) -> bool {
         let over = self.arrivals.is_empty()
             && self.outside.is_empty()
@@ -320,7 +320,7 @@ impl World {
             return true;
         }
         let Some(next) = next else {
-            // Every part waits for another: only the network can end that.
+            // Every part waits for another, and only the network can end this.
             return self.give_up("nothing more will happen, and not all are gone");
         };
         let time_limit = self.last_activity + self.plan.time_limit();
@@ -333,14 +333,14 @@ impl World {
         true
     }
 
-    /// Resets the remaining peers. This is a fault of the engine, unless heartbeats are off and the
-    /// peer only stays connected.
+    /// Resets the remaining peers. Their existence is a fault of the engine, unless heartbeats are
+    /// off and the peers only stay connected.
     fn give_up(&mut self, why: &str) -> bool {
         if std::mem::replace(&mut self.gave_up, true) {
             self.violation(format!("{why}, even after resets"));
             return false;
         }
-        // Time leaps affect the peers' clock, but not their time limits.
+        // Clock leaps affect the peers' clock, but not their time limits.
         let sessions: usize = self.audits().iter().map(|audit| audit.sessions).sum();
         let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
         let unresponsive =
@@ -368,7 +368,7 @@ impl World {
         self.forced.iter().all(Option::is_some)
     }
 
-    /// The process ends: everything that it still holds is closed.
+    /// Ends the process, which closes everything that it still holds.
     fn exit(&mut self) {
         self.check_empty();
         self.shards.clear();
@@ -418,7 +418,7 @@ impl World {
 
     fn turn(&mut self, index: usize) {
         let turned = self.shards[index].turn();
-        // The duration of the turn: a turn is not free.
+        // The simulated duration of a turn.
         let now = self.now();
         self.net.borrow_mut().advance_to(now + 1_000);
         match turned {
@@ -457,7 +457,7 @@ impl World {
         self.record.borrow_mut().violation(what);
     }
 
-    /// Checks the conditions that can only be checked at the end.
+    /// Checks the conditions that only hold at the end.
     #[must_use]
     pub fn finish(mut self) -> Outcome {
         let stats = self.stats();

@@ -6,8 +6,8 @@ use crate::peer::{End, Peer};
 use crate::plan::Part;
 use crate::reader::Answered;
 
-/// Checks, for any end, that the answers match its requests, in order, one each, and that nothing
-/// follows the last.
+/// Checks, for any end of the peer, that the answers match its requests: in order, one each, and
+/// without any bytes after the last.
 pub(crate) fn reads_well(world: &World, peer: &Peer, part: &Part) -> Vec<String> {
     let mut faults = Vec::new();
     if part.asks.is_empty() {
@@ -59,7 +59,7 @@ fn may_close(ask: &Ask) -> bool {
     ask.close || ask.is_early() || (ask.expects && ask.take == Take::Drop)
 }
 
-/// A conforming client gets all its answers, unless something excuses a missing one.
+/// Checks that a conforming client got all its answers, unless a missing one has an excuse.
 pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'static str> {
     let (end, at) = peer.end?;
     let answers = &peer.reader.answers;
@@ -86,7 +86,7 @@ pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'st
         && at >= drain.at
     {
         // An answer in progress is completed, unless it takes too long, or the client sends more
-        // than is read, which turns the end of the stream into a reset.
+        // than is read: this turns the end of the stream into a reset.
         let forced = at >= drain.at + drain.plan.grace.as_nanos() as u64;
         let is_torn = last.is_some_and(|last| !last.whole);
         let is_early = asked.get(answers.len().saturating_sub(1)).is_some_and(Ask::is_early);
@@ -99,12 +99,12 @@ pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'st
         return (done >= most).then_some("it should have failed");
     }
     if asked[..answers.len().min(most)].iter().any(Ask::is_early) && end == End::Reset {
-        // It continued to send bytes that the server did not read.
+        // The client continued to send bytes that the server did not read.
         return None;
     }
     if asked.last().is_some_and(|ask| ask.panics) {
         let well = last.is_some_and(|last| last.status == 500) && answers.len() == most;
-        // It may continue to send a body that the server does not read.
+        // The client may continue to send a body that the server does not read.
         let overtaken = end == End::Reset && asked[most - 1].upload > 0;
         return (!well && !overtaken).then_some("the service has failed, and it got no 500");
     }

@@ -19,7 +19,7 @@ fn finish(mut world: World) -> Outcome {
     outcome
 }
 
-/// A neighbour that must not be affected: it echoes during the whole run.
+/// Adds a neighbour that the failure must not affect: it echoes during the whole run.
 fn neighbour(plan: &mut Plan) {
     let mut script = vec![Do::UntilOpen];
     for round in 1..=50 {
@@ -31,8 +31,8 @@ fn neighbour(plan: &mut Plan) {
     plan.add("neighbour", Expect::Clean, script);
 }
 
-/// NATS, swift-nio, undici, fastwebsockets, uWebSockets: each broken rule has its code, with any
-/// cuts, and whether or not it comes in the packet of the handshake.
+/// NATS, swift-nio, undici, fastwebsockets, uWebSockets: each broken rule has its close code for
+/// any cut of the data, even in the packet of the handshake.
 #[test]
 fn each_broken_rule_is_answered_with_its_code() {
     for cut in [(0, 0), (1, 0)] {
@@ -135,7 +135,7 @@ fn only_a_slow_consumer_is_closed() {
     assert_eq!((outcome.stats.slow_consumers, outcome.stats.messages_dropped), (1, 1));
 }
 
-/// After a send that returned `Queued`, `on_drain` comes when the backlog has fallen.
+/// After a send that returned `Queued`, `on_drain` follows when the backlog has fallen.
 #[test]
 fn on_drain_reports_a_peer_that_catches_up() {
     let mut plan = Plan::calm(15);
@@ -189,7 +189,8 @@ fn a_panicking_handler_ends_its_own_connection_only() {
     assert_eq!(finish(world).stats.handler_panics, 7);
 }
 
-/// Descriptors run out: accepting pauses, does not spin, and continues when there are some again.
+/// Without descriptors, accepting pauses without spinning, and continues when descriptors are free
+/// again.
 #[test]
 fn accept_at_the_descriptor_limit_neither_spins_nor_dies() {
     let mut plan = Plan::calm(17);
@@ -206,7 +207,7 @@ fn accept_at_the_descriptor_limit_neither_spins_nor_dies() {
     assert_eq!(finish(world).stats.opened, 10);
 }
 
-/// A shard that is far behind refuses commands, loses none that it accepted, and catches up.
+/// A shard that has fallen far behind refuses commands, loses no accepted command, and catches up.
 #[test]
 fn a_full_mailbox_says_so_and_the_shard_catches_up() {
     let mut plan = Plan::calm(18);
@@ -228,7 +229,7 @@ fn a_full_mailbox_says_so_and_the_shard_catches_up() {
         });
     }
     assert!(world.remote.publish("flood", &frame, None).is_err());
-    // There is no member, so nothing is posted.
+    // Without members, nothing is posted.
     assert!(world.remote.publish("elsewhere", &frame, None).is_ok());
     assert!(world.run_until(|world| world.peer(number).reader.received.len() == MAILBOX_CAPACITY));
     finish(world);
@@ -254,7 +255,7 @@ fn an_unfinished_request_is_answered_408_on_time() {
     finish(world);
 }
 
-/// A message does not time out because the reads of its stream always end inside a message.
+/// A message does not time out merely because the reads of its stream always end inside a message.
 #[test]
 fn the_reassembly_deadline_is_each_messages_own() {
     let mut plan = Plan::calm(24);
@@ -267,7 +268,7 @@ fn the_reassembly_deadline_is_each_messages_own() {
         let both = [&frame[500..], &frame[..500]].concat();
         script.extend([Do::Pause(SECOND / 2), Do::Write(both)]);
     }
-    // From now on the rest does not come.
+    // From now on the rest of a message never arrives.
     script.extend([Do::Pause(100 * SECOND), Do::Reset]);
     let number = plan.add("always within a message", Expect::Code(1008), script);
     plan.parts[number].raw = true;

@@ -1,4 +1,4 @@
-//! New clients of an address that is at its connection limit, in virtual time.
+//! New clients from an address that is at its connection limit, in virtual time.
 
 use throng_engine::Limit;
 use throng_sim::{Ask, Do, End, Expect, Plan, SECOND, World};
@@ -7,7 +7,7 @@ use super::support::MILLI;
 
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 198.51.100.7 127.0.0.1 1000 80\r\n";
 
-/// Two silent connections of one address and three new clients: before and after the silent
+/// Two silent connections from one address, and three new clients before and after the silent
 /// connections have reached the minimum age.
 fn plan(proxied: bool) -> Plan {
     let mut plan = Plan::calm(7);
@@ -30,8 +30,9 @@ fn plan(proxied: bool) -> Plan {
     plan
 }
 
-/// The oldest makes room after it had a second for its request, and gets an answer with the reason.
-/// Clients whose address comes in a PROXY header make room like others.
+/// The oldest connection ends in favour of a new one, after it had a second for its request, and
+/// gets an answer with the reason. This also holds for clients whose address comes from a PROXY
+/// header.
 #[test]
 fn a_silent_connection_makes_room_for_its_address_from_its_minimum_age_on() {
     for proxied in [false, true] {
@@ -47,7 +48,7 @@ fn a_silent_connection_makes_room_for_its_address_from_its_minimum_age_on() {
             seen,
             [
                 (vec![408], End::Finished, 11),
-                // It had its time, and sent no request.
+                // The connection had its time, and sent no request.
                 (vec![], End::Finished, 110),
                 (vec![429], End::Finished, 9),
                 (vec![200], End::Finished, 11),

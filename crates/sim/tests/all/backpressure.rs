@@ -1,5 +1,5 @@
-//! Exact counts of each policy under slow readers, by WebSocket and as streams of events; memory
-//! within the caps at every step; and quick readers miss nothing.
+//! Exact counts of each policy under slow readers, over WebSocket and as streams of events. Memory
+//! stays within the caps at every step, and quick readers miss nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use throng_sim::{Do, Expect, Outcome, Pace, Plan, Rules, SECOND, World};
 
 use crate::support::{COUNT, EVERY, FILL, FIRST_AT, MILLI, publish, sequences, text};
 
-/// The bytes of publication number `sequence` while it waits.
+/// Returns the bytes of publication number `sequence` while it waits.
 fn weight(sequence: u32, stream: bool) -> usize {
     let payload = format!("c|news|{OUTSIDER}|{sequence}|").len() + FILL;
     // A header of 4 bytes, or `data: ` and two line ends.
@@ -27,7 +27,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// The slow reader stops before anything is published, and continues at `resumes`.
+    /// Creates a scene whose slow reader stops before the first publication, and continues at
+    /// `resumes`.
     fn new(rules: Rules, stream: bool, resumes: u64, published: Vec<Outside>) -> Self {
         let mut plan = Plan::calm(31);
         plan.rules = rules;
@@ -63,7 +64,7 @@ impl Scene {
             plan.outside.push((FIRST_AT + n as u64 * EVERY, outside));
         }
         for stream in [slow, quick[0]] {
-            // For a slow reader that is not a stream, this has no effect.
+            // This has no effect on a slow reader without a stream.
             plan.outside.push((resumes + ends, Outside::Dismiss(stream as u32)));
         }
         Self { world: World::new(plan), slow, quick }
@@ -86,14 +87,15 @@ impl Scene {
         sequences(&self.world, peer)
     }
 
-    /// The last of the first publications without a gap: those that left before the link was full.
+    /// Returns the last of the first publications without a gap, which left before the link was
+    /// full.
     fn prefix(&self) -> u32 {
         let received = self.received(self.slow);
         received.iter().zip(1..).take_while(|(received, n)| *received == n).count() as u32
     }
 
-    /// Ends the run. The quick readers have missed nothing, all receipts agree with the figures,
-    /// and every message is accounted for.
+    /// Ends the run. Checks that quick readers have missed nothing, that all receipts agree with
+    /// the figures, and that every message is accounted for.
     fn finish(mut self, gone: u64) -> (ClassCounters, Outcome) {
         while self.world.step() {}
         let messages = self.world.record.borrow().made[&OUTSIDER];
@@ -134,11 +136,11 @@ fn publications() -> Vec<Outside> {
     (0..COUNT).map(|_| publish("")).collect()
 }
 
-/// A pause that outlasts all publications.
+/// The end of a pause that outlasts all publications.
 const RESUMES: u64 = 5 * SECOND;
 
-/// Maximum bytes besides the waiting ones: a link of 3000 bytes, and the batch that it did not
-/// take.
+/// Maximum bytes besides the waiting messages: a link of 3000 bytes, and the batch that did not fit
+/// on it.
 const ON_THE_WAY: usize = 2 * (FILL + 100);
 
 #[test]
@@ -149,11 +151,11 @@ fn drop_newest_keeps_the_first_ones() {
         let rules = Rules::default().channel("news", rules);
         let mut scene = Scene::new(rules, stream, RESUMES, publications());
         scene.run_until(10 * SECOND, cap + ON_THE_WAY);
-        // The messages that left at once, and those that then found room, form one sequence.
+        // The messages that left at once, and those that found space afterwards, form one sequence.
         let received = scene.received(scene.slow);
         let prefix = scene.prefix();
         assert_eq!(received, (1..=prefix).collect::<Vec<_>>());
-        // The pipe and one batch, then the cap up to the last whole message.
+        // The pipe and one batch, then as many whole messages as the cap allows.
         let waiting = cap / weight(20, stream);
         let on_the_way = prefix as usize - waiting;
         assert!((3..=5).contains(&on_the_way), "{on_the_way} on the way");
@@ -177,7 +179,8 @@ fn drop_oldest_keeps_the_last_ones() {
         assert_eq!(scene.received(scene.slow), expected);
         let (figures, _) = scene.finish(0);
         assert_eq!(figures.dropped_oldest, u64::from(COUNT - waiting - prefix));
-        // 3000 bytes take three; the fourth leaves in part, and also counts as `delivered`.
+        // Three messages fit into 3000 bytes. The fourth leaves in part, and also counts as
+        // `delivered`.
         assert_eq!((prefix, figures.queued), (4, u64::from(COUNT - prefix)));
     }
 }
@@ -193,7 +196,7 @@ fn latest_keeps_the_newest_value_of_each_key() {
         let mut scene = Scene::new(rules, stream, RESUMES, published);
         scene.run_until(10 * SECOND, cap + ON_THE_WAY);
         let prefix = scene.prefix();
-        // Each takes the place of the first waiting value of its key.
+        // Each new value replaces the first waiting value of its key.
         let newest = |first: u32| first + (COUNT - first) / KEYS * KEYS;
         let tail = (prefix + 1..=prefix + KEYS).map(newest);
         assert_eq!(scene.received(scene.slow), (1..=prefix).chain(tail).collect::<Vec<_>>());
@@ -216,7 +219,7 @@ fn latest_without_a_key_keeps_one_message_and_at_its_cap_drops_the_oldest_key() 
         let (figures, _) = scene.finish(0);
         assert_eq!((figures.conflated, figures.dropped_oldest), (u64::from(COUNT - prefix - 1), 0));
 
-        // Every message has its own key: the cap holds three.
+        // Each message has its own key, and the cap allows three messages.
         let published = (1..=COUNT).map(|n| publish(&n.to_string())).collect();
         let mut scene = Scene::new(rules, stream, RESUMES, published);
         scene.run_until(10 * SECOND, 3000 + ON_THE_WAY);
@@ -285,8 +288,8 @@ fn close_ends_exactly_those_that_are_over() {
         assert_eq!(closed, (!stream).then_some(why));
         let open = |peer: &usize| scene.world.peer(*peer).end.is_none();
         assert!(scene.quick.iter().all(open), "a quick reader was closed");
-        // Everything queued in the batch after the one in flight is lost with it: the cap, and the
-        // message above it.
+        // Everything queued after the batch in flight is lost with it: the cap, and the message
+        // above it.
         let queued = (cap / weight(20, stream)) as u64 + 1;
         let figures = scene.world.figures()[1];
         let offered = figures.closed + figures.slow_consumers + u64::from(prefix);
@@ -298,7 +301,7 @@ fn close_ends_exactly_those_that_are_over() {
     }
 }
 
-/// The cap in time: messages that waited longer are not sent, and their memory is freed long before
+/// The age limit: messages that waited longer are not sent, and their memory is freed long before
 /// the reader continues.
 #[test]
 fn nothing_older_than_its_age_is_sent_and_the_sweep_frees_it() {
@@ -310,7 +313,7 @@ fn nothing_older_than_its_age_is_sent_and_the_sweep_frees_it() {
             // In the middle of the publications.
             let resumes = FIRST_AT + 1500 * MILLI;
             let mut scene = Scene::new(rules.clone(), stream, resumes, publications());
-            // At most as much as is published within the age and a second, the interval of the
+            // At most as much as is published within the age and one second, the interval of the
             // check.
             let most = (age + SECOND + 20 * MILLI).div_ceil(EVERY) as usize * weight(COUNT, stream);
             scene.run_until(10 * SECOND, most + ON_THE_WAY);
@@ -320,7 +323,7 @@ fn nothing_older_than_its_age_is_sent_and_the_sweep_frees_it() {
             let record = scene.world.record.borrow();
             for (offer, n) in record.sessions[&(scene.slow as u32)].offers.iter().zip(1..) {
                 let latest = resumes + 20 * MILLI;
-                // It reads again as soon as the data has come and its pause is over: at about
+                // The client reads again when the data has arrived and its pause is over, at about
                 // `resumes`.
                 if n > prefix && offer.at + age < resumes {
                     assert!(!tail.contains(&n), "{n} was {} ms old", (resumes - offer.at) / MILLI);
@@ -333,7 +336,7 @@ fn nothing_older_than_its_age_is_sent_and_the_sweep_frees_it() {
             assert_eq!(figures.expired, u64::from(COUNT - prefix) - tail.len() as u64);
             assert!(figures.expired > 80 && tail.len() > 80, "{figures:?}");
 
-            // Blocked for a long time.
+            // The reader is blocked for a long time.
             let mut scene = Scene::new(rules, stream, 8 * SECOND, publications());
             let last = FIRST_AT + u64::from(COUNT) * EVERY;
             scene.run_until(last + age + SECOND + EVERY, most + ON_THE_WAY);
@@ -345,7 +348,7 @@ fn nothing_older_than_its_age_is_sent_and_the_sweep_frees_it() {
     }
 }
 
-/// Private messages of a class that closes are queued after the waiting ones, in order, and none is
+/// Private messages of a class that closes are queued in order after the waiting ones, and none is
 /// lost.
 #[test]
 fn messages_that_may_not_be_dropped_keep_their_place_among_those_that_may() {
@@ -396,8 +399,8 @@ fn messages_that_may_not_be_dropped_keep_their_place_among_those_that_may() {
     }
 }
 
-/// Messages that may be dropped follow in chunks; they must not use the room of messages that may
-/// not be dropped.
+/// Messages that may be dropped follow in chunks. They must not use capacity meant for messages
+/// that must not be dropped.
 #[test]
 fn a_backlog_that_may_be_dropped_closes_no_receiver_of_a_private_message() {
     for max_backlog in [4_000, 20_000, 100_000] {
@@ -422,7 +425,7 @@ fn a_backlog_that_may_be_dropped_closes_no_receiver_of_a_private_message() {
         for n in 0..u64::from(COUNT) {
             plan.outside.push((SECOND + n * EVERY, publish("")));
         }
-        // In the middle of the data that it then reads.
+        // In the middle of the data that the client then reads.
         plan.outside.push((5 * SECOND, Outside::Send { to: slow as u32, fill: 100 }));
         let mut world = World::new(plan);
         while world.step() {}
@@ -433,8 +436,8 @@ fn a_backlog_that_may_be_dropped_closes_no_receiver_of_a_private_message() {
     }
 }
 
-/// There are always waiting messages, and private messages come and go: far more of them in total
-/// than may ever wait.
+/// Some messages always wait, while private messages are queued and leave: far more in total than
+/// may ever wait.
 #[test]
 fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
     const PRIVATE: usize = 200;
@@ -477,8 +480,8 @@ fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
     }
 }
 
-/// Policies affect only slow readers: a quick reader gets every fragment of one turn's
-/// publications, with any cap.
+/// Policies affect only slow readers: a quick reader gets all fragments of one turn's publications,
+/// for any cap.
 #[test]
 fn a_quick_reader_of_fragmented_messages_misses_nothing() {
     for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
@@ -497,7 +500,7 @@ fn a_quick_reader_of_fragmented_messages_misses_nothing() {
     }
 }
 
-/// A ping is answered before the waiting messages, and a Close comes after them.
+/// A ping is answered before the waiting messages, and a Close follows them.
 #[test]
 fn a_pong_overtakes_what_waits_and_a_close_does_not() {
     let cap = 30_000;
@@ -514,7 +517,7 @@ fn a_pong_overtakes_what_waits_and_a_close_does_not() {
             Do::Pause(3 * SECOND),
             Do::Ping(b"there?".to_vec()),
             Do::Pause(SECOND / 10),
-            // Its Close is answered after all waiting messages.
+            // The peer's Close is answered after all waiting messages.
             Do::Read(Pace::Slow(500, MILLI)),
             Do::Close(1000),
         ],
@@ -573,7 +576,7 @@ fn the_queue_of_a_peer_that_never_reads_is_discarded_with_it() {
         }
         let figures = world.figures()[1];
         let lost = figures.dropped_newest + figures.dropped_oldest + figures.conflated;
-        // Four left for each: three in the pipe and one in the driver.
+        // Four messages left for each peer: three are in the pipe, and one is at the driver.
         assert_eq!(lost + figures.discarded, PEERS * u64::from(COUNT - 4), "{figures:?}");
         let waited =
             if policy == SlowPolicy::Latest { 3 } else { (cap / weight(COUNT, true)) as u64 };
@@ -583,7 +586,8 @@ fn the_queue_of_a_peer_that_never_reads_is_discarded_with_it() {
     }
 }
 
-/// A reader that is always slow gets an unbroken stream of the newest values, and never an old one.
+/// A reader that is always slow gets a continuous stream of the newest values, and never an old
+/// one.
 #[test]
 fn a_steadily_slow_reader_moves_forward_only() {
     for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
@@ -598,7 +602,7 @@ fn a_steadily_slow_reader_moves_forward_only() {
                     *line = Do::Read(Pace::Slow(300, EVERY));
                 }
             }
-            // The waiting messages, and the part that the driver has already.
+            // The waiting messages, and the part that the driver already has.
             scene.run_until(10 * SECOND, 2 * 4000 + ON_THE_WAY);
             let received = scene.received(scene.slow);
             assert!(received.is_sorted_by(|a, b| a < b), "{received:?}");

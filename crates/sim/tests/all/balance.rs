@@ -7,8 +7,8 @@ use throng_sim::Seeds;
 use throng_sim::balance::{Plan, World, run_seed};
 use throng_sim::net::Bug;
 
-/// Seeds that once found a fault. The meaning of a seed changes with the plans, so this keeps the
-/// seed, not the case; ends that cross have their own tests in balancer/closing.rs.
+/// Seeds that once found a fault. The meaning of a seed changes with the plans, so this list keeps
+/// the seed and not the case; ends that cross have their own tests in balancer/closing.rs.
 const REGRESSIONS: &[u64] = &[
     4335,  // a silent tunnel cut without a reset while its backend's Close still left
     2077,  // the same, with many

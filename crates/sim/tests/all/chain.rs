@@ -55,7 +55,7 @@ fn an_echo_goes_through_the_balancer() {
     assert_eq!(world.run().violations, [""; 0]);
 }
 
-/// The first two pieces from an acceptor are the 101 of the server and of the balancer.
+/// The first two pieces from an acceptor are the 101 responses of the server and of the balancer.
 #[test]
 fn a_message_that_is_lost_on_its_way_back_is_missed() {
     for piece in 2..12 {

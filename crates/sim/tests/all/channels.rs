@@ -1,4 +1,4 @@
-//! Receivers of publications and broadcasts, while other peers do anything, and their counts.
+//! Receivers of publications and broadcasts, and their counts, while other peers do anything.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn publications_of_one_turn_leave_in_one_write_per_subscriber() {
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
-/// A failing peer never stops the rest, for any kind of failure, and concurrent subscribing,
+/// A failing peer never stops the other peers, for any kind of failure; and concurrent subscribing,
 /// leaving and publishing is safe.
 #[test]
 fn failing_and_churning_peers_do_not_affect_others() {
@@ -114,13 +114,13 @@ fn failing_and_churning_peers_do_not_affect_others() {
     }
 }
 
-/// Every condition narrows the audience; an excluded peer never gets anything; and the counts agree
-/// with the shards'.
+/// Every condition narrows the audience, an excluded peer never gets a message, and the counts
+/// agree with the shards' counts.
 #[test]
 fn broadcasts_reach_exactly_who_the_filter_lets_through() {
     let set = |peers: &[u32]| peers.iter().copied().collect::<BTreeSet<u32>>();
-    // Peers 0, 6, 12 ... are streams, all of them members; every third of the other peers uses
-    // "chat".
+    // Peers 0, 6, 12 ... are streams, and all of them are members; every third of the other peers
+    // uses "chat".
     let chat: Vec<u32> = (0..60).filter(|n| n % 3 == 1).collect();
     let streams: Vec<u32> = (0..60).filter(|n| n % 6 == 0).collect();
     let channel = || Some("news".to_owned());
@@ -183,7 +183,7 @@ fn broadcasts_reach_exactly_who_the_filter_lets_through() {
     }
 }
 
-/// An id from another server, or an invented one, matches no receiver.
+/// An id from another server, or an invented id, matches no receiver.
 #[test]
 fn made_up_ids_in_a_filter_are_closed_receivers_and_nothing_else() {
     let (mut plan, quick) = plan_of_many(1);

@@ -1,6 +1,6 @@
 //! permessage-deflate and fragments in simulated worlds: peers that compress and decompress as
-//! plain streams check every message, under any behavior of the network, the kernel and other
-//! receivers. Also both roles of the engine against each other.
+//! plain streams check every message, under any behaviour of the network, the kernel and other
+//! receivers. Also tests both roles of the engine against each other.
 
 #[path = "../../../server/tests/support/wire.rs"]
 mod wire;
@@ -25,12 +25,12 @@ use wire::{Reader, Received, Terms, Writer};
 /// A message: true for text, and its payload.
 type Said = (bool, Rc<Vec<u8>>);
 
-/// Messages that each peer must receive, and messages that each has sent.
+/// Messages that each peer must receive, and messages that each peer has sent.
 #[derive(Default)]
 struct Ledger {
     due: Vec<Vec<Said>>,
     said: Vec<Vec<Said>>,
-    /// The number of these that the service has received.
+    /// The number of sent messages that the service has received.
     got: Vec<usize>,
     /// Sessions, by peer.
     open: Vec<Option<ConnId>>,
@@ -62,7 +62,7 @@ fn body(rng: &mut Rng, most: usize) -> Vec<u8> {
     let len = rng.below(len + 1);
     match rng.below(6) {
         0 => rng.bytes(len),
-        // It repeats only at a distance: too far for some windows.
+        // The text repeats only at a distance that is too far for some windows.
         5 => {
             let period = 1 + rng.pick(&[400, 900, 3000]).min(len);
             rng.bytes(period).iter().copied().cycle().take(len).collect()
@@ -140,7 +140,7 @@ impl Server {
                 self.note(sent, me, &(false, Rc::new(part.to_vec())));
             }
             8..11 => {
-                // To another peer, from the received memory.
+                // Sends the message to another peer, directly from the received memory.
                 let others = self.ledger.borrow().open.len();
                 let to = self.rng.below(others);
                 let id = self.ledger.borrow().open[to];
@@ -155,7 +155,7 @@ impl Server {
                 self.publish(cx, me, &said, &frame);
             }
             14..16 => {
-                // A message of few frames, sent again and again.
+                // A message of few frames, which is sent repeatedly.
                 if self.frames.len() < 3 {
                     let said = self.new_message(30_000);
                     self.frames.push(frame_of(&said));
@@ -245,7 +245,7 @@ impl Service for Server {
     }
 }
 
-/// A client that sends so many messages, closes, and reads at its own pace.
+/// A client that sends this many messages, closes, and reads at its own pace.
 struct Peer {
     number: usize,
     link: LinkId,
@@ -256,7 +256,7 @@ struct Peer {
     left: usize,
     /// Maximum bytes of a read and of a write.
     most: (usize, usize),
-    /// Reads once in so many of its turns; a slow client does so only for a while.
+    /// The client reads once in this many of its turns; a slow client only does so for a while.
     lazy: usize,
     turns: usize,
     received: Vec<Said>,
@@ -326,8 +326,8 @@ impl Peer {
                 Received::Close { code, inside, .. } => {
                     if !self.closed {
                         self.closed = true;
-                        // A message that was cut short by a close is only a part of a frame, but
-                        // the frame is still sent to its end.
+                        // A close that interrupts a message leaves a part of a frame, but the frame
+                        // is still sent completely.
                         let mut frame = Vec::new();
                         self.writer.frame(0x88, &code.to_be_bytes(), &mut frame);
                         self.out.extend(frame);
@@ -397,7 +397,7 @@ fn world(seed: u64, sums: &mut Sums) {
     let mut faults = Faults::of(&mut rng);
     (faults.clock_leaps, faults.accept_fails, faults.adopt_fails) = (0, 0, 0);
     faults.receive_buffer = faults.receive_buffer.max(1000);
-    // Byte by byte such long messages take too long; the other plans cover that.
+    // Such long messages take too long byte by byte; the other plans cover that.
     faults.cut_receives = if faults.cut_receives == 0 { 0 } else { faults.cut_receives.max(500) };
     let net = Net::shared();
     let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1)));
@@ -502,7 +502,7 @@ fn world(seed: u64, sums: &mut Sums) {
             ledger.dismissed[peer.number] && code != 0 && code != 1000 && code != 1008,
             "{what}"
         );
-        // Its own Close was answered after everything else.
+        // The client's own Close was answered after everything else.
         if code == 1000 && slow_policy == SlowPolicy::Close {
             assert_eq!(peer.received.len(), due.len(), "{what}: some of it never came");
             assert_eq!(ledger.got[peer.number], ledger.said[peer.number].len(), "{what}");
@@ -518,7 +518,7 @@ fn world(seed: u64, sums: &mut Sums) {
     assert_eq!((audit.connections, audit.admitted, audit.cold), (0, 0, 0), "seed {seed}");
 }
 
-/// Turns each shard and peer that has something to do, until all peers are gone.
+/// Runs a turn of each shard and peer that has something to do, until all peers have left.
 fn run(
     seed: u64,
     net: &SharedNet,
@@ -594,7 +594,7 @@ fn peers_with_a_plain_inflater_understand_everything() {
     for seed in from..from + number("THRONG_SIM_SEEDS").unwrap_or(120) {
         world(seed, &mut sums);
     }
-    // The worlds reach the states that they test.
+    // Asserts that the worlds reach the states that they should test.
     let Sums { received, cut, dismissed, slow, pongs, dropped } = sums;
     assert!(received > 1000 && dismissed > 3 && slow > 3 && pongs > 50, "{sums:?}");
     assert!(cut > 0 && dropped > 3, "{sums:?}");

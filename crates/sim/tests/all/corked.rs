@@ -47,7 +47,7 @@ impl Service for Room {
     fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {}
 }
 
-/// Turns the shard until it is idle for a while.
+/// Runs turns of the shard until it is idle for a while.
 fn settle(net: &SharedNet, shard: &mut Shard<SimDriver, Room>) {
     for _ in 0..50 {
         shard.driver().progress();
@@ -86,7 +86,7 @@ fn room(members: u64) -> (SharedNet, Shard<SimDriver, Room>, Vec<LinkId>) {
 
 #[test]
 fn publications_of_one_turn_leave_in_one_send_to_each_subscriber() {
-    // Small publications are copied into the queue, large ones shared.
+    // Small publications are copied into the queue, and large ones are shared.
     for size in [20, 100, 2000] {
         let (net, mut shard, links) = room(1 + SUBSCRIBERS);
         let (sends, bytes) = (shard.driver().calls.sends, shard.driver().calls.bytes_sent);
@@ -106,7 +106,7 @@ fn publications_of_one_turn_leave_in_one_send_to_each_subscriber() {
 }
 
 /// Returns the maximum number of messages accepted within one turn, when one subscriber sends
-/// `count` empty ones at once.
+/// `count` empty messages at once.
 fn most_in_a_turn(subscribers: u64, count: usize) -> u64 {
     let (net, mut shard, links) = room(1 + subscribers);
     let mut packet = Vec::new();
@@ -115,7 +115,7 @@ fn most_in_a_turn(subscribers: u64, count: usize) -> u64 {
     let (mut most, mut before) = (0, 0);
     while before < count as u64 {
         shard.driver().progress();
-        // Delayed messages come without an event.
+        // Delayed messages follow without an event.
         let now = net.borrow().now();
         let is_due = shard.next_deadline().is_some_and(|at| at.0 <= now);
         if shard.driver().is_ready() || is_due {
@@ -129,12 +129,12 @@ fn most_in_a_turn(subscribers: u64, count: usize) -> u64 {
     most
 }
 
-/// Publications that are not queued yet cost time and lists: other connections get their turn in
+/// Publications that are not yet queued cost time and lists: other connections get their turn in
 /// between.
 #[test]
 fn a_packet_of_many_tiny_publications_is_spread_over_turns() {
     let (subscribers, each) = (1000, PUBLICATIONS as u64);
     let most = most_in_a_turn(subscribers, 1000) * each * subscribers;
-    // A turn accepts some of the new messages, and some of the delayed ones.
+    // A turn accepts some of the new messages and some of the delayed ones.
     assert!(most <= 2 * ((1 << 19) + each * subscribers), "{most} in one turn");
 }

@@ -20,8 +20,8 @@ use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 /// A message: true for text, and its payload.
 type Said = (bool, Vec<u8>);
 
-/// Messages that a session sends after its opening, one for each received one, and the received
-/// ones.
+/// Messages that a session sends after its opening, one for each received message; and the received
+/// messages.
 #[derive(Default)]
 struct Session {
     says: Vec<Said>,

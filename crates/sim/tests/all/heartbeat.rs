@@ -20,7 +20,7 @@ fn plan(interval: u64, timeout: u64) -> Plan {
     plan
 }
 
-/// Runs until all peers have gone, and checks the general rules.
+/// Runs until all peers have left, and checks the general rules.
 fn run(plan: Plan) -> (Vec<PeerEnd>, Outcome) {
     let mut world = World::new(plan);
     while world.step() {}
@@ -57,7 +57,8 @@ fn a_silent_peer_is_pinged_every_interval_and_stays() {
     plan.add("polite", Expect::Clean, polite_for(100));
     let (ends, _) = run(plan);
     let pings = ends[0].pings.len();
-    // Up to a quarter and a second early, so that not all peers are pinged at once.
+    // Pings are up to a quarter of the interval and a second early, so that they do not all leave
+    // at once.
     assert!((11..=20).contains(&pings), "{pings} pings in 100 s with an interval of 8 s");
     let gaps = ends[0].pings.windows(2).map(|pair| pair[1] - pair[0]);
     assert!(gaps.min().is_some_and(|gap| gap >= 4 * SECOND), "pings in a row: {:?}", ends[0].pings);
@@ -126,7 +127,7 @@ fn without_an_interval_there_are_no_pings_and_no_spin() {
     let (ends, outcome) = run(plan);
     assert!(ends.iter().all(|end| end.pings.is_empty() && end.after >= 300 * SECOND));
     assert_eq!(outcome.stats.pings, 0);
-    // One sweep a second, and a few turns for each connect and disconnect.
+    // One sweep per second, and a few turns for each connect and disconnect.
     assert!(outcome.stats.turns < 300 + 20 * 12 + 20, "{} turns", outcome.stats.turns);
 }
 

@@ -1,5 +1,5 @@
-//! Clients that leave a channel and come back receive exactly the missed messages, in order, once,
-//! or learn that they cannot, while several shards and other threads publish, and shards' queues
+//! Clients that leave a channel and return receive exactly the missed messages, in order, once, or
+//! a report that they cannot, while several shards and other threads publish and shards' queues
 //! lose publications.
 //!
 //! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
@@ -28,22 +28,22 @@ const CLIENTS: usize = 6;
 const PUBLISHERS: usize = 3;
 const ROUNDS: usize = 80;
 
-/// The value from which on a message is a burst, more than a small queue takes.
+/// The value above which a message is a burst, which a small queue cannot hold.
 const BURST: u8 = 96;
 
-/// A bug that the audit must find.
+/// A bug that the audit must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
     /// The client's position is treated as the first wanted publication.
     RepeatsOne,
-    /// The publication after the client's position is left out.
+    /// The publication after the client's position is skipped.
     SkipsOne,
     /// The history is read before the channel is joined.
     ReadsThenJoins,
     /// The channel is joined without recovery, and the history is read afterwards.
     JoinsThenReads,
-    /// The remaining part of a history is treated as the whole.
+    /// The remaining part of a history is treated as the whole history.
     OverlooksEviction,
     /// A publication that does not fit in this shard's queue goes to its members at once.
     OvertakesLoss,
@@ -63,7 +63,7 @@ impl Truth {
         Frame::text(number.to_string())
     }
 
-    /// Reverts the last number: its message was refused.
+    /// Takes back the last number, whose message was refused.
     fn refused(&self, channel: &str) {
         *self.0.borrow_mut().get_mut(channel).expect("it has a number") -= 1;
     }
@@ -102,7 +102,7 @@ impl Chat {
     }
 
     fn recover(&self, cx: &mut Cx<'_>, channel: &str, since: Option<Position>) -> Recovery {
-        // The place of the publication before, which must be kept for that.
+        // The place of the previous publication, which the history must still contain.
         let before = || {
             let offset = since?.offset.checked_sub(1)?;
             let (_, kept) = self.remote.history(channel, usize::MAX)?;
@@ -239,9 +239,9 @@ struct Client {
     received: Vec<u8>,
     /// Ignores messages until the answer to its request comes.
     waits: bool,
-    /// The position after its last received message.
+    /// The position after the client's last received message.
     at: Option<Position>,
-    /// The next number that it must receive.
+    /// The next number that the client must receive.
     next: Option<u64>,
     /// The server has closed the session.
     is_closed: bool,
@@ -334,14 +334,14 @@ impl Client {
     }
 }
 
-/// The settings in which runs differ.
+/// The settings that differ between runs.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     shards: usize,
     mark: usize,
     history: History,
     memory: usize,
-    /// Maximum commands of a shard's queue.
+    /// Maximum commands in a shard's queue.
     capacity: Option<usize>,
     /// Capacity of a client's connection in bytes.
     link: usize,
@@ -367,7 +367,7 @@ impl Case {
         }
     }
 
-    /// Returns whether clients may learn that they cannot recover.
+    /// Returns whether clients may be notified that they cannot recover.
     fn may_lose(&self) -> bool {
         self.history.count < 100_000 || self.memory < 64 << 20
     }
@@ -463,7 +463,8 @@ impl Run {
         link
     }
 
-    /// Turns one shard that has something to do, picked at random; returns false if there is none.
+    /// Runs a turn of one shard that has something to do, picked at random. Returns false if no
+    /// shard has.
     fn turn_any(&mut self) -> bool {
         turn_any(&self.net, &mut self.shards, &mut self.rng)
     }
@@ -476,7 +477,7 @@ impl Run {
         }
     }
 
-    /// Reads all data that has come to a client.
+    /// Reads all data that has arrived at a client.
     fn read(&mut self, at: usize) -> Result<(), String> {
         let Some(link) = self.clients[at].link else { return Ok(()) };
         let mut bytes = Vec::new();
@@ -495,7 +496,7 @@ impl Run {
         Ok(())
     }
 
-    /// Makes a client leave, come back, or send another request in its session.
+    /// Makes a client leave, return, or send another request in its session.
     fn disturb(&mut self, at: usize) {
         let client = &self.clients[at];
         let since = client.at.map(|at| at.to_string());
@@ -612,7 +613,8 @@ fn clients_that_come_back_get_exactly_what_they_missed() {
     SEEDS.check_many();
 }
 
-/// The rules above do not cover runs in which nothing is missed.
+/// Asserts that clients miss messages, because the rules above do not cover runs in which no client
+/// does.
 #[test]
 fn the_runs_have_clients_that_miss_much_and_clients_that_lose_it() {
     let mut all = Seen::default();
@@ -646,7 +648,7 @@ fn planted_mistakes_are_found() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    // Channels that are forgotten for lack of memory are found in the order of a random hash.
+    // Channels forgotten for lack of memory are found in the order of a random hash.
     let has_memory = |seed: &u64| Case::of(&mut Rng::new(*seed), Bug::None).memory >= 1 << 20;
     for seed in (0..40).filter(has_memory) {
         let seen = || format!("{:?}", run(seed, Bug::None));

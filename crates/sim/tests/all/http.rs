@@ -108,7 +108,7 @@ fn a_quick_body_does_not_excuse_the_slow_one_after_it() {
     }
 }
 
-/// The time of the head applies to the head; a body that keeps its rate is not charged with it.
+/// The timeout of the head applies only to the head; a body that keeps its rate does not use it up.
 #[test]
 fn a_body_has_its_own_time_after_a_slow_head() {
     for take in [Take::Whole, Take::Pieces, Take::Drop] {
@@ -124,7 +124,7 @@ fn a_body_has_its_own_time_after_a_slow_head() {
     }
 }
 
-/// It is larger than any buffer, and read at so many bytes a second.
+/// Reads an answer that is larger than any buffer at this many bytes per second.
 fn read_at(ask: Ask, bytes_a_second: usize) -> Report {
     let slow = Pace::Slow(bytes_a_second / 2, SECOND / 2);
     let mut plan = plan(&[ask], vec![Do::Read(slow), Do::Write(ask.request(0))]);
@@ -147,7 +147,7 @@ fn an_answer_that_is_read_below_the_rate_is_cut_off_and_above_it_never() {
     }
 }
 
-/// The kernel still has most of it when all of it was sent.
+/// The kernel still has most of the answer when the server has sent all of it.
 #[test]
 fn an_answer_that_the_kernel_holds_is_not_cut_off_with_the_connection() {
     let ask = Ask { close: true, ..Ask::new(0, 0, 50_000) };
@@ -159,7 +159,7 @@ fn an_answer_that_the_kernel_holds_is_not_cut_off_with_the_connection() {
 
 #[test]
 fn an_idle_connection_is_closed_without_a_word_at_the_keep_alive_timeout() {
-    // Also when the answer took longer, and when its request had ended before.
+    // This also holds if the answer took longer, and if its request had ended before.
     for (start, delay) in [(Start::AtOnce, 0), (Start::Later, 7000), (Start::Later, 30_000)] {
         for take in [Take::Drop, Take::Whole, Take::Pieces] {
             let ask = Ask { start, delay, chunk: 30, close: false, ..upload(take, 100) };
@@ -172,8 +172,8 @@ fn an_idle_connection_is_closed_without_a_word_at_the_keep_alive_timeout() {
     }
 }
 
-/// A client that still reads an answer, or whose next request is delayed because of that, is not
-/// idle.
+/// A client is not idle while it still reads an answer, or while its next request is delayed for
+/// that reason.
 #[test]
 fn a_connection_whose_answer_is_still_read_is_not_idle() {
     let first = Ask::new(0, 0, 20_000);
@@ -191,7 +191,7 @@ fn a_connection_whose_answer_is_still_read_is_not_idle() {
     }
 }
 
-/// A client that sends its next request after it has read the answer, after any time.
+/// A client sends its next request after it has read the answer, after any time.
 #[test]
 fn the_time_of_an_idle_connection_begins_when_its_answer_has_left() {
     let first = Ask::new(0, 0, 20_000);
@@ -282,7 +282,7 @@ fn pipelined_requests_wait_while_their_answers_pile_up() {
     assert!((4000..=5200).contains(&most), "{most} bytes were queued");
 }
 
-/// A client that expects `100-continue` gets it, unless the body has come already; and a body that
+/// A client that expects `100-continue` gets it, unless its body has already arrived. A body that
 /// is too long is refused.
 #[test]
 fn leave_is_given_to_a_client_that_waits_for_it() {
@@ -313,7 +313,8 @@ fn a_body_over_what_its_service_takes_is_refused() {
     }
 }
 
-/// 300 uploads fill the memory for bodies and hardly progress; 24 others come during that time.
+/// 300 uploads fill the memory for bodies and make hardly any progress, while 24 other uploads
+/// arrive.
 #[test]
 fn bodies_that_hold_memory_and_stop_make_room_for_those_that_come() {
     const SLOW: u32 = 300;
@@ -343,14 +344,16 @@ fn bodies_that_hold_memory_and_stop_make_room_for_those_that_come() {
     let served: Vec<_> = (SLOW..SLOW + 24).map(status).collect();
     assert_eq!(served, [Some(200); 24]);
     let ended = (0..SLOW).filter(|&number| status(number) == Some(408)).count();
-    // 24 of 100 kB need the place of at least 27; more than one is ended at a time.
+    // The 24 bodies of 100 kB need the memory of at least 27 others; more than one is ended at a
+    // time.
     assert!((1..60).contains(&ended), "{ended} were ended");
     while world.step() {}
     let outcome = world.finish();
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
-/// They got their 503, and neither read it nor leave: the places beyond the limit are still few.
+/// Clients got their 503, and neither read it nor leave: they occupy only a few connections beyond
+/// the limit.
 #[test]
 fn refused_connections_that_stay_hold_no_more_than_the_reserve() {
     const FULL: usize = 4;
@@ -384,7 +387,7 @@ fn refused_connections_that_stay_hold_no_more_than_the_reserve() {
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
-/// Sends a body that is refused because of its length for so many seconds, and reads the answer
+/// Sends for this many seconds a body that is refused because of its length, and reads the answer
 /// only then.
 fn upload_for(secs: usize) -> Report {
     let ask = Ask { most: 399, ..upload(Take::Pieces, 2000 * secs) };
@@ -424,7 +427,7 @@ fn a_source_may_have_nothing_to_send_for_minutes() {
 
 #[test]
 fn a_body_that_the_service_holds_up_is_not_late() {
-    // After each piece, for longer than the timeout of a head or a body.
+    // The service stops after each piece, for longer than the timeout of a head or a body.
     let ask = Ask { stops: 1, room_after: 100_000, ..upload(Take::Pieces, 30_000) };
     for chunk in [0, 3000] {
         let mut plan = plan(&[ask], vec![Do::Write(ask.request(chunk))]);
@@ -436,7 +439,7 @@ fn a_body_that_the_service_holds_up_is_not_late() {
     }
 }
 
-/// When the body is wanted again, the client has the whole time to send it.
+/// When the service wants the body again, the client has the full time to send it.
 #[test]
 fn a_body_that_was_held_up_has_its_whole_time_again() {
     let ask = Ask { stops: 2, room_after: 60_000, ..upload(Take::Pieces, 1000) };
@@ -454,7 +457,7 @@ fn a_body_that_was_held_up_has_its_whole_time_again() {
     assert_eq!(report.outcome.stats.timeouts, 0);
 }
 
-/// But a client that stops by itself afterwards is late again.
+/// A client that pauses on its own afterwards is late again.
 #[test]
 fn a_body_that_stops_after_it_was_held_up_is_late() {
     for stops in [1, 2] {
@@ -470,7 +473,7 @@ fn a_body_that_stops_after_it_was_held_up_is_late() {
     }
 }
 
-/// A body that the service stops reading costs one buffer, not the client's whole upload.
+/// A body that the service stops reading costs one buffer instead of the client's whole upload.
 #[test]
 fn a_body_that_is_held_up_costs_one_buffer() {
     let ask = Ask { stops: 1, room_after: 600_000, ..upload(Take::Pieces, 200_000) };
@@ -509,7 +512,8 @@ fn a_drain_waits_for_the_answers_that_are_being_made() {
     }
 }
 
-/// Its request was refused, and at the drain's deadline it has sent all of it, but read nothing.
+/// The request was refused. At the drain's deadline the client has sent all of it, but read
+/// nothing.
 #[test]
 fn the_end_of_a_drain_destroys_no_early_answer() {
     let ask = Ask { most: 399, ..upload(Take::Pieces, 4000) };
@@ -543,7 +547,7 @@ fn a_drain_forces_the_answers_that_take_too_long_and_counts_them() {
     }
 }
 
-/// An answer that began before its body had come is also completed.
+/// An answer that began before its body had arrived is also completed.
 #[test]
 fn an_early_answer_ends_the_connection_and_comes_whole() {
     for delay in [100, 30_000] {
@@ -572,20 +576,21 @@ fn a_handler_that_panics_later_is_a_500() {
     }
 }
 
-/// One request's handler answers another, on a connection that was handled before in the same turn.
+/// The handler of one request answers another, on a connection that was already handled in the same
+/// turn.
 #[test]
 fn an_answer_from_another_connections_callback_goes_out_at_once() {
     let parked = Ask { start: Start::Parked, delay: 500_000, ..Ask::new(0, 0, 50) };
     let next = Ask { number: 1, close: true, ..Ask::new(0, 1, 50) };
     let bytes = [parked.request(0), next.request(0)].concat();
     let mut plan = plan(&[parked, next], vec![Do::Write(bytes)]);
-    // The end of its body is reported when reading continues, by a delivery and no bytes. The
-    // connection stays, so that nothing else happens.
+    // A delivery without bytes reports the end of the body when reading continues. The connection
+    // stays open, so that no other event occurs.
     let ask = Ask { stops: 1, room_after: 5000, close: false, ..upload(Take::Pieces, 100) };
     let ask = Ask { peer: 1, ..ask };
     let script = vec![Do::Pause(SECOND), Do::Write(ask.request(0))];
     plan.add_http_client("other", Expect::Served, vec![ask], script);
-    // The head of the other request answers the first; so this takes its place.
+    // The head of the other request answers the first one, so this request replaces it.
     let again = Ask { start: Start::Parked, delay: 500_000, ..Ask::new(2, 0, 50) };
     let script = vec![Do::Pause(2 * SECOND), Do::Write(again.request(0)), Do::Finish];
     plan.add_http_client("parked again", Expect::Served, vec![again], script);

@@ -1,5 +1,5 @@
 //! The memory of all connections together stays below its limit, for any kind of use, and
-//! connections that hold little are not affected.
+//! connections that use little are not affected.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 /// The limit on memory.
 const LIMIT: usize = 4 << 20;
 
-/// All sessions are members of one channel. A binary message is published, a text echoed.
+/// All sessions are members of one channel. Binary messages are published, text messages echoed.
 struct Chat;
 
 fn respond(cx: &mut Cx<'_>, status: u16) {
@@ -90,7 +90,7 @@ impl World {
             listeners.push(listener);
         }
         let limits = Limits::default().max_memory(LIMIT);
-        // Shards with their own tables do not pass connections to each other.
+        // Shards with their own descriptor tables do not pass connections to each other.
         let own_tables = (shards > 1).then_some(10_000);
         let options = BuildOptions { limits, own_tables, seed: Some(1), ..BuildOptions::default() };
         let shards = build(drivers, &options, |_, _, _| Chat).expect("valid limits").shards;
@@ -121,12 +121,12 @@ impl World {
         self.connect(capacity, &request)
     }
 
-    /// Turns all shards until they are idle for a while.
+    /// Runs turns of all shards until they are idle for a while.
     fn settle(&mut self) {
         (0..20).for_each(|_| self.turn(0..self.shards.len()));
     }
 
-    /// Turns the shards in this range that have something to do.
+    /// Runs a turn of each shard in this range that has something to do.
     fn turn(&mut self, shards: std::ops::Range<usize>) {
         let now = self.net.borrow().now();
         for shard in &mut self.shards[shards] {
@@ -150,8 +150,8 @@ impl World {
         self.settle();
     }
 
-    /// Checks that the limit was reached and kept, that some were ended for it, and that a client
-    /// which keeps to the rules is still answered.
+    /// Checks that the limit was reached and kept, that some connections were ended for it, and
+    /// that a client which keeps to the rules is still answered.
     fn check(self, honest: LinkId) {
         assert!(self.most > LIMIT / 2, "{} bytes are no storm", self.most);
         assert!(self.shards[0].core().stats().memory_ended > 0);
@@ -234,15 +234,16 @@ fn heads_and_bodies_that_never_end() {
     }
 }
 
-/// Filling the memory again and again does not keep other clients out, even if the event loop that
-/// must free it sleeps: another event loop serves clients during that time, and wakes it.
+/// Repeatedly filling the memory does not keep other clients out, even if the event loop that must
+/// free it sleeps: another event loop serves clients during that time, and wakes it.
 #[test]
 fn clients_are_served_while_the_memory_is_filled_again_and_again() {
     let mut world = World::of(2);
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
     let body = |len| [&head[..], &vec![b'x'; len]].concat();
     for round in 0..5 {
-        // The largest holders are all on the second shard, so the first has none to end.
+        // The largest holders are all on the second shard, so the first shard has no connection to
+        // end.
         for _ in 0..6 {
             world.dial(1, 1 << 20, &body(500_000));
             (0..20).for_each(|_| world.turn(1..2));
@@ -266,13 +267,13 @@ fn clients_are_served_while_the_memory_is_filled_again_and_again() {
         for link in smaller {
             world.net.borrow_mut().reset(link, Side::Dialer);
         }
-        // The remaining memory is measured once a second.
+        // The remaining memory is measured once per second.
         (0..100).for_each(|_| world.settle());
     }
 }
 
-/// The buffer of a large message is kept while such messages come, and does not count as memory of
-/// a slow client. A shard without work frees it and sleeps, with or without connections.
+/// The buffer of a large message is kept while such messages arrive, and does not count as memory
+/// of a slow client. A shard without work frees it and sleeps, with or without connections.
 #[test]
 fn the_memory_of_large_messages_is_kept_while_they_come() {
     let mut world = World::new();

@@ -8,7 +8,7 @@ use throng_sim::{Do, Expect, Outcome, Plan, SECOND, World};
 
 use crate::support::text;
 
-/// Peers with placed sessions that send something right after their request.
+/// Peers with placed sessions that send data right after their request.
 fn plan(seed: u64, shards: usize, peers: usize) -> Plan {
     let mut plan = Plan::calm(seed);
     plan.shards = shards;
@@ -83,8 +83,8 @@ fn a_shard_that_has_ended_gets_no_sessions() {
     for seed in 0..16 {
         let mut plan = plan(seed, 2, 1);
         plan.parts[0].expect = Expect::Anything;
-        // It is accepted before the drain, and sends its request when a shard without connections
-        // has stopped.
+        // The connection is accepted before the drain, and sends its request after a shard without
+        // connections has stopped.
         plan.parts[0].script.insert(0, Do::Pause(3 * SECOND));
         let mut handing_over = DrainPlan::default();
         handing_over.hand_over = true;
@@ -118,7 +118,8 @@ fn sessions_that_come_at_once_share_turns_with_others() {
     finish(world);
 }
 
-/// The input of a session is held for two reasons: it has moved, and its service has stopped it.
+/// The input of a session is held for two reasons: the session has moved, and its service has
+/// stopped it.
 #[test]
 fn a_session_that_is_stopped_right_behind_its_upgrade_waits() {
     let mut arrived = 0;
@@ -126,7 +127,7 @@ fn a_session_that_is_stopped_right_behind_its_upgrade_waits() {
         let mut plan = plan(seed, 2, 8);
         for part in &mut plan.parts {
             part.script.splice(1..1, [text("!stop 700 time"), text("one"), text("two")]);
-            // Nothing is sent while it is read, then everything at once.
+            // While the client reads it sends nothing, then it sends everything at once.
             part.script.truncate(4);
             part.script.extend([Do::UntilReceived(2), Do::Close(1000)]);
         }

@@ -1,6 +1,6 @@
 //! All members of a channel get its messages in the order of publication, with publishers and
-//! members on any shards; and a message sent to a session after its own publication arrives after
-//! that.
+//! members on any shards. A message sent to a session after its own publication arrives after that
+//! publication.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ const SHARDS: usize = 3;
 const MEMBERS: usize = 9;
 const ROUNDS: u32 = 60;
 
-/// Numbers publications; everything runs on one thread, so numbering and publishing together need
+/// Numbers publications. Everything runs on one thread, so numbering and publishing together need
 /// no lock.
 #[derive(Clone, Default)]
 struct Numbers(Rc<RefCell<u16>>);
@@ -35,7 +35,7 @@ impl Numbers {
 }
 
 /// All sessions are members of one channel. A session publishes once for each byte of a message,
-/// and the byte selects the way.
+/// and the byte selects how.
 struct Room {
     numbers: Numbers,
     remote: Remote,
@@ -52,7 +52,7 @@ impl Room {
     }
 }
 
-/// Returns the publications among received frames. Each acknowledgement must come after its
+/// Returns the publications among received frames. Each acknowledgement must follow its
 /// publication.
 fn publications(received: &[u8]) -> Result<Vec<u8>, String> {
     let (mut publications, mut rest) = (Vec::new(), received);
@@ -170,7 +170,8 @@ impl Rooms {
         rooms
     }
 
-    /// Turns one shard that has something to do, picked at random; returns false if there is none.
+    /// Runs a turn of one shard that has something to do, picked at random. Returns false if no
+    /// shard has.
     fn turn_any(&mut self) -> bool {
         turn_any(&self.net, &mut self.shards, &mut self.rng)
     }

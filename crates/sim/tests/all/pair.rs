@@ -57,7 +57,7 @@ impl Service for Role {
     }
 
     fn on_bad_request(&mut self, _: &mut Cx<'_>, status: u16, reason: &str) {
-        // A timeout is possible when a fault delayed the request; no other failure is.
+        // A fault that delays the request can cause a timeout; other failures are impossible.
         assert_eq!(status, 408, "{reason}");
     }
 
@@ -178,7 +178,8 @@ fn both_roles_agree_whatever_the_network_does() {
         let (calls, served) = (Calls::default(), Rc::default());
         let heartbeat_interval = std::time::Duration::from_secs(5);
         let limits = Limits::default().heartbeat_interval(heartbeat_interval);
-        // Only one shard's listener accepts; the roles would have a process each.
+        // Only the listener of one shard accepts, because in reality each role would have its own
+        // process.
         let mut shards = Vec::new();
         for (index, driver) in drivers.into_iter().enumerate() {
             let options = BuildOptions {

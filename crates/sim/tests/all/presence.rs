@@ -1,4 +1,4 @@
-//! Members of channels with presence come and go in every way, on several shards. A member that
+//! Members of channels with presence join and leave in every way, on several shards. A member that
 //! stays gets each join once, and each leave once and after its join.
 //!
 //! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
@@ -27,7 +27,7 @@ const CLIENTS: usize = 6;
 const ROUNDS: usize = 60;
 const SECOND: u64 = 1_000_000_000;
 
-/// A bug that the audit must find.
+/// A bug that the audit must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
@@ -102,7 +102,7 @@ impl Service for Chat {
     fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {}
 }
 
-/// A member that stays, and its view of the others.
+/// A member that stays, and its view of the other members.
 struct Observer {
     channel: &'static str,
     link: LinkId,
@@ -259,7 +259,7 @@ impl Run {
         self.observe()
     }
 
-    /// Lets all data in flight arrive, and compares the listed members with the sent ones.
+    /// Lets all data in flight arrive, and compares the listed members with the reported ones.
     fn settle(&mut self) -> Result<(), String> {
         for _ in 0..20 {
             self.advance(1_000_000)?;
@@ -305,7 +305,7 @@ impl Run {
                 }
             }
         }
-        // All clients but the observers are silent, and time out.
+        // All clients except the observers are silent, and time out.
         if self.rng.one_in(30) {
             (0..40).try_for_each(|_| self.advance(SECOND))?;
             self.clients.fill(None);

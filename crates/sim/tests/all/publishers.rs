@@ -1,4 +1,4 @@
-//! Publishers that are faster than another shard: only they are delayed, and nothing is lost.
+//! Publishers that are faster than another shard: only they are delayed, and no message is lost.
 
 use throng_sim::reader::Received;
 use throng_sim::{Do, Expect, Plan, SECOND, World};
@@ -10,8 +10,8 @@ fn text(text: &str) -> Do {
 /// Publications of each publisher, all in one write.
 const COUNT: u32 = 100;
 
-/// Members of "news" and publishers on every shard, so that shards wait for each other. `mark`: the
-/// number of commands from which a mailbox is crowded.
+/// Members of "news" and publishers on every shard, so that shards wait for each other. A mailbox
+/// with more than `mark` commands is crowded.
 fn plan(seed: u64, mark: usize) -> (Plan, Vec<usize>) {
     let mut plan = Plan::calm(seed);
     plan.shards = 3;
@@ -44,7 +44,7 @@ fn shards_whose_publishers_wait_for_each_other_go_on_and_lose_nothing() {
         assert!(world.stats().publishers_held > 0, "seed {seed}");
         assert_eq!(world.stats().commands_dropped, 0);
         for member in members {
-            // In the order of each publisher, and all of them: `finish` also checks that.
+            // All messages, in the order of each publisher: `finish` also checks this.
             let received = &world.peer(member).reader.received;
             assert_eq!(received.len(), 9 * COUNT as usize, "seed {seed}, member {member}");
             for publisher in 12..21 {
@@ -61,7 +61,7 @@ fn shards_whose_publishers_wait_for_each_other_go_on_and_lose_nothing() {
 }
 
 /// A client that has published into a crowded mailbox waits, and ends like any other: by its own
-/// Close, by the server's, by a reset.
+/// Close, by the server's Close, or by a reset.
 #[test]
 fn publishers_that_are_held_back_end_in_every_way() {
     for seed in 0..10 {

@@ -1,4 +1,4 @@
-//! Servers and balancers with TLS: the same plans and rules as without it, over secured links.
+//! Servers and balancers with TLS: the same plans and rules as without TLS, over secured links.
 //!
 //! `THRONG_SIM_SEED=7` runs only that seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events. A seed repeats everything except the
@@ -40,8 +40,8 @@ fn balancers_with_tls_break_no_rule() {
     BALANCERS.check_up_to(200);
 }
 
-/// Seeds in addition to those that always run, and their broken rules. The meaning of a seed
-/// changes with the plans, so this keeps the seed, not the case.
+/// Seeds in addition to those that always run, with the rules that they broke. The meaning of a
+/// seed changes with the plans, so this list keeps the seed and not the case.
 const SERVER_REGRESSIONS: &[u64] = &[
     321, // a slow reader, given a record at a time, was reset by the write timeout
     399, // a client took a part of a record, and the space that this made went unnoticed
@@ -58,7 +58,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
     BALANCERS.check(BALANCER_REGRESSIONS.to_vec());
 }
 
-/// A driver checks for space before the peers have acted, and would continue to sleep.
+/// A driver checks for space before the peers have acted, so it would continue to sleep.
 #[test]
 fn a_secured_end_makes_room_for_what_arrives_at_once() {
     let net = Net::shared();
@@ -75,7 +75,7 @@ fn a_secured_end_makes_room_for_what_arrives_at_once() {
     assert_eq!(net.space(link, Side::Acceptor), options.capacity);
 }
 
-/// A driver and a client of it on a new network, with the handshake complete on both sides.
+/// Creates a driver and its client on a new network, with the handshake complete on both sides.
 fn session(seed: u64) -> (SharedNet, Tls<SimDriver>, ConnId, LinkId) {
     let (net, tls) = (Net::shared(), Configurations::new());
     let inner = SimDriver::new(&net, 0, Faults::default(), Rng::new(seed), Waiting::Jump);

@@ -5,9 +5,9 @@
 
 use throng_sim::{Seeds, hush_planned_panics, run_seed};
 
-/// Seeds that once found a fault. The meaning of a seed changes with the plans, so this keeps the
-/// seed, not the case; each case has its own test in accidents.rs, or one seed in a few hundred
-/// finds it again.
+/// Seeds that once found a fault. The meaning of a seed changes with the plans, so this list keeps
+/// the seed and not the case; each case has its own test in accidents.rs, or one seed in a few
+/// hundred finds it again.
 const REGRESSIONS: &[u64] = &[
     28,   // an idle peer timed out while its pongs were not read
     58,   // answers refused while the last one was in flight

@@ -22,7 +22,7 @@ pub(crate) fn publish(key: &str) -> Outside {
     Outside::Publish { channel: "news".to_owned(), key: key.to_owned(), except: None, fill: FILL }
 }
 
-/// The numbers of the received publications, in order.
+/// Returns the numbers of the received publications, in order.
 pub(crate) fn sequences(world: &World, peer: usize) -> Vec<u32> {
     let received = world.peer(peer).reader.received.iter();
     received

@@ -16,11 +16,11 @@ use throng_proto::ws::{Opcode, encode_deflated, encode_masked};
 use throng_sim::net::{LinkId, LinkOptions, Side};
 use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 
-/// Virtual nanoseconds for each request and each message.
+/// Cost of each request and each message in virtual nanoseconds.
 const COST: u64 = 50_000;
 
 /// Maximum requests or messages of one connection in a turn: twice as many as between two readings
-/// of the clock, since the rest continues once after the other connections' events.
+/// of the clock, because the rest continues once after the other connections' events.
 const MOST: usize = 128;
 
 /// Requests or messages of each connection.
@@ -78,7 +78,7 @@ impl Service for Slow {
         self.work(cx);
     }
 
-    /// Events of one kind take a whole turn's time, and cause another event.
+    /// Events of one kind take the time of a whole turn, and cause another event.
     fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
         self.events.set(self.events.get() + 1);
         if event.0.downcast_ref() == Some(&"causes another") {
@@ -106,9 +106,10 @@ struct Server {
     /// The maximum handled in one turn, and the number of turns that handled any.
     most: usize,
     turns: usize,
-    /// The maximum handled in any turn, except the first that handled something.
+    /// The maximum handled in any turn, except in the first turn that handled something.
     most_later: usize,
-    /// The maximum lead of one connection over another after a turn, until one is done.
+    /// The maximum lead of one connection over another after a turn, until one of them has
+    /// finished.
     ahead: usize,
 }
 
@@ -122,7 +123,7 @@ fn server(first: &[u8]) -> Server {
     crowded(first, 1)
 }
 
-/// A server with so many connections, which have all sent `first`.
+/// Creates a server with this many connections, which have all sent `first`.
 fn crowded(first: &[u8], connections: u16) -> Server {
     let net = Net::shared();
     let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1)));
@@ -170,7 +171,7 @@ fn crowded(first: &[u8], connections: u16) -> Server {
 }
 
 impl Server {
-    /// Turns the shard until it is idle for a while.
+    /// Runs turns of the shard until it is idle for a while.
     fn settle(&mut self) {
         let mut steps_without_any = 0;
         while steps_without_any < 3000 {
@@ -274,8 +275,8 @@ fn bombs_of_many_connections_are_spread_over_turns() {
     assert!(server.ahead <= 2, "one was ahead of another by {}", server.ahead);
 }
 
-/// The first nine are taken at once, and a turn has no time for the last of them. The tenth comes
-/// while the shard is awake, so that it does not wake the shard.
+/// The turn takes the first nine events at once, but has no time for the last of them. The tenth
+/// arrives while the shard is awake, so it does not wake the shard.
 #[test]
 fn an_event_that_comes_while_earlier_ones_are_handled_is_not_forgotten() {
     let mut server = upgraded();
@@ -288,7 +289,7 @@ fn an_event_that_comes_while_earlier_ones_are_handled_is_not_forgotten() {
     assert_eq!(server.events.get(), 10);
 }
 
-/// A few messages are cheap: the clock is not even read.
+/// A few messages are so cheap that the clock is not even read.
 #[test]
 fn a_few_messages_are_handled_in_one_turn() {
     let mut server = upgraded();

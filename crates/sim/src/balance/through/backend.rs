@@ -5,7 +5,7 @@ use super::hello::id_of;
 use crate::balance::frames;
 use crate::balance::wire::{Over, Then, Wire};
 
-/// The backend's side of a connection that is passed through.
+/// The backend's side of a passed-through connection.
 pub(in crate::balance) struct PassedBackend {
     conduct: Conduct,
     echoed: usize,
@@ -17,7 +17,7 @@ impl PassedBackend {
         Self { conduct, echoed: 0, has_answered: false }
     }
 
-    /// Acts after a read, where its client's bytes begin at `from`.
+    /// Acts after a read. The client's bytes begin at `from`.
     pub(in crate::balance) fn step(&mut self, wire: &mut Wire, from: Option<usize>) {
         match self.conduct {
             Conduct::CloseAtOnce => return wire.leave(false),

@@ -10,16 +10,17 @@ use crate::balance::plan::ClientPlan;
 use crate::balance::wire::{Over, Wire};
 use crate::balance::world::World;
 
-/// The alert for a client whose name matches nothing, or that sent no name (RFC 8446 section 6).
+/// The alert for a client that sent no server name, or a name that matches no backend (RFC 8446
+/// section 6).
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
-/// The alert for a client whose ClientHello announces too much.
+/// The alert for a client whose ClientHello announces too many bytes.
 const ILLEGAL_PARAMETER: [u8; 7] = [21, 3, 3, 0, 2, 2, 47];
 
-/// Maximum bytes of a ClientHello that are kept before the last read.
+/// Maximum bytes of a ClientHello kept before its last read.
 pub(in crate::balance) const MOST_OF_HELLO: usize = 64 << 10;
 
-/// Checks the data received by backends that end TLS themselves, and the memory held for
+/// Checks the data received by backends that terminate TLS themselves, and the memory held for
 /// ClientHellos.
 pub(in crate::balance) fn hellos_are_well(world: &World) -> Vec<String> {
     let mut faults = Vec::new();
@@ -27,7 +28,7 @@ pub(in crate::balance) fn hellos_are_well(world: &World) -> Vec<String> {
         return faults;
     }
     for conn in &world.conns {
-        // The first bytes contain the number of the client, even with very small records.
+        // The first bytes contain the client's number, even with very small records.
         if id_of(conn.received()).is_none() && conn.received().len() >= 100 {
             let backend_index = conn.backend_index;
             faults.push(format!("backend {backend_index}: bytes came that no client had sent"));
@@ -74,7 +75,7 @@ pub(in crate::balance) fn client_is_well(
     faults
 }
 
-/// A client that was passed through.
+/// A client whose connection should be passed through.
 struct Visit<'a> {
     world: &'a World,
     plan: &'a ClientPlan,
@@ -88,7 +89,7 @@ fn agree(received: &[u8], expected: &[u8]) -> bool {
     received.starts_with(expected) || expected.starts_with(received)
 }
 
-/// Returns whether the balancer has sent its limit to a client beyond it, and has counted that
+/// Returns whether the balancer has reported the limit to a client beyond it, and has counted that
 /// client.
 fn says_what_is_full(world: &World, received: &[u8]) -> bool {
     let metrics = world.metrics();
@@ -127,8 +128,8 @@ fn refusal_is_well(visit: &Visit) -> Vec<String> {
         ));
     }
     if world.plan.calm {
-        // Closing a connection with unread input causes a reset, which overtakes an answer; and if
-        // the kernel takes only a part of an answer, the rest is dropped.
+        // Closing a connection with unread input causes a reset, which overtakes an answer. If the
+        // kernel takes only a part of an answer, the rest is dropped.
         let may_lose = plan.surplus > 0 || world.plan.faults.partial_sends > 0;
         if received.len() < expected.len() && !may_lose {
             faults.push(format!("it received {received:?}, not {expected:?}"));
@@ -145,8 +146,8 @@ fn refusal_is_well(visit: &Visit) -> Vec<String> {
     faults
 }
 
-/// Checks a client whose ClientHello does not come whole: it is closed at the deadline, even
-/// if more comes before.
+/// Checks a client whose ClientHello never arrives completely: the balancer closes it at the
+/// deadline, even if some bytes arrive before.
 fn ends_in_time(visit: &Visit) -> Option<String> {
     let Visit { plan, wire, .. } = *visit;
     let all = &visit.world.plan;
@@ -158,8 +159,8 @@ fn ends_in_time(visit: &Visit) -> Option<String> {
     }
     let took = Duration::from_nanos(wire.ended_at.saturating_sub(plan.at));
     let head = all.settings.timeouts.head;
-    // Sweeps run every quarter of a second, or every second when nothing is in progress; then the
-    // end is in flight.
+    // Sweeps run every quarter of a second, or every second when nothing is in progress. The end is
+    // then in flight.
     if took > head + Duration::from_millis(1500) {
         return Some(format!("it was closed after {took:?}, not {head:?}"));
     }
@@ -171,7 +172,7 @@ fn ends_in_time(visit: &Visit) -> Option<String> {
     (is_early && !may_be_early).then(|| format!("it was closed after {took:?} of {head:?}"))
 }
 
-/// Checks a client and the backend to which it was passed through.
+/// Checks a client and the backend to which its connection was passed through.
 fn tunnel_is_well(visit: &Visit, conn: &Conn) -> Vec<String> {
     let Visit { world, wire, hello, .. } = *visit;
     let mut faults = Vec::new();
@@ -193,7 +194,7 @@ fn tunnel_is_well(visit: &Visit, conn: &Conn) -> Vec<String> {
             ));
         }
     }
-    // The end of a stream confirms that all data has come.
+    // The end of a stream confirms that all data has arrived.
     let has_ended = |wire: &Wire| wire.finish_sent || wire.gone;
     let ends = [
         ("backend", conn.wire.over, has_ended(wire), conn.received().len() == sent.len()),

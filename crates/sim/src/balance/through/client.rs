@@ -9,12 +9,12 @@ use crate::rng::Rng;
 /// A request without TLS.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n";
 
-/// The client's side of a connection that is passed through.
+/// The client's side of a passed-through connection.
 pub(in crate::balance) struct PassedClient {
     id: u32,
     pub(super) plan: HelloPlan,
     rng: Rng,
-    /// The length of its ClientHello; `None`: no whole ClientHello ever comes.
+    /// The length of the ClientHello; `None` if no whole ClientHello is ever sent.
     hello: Option<usize>,
 }
 
@@ -48,7 +48,7 @@ impl PassedClient {
     /// Acts after a read.
     pub(in crate::balance) fn step(&mut self, wire: &mut Wire) {
         if wire.over == Some(Over::Finished) {
-            // The rest is written first, unless the peer takes no more.
+            // Writes the rest first, unless the peer accepts no more.
             match self.hello {
                 Some(_) => wire.then(Then::Close),
                 None => wire.leave(false),

@@ -1,34 +1,34 @@
-//! Conduct of clients and backends on connections that are passed through.
+//! Behaviour of clients and backends on passed-through connections.
 
 use crate::balance::wire::Then;
 
-/// Behavior of a backend on a connection.
+/// The behaviour of a backend on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::balance) enum Conduct {
-    /// So many bytes of its own after its client's first bytes; its end follows its client's.
+    /// Sends this many bytes after its client's first bytes, and ends after its client has ended.
     Answer(usize),
-    /// So many bytes of its own after its client's first bytes, then its end at once.
+    /// Sends this many bytes after its client's first bytes, then ends at once.
     EndFirst(usize),
-    /// Every byte is echoed.
+    /// Echoes every byte.
     Echo,
     /// Nothing, ever.
     Mute,
-    /// The end before any read.
+    /// Ends before any read.
     CloseAtOnce,
-    /// A reset after so many bytes were read.
+    /// Resets the connection after reading this many bytes.
     ResetAfter(usize),
-    /// So many bytes, and a reset.
+    /// Sends this many bytes, then resets the connection.
     AnswerAndReset(usize),
 }
 
-/// First bytes of a client.
+/// The first bytes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
     /// A ClientHello.
     Hello,
-    /// A part of a ClientHello, in thousandths: no more ever comes.
+    /// Only a part of a ClientHello, in thousandths.
     Part(usize),
-    /// A ClientHello that announces too much.
+    /// A ClientHello that announces too many bytes.
     Oversized,
     /// HTTP without TLS.
     Plain,
@@ -40,10 +40,10 @@ pub(in crate::balance) struct HelloPlan {
     pub(super) beginning: Beginning,
     pub(super) name: Option<&'static str>,
     pub(super) padding: usize,
-    /// The largest record of its ClientHello.
+    /// Maximum length of the records of its ClientHello.
     pub(super) record: usize,
-    /// Bytes right after it.
+    /// Number of bytes directly after it.
     pub(super) surplus: usize,
-    /// The action after all is written.
+    /// The action after everything is written.
     pub(super) then: Then,
 }

@@ -7,7 +7,7 @@ const HEADER_LEN: usize = 5;
 /// The header of a handshake message.
 const MESSAGE_HEADER_LEN: usize = 4;
 
-/// A ClientHello that announces more than is accepted.
+/// A ClientHello that announces more bytes than the balancer accepts.
 pub(super) const OVERSIZED: [u8; 12] = [22, 3, 1, 0x40, 0, 1, 1, 0, 1, 3, 3, 0];
 
 /// A ClientHello for TLS 1.3 (RFC 8446 section 4.1.2) whose random bytes begin with `id`, with that
@@ -63,7 +63,7 @@ pub(super) fn hello(
     records
 }
 
-/// The number at the beginning of a ClientHello's random bytes, if that part has come.
+/// Returns the number at the beginning of a ClientHello's random bytes, if that part has arrived.
 pub(super) fn id_of(mut records: &[u8]) -> Option<u32> {
     let at = MESSAGE_HEADER_LEN + 2;
     let mut message = Vec::new();

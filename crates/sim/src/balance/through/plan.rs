@@ -11,7 +11,7 @@ use crate::plan::SECOND;
 use crate::rng::Rng;
 use crate::secured::Hops;
 
-/// Names that clients ask for; the last two have no backend unless a backend matches all names.
+/// Names that clients request. The last two have no backend, unless a backend matches all names.
 const NAMES: [Option<&str>; 6] = [
     Some("db.example.com"),
     Some("DB.example.com"),
@@ -57,8 +57,8 @@ impl Plan {
         }
     }
 
-    /// Returns whether a name that has a backend at the beginning keeps it to the end: a calm run
-    /// only adds backends.
+    /// Returns whether a name with a backend at the beginning keeps it to the end, because a calm
+    /// run only adds backends.
     pub(super) fn keeps_backends(&self) -> bool {
         self.calm || self.commands.is_empty()
     }
@@ -163,7 +163,7 @@ fn client(
     ClientPlan { id, at, link, address, behaviour, protocol: ClientProtocol::Passed(hello) }
 }
 
-/// Adds a backend to a calm run, unnoticed by clients: at about the time of a ClientHello.
+/// Adds a backend to a calm run at about the time of a ClientHello. Clients must not notice it.
 fn addition(rng: &mut Rng, backends: usize, clients: &[ClientPlan]) -> (u64, ControlCommand) {
     let client = &clients[rng.below(clients.len())];
     let at = client.at + rng.pick(&[1, 2, 3]) * client.link.latency;

@@ -16,8 +16,8 @@ use crate::balance::plan::{Behaviour, ClientClose, ControlCommand, SessionPlan};
 use crate::balance::through;
 use crate::balance::wire::{Over, Wire};
 
-/// Checks that no backend has more handshakes than the cap allows, as seen from the backend and as
-/// counted by the balancer.
+/// Checks that no backend has more handshakes than the cap allows, by the backend's view and by the
+/// balancer's count.
 pub(super) fn caps_hold(world: &mut World) {
     let Settings { max_handshakes: cap, .. } = world.plan.settings;
     if cap == 0 {
@@ -84,7 +84,7 @@ pub(super) fn at_the_end(world: &mut World) {
     faults.into_iter().for_each(|fault| world.violation(fault));
 }
 
-/// Returns how often each request reached any backend.
+/// Returns how often each request has reached any backend.
 fn arrivals(conns: &[Conn]) -> BTreeMap<u32, (String, usize)> {
     let mut all: BTreeMap<u32, (String, usize)> = BTreeMap::new();
     for (id, method) in conns.iter().filter_map(Conn::http).flat_map(|(_, it)| it.requests()) {
@@ -96,7 +96,7 @@ fn arrivals(conns: &[Conn]) -> BTreeMap<u32, (String, usize)> {
 fn little_is_held(world: &World) -> Vec<String> {
     let plan = &world.plan;
     let read = plan.secured.most_received(plan.faults.receive_buffer);
-    // A head is sent first, or a ClientHello, which is longer than a head may be.
+    // A connection begins with a head, or with a ClientHello, which may be longer than a head.
     let head = match plan.passes_through() {
         true => through::MOST_OF_HELLO,
         false => plan.settings.max_header_bytes,
@@ -201,8 +201,8 @@ fn tunnel_is_well(
         None if calm => faults.push("its stream never ended".to_owned()),
         _ => {}
     }
-    // After our Close, everything that the client sent before its own reaches a backend that is
-    // still there.
+    // After the balancer's Close, all that the client sent before its own Close reaches a backend
+    // that is still connected.
     let leaps = world.plan.faults.clock_leaps > 0 || world.plan.faults.starved_receives > 0;
     let backend_lives = side.way == Behaviour::Conforming
         && side.tunnel.as_ref().is_some_and(|tunnel| tunnel.leaving.is_none());
@@ -236,8 +236,8 @@ enum Injected {
     Whole,
 }
 
-/// Returns how much of the balancer's Close frame follows in `received` after the bytes of `said`
-/// up to the end of one of its frames; `None` if `received` is neither that nor a prefix of `said`.
+/// Returns how much of the balancer's Close frame follows in `received` after whole frames of
+/// `said`. Returns `None` if `received` has another form and is not a prefix of `said`.
 fn injected(said: &[u8], received: &[u8]) -> Option<Injected> {
     if said.starts_with(received) {
         return Some(Injected::None);
@@ -260,10 +260,10 @@ fn injected(said: &[u8], received: &[u8]) -> Option<Injected> {
     None
 }
 
-/// A change of the list, of weights or settings closes no tunnel.
+/// A change of the list, of weights or of settings does not close tunnels.
 fn tunnels_outlive_reloads(world: &World) -> Vec<String> {
     if !world.plan.calm {
-        // Silence also ends tunnels.
+        // A timeout of silence also ends tunnels.
         return Vec::new();
     }
     let closed = |it: &&Arc<Backend>| it.totals().closed.load(Relaxed) > 0;
@@ -272,7 +272,7 @@ fn tunnels_outlive_reloads(world: &World) -> Vec<String> {
     wrong.map(|it| format!("tunnels of {} were closed without an order", it.address())).collect()
 }
 
-/// Ends of tunnels are spread: at most as many as the commands allow in any span of time.
+/// Tunnels do not end all at once: in any span of time at most as many end as the commands allow.
 fn closings_are_paced(world: &World) -> Vec<String> {
     let mut faults = Vec::new();
     let has_deadline = world.orders.iter().any(|(_, _, has)| *has);
@@ -293,7 +293,7 @@ fn closings_are_paced(world: &World) -> Vec<String> {
         burst += 1.0 + (part / 10.0).max(1.0);
     }
     if tunnel.as_secs() < 500 {
-        // Silence also ends tunnels, at any rate.
+        // A timeout of silence also ends tunnels, at any rate.
         return faults;
     }
     let mut all: Vec<_> = world.nodes.iter().flat_map(|node| node.begun.iter().copied()).collect();
@@ -309,7 +309,7 @@ fn closings_are_paced(world: &World) -> Vec<String> {
     faults
 }
 
-/// A span of time in which more tunnels ended than that rate and burst allow.
+/// Returns a span of time in which more tunnels ended than this rate and burst allow.
 fn above(begun: &[(u64, u64)], rate: f64, burst: f64) -> Option<String> {
     for first in 0..begun.len() {
         let mut sum = 0;

@@ -1,4 +1,4 @@
-//! New clients of an address that is at its connection limit.
+//! New clients from an address that is at its connection limit.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{masked, open, upgrade};
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// Checks that a new client is refused with this status, and a time to retry.
+/// Checks that a new client is refused with this status and a time to retry.
 #[track_caller]
 fn assert_refused(script: &mut Script, status: u16, why: &str) {
     let newcomer = script.connect();
@@ -25,7 +25,7 @@ fn full(most: usize) -> Script {
     Script::new(1, Settings { max_connections: most, ..Settings::default() })
 }
 
-/// Lets the backend answer a client's request.
+/// Makes the backend answer a client's request.
 #[track_caller]
 fn answer(script: &mut Script, client: PeerId, backend: &mut Option<PeerId>) {
     script.send(client, GET);
@@ -35,7 +35,7 @@ fn answer(script: &mut Script, client: PeerId, backend: &mut Option<PeerId>) {
     assert!(script.receive_text(client).starts_with("HTTP/1.1 200 "));
 }
 
-/// The client that has been idle for longest goes first, regardless of how often it was served.
+/// The client that has been idle for longest ends first, regardless of how often it was served.
 #[test]
 fn idle_clients_make_room_the_longest_first() {
     let mut script = full(100);
@@ -47,7 +47,7 @@ fn idle_clients_make_room_the_longest_first() {
         script.run(Duration::from_millis(130));
         idle.push(client);
     }
-    // The first has sent another request: now it is the last to go.
+    // The first client has sent another request, so it is now the last to end.
     answer(&mut script, idle[0], &mut backend);
     script.run(Duration::from_millis(130));
     for &oldest in &idle[1..13] {
@@ -60,7 +60,7 @@ fn idle_clients_make_room_the_longest_first() {
     assert_eq!((metrics.ended_idle, metrics.refused_full, metrics.answered_full), (12, 12, 0));
 }
 
-/// Clients that sent a request and left while their backend still works for them.
+/// Clients that sent a request and left, while their backend still works for them.
 #[test]
 fn clients_that_have_gone_make_room() {
     let mut script = full(200);
@@ -82,7 +82,7 @@ fn clients_that_have_gone_make_room() {
     assert_eq!((metrics.ended_gone, metrics.answered_full), (12, 1));
 }
 
-/// A client that has ended its stream and waits is served, as long as there are places.
+/// A client that has ended its stream and waits is served, as long as there is capacity.
 #[test]
 fn a_client_that_ended_its_stream_gets_its_answer_where_there_is_room() {
     let mut script = full(10);
@@ -95,7 +95,7 @@ fn a_client_that_ended_its_stream_gets_its_answer_where_there_is_room() {
     assert!(script.receive_text(client).starts_with("HTTP/1.1 200 "));
 }
 
-/// A tunnel whose client ended its stream without a Close frame does not hold a place either.
+/// A tunnel whose client ended its stream without a Close frame does not occupy capacity either.
 #[test]
 fn a_tunnel_whose_client_has_gone_makes_room() {
     let mut script = full(2);
@@ -149,7 +149,7 @@ fn a_silent_client_makes_room_for_its_address_from_its_minimum_age_on() {
         script.send(server, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         assert!(script.receive_text(newcomer).starts_with("HTTP/1.1 200 "));
     }
-    // They no longer wait for anything, and make room in turn; a tunnel never does.
+    // Clients without a pending answer end in turn in favour of new ones; a tunnel never does.
     script.run(Duration::from_secs(2));
     let metrics = script.metrics();
     assert_eq!((metrics.answered_full_address, metrics.ended_idle), (1, 0));
@@ -190,8 +190,8 @@ fn clients_behind_a_proxy_are_counted_by_the_address_in_its_header() {
     let silent = connect(&mut script, "192.0.2.7:1");
     let active = connect(&mut script, "192.0.2.7:2");
     answered(&mut script, active, &mut backend);
-    // The other client of its address has not had the time for a request, and the served one has
-    // not been idle for long enough.
+    // One client of the address has not had the time for a request, and the served one has not been
+    // idle for long enough.
     let early = connect(&mut script, "192.0.2.7:3");
     script.send(early, GET);
     assert!(script.receive_text(early).starts_with("HTTP/1.1 429 "));
@@ -199,12 +199,12 @@ fn clients_behind_a_proxy_are_counted_by_the_address_in_its_header() {
     let other = connect(&mut script, "192.0.2.8:1");
     assert_eq!(script.end(other), None);
     script.run(Duration::from_millis(1100));
-    // The idle client makes room before the client that has only just connected.
+    // The idle client ends in favour of a new one before the client that has only just connected.
     let newcomer = connect(&mut script, "192.0.2.7:4");
     assert!(script.end(active).is_some(), "it waits for nothing");
     assert_eq!(script.end(silent), None);
     answered(&mut script, newcomer, &mut backend);
-    // A client that leaves makes room.
+    // A client that leaves frees its slot.
     script.close(newcomer);
     let last = connect(&mut script, "192.0.2.7:6");
     answered(&mut script, last, &mut backend);

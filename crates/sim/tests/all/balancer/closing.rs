@@ -1,4 +1,4 @@
-//! Close frames of the balancer, and simultaneous data or ends of either side.
+//! Close frames of the balancer, and simultaneous data or ends from either side.
 
 use throng_balance::shard_over_driver::BalanceCommand;
 use throng_balance::{CloseOrder, Closing, Settings, State, Timeouts};
@@ -80,7 +80,7 @@ fn a_backend_that_ends_its_stream_still_gets_the_clients_last_messages() {
     });
 }
 
-/// A client that ends its stream right after its answer, while its backend is slow.
+/// A client ends its stream right after its answer, while its backend is slow.
 #[test]
 fn a_slow_backend_gets_all_that_came_before_the_answer_to_a_close() {
     with_tunnel(|script, client, server| {
@@ -101,7 +101,7 @@ fn a_slow_backend_gets_all_that_came_before_the_answer_to_a_close() {
     });
 }
 
-/// The Close frame goes between two frames of the backend, and never into a frame.
+/// The Close frame goes between two frames of the backend, and never into the middle of a frame.
 #[test]
 fn a_close_waits_for_the_end_of_a_frame_and_drops_the_next() {
     with_tunnel(|script, client, server| {
@@ -157,7 +157,8 @@ fn an_order_for_some_closes_so_many_and_the_longest_silent_first() {
     }
 }
 
-/// Half a Close frame does not count: an orderly end after it would hide that its backend was lost.
+/// A partial Close frame does not count: an orderly end after it would hide the loss of the
+/// backend.
 #[test]
 fn a_backend_that_is_lost_in_its_close_frame_ends_with_a_reset() {
     for ends_stream in [true, false] {
@@ -173,8 +174,8 @@ fn a_backend_that_is_lost_in_its_close_frame_ends_with_a_reset() {
     }
 }
 
-/// A backend fails its checks: its tunnels are closed. Clients that come back to it, as there is no
-/// other, keep their new tunnels.
+/// A backend fails its checks, and its tunnels are closed. Clients that return to it, because it is
+/// the only backend, keep their new tunnels.
 #[test]
 fn one_verdict_closes_a_client_once() {
     let mut script = Script::new(1, Settings::default());

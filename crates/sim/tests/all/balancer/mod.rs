@@ -79,7 +79,7 @@ fn close_of_client(code: u16) -> Vec<u8> {
     frame
 }
 
-/// Checks that the balancer holds nothing, and has no connection to a client.
+/// Checks that the balancer holds no data, and has no connection to a client.
 #[track_caller]
 fn assert_nothing_is_held(script: &mut Script) {
     let metrics = script.metrics();

@@ -123,7 +123,7 @@ fn an_answer_that_trickles_is_cut() {
         script.run(secs(50));
         script.try_send(server, b"x");
     }
-    // Its client must not treat it as complete.
+    // The client must not treat the answer as complete.
     script.receive(client);
     assert_eq!(script.end(client), Some(PeerEnd::Reset));
     let report = script.reports.try_recv();
@@ -135,7 +135,7 @@ fn an_answer_that_trickles_is_cut() {
     assert_nothing_is_held(&mut script);
 }
 
-/// A request must be answered within `timeouts.response`, and one byte is not an answer yet.
+/// A request must be answered within `timeouts.response`, and a single byte is not an answer.
 #[test]
 fn a_head_of_an_answer_that_trickles_is_answered_with_504() {
     let mut script = Script::new(1, Settings::default());

@@ -13,8 +13,8 @@ fn script(pick: Pick) -> Script {
     script
 }
 
-/// Returns the backend that received a request of `client`, on a connection in `servers` or a new
-/// one, and the connection.
+/// Returns the backend that received a request of `client`, and its connection, which is one of
+/// `servers` or a new one.
 fn arrival(
     script: &mut Script,
     servers: &mut [Vec<PeerId>; 2],
@@ -55,7 +55,7 @@ fn a_canary_gets_its_part_of_requests_one_after_the_other() {
     }
 }
 
-/// Tunnels that stay, with a request between each two.
+/// Tunnels that stay open, with a request between each two.
 #[test]
 fn a_canary_gets_its_part_of_tunnels() {
     for pick in PICKS {

@@ -1,4 +1,4 @@
-//! Slow peers: the other side is slowed down, nothing is lost, and the right side is blamed.
+//! Slow peers: the other side is slowed down, no data is lost, and the slow side gets the blame.
 
 use throng_balance::{Settings, Timeouts};
 use throng_proto::ws::{Opcode, encode_masked};
@@ -6,8 +6,8 @@ use throng_sim::balance::{PeerEnd, Script};
 
 use super::{HOUR, open, secs, unmasked, upgrade};
 
-/// Megabytes to a side that does not receive: they wait in the network, not in the balancer, and
-/// arrive completely in the end.
+/// Megabytes for a side that does not receive wait in the network instead of the balancer, and
+/// finally arrive completely.
 #[test]
 fn a_side_that_does_not_receive_stops_the_other_and_loses_nothing() {
     let mut script = Script::new(1, Settings::default());
@@ -29,8 +29,8 @@ fn a_side_that_does_not_receive_stops_the_other_and_loses_nothing() {
     assert!(script.receive(client).starts_with(&unmasked("all of it")));
 }
 
-/// Far more than the network holds, in both directions at once: back-pressure bounds the memory,
-/// and every byte arrives.
+/// Far more than the network holds, in both directions at the same time: back-pressure bounds the
+/// memory, and every byte arrives.
 #[test]
 fn large_bodies_either_way_are_whole() {
     const SIZE: usize = 1_000_000;

@@ -76,7 +76,7 @@ fn a_half_closed_tunnel_ends_in_time() {
     assert_nothing_is_held(&mut script);
 }
 
-/// The cost of a sweep depends on the due timeouts, not on the number of tunnels.
+/// The cost of a sweep depends on the due timeouts, and not on the number of tunnels.
 #[test]
 fn idle_tunnels_are_hardly_looked_at_however_many_they_are() {
     let looked_at = |tunnels: usize| {
@@ -99,7 +99,7 @@ fn idle_tunnels_are_hardly_looked_at_however_many_they_are() {
     assert_eq!((looked_at(10), looked_at(1000)), (0, 0), "none was due");
 }
 
-/// A client that sends its whole request before it looks for an answer gets the early one.
+/// A client that sends its whole request before it reads still gets the early answer.
 #[test]
 fn a_client_that_uploads_on_after_a_refusal_gets_it() {
     let mut script = Script::new(1, Settings { max_body: 10, ..Settings::default() });
@@ -130,7 +130,7 @@ fn a_client_that_is_silent_after_a_refusal_is_closed_soon() {
     assert_nothing_is_held(&mut script);
 }
 
-/// A request has the timeout of a response, a handshake the timeout of an upgrade.
+/// A request has the timeout of a response; a handshake has the timeout of an upgrade.
 #[test]
 fn a_backend_that_never_answers_is_504_when_its_time_is_over() {
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
@@ -214,7 +214,8 @@ fn rfc9112_9_6_a_client_that_announced_its_last_request_is_closed_with_its_respo
 fn requests_that_came_before_the_end_of_the_stream_are_answered() {
     const GET: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    // With half a request after the whole ones, or a body that never ends, or nothing.
+    // After the whole requests the client sends half a request, or a body that never ends, or
+    // nothing.
     let half_a_body = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf";
     for rest in ["", "GET /ha", half_a_body] {
         let mut script = Script::new(1, Settings::default());
