@@ -71,7 +71,7 @@ impl JoinBuffer {
     /// Appends like [`JoinBuffer::push`], and validates all bytes that were not validated before.
     ///
     /// # Errors
-    /// A byte cannot belong to UTF-8, with any bytes after it. The buffer must then be
+    /// A byte can never belong to UTF-8, regardless of the bytes after it. The buffer must then be
     /// [cleared](JoinBuffer::clear).
     pub fn push_text(&mut self, chunk: &[u8], key: Option<[u8; 4]>) -> Result<(), BrokenUtf8> {
         let start = self.bytes.len();

@@ -1,11 +1,11 @@
 //! WebSocket masking (RFC 6455 section 5.3): XOR with a repeated four-byte key.
 //!
-//! A short payload is masked inline, in 16-byte steps that every 64-bit CPU has: a call through a
-//! function pointer would cost more than wider vectors save. For a long payload AVX2 is detected at
-//! run time. There are no intrinsics: the loops are over plain words, and the compiler turns them
-//! into the widest vectors that the surrounding function may use. AVX-512 was tried and is not
-//! used: the compiler's code for it was slower than its code for AVX2, which already masks 16 KiB
-//! at 140 GB/s, many times the rate of a socket.
+//! A short payload is masked inline, in 16-byte steps that every 64-bit CPU supports: a call
+//! through a function pointer would cost more than wider vectors save. For a long payload AVX2 is
+//! detected at run time. There are no intrinsics: the loops run over plain words, and the compiler
+//! turns them into the widest vectors that the surrounding function may use. AVX-512 was tried and
+//! is not used: the compiler's code for it was slower than its code for AVX2, which already masks
+//! 16 KiB at 140 GB/s, many times the rate of a socket.
 
 use std::mem::MaybeUninit;
 
@@ -147,11 +147,11 @@ fn tiny(bytes: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// Masks a short payload into `to`, which has its length and is written completely; returns whether
-/// it became all ASCII.
+/// Masks a short payload into `to`, which has the same length and is written completely. Returns
+/// whether the result is all ASCII.
 ///
-/// Copying first and masking in place would read stores that are still in flight: 24 ns for 100
-/// bytes instead of 2.
+/// Copying first and masking in place would read stores that are still in flight, which takes 24 ns
+/// instead of 2 ns for 100 bytes.
 #[inline]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>], key: [u8; 4]) -> bool {
     assert_eq!(from.len(), to.len());
