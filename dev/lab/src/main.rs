@@ -1,4 +1,4 @@
-//! `lab`: the measurements that the pages of results quote, and servers for tests from outside.
+//! `lab`: the measurements that the pages of results quote, and servers for external tests.
 //!
 //! * Duty: run the comparisons of `throng-compare` from the command line; be the test servers.
 //! * Not its duty: the comparisons themselves; load on one server (`throng bench`); comparisons
@@ -34,7 +34,7 @@ struct Cli {
     command: Command,
 }
 
-/// A comparison, and how it is shown.
+/// A comparison, and how to show it.
 #[derive(clap::Args)]
 struct Compare<C: clap::Args> {
     #[command(flatten)]
@@ -122,7 +122,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::ServeProbe(args) => servers::probe::run(&args),
         Command::ServeBlocking(args) => servers::blocking::run(&args),
         Command::Part { part } => {
-            // A terminal's Ctrl-C reaches this process as well: it ends when its parent lets it go.
+            // A terminal's Ctrl-C also reaches this process, which must only end when its parent no
+            // longer needs it.
             let _stop = Stop::on_signals().map_err(Failure::runtime)?;
             parts::play(&part)?;
             Ok(ExitCode::SUCCESS)
@@ -133,12 +134,12 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Where this program cannot be found, starting it fails with a message that names it.
+/// If this program cannot be found, starting it fails with a message that names it.
 fn this_program() -> OsString {
     std::env::current_exe().map_or_else(|_| "lab".into(), Into::into)
 }
 
-/// Compares, and shows the report.
+/// Runs a comparison and shows its report.
 fn compare<C: Comparison>(args: Compare<C>) -> Result<ExitCode, Failure> {
     let Compare { comparison, output } = args;
     output.check()?;

@@ -1,4 +1,4 @@
-//! `lab tables`: the rows of a run of `bench/`, as tables in Markdown.
+//! `lab tables`: the rows of a run of `bench/` as Markdown tables.
 
 use std::collections::BTreeMap;
 use std::io::{Read, stdin};
@@ -20,24 +20,24 @@ pub(crate) struct Args {
 struct Rows {
     /// The columns.
     servers: Vec<String>,
-    /// The server that the others are compared with.
+    /// The server with which the others are compared.
     baseline: Option<String>,
     rows: Vec<Figure>,
-    /// Cells that were not measured, or were disturbed.
+    /// Cells that were disturbed or not measured.
     remarks: Vec<String>,
 }
 
 /// One figure of one round.
 #[derive(Deserialize)]
 struct Figure {
-    /// The sentence above its table.
+    /// The sentence above the figure's table.
     table: String,
     work: String,
     server: String,
     round: u32,
     value: f64,
     digits: usize,
-    /// A rate, whose large values are shown in thousands and millions.
+    /// Whether the figure is a rate, whose large values are shown in thousands and millions.
     is_rate: bool,
 }
 
@@ -70,7 +70,7 @@ impl Rows {
             else {
                 continue;
             };
-            // The other tables show what the first one cost.
+            // Only the first table has ratios; the other tables show its cost.
             if at == 0 {
                 let ratio = |work: &str, server: &str| self.ratio(table, work, server, baseline);
                 parts.push("Median of same-round ratios, and their spread.".to_owned());
@@ -81,7 +81,7 @@ impl Rows {
         parts.join("\n\n") + "\n"
     }
 
-    /// A row for each kind of work, a column for each server.
+    /// Returns a table with a row for each kind of work and a column for each server.
     fn table(
         &self,
         table: &str,
@@ -114,7 +114,8 @@ impl Rows {
         Some(any.show(middle(values)?.1))
     }
 
-    /// The ratios of the rounds that have both, so that a slow minute affects both sides of each.
+    /// Returns the ratios of the rounds that have both servers, so that a slow minute affects both
+    /// sides of a ratio.
     fn ratio(&self, table: &str, work: &str, server: &str, baseline: &str) -> Option<String> {
         let theirs = self.figures(table, work, baseline).filter(|row| row.value > 0.0);
         let theirs: BTreeMap<u32, f64> = theirs.map(|row| (row.round, row.value)).collect();
@@ -143,7 +144,7 @@ impl Figure {
     }
 }
 
-/// A number with so many digits after the point, and commas between thousands.
+/// Formats a number with this many digits after the point, and commas between thousands.
 fn decimal(value: f64, digits: usize) -> String {
     let text = format!("{:.digits$}", value.abs());
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
@@ -152,7 +153,7 @@ fn decimal(value: f64, digits: usize) -> String {
     format!("{sign}{}{point}{fraction}", grouped(whole.parse().unwrap_or(0)))
 }
 
-/// The least, the median and the greatest.
+/// Returns the minimum, the median and the maximum.
 fn middle(mut values: Vec<f64>) -> Option<(f64, f64, f64)> {
     values.sort_by(f64::total_cmp);
     let (least, greatest) = (*values.first()?, *values.last()?);
@@ -164,7 +165,7 @@ fn middle(mut values: Vec<f64>) -> Option<(f64, f64, f64)> {
     Some((least, median, greatest))
 }
 
-/// Each once, in the order of the first.
+/// Returns each text once, in the order of first occurrence.
 fn in_order<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found = Vec::new();
     for one in all {
@@ -186,7 +187,8 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_a_round() {
-        // A machine half as fast in round 2 must not show in the ratio; round 3 has one side only.
+        // A machine that is half as fast in round 2 must not affect the ratio. Round 3 has only one
+        // side.
         let (ours, theirs) = ([90_000.0, 45_000.0], [100_000.0, 50_000.0, 100_000.0]);
         let rows = |server, values: &[f64]| -> Vec<Figure> {
             (1..).zip(values).map(|(round, &value)| figure(server, round, value)).collect()

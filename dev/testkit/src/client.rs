@@ -123,7 +123,7 @@ impl<S: Read + Write> Client<S> {
         self.stream.write_all(&frame).unwrap();
     }
 
-    /// Sends to a server that may have closed the connection already.
+    /// Sends to a server that may already have closed the connection.
     pub fn try_send(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut frame = Vec::new();
         ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
@@ -149,7 +149,7 @@ impl<S: Read + Write> Client<S> {
     /// Returns the next message or event.
     ///
     /// # Panics
-    /// Nothing came for [`TIMEOUT`], or the server violates RFC 6455.
+    /// Nothing arrived for [`TIMEOUT`], or the server violates RFC 6455.
     pub fn next_of_any_kind(&mut self) -> Got {
         let limits = Limits { max_frame_size: 64 << 20, max_message_size: 64 << 20 };
         loop {

@@ -4,23 +4,23 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A new, empty folder for temporary files. It is removed with its content when it is dropped, also
-/// by a test that fails.
+/// A new, empty folder for temporary files. Dropping it removes it with its content, even in a
+/// failing test.
 #[derive(Debug)]
 pub struct TempFolder(PathBuf);
 
 impl TempFolder {
-    /// Creates a folder, with a name that no other one of this machine has; `name` is a part of it.
+    /// Creates a folder whose name contains `name` and is unique on this machine.
     ///
     /// # Panics
-    /// It cannot be created.
+    /// The folder cannot be created.
     #[must_use]
     pub fn new(name: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("throng-{name}-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Of an earlier process with this number, which was killed.
+        // The remains of an earlier process with this number, which was killed.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a folder for temporary files");
         Self(path)
@@ -29,7 +29,7 @@ impl TempFolder {
     /// Writes a file in the folder, and returns its path.
     ///
     /// # Panics
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.join(name);
         std::fs::write(&path, content).expect("a file in a folder of the test's own");

@@ -1,7 +1,7 @@
 //! Parts that the tests of several crates share.
 //!
-//! * Duty: a blocking client on the wire, waiting for conditions, random numbers from a seed, a
-//!   Redis server or cluster, a folder for temporary files; the driver contract as tests.
+//! * Duty: a blocking client on the wire, waits for conditions, random numbers from a seed, a Redis
+//!   server or cluster, a folder for temporary files; the driver contract as tests.
 //! * Not its duty: the servers under test; each crate's tests start their own.
 //! * Depends on: `throng-proto`, whose decoders have their own tests and oracles; `throng-io` for
 //!   the contract.

@@ -1,4 +1,4 @@
-//! A Redis server of one test, and sentinels.
+//! A Redis server for one test, and sentinels.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use crate::waiting::eventually;
 use crate::wire::dial;
 
-/// Returns the user of docs/cluster.md with its rights, in the words of `ACL SETUSER`.
+/// Returns the user in docs/cluster.md with its rights, in the syntax of `ACL SETUSER`.
 ///
 /// # Panics
-/// The page has no such line.
+/// The page lacks such a line.
 #[must_use]
 pub fn documented_user() -> String {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
@@ -31,14 +31,14 @@ pub struct Redis {
     tls_port: u16,
 }
 
-/// Files in PEM for servers with TLS, beside their port without it.
+/// PEM files of servers with TLS, which also have a port without TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct RedisTls<'a> {
     /// The certificate of the server.
     pub certificate: &'a Path,
     /// Its private key.
     pub key: &'a Path,
-    /// The authority of the certificates of clients and other servers.
+    /// The authority that certifies clients and other servers.
     pub authority: &'a Path,
     /// Whether clients must have a certificate.
     pub demands: bool,
@@ -61,10 +61,10 @@ impl RedisTls<'_> {
 }
 
 impl Redis {
-    /// Starts a server, or returns `None` if none is installed.
+    /// Starts a server; returns `None` if Redis is not installed.
     ///
     /// # Panics
-    /// None is installed, and the environment has `TEST_PEERS`.
+    /// Redis is not installed, and the environment has `TEST_PEERS`.
     #[must_use]
     pub fn start(name: &str, arguments: &[&'static str]) -> Option<Self> {
         if !Self::can_start() {
@@ -76,11 +76,11 @@ impl Redis {
         Some(redis)
     }
 
-    /// Starts a server that also has TLS, as a master or as a replica of another such server; or
-    /// returns `None` if no server is installed.
+    /// Starts a server that also supports TLS, as a master or as a replica of another such server.
+    /// Returns `None` if Redis is not installed.
     ///
     /// # Panics
-    /// None is installed, and the environment has `TEST_PEERS`; or it has no TLS.
+    /// Redis is not installed, and the environment has `TEST_PEERS`; or it does not support TLS.
     #[must_use]
     pub fn start_with_tls(name: &str, tls: RedisTls<'_>, master: Option<&Self>) -> Option<Self> {
         if !Self::can_start() {
@@ -108,16 +108,16 @@ impl Redis {
         self.arguments.extend(tls.arguments(port));
     }
 
-    /// Returns the port with TLS; 0: it has none.
+    /// Returns the port with TLS; 0 without TLS.
     #[must_use]
     pub fn tls_port(&self) -> u16 {
         self.tls_port
     }
 
-    /// Returns the number of other clients at its port without TLS.
+    /// Returns the number of other clients at the port without TLS.
     ///
     /// # Panics
-    /// There is no answer.
+    /// The server does not answer.
     #[must_use]
     pub fn plain_clients(&self) -> usize {
         let mut connection = dial(self.address);
@@ -132,7 +132,7 @@ impl Redis {
         lines.filter(is_other).count()
     }
 
-    /// Returns whether a server is installed, and prints a message if not.
+    /// Returns whether Redis is installed, and prints a message if it is not.
     pub(crate) fn can_start() -> bool {
         let can = Command::new("redis-server").arg("--version").output().is_ok();
         if !can {
@@ -149,7 +149,7 @@ impl Redis {
         redis
     }
 
-    /// Returns whether it was started and not killed since.
+    /// Returns whether the server was started and has not been killed since.
     pub(crate) fn is_running(&self) -> bool {
         self.child.is_some()
     }
@@ -182,16 +182,16 @@ impl Redis {
     /// Starts a sentinel with this configuration.
     ///
     /// # Panics
-    /// It cannot be started.
+    /// The sentinel cannot be started.
     #[must_use]
     pub fn start_sentinel(name: &str, configuration: &str) -> Self {
         Self::start_sentinel_with(name, configuration, None)
     }
 
-    /// Starts a sentinel that may also have TLS, and then uses TLS to its servers.
+    /// Starts a sentinel that may use TLS, also to its servers.
     ///
     /// # Panics
-    /// It cannot be started.
+    /// The sentinel cannot be started.
     #[must_use]
     pub fn start_sentinel_with(name: &str, configuration: &str, tls: Option<RedisTls<'_>>) -> Self {
         let mut sentinel = Self::new(name);
@@ -211,10 +211,10 @@ impl Redis {
         self.address.port()
     }
 
-    /// Starts it, or starts it again with the same address and data.
+    /// Starts the server, or restarts it with the same address and data.
     ///
     /// # Panics
-    /// It cannot be started.
+    /// The server cannot be started.
     pub fn run(&mut self) {
         let mut command = Command::new("redis-server");
         let port = self.address.port().to_string();
@@ -222,7 +222,7 @@ impl Redis {
         command.args(&self.arguments).args(["--port", &port, "--bind", "127.0.0.1"]);
         command.args(["--save", ""]).arg("--dir").arg(&self.directory);
         self.child = Some(command.stdout(Stdio::null()).spawn().unwrap());
-        // While it loads its data, or requires a password, it answers with an error.
+        // While the server loads its data, or if it requires a password, it answers with an error.
         eventually("the server answers", || {
             self.reply("PING").is_ok_and(|reply| reply == "+PONG" || reply.starts_with("-NOAUTH"))
         });
@@ -231,16 +231,16 @@ impl Redis {
     /// Sends a signal, such as `-STOP`.
     ///
     /// # Panics
-    /// It is not running.
+    /// The server is not running.
     pub fn signal(&self, signal: &str) {
         let pid = self.child.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// Ends it with SIGKILL.
+    /// Kills the server with SIGKILL.
     ///
     /// # Panics
-    /// It is not running.
+    /// The server is not running.
     pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
@@ -262,15 +262,15 @@ impl Redis {
     /// Sends a command until the reply is not an error.
     ///
     /// # Panics
-    /// It is refused for too long.
+    /// The server refuses the command for too long.
     pub fn ask_until_taken(&self, command: &str) {
         eventually(command, || self.reply(command).is_ok_and(|reply| !reply.starts_with('-')));
     }
 
-    /// Sends a command whose answer comes late.
+    /// Sends a command whose answer arrives late.
     ///
     /// # Panics
-    /// It cannot be sent.
+    /// The command cannot be sent.
     pub fn ask_nothing(&self, command: &str) {
         dial(self.address).write_all(format!("{command}\r\n").as_bytes()).unwrap();
     }
@@ -278,7 +278,7 @@ impl Redis {
     /// Returns how often a command was called, including calls by scripts.
     ///
     /// # Panics
-    /// There is no answer.
+    /// The server does not answer.
     #[must_use]
     pub fn calls(&self, command: &str) -> u64 {
         let mut connection = dial(self.address);
@@ -306,7 +306,7 @@ impl Redis {
     }
 }
 
-/// Returns a port that is free.
+/// Returns a free port.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -1,4 +1,4 @@
-//! A Redis Cluster of one test.
+//! A Redis Cluster for one test.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -19,10 +19,11 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts this many masters with a replica each, or returns `None` if no server is installed.
+    /// Starts this many masters with one replica each; returns `None` if Redis is not installed.
     ///
     /// # Panics
-    /// None is installed, and the environment has `TEST_PEERS`; or they form no cluster.
+    /// Redis is not installed, and the environment has `TEST_PEERS`; or the servers form no
+    /// cluster.
     #[must_use]
     pub fn start(name: &str, masters: usize) -> Option<Self> {
         if !Redis::can_start() {
@@ -45,7 +46,7 @@ impl RedisCluster {
         }
         let server = |number| {
             let mut server = Self::server(&format!("{name}-{number}"));
-            // It then redirects clients to its ports for TLS.
+            // With this setting a server redirects clients to TLS ports.
             server.add_words(&["--tls-cluster", "yes"]);
             server.add_tls(tls, free_port());
             server.run();
@@ -94,7 +95,8 @@ impl RedisCluster {
         let (new, old) = (address(&self.servers[number]), address(&self.servers[0]));
         self.cli(&["--cluster", "add-node", &new, &old]);
         self.await_ok();
-        // Only one of them has the new slots; the others learn of them from each other later.
+        // Only one server has assigned the new slots; the others learn of them from each other
+        // later.
         let id = self.id(number);
         eventually("all servers know it", || {
             (0..number).all(|at| self.cli_at(at, &["CLUSTER", "NODES"]).contains(&id))
@@ -113,7 +115,7 @@ impl RedisCluster {
     /// Moves this many slots from one master to another.
     ///
     /// # Panics
-    /// They cannot be moved.
+    /// The slots cannot be moved.
     pub fn reshard(&self, from: usize, to: usize, slots: usize) {
         let (from, to) = (self.id(from), self.id(to));
         self.cli(&[
@@ -134,20 +136,20 @@ impl RedisCluster {
     /// Removes a server without slots from the cluster.
     ///
     /// # Panics
-    /// It cannot be removed.
+    /// The server cannot be removed.
     pub fn remove(&self, number: usize) {
         self.cli(&["--cluster", "del-node", &address(&self.servers[0]), &self.id(number)]);
     }
 
-    /// Makes the replica of a master the master, without loss. Returns its number afterwards.
+    /// Makes the replica of a master the new master without loss, and returns its number.
     ///
     /// # Panics
-    /// The master has no replica, or it does not become one.
+    /// The master has no replica, or the replica does not become a master.
     pub fn fail_over(&self, master: usize) -> usize {
         let replica = self.replica_of(master);
         let mut tried = None::<Instant>;
         eventually("the replica is a master", || {
-            // A server abandons the failover after five seconds, for example when the others do not
+            // A server abandons the failover after five seconds, for example if the others do not
             // vote in time.
             if tried.is_none_or(|tried| tried.elapsed() > ATTEMPT) && !self.is_master(replica) {
                 tried = Some(Instant::now());
@@ -182,8 +184,8 @@ impl RedisCluster {
         self.cli_at(number, &["ROLE"]).starts_with("master")
     }
 
-    /// Returns whether the replica of a master has acknowledged all writes there. WAIT alone covers
-    /// only the writes of its own connection.
+    /// Returns whether the replica of a master has acknowledged all writes to the master. WAIT
+    /// alone covers only the writes of its own connection.
     #[must_use]
     pub fn has_replicated(&self, master: usize) -> bool {
         let info = self.cli_at(master, &["INFO", "replication"]);
@@ -198,7 +200,7 @@ impl RedisCluster {
     /// Waits until all running servers see a complete cluster, and replicas have their data.
     ///
     /// # Panics
-    /// That takes too long.
+    /// The wait takes too long.
     pub fn await_ok(&self) {
         let runs = |number: &usize| self.servers[*number].is_running();
         eventually("the cluster is complete", || {
@@ -215,10 +217,10 @@ impl RedisCluster {
         self.cli_at(number, &["CLUSTER", "MYID"]).trim().to_owned()
     }
 
-    /// Executes a command at a server; returns its answer.
+    /// Executes a command at a server, and returns its answer.
     ///
     /// # Panics
-    /// There is no answer.
+    /// The server does not answer.
     #[must_use]
     pub fn cli_at(&self, number: usize, command: &[&str]) -> String {
         let port = self.servers[number].port().to_string();
@@ -239,7 +241,7 @@ fn address(server: &Redis) -> String {
 }
 
 /// Returns a free port whose cluster bus port is also free. Both are below the ports that the
-/// system assigns to connections, and no other test of this process gets them.
+/// system assigns to connections, and reserved within this process.
 fn free_port() -> u16 {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(127);

@@ -1,4 +1,4 @@
-//! Waiting in tests: the only place where a test's thread sleeps.
+//! Waits in tests. Only this module makes a test's thread sleep.
 //!
 //! A test that must wait for another thread or process polls for its condition, and fails after
 //! [`TIMEOUT`]. Tests that can run in virtual time belong in the simulator instead.
@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::wire::TIMEOUT;
 
-/// Time between two polls: the waiting thread must not take the CPU from the thread that it waits
-/// for.
+/// The time between two polls. The waiting thread must not take the CPU from the awaited thread.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Waits until `condition` holds.
@@ -22,7 +21,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// Waits until `look` returns a value, and returns that value.
 ///
 /// # Panics
-/// It returns no value for [`TIMEOUT`].
+/// `look` returns no value for [`TIMEOUT`].
 pub fn poll<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + TIMEOUT;
     loop {
@@ -34,8 +33,8 @@ pub fn poll<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Blocks the calling thread, as a deliberately slow handler under test does. No test waits with it
-/// for an event.
+/// Blocks the calling thread, as a deliberately slow handler under test does. Tests must not use it
+/// to wait for an event.
 pub fn hold_up(time: Duration) {
     std::thread::sleep(time);
 }

@@ -20,11 +20,11 @@ pub fn dial(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Returns the head of a response, or as much of it as came before the end of the stream. It reads
-/// no byte after the head.
+/// Returns the head of a response, or the part that arrived before the end of the stream. Reads no
+/// byte after the head.
 ///
 /// # Panics
-/// The stream failed otherwise, or the head is not UTF-8.
+/// The stream failed in another way, or the head is not UTF-8.
 pub fn read_head(stream: &mut impl Read) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -41,7 +41,7 @@ pub fn read_head(stream: &mut impl Read) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// A stream that can damage received bytes: a peer with TLS answers damage with an alert.
+/// A stream that can damage received bytes. A peer with TLS answers damage with an alert.
 #[derive(Debug)]
 pub struct Damaging<S> {
     /// The stream below.
@@ -51,7 +51,7 @@ pub struct Damaging<S> {
 }
 
 impl<S> Damaging<S> {
-    /// Wraps a stream, at first without damage.
+    /// Wraps a stream; at first it does no damage.
     pub fn new(inner: S) -> Self {
         Self { inner, damages: false }
     }

@@ -1,4 +1,4 @@
-//! Servers for tests and probes from outside.
+//! Servers for external tests and probes.
 
 pub(crate) mod blocking;
 pub(crate) mod netbench;

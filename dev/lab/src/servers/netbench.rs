@@ -1,6 +1,6 @@
 //! `lab serve-netbench`: the server that the public suite NetBenchmarks compares, blank or at work.
 //!
-//! One port, any path and method; [`blank_work`] has the answers.
+//! One port, for any path and method; [`blank_work`] has the answers.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;

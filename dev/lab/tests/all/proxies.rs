@@ -23,8 +23,8 @@ fn bench_json(words: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A proxy that passes bytes on, on threads of this process: bytes to the client go through
-/// `change`.
+/// Starts a proxy on threads of this process. It passes bytes on, and applies `change` to bytes for
+/// the client.
 fn pass_through(backend: SocketAddr, change: fn(&mut [u8])) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -131,7 +131,8 @@ fn a_proxy_that_changes_bytes_is_found_out() {
     });
     let url = format!("ws://{proxy}/echo");
     let words = [url.as_str(), "--only", "burst", "--burst-sizes", "3000", "--burst-messages", "2"];
-    // Its findings end it: the time is for connections on a busy machine, and is not waited out.
+    // The wrong answers end the run. The time limit is for connections on a busy machine, so the
+    // test does not wait for it.
     let output =
         bench(&[&words[..], &["--burst-connections", "3", "--setup-timeout", "60s"]].concat());
     let text = String::from_utf8_lossy(&output.stdout);

@@ -55,8 +55,8 @@ pub fn c1_lent_bytes_are_copied_when_the_send_must_wait<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     let (input, mut written, mut answer) = (pattern(2 * R::CAPACITY, 3), 0, Vec::new());
-    // The peer writes first and reads only when nothing else makes progress, so that some of the
-    // driver's sends must wait, for any sizes.
+    // The peer writes first, and reads only when nothing else makes progress, so that some of the
+    // driver's sends must wait for any sizes.
     let end = world.now().after(R::TIMEOUT);
     let mut pending = false;
     while answer.len() < input.len() {
@@ -101,7 +101,7 @@ pub fn c1_parts_of_lent_bytes_are_sent_between_others<R: Rig>() {
     assert_eq!(world.read(&mut peer, 18).0, b"78<own>012<shared>");
 }
 
-/// C1: lent bytes can be read and sent after other calls, and changes to them are sent.
+/// C1: lent bytes can be read and sent after other calls, and a send includes changes to them.
 pub fn c1_lent_bytes_survive_every_call_but_the_next_event<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();

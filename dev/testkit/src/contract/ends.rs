@@ -7,12 +7,12 @@ use throng_io::id::ConnId;
 use super::world::{Seen, World};
 use super::{PeerRead, Rig, pattern};
 
-/// C4: after a close, for any later call or event.
+/// C4: this holds after a close, for any later call or event.
 pub fn c4_closed_comes_once_and_last<R: Rig>() {
     let mut world = World::<R>::new();
     for round in 0..4 {
         let (id, mut peer) = world.pair();
-        // Input and its end have arrived already, and are no longer reported.
+        // Input and its end have already arrived, and are no longer reported.
         assert!(world.rig.write(&mut peer, b"too late") > 0);
         world.rig.finish(&mut peer);
         if round % 2 == 0 {
@@ -216,7 +216,7 @@ pub fn c9_reset_is_distinguished_from_end_of_stream<R: Rig>() {
     world.rig.reset(peer);
     world.until_seen(Seen::Closed(id, Closed::Reset));
     assert!(!world.saw(Seen::Finished(id)));
-    // The same after an end of stream.
+    // Repeats the test after an end of stream.
     let (id, mut peer) = world.pair();
     world.rig.finish(&mut peer);
     world.until_seen(Seen::Finished(id));
@@ -226,7 +226,7 @@ pub fn c9_reset_is_distinguished_from_end_of_stream<R: Rig>() {
     world.assert_idle();
 }
 
-/// C9: the end of the stream and a later reset have both arrived when the driver first reads.
+/// C9: the end of the stream and a later reset have both arrived before the driver first reads.
 pub fn c9_a_reset_that_comes_with_the_end_of_stream_is_reported<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -311,7 +311,7 @@ fn skip_events<R: Rig>(world: &mut World<R>) {
     }
 }
 
-/// C9: the peer's view of the driver's ends.
+/// C9: how the peer sees the driver's two ends of a connection.
 pub fn c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -359,7 +359,7 @@ pub fn c9_connected_or_refused<R: Rig>() {
     }
 }
 
-/// C12: connections to several listeners, in another order than the listeners'.
+/// C12: connections to several listeners, in another order than the listeners.
 pub fn c12_an_accepted_socket_carries_its_listener<R: Rig>() {
     let mut world = World::<R>::new();
     let listeners: Vec<_> = (0..3).map(|_| world.rig.listen_also()).collect();
@@ -383,7 +383,8 @@ pub fn c12_a_stream_that_its_peer_ended_was_not_truncated<R: Rig>() {
     assert!(!world.rig.driver().was_truncated(id));
 }
 
-/// C13: unreceived input comes to the driver that adopts the socket; here it is the same driver.
+/// C13: the driver that adopts the socket receives the input not yet read; here it is the same
+/// driver.
 pub fn c13_a_released_connection_goes_on_under_another_id<R: Rig>() {
     let mut world = World::<R>::new();
     let (first, mut peer) = world.pair();
@@ -400,7 +401,7 @@ pub fn c13_a_released_connection_goes_on_under_another_id<R: Rig>() {
     assert!(world.send_bytes(second, b"three".to_vec()));
     assert_eq!(world.read(&mut peer, 5).0, b"three");
     world.assert_idle();
-    // Again, before the new driver has read anything.
+    // Releases the connection again, before the new driver has read any data.
     world.write_all(&mut peer, b"four");
     let socket = world.release(second);
     // Input that arrives while no driver has the socket is not reported, and ends no wait.
@@ -416,7 +417,7 @@ pub fn c13_a_released_connection_goes_on_under_another_id<R: Rig>() {
     assert_eq!(world.read(&mut peer, 1), (Vec::new(), PeerRead::Finished));
     let ends = world.seen.iter().filter(|seen| matches!(seen, Seen::Closed(..)));
     assert_eq!(ends.count(), 1, "releases are no ends: {:?}", world.seen);
-    // A released socket that is dropped is closed.
+    // Dropping a released socket closes it.
     let (id, mut peer) = world.pair();
     drop(world.release(id));
     assert_eq!(world.read(&mut peer, 1), (Vec::new(), PeerRead::Finished));

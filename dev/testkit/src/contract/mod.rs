@@ -51,10 +51,11 @@ pub trait Rig: Sized {
     /// Advances the environment while no wait runs. Does nothing where it advances by itself.
     fn step(&mut self) {}
 
-    /// Makes the driver listen on one address, and returns it; the same address at each call.
+    /// Makes the driver listen on one address, and returns it. Returns the same address at each
+    /// call.
     fn listen(&mut self) -> SocketAddr;
 
-    /// Makes the driver listen on one further address.
+    /// Makes the driver listen on an additional address.
     fn listen_also(&mut self) -> (ListenerId, SocketAddr);
 
     /// Connects a peer, whether the driver has accepted it yet or not. `None`: refused.
@@ -114,8 +115,8 @@ pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8 ^ seed).collect()
 }
 
-/// Defines a `#[test]` for each test of the suite, on a [`Rig`]; with `without resets` only for the
-/// tests that need no reset, which Unix sockets do not have.
+/// Defines a `#[test]` for each test of the suite on a [`Rig`]. With `without resets` it omits
+/// tests that need a reset, which Unix sockets do not have.
 #[macro_export]
 macro_rules! contract_suite {
     ($rig:ty) => {

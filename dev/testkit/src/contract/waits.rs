@@ -343,8 +343,8 @@ pub fn c10_many_wakes_end_one_wait<R: Rig>() {
     world.assert_idle();
 }
 
-/// C10: the hand-over of commands: after a wait the shard sees everything that a thread stored
-/// before its wake.
+/// C10: handing over commands. After a wait the shard sees everything that a thread stored before
+/// its wake.
 pub fn c10_wakes_from_other_threads_end_waits<R: Rig>() {
     if !R::THREADS {
         return;
