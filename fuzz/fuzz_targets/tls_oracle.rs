@@ -1,6 +1,6 @@
-//! A session of Throng and a connection of rustls, in every suite of both versions: what one seals,
-//! in pieces and with updates of the keys, the other opens, for any split of the bytes. From a
-//! damaged stream the receiver gets only bytes that were sent.
+//! A session of Throng and a connection of rustls, in every suite of both versions: each opens what
+//! the other has sealed, in pieces and with key updates, for any split of the bytes. A receiver of
+//! a damaged stream only gets bytes that were sent.
 #![no_main]
 
 use std::cell::RefCell;
@@ -63,12 +63,12 @@ thread_local! {
 struct Pair {
     client: ClientConnection,
     ours: Session,
-    /// Bytes that the client has sent and the session has not read.
+    /// Bytes that the client has sent and the session has not yet read.
     wire: Vec<u8>,
     messages: Messages,
     /// Expanded keys, as they are kept while a connection is busy.
     warm: WarmKeys,
-    /// Updates since the client's last data, and since the session's.
+    /// Key updates since the client's last data, and since the session's last data.
     in_a_row: (u8, u8),
     /// All updates.
     updates: u8,
@@ -114,8 +114,8 @@ impl Pair {
         true
     }
 
-    /// Gives the session up to `n` bytes of the wire; returns their data, and why the session has
-    /// ended.
+    /// Passes up to `n` bytes of the wire to the session; returns their data, and the reason if the
+    /// session has ended.
     fn deliver(&mut self, n: usize) -> (Vec<u8>, Option<End>) {
         let n = n.min(self.wire.len());
         let opened = self.ours.open(&mut self.wire[..n], &mut self.warm, &mut self.messages);

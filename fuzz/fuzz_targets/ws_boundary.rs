@@ -16,8 +16,8 @@ fn state(boundary: &Boundary) -> (bool, bool, bool, bool) {
     )
 }
 
-/// Returns whether a decoder takes all of `bytes` without an error and without a Close, and then a
-/// Close frame of the balancer.
+/// Returns whether a decoder accepts all of `bytes` without an error or a Close, and then a Close
+/// frame of the balancer.
 fn takes_our_close(role: Role, bytes: &[u8]) -> Option<bool> {
     let mut lent = bytes.to_vec();
     let (mut decoder, mut input) = (Decoder::new(role), Input::new(&mut lent));

@@ -1,4 +1,4 @@
-//! Any bytes in any reads, to a server and to a client: no panic, no memory beyond the received
+//! Any bytes in any reads, at a server and at a client: no panic, no memory beyond the received
 //! bytes and the limits, and the same events for any split of the bytes.
 #![no_main]
 

@@ -37,7 +37,7 @@ pub(crate) enum Action {
     Help,
     List,
     Check {
-        /// The packages whose unit tests run, instead of those that have changed.
+        /// The packages whose unit tests run; without them, the changed packages.
         packages: Vec<String>,
     },
     Test(Selection),

@@ -1,4 +1,4 @@
-//! A certificate authority of the tests, and the server's certificate.
+//! A certificate authority for the tests, and the server's certificate.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,7 +20,7 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Creates both for a day, unless they exist already.
+    /// Creates both certificates for a day, unless they exist already.
     pub(crate) fn make(site: &Site) -> Result<Self, Stop> {
         static MADE: OnceLock<Certificate> = OnceLock::new();
         if let Some(made) = MADE.get() {
@@ -59,7 +59,7 @@ impl Certificate {
         Ok(Self { authority, folder, chain, key })
     }
 
-    /// Creates a home folder in whose trust store (NSS) Chromium finds the authority.
+    /// Creates a home folder with a trust store (NSS) in which Chromium finds the authority.
     pub(crate) fn trust_store(&self) -> Result<PathBuf, Stop> {
         let certutil = program(&["certutil"], &["libnss3-tools"])?;
         let home = self.folder.join("home");
@@ -77,7 +77,7 @@ impl Certificate {
         Ok(home)
     }
 
-    /// Returns the flags of a server with this certificate.
+    /// Returns the flags of a server that uses this certificate.
     pub(crate) fn flags(&self) -> [String; 4] {
         let [chain, key] = [&self.chain, &self.key].map(|path| path.display().to_string());
         ["--tls-cert".to_owned(), chain, "--tls-key".to_owned(), key]

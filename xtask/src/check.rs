@@ -1,5 +1,4 @@
-//! `cargo xtask check`: the checks before a commit, which take two minutes if the last build is
-//! warm.
+//! `cargo xtask check`: the checks before a commit, which take two minutes after a recent build.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -20,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// differ from the last commit, or of `packages`.
 ///
 /// # Errors
-/// The first step that failed.
+/// The first failed step.
 pub(crate) fn run(site: &Site, packages: &[String]) -> Result<(), Stop> {
     let start = Instant::now();
     let changed = if packages.is_empty() {
@@ -38,7 +37,7 @@ pub(crate) fn run(site: &Site, packages: &[String]) -> Result<(), Stop> {
     if !changed.is_empty() {
         let mut test = cargo(site);
         test.args(["test", "--bins"]);
-        // Cargo refuses the flag where no package has a library.
+        // Cargo refuses the flag if no package has a library.
         if changed.iter().any(|name| has_library(site, name)) {
             test.arg("--lib");
         }
@@ -69,12 +68,12 @@ fn has_library(site: &Site, package: &str) -> bool {
     site.package(package).is_some_and(|it| !Site::targets(it, "lib").is_empty())
 }
 
-/// Returns the paths of an entry of `git status`, which for a rename has two.
+/// Returns the paths of an entry of `git status`, which has two paths for a rename.
 fn paths(entry: &str) -> impl Iterator<Item = &str> {
     entry.split(" -> ").map(|path| path.trim_matches('"'))
 }
 
-/// Returns the package whose folder has this file.
+/// Returns the package whose folder contains this file.
 fn package_of(site: &Site, file: &str) -> Option<String> {
     let file = site.root.join(file);
     let owner = site.packages.iter().find(|package| {

@@ -1,4 +1,4 @@
-//! Runs programs: each has a time limit and is killed at its end.
+//! Runs programs. Each has a time limit, and is killed when the limit expires.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ pub(crate) struct Finished {
     pub(crate) stdout: String,
 }
 
-/// Arguments that select everything, used for an inner cargo even if one package would suffice:
-/// features are unified over the packages named, and other features recompile every dependency,
-/// which takes more than a minute.
+/// Arguments that select everything. An inner cargo uses them even if one package would suffice:
+/// features are unified over the selected packages, and other features would recompile every
+/// dependency, which takes more than a minute.
 pub(crate) const EVERYTHING: [&str; 3] = [
     "--workspace",
     "--features",
@@ -36,11 +36,11 @@ pub(crate) fn cargo(site: &Site) -> Command {
     command
 }
 
-/// Runs to the end, shows the output as it comes and also captures standard output.
+/// Runs a program to its end, shows its output as it arrives, and captures standard output.
 ///
 /// # Errors
-/// The program cannot be started, or did not end within `limit` (it and its children are then
-/// killed).
+/// The program cannot be started, or did not end within `limit`. In the latter case it is killed
+/// with its children.
 pub(crate) fn run_shown(command: &mut Command, limit: Duration) -> Result<Finished, String> {
     println!("$ {}", display(command));
     run_to_the_end(command.stderr(Stdio::inherit()), limit, |line| println!("{line}"))
@@ -58,7 +58,7 @@ pub(crate) fn run_quietly(command: &mut Command, limit: Duration) -> Result<Fini
 pub(crate) enum Ended {
     /// It printed this line, and was killed.
     Line(String),
-    /// It ended without such a line.
+    /// The program ended without such a line.
     Finished(Finished),
 }
 
@@ -131,8 +131,8 @@ fn wait_until(child: &mut Child, deadline: Instant, limit: Duration) -> Result<E
     }
 }
 
-/// Kills a child and all its descendants: a hanging test is a grandchild of cargo. A process group
-/// would also work, but a child in its own group does not get the terminal's Ctrl-C.
+/// Kills a child and all its descendants, because a hanging test is a grandchild of cargo. A
+/// process group would also work, but a child in its own group does not get the terminal's Ctrl-C.
 pub(crate) fn end_tree(child: &mut Child) {
     let mut doomed = vec![child.id()];
     let mut next = 0;

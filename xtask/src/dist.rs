@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: the files of a release, from one static binary.
 //!
-//! Two runs of one commit with one toolchain produce the same bytes: paths are left out of the
-//! binary, and archives have the commit's time.
+//! Two runs of one commit with one toolchain produce the same bytes: the binary contains no paths,
+//! and archives have the commit's time.
 
 mod check;
 mod deb;
@@ -27,7 +27,7 @@ const PACKAGE: &str = "throng-cli";
 /// The version that is built when none is installed.
 const CARGO_CYCLONEDX: &str = "0.5.9";
 
-/// Maximum bytes of the binary.
+/// Maximum size of the binary in bytes.
 const LARGEST_BINARY: u64 = 13_800_000;
 
 /// A release: its commit and its files.
@@ -43,7 +43,7 @@ struct Release<'a> {
     binary: PathBuf,
 }
 
-/// Creates all files and checks them. `binary` is packed instead of a new build.
+/// Creates all files and checks them. Packs `binary` instead of a new build, if it is given.
 pub(crate) fn run(site: &Site, binary: Option<PathBuf>) -> Result<(), Stop> {
     let git = |arguments: &[&str]| -> Result<String, String> {
         let output = Command::new("git").args(arguments).current_dir(&site.root).output();
@@ -91,13 +91,13 @@ impl Release<'_> {
             .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
             .unwrap_or_default();
         let root = self.site.root.display();
-        // The C of aws-lc contains its paths in assertions. No panic passes through it.
+        // The C code of aws-lc contains its paths in assertions. No panic unwinds through it.
         let c = format!(
             "-ffile-prefix-map={home}=/cargo -ffile-prefix-map={root}=/throng \
              -fno-asynchronous-unwind-tables"
         );
-        // Each relative relocation would be 24 bytes; musl reads the packed form since 1.2.4. The
-        // toolchain's linker keeps one of several functions with the same code.
+        // An unpacked relative relocation takes 24 bytes; musl has read the packed form since
+        // 1.2.4. The toolchain's linker merges functions with identical code.
         let linker = toolchain_linker()?;
         let rust = format!(
             "--remap-path-prefix={home}=/cargo --remap-path-prefix={root}=/throng \
@@ -121,7 +121,7 @@ impl Release<'_> {
         })
     }
 
-    /// Removes the symbols. The linker leaves some for this target.
+    /// Removes the symbols. The linker leaves some of them for this target.
     fn strip(&mut self) -> Result<(), String> {
         let stripped = self.site.target.join("throng-stripped");
         let mut strip = Command::new("strip");
@@ -131,7 +131,7 @@ impl Release<'_> {
         Ok(())
     }
 
-    /// Creates the tree of files as it is installed, without the files for Debian only.
+    /// Creates the tree of files as it is installed, without the files that only Debian needs.
     fn tree(&self) -> Result<PathBuf, Stop> {
         let tree = self.folder.join("tree");
         let root = &self.site.root;
@@ -181,7 +181,7 @@ impl Release<'_> {
         Ok(tree)
     }
 
-    /// Sets the time of every file to the commit's.
+    /// Sets the time of every file to the commit's time.
     fn stamp(&self, tree: &Path) -> Result<(), String> {
         let time = format!("@{}", self.time);
         let mut find = Command::new("find");
@@ -223,7 +223,7 @@ impl Release<'_> {
         clean_cargo_environment(&mut list);
         list.env("SOURCE_DATE_EPOCH", &self.time);
         run_step(&mut list, STEP)?;
-        // It writes a list beside the manifest of each package of the workspace.
+        // The tool writes a list beside the manifest of each package of the workspace.
         let name = format!("{name}.json");
         for package in &self.site.packages {
             let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
@@ -266,7 +266,7 @@ fn toolchain_linker() -> Result<String, String> {
     Ok(format!("{root}/lib/rustlib/{host}/bin/gcc-ld"))
 }
 
-/// Empties a folder, or creates it.
+/// Empties a folder, creating it if necessary.
 fn fresh(folder: &Path) -> Result<(), String> {
     let emptied = match folder.exists() {
         true => std::fs::remove_dir_all(folder),

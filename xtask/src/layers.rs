@@ -31,11 +31,12 @@ pub(crate) struct Layer {
     /// Builds a part of the requirements of `run` in advance, in parallel with the layer `cargo`,
     /// whose tests mostly wait.
     pub(crate) prepare: Option<Step<()>>,
-    /// Takes minutes and rarely finds more than the others: only `--night` includes it.
+    /// Whether the layer takes minutes and rarely finds more than the others, so that only
+    /// `--night` includes it.
     pub(crate) night: bool,
 }
 
-/// The layer that runs while others are prepared.
+/// The layer that runs while the requirements of others are built.
 pub(crate) const CARGO: &str = "cargo";
 
 /// Every layer.

@@ -4,7 +4,7 @@
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
-    /// A text for each failed test: its name, and the reason.
+    /// A text for each failed test: its name and the reason.
     pub(crate) failures: Vec<String>,
 }
 

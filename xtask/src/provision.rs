@@ -156,10 +156,10 @@ pub(crate) fn cargo_tool(site: &Site, name: &str, version: &str) -> Result<PathB
     Ok(root.join("bin").join(name))
 }
 
-/// Returns the folder of these Go programs of a module, built into the cache.
+/// Returns the folder with these Go programs of a module, which are built into the cache.
 ///
 /// # Errors
-/// [`Stop::Missing`] if there is no Go, or the module cannot be downloaded.
+/// [`Stop::Missing`] if Go is not installed, or the module cannot be downloaded.
 pub(crate) fn go_programs(
     site: &Site,
     module: &str,

@@ -28,13 +28,13 @@ pub(crate) fn run_layers(site: &Site, selection: &Selection) -> ExitCode {
     if total.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// Runs the layers `ahead`, and prepares the others in parallel.
+/// Runs the layers `ahead`, and builds the requirements of the others in parallel.
 fn run_beside(site: &Site, ahead: &[&'static Layer], others: &[&'static Layer]) -> Vec<Row> {
     thread::scope(|scope| {
         if !ahead.is_empty() {
             scope.spawn(|| {
                 for prepare in others.iter().filter_map(|layer| layer.prepare) {
-                    // An error here occurs again when the layer runs, which reports it.
+                    // An error here occurs again when the layer runs, which then reports it.
                     let _ = prepare(site);
                 }
             });
@@ -60,7 +60,7 @@ fn run_one(site: &Site, layer: &'static Layer) -> Row {
     row
 }
 
-/// Returns the table of results with failures and missing programs below it, and the sum of all
+/// Returns the table of results, followed by failures and missing programs, and the sum of all
 /// tests. A layer that could not finish counts as one failure.
 fn summary(rows: Vec<Row>, ci: bool) -> (String, Tally) {
     let mut table = format!("{:<20} {:<34} {:>8}\n", "layer", "result", "seconds");

@@ -16,7 +16,7 @@ pub(crate) struct Site {
     pub(crate) cache: PathBuf,
     /// The workspace's own packages, from `cargo metadata`.
     pub(crate) packages: Vec<Value>,
-    /// The address of an external server to test, instead of this project's.
+    /// The address of an external server to test instead of this project's server.
     pub(crate) server: Option<SocketAddr>,
     /// On CI nothing may be skipped.
     pub(crate) ci: bool,

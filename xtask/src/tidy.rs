@@ -29,7 +29,7 @@ use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 use counts::Count;
 
-/// The folders of the workspace's Rust.
+/// The folders with the workspace's Rust sources.
 const WORKSPACE: [&str; 3] = ["crates/", "dev/", "xtask/"];
 
 /// A text file that git tracks.
@@ -48,7 +48,7 @@ impl Source {
         self.path.ends_with(".md")
     }
 
-    /// Whether it is in a crate of the workspace.
+    /// Returns whether the file is in a crate of the workspace.
     fn is_in_workspace(&self) -> bool {
         WORKSPACE.iter().any(|folder| self.is_below(folder))
     }
@@ -85,7 +85,7 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
-/// Returns everything that is counted.
+/// Returns all counts.
 fn counts(files: &[Source]) -> Vec<Count> {
     let checks = [
         codes::counts,

@@ -1,4 +1,4 @@
-//! Installs the package into a folder and checks that the command lines of its units start
+//! Installs the package into a folder, and checks that the command lines of its units start
 //! services.
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::server::Server;
 /// The exposure that `systemd-analyze security` may find, in tenths.
 const EXPOSURE: &str = "20";
 
-/// Installs the package into a folder and starts the programs of its units.
+/// Installs the package into a folder, and starts the programs of its units.
 pub(super) fn installed(release: &Release<'_>, deb: &Path) -> Result<(), Stop> {
     let root = release.folder.join("root");
     fresh(&root)?;

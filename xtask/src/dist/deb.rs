@@ -6,7 +6,7 @@ use std::process::Command;
 use super::{Release, STEP, copy, fresh, write};
 use crate::command::run_step;
 
-/// Creates the package of the files in `tree`, and returns its path.
+/// Creates a package of the files in `tree`, and returns its path.
 pub(super) fn make(release: &Release<'_>, tree: &Path) -> Result<PathBuf, String> {
     let folder = release.folder.join("deb");
     fresh(&folder)?;

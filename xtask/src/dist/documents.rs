@@ -1,4 +1,4 @@
-//! The documents for users in a release, with links only among themselves.
+//! The documents for users in a release, whose links only lead to each other.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ fn files_below(root: &Path, folder: &str) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
-/// Returns the path from the root of a link's target in the document at `path`.
+/// Returns the path, from the root, of a link's target in the document at `path`.
 fn target_of(path: &str, link: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();
@@ -51,8 +51,8 @@ fn target_of(path: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the text of the document at `path`; links to files that are not in `paths` keep only
-/// their words.
+/// Returns the text of the document at `path`. Links to files that are not in `paths` keep only
+/// their text.
 fn without_links_elsewhere(text: &str, path: &str, paths: &[String]) -> String {
     let is_kept = |target: &str| {
         let file = target_of(path, target.split('#').next().unwrap_or_default());

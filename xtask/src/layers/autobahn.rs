@@ -17,8 +17,8 @@ use crate::site::Site;
 use suite::{COMPRESSED, SHORT, Suite, UNCOMPRESSED};
 
 /// Time limit of all parts, which run in parallel. The cases without compression take 16 seconds
-/// against a fast peer, the others minutes: each sends a thousand messages, up to 128 KB, through
-/// Python's zlib.
+/// against a fast peer, and the others take minutes: each sends a thousand messages of up to 128 KB
+/// through Python's zlib.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The whole context in both directions, unless a case requests less.
@@ -27,14 +27,14 @@ const DEFLATE: &str = "window:15";
 /// Group 9 sends messages of 16 MiB.
 const LARGE: [&str; 2] = ["--max-message-size", "32MiB"];
 
-/// The versions of TLS. Each has a separate run of the suite, as the only version.
+/// The versions of TLS. Each has a separate run of the suite with only this version.
 const TLS_VERSIONS: [&str; 2] = ["1.3", "1.2"];
 
 /// The variable that passes the version to `wstest.py`.
 const TLS_VERSION: &str = "THRONG_TLS";
 
-/// A client for the other role: an example of a package. Its development build suffices, since the
-/// suite takes most of the time.
+/// A client for the other role: an example of a package. Its development build suffices, because
+/// the suite takes most of the time.
 #[derive(Clone, Copy)]
 struct ClientProgram {
     package: &'static str,
@@ -55,7 +55,7 @@ pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
     run_server_with(site, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
 }
 
-/// Runs the fuzzing client with the cases of each part, all parts at once.
+/// Runs the fuzzing client with the cases of each part, with all parts in parallel.
 fn run_server_with(site: &Site, parts: &[&[&str]], expected: usize) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
     let server = Server::start(site, &[&LARGE[..], &["--deflate", DEFLATE]].concat())?;
@@ -94,8 +94,8 @@ fn fuzz(mut fuzzer: Command, reports: PathBuf) -> Result<PathBuf, Stop> {
     }
 }
 
-/// Executes each run in a separate thread, and returns the folders of their reports. One
-/// interpreter keeps one core busy.
+/// Executes each run in a separate thread, and returns the folders of the reports. One interpreter
+/// keeps one core busy.
 fn at_once<T: Send>(
     runs: impl IntoIterator<Item = T>,
     run: impl Fn(T) -> Result<PathBuf, Stop> + Sync,
@@ -110,12 +110,12 @@ fn at_once<T: Send>(
     })
 }
 
-/// Runs `wstest --mode fuzzingserver`, with the engine's client in the short cases.
+/// Runs `wstest --mode fuzzingserver` with the engine's client in the short cases.
 pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
     run_client_program(site, ENGINE, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
 }
 
-/// Runs `wstest --mode fuzzingserver`, with the library's client in the short cases.
+/// Runs `wstest --mode fuzzingserver` with the library's client in the short cases.
 pub(super) fn run_library_client(site: &Site) -> Result<Tally, Stop> {
     run_client_program(site, LIBRARY, &[UNCOMPRESSED, SHORT], verdict::UNCOMPRESSED + SHORT.len())
 }
@@ -129,7 +129,7 @@ pub(super) fn run_with_compression(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
-/// Runs a client against the cases of each part, all parts at once.
+/// Runs a client against the cases of each part, with all parts in parallel.
 fn run_client_program(
     site: &Site,
     program: ClientProgram,
@@ -151,7 +151,7 @@ fn run_client_program(
     verdict::evaluate(&reports, expected)
 }
 
-/// Runs the fuzzing server with each version of TLS, with both clients in its cases without
+/// Runs the fuzzing server with each version of TLS, and both clients in its cases without
 /// compression.
 pub(super) fn run_clients_with_tls(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;

@@ -9,11 +9,11 @@ use crate::provision;
 use crate::site::Site;
 
 /// Time limit from a clean checkout on two slow cores, including compilation, while other layers
-/// are built beside it.
+/// are built in parallel.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// External programs that some tests start, with their packages. Without them those tests are
-/// skipped, but not on CI. The programs of util-linux create the sandboxes of units.
+/// External programs that some tests start, with their packages. Without a program its tests are
+/// skipped, except on CI. The programs of util-linux create the sandboxes of units.
 const PEERS: [(&str, &str); 6] = [
     ("redis-server", "redis-server"),
     ("nginx", "nginx"),
@@ -73,8 +73,8 @@ pub(super) fn tally(finished: Finished) -> Result<Tally, Stop> {
 }
 
 /// Adds up the lines `test result: ok. 3 passed; 0 failed; ...`, and collects the names of failed
-/// tests. libtest lists them under the second line `failures:` of a program, and their output under
-/// the first, which is kept with the last name.
+/// tests. libtest lists the names under a program's second line `failures:`. It prints their output
+/// under the first such line; this output is kept with the last name.
 fn results(output: &str) -> Tally {
     let mut tally = Tally::default();
     let mut printed = String::new();

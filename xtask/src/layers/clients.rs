@@ -1,4 +1,4 @@
-//! Clients of other projects, each checking this server with its own library.
+//! Clients of other projects. Each checks this server with its own library.
 
 use std::process::Command;
 use std::time::Duration;
@@ -82,8 +82,8 @@ pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
-/// Runs the client with the admin address of a balancer that has two backends: the first is up, the
-/// second is down.
+/// Runs the client with the admin address of a balancer that has two backends: the first is up, and
+/// the second is down.
 fn check_balancer(site: &Site, client: Command, chromium: &str) -> Result<Tally, Stop> {
     let backend = Server::start(site, &[])?;
     let token = site.target.join("balancer-token");
@@ -99,11 +99,11 @@ fn check_balancer(site: &Site, client: Command, chromium: &str) -> Result<Tally,
     Ok(tally)
 }
 
-/// The versions of TLS. A client offers each of them alone.
+/// The versions of TLS. A client offers only one at a time.
 const TLS_VERSIONS: [&str; 2] = ["1.3", "1.2"];
 
 /// Runs the client against a server without TLS, then with each version against a server with TLS.
-/// The client finds the authority where its library looks for it.
+/// The client finds the authority where its library expects it.
 fn check_with_and_without_tls(
     site: &Site,
     further: &[&str],

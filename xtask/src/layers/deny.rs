@@ -35,7 +35,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
-/// The library's features that depend on tokio: they show that the check would find it.
+/// The library's features that depend on tokio. They prove that the check would find tokio.
 const WITH_TOKIO: [&str; 3] = ["acme", "redis", "tokio"];
 
 /// The others, all together.

@@ -1,5 +1,5 @@
-//! Checks that every example that is a server fulfils its first lines: it serves the URL named
-//! there, and answers a greeting. Tests of the library run the examples that are clients.
+//! Checks that every example that is a server does what its first lines state: it serves the URL
+//! named there, and answers a greeting. Tests of the library run the examples that are clients.
 
 mod greeting;
 

@@ -24,7 +24,8 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     cargo_test::tally(run_shown(&mut test(site)?, LIMIT)?)
 }
 
-/// Returns the command, with a separate target folder: `--cfg loom` rebuilds every dependency.
+/// Returns the command with a separate target folder, because `--cfg loom` rebuilds every
+/// dependency.
 fn test(site: &Site) -> Result<Command, Stop> {
     let package = site.package(PACKAGE).ok_or_else(|| format!("unknown package {PACKAGE}"))?;
     let targets = Site::targets(package, "test");

@@ -47,13 +47,13 @@ fn generated(site: &Site, what: &str) -> Result<String, String> {
     String::from_utf8(printed.stdout).map_err(|error| error.to_string())
 }
 
-/// Returns a file for `promtool test rules` that has Prometheus evaluate each expression of a
-/// dashboard, over no series: each must be valid, and have no result.
+/// Returns a file for `promtool test rules` in which Prometheus evaluates each expression of a
+/// dashboard over no series: each must be valid and have an empty result.
 fn as_tests(dashboard: &str) -> Result<String, String> {
     let mut text = String::from("tests:\n  - interval: 1m\n    promql_expr_test:\n");
     let mut count = 0;
     for part in dashboard.split("\"expr\":").skip(1) {
-        // A JSON string, up to its closing quote.
+        // The expression is a JSON string that ends at its closing quote.
         let part = part.trim_start();
         let end = (1..part.len())
             .find(|&at| part.as_bytes()[at] == b'"' && part.as_bytes()[at - 1] != b'\\')

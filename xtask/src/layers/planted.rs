@@ -1,8 +1,8 @@
-//! Planted faults: the tests of throng-tls must notice each of them.
+//! Planted faults: the tests of throng-tls must detect each of them.
 //!
-//! The record layer is the one part of TLS that does not come from rustls. Passing tests prove
-//! little unless they fail for possible faults there. So each fault of [`faults`] is written into a
-//! copy of the sources, which must still compile, and whose tests must fail.
+//! The record layer is the only part of TLS that does not come from rustls. Passing tests prove
+//! little unless they fail for possible faults there. So this layer writes each fault of [`faults`]
+//! into a copy of the sources, which must still compile, and whose tests must fail.
 
 mod faults;
 
@@ -17,10 +17,10 @@ use crate::command::{Ended, cargo, run_step, run_until};
 use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 
-/// Time limit of a build. The first waits for the layer `cargo` to compile.
+/// Time limit of a build. The first build waits until the layer `cargo` has compiled.
 const BUILD: Duration = Duration::from_secs(1200);
-/// Time limit of a run of tests, which takes half a minute in parallel with others. A hang counts
-/// as noticed.
+/// Time limit of a test run, which takes half a minute in parallel with others. A hang counts as
+/// detected.
 const RUN: Duration = Duration::from_secs(180);
 const PACKAGE: &str = "throng-tls";
 /// The folder of its sources.
@@ -57,14 +57,14 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
 }
 
 /// A copy of the workspace that gets the faults. Its crates have another path, so cargo compiles
-/// them apart; they share the workspace's dependencies.
+/// them separately; they share the workspace's compiled dependencies.
 struct Copy<'a> {
     site: &'a Site,
     root: PathBuf,
 }
 
 impl<'a> Copy<'a> {
-    /// Creates the copy, or brings an earlier one up to date.
+    /// Creates the copy, or updates an earlier one.
     fn make(site: &'a Site) -> Result<Self, Stop> {
         let root = site.target.join("planted/source");
         fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
@@ -97,7 +97,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Runs a program; returns the test that noticed the fault.
+    /// Runs a program, and returns the test that detected the fault.
     fn find(&self, program: Program) -> Result<String, String> {
         self.build(program)?;
         self.noticed_by(program)?.ok_or_else(|| "no test fails".into())
@@ -140,13 +140,13 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Returns the name of the test that failed, if a line of a test run contains it.
+/// Returns the name of the failed test, if a line of a test run contains one.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// Makes `to` the same as `from`, a file or a folder. An unchanged file keeps its time, so that it
-/// is not compiled again.
+/// Makes the file or folder `to` equal to `from`. An unchanged file keeps its time, so that it is
+/// not compiled again.
 fn mirror(from: &Path, to: &Path) -> std::io::Result<()> {
     if from.is_file() {
         let content = fs::read(from)?;

@@ -1,5 +1,5 @@
-//! The packages: each crate has the metadata that the registry requires, packs, and compiles from
-//! its package's contents.
+//! The published packages: each has the metadata that the registry requires, can be packed, and
+//! compiles from its package's contents.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use crate::site::{Site, clean_cargo_environment};
 const LIMIT: Duration = Duration::from_secs(300);
 const CHECK: Duration = Duration::from_secs(900);
 
-/// The features of the lints of `.ci/run`, which share compiled dependencies.
+/// The features of the lints in `.ci/run`, which share compiled dependencies.
 const FEATURES: &str = "throng/gzip,throng/http,throng/serde,throng/test,throng/tokio,throng/tls,\
                         throng/tower,throng/tracing";
 
@@ -28,7 +28,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         .args(["publish", "--workspace", "--dry-run", "--no-verify", "--allow-dirty", "--quiet"])
         .current_dir(&site.root);
     clean_cargo_environment(&mut publish);
-    // Cargo prints that for each crate, and only if it is not quiet.
+    // Cargo prints this warning for each crate, unless it is quiet.
     if site.packages.iter().any(|package| package["repository"].is_null()) {
         println!("note: no `repository` in Cargo.toml: enter its address before the first release");
     }
@@ -43,8 +43,8 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
-/// Compiles the packages as a separate workspace, in which each stands for the published crate of
-/// its name.
+/// Compiles the packages as a separate workspace, in which each package replaces the published
+/// crate of its name.
 fn compile(site: &Site) -> Result<(), String> {
     let folder = site.target.join("tmp/packages");
     let shown = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -66,7 +66,7 @@ fn compile(site: &Site) -> Result<(), String> {
             return Err(format!("cargo has not packed {name}: there is no {}", archive.display()));
         }
         let mut tar = Command::new("tar");
-        // With `m`, files get the present time: the same dates for all packages would hide a
+        // With `m`, files get the current time: identical dates in all packages would hide a
         // change.
         tar.arg("-xzmf").arg(archive).arg("-C").arg(&folder);
         run_step(&mut tar, LIMIT)?;
@@ -82,8 +82,7 @@ fn compile(site: &Site) -> Result<(), String> {
     run_step(&mut check, CHECK)
 }
 
-/// Removes a folder of an earlier run, whose files could hide that a file is missing from a
-/// package.
+/// Removes a folder of an earlier run, whose files could hide that a package lacks a file.
 fn remove_folder(folder: &Path) -> Result<(), String> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -1,4 +1,5 @@
-//! sslyze against this server with TLS: versions, ciphers, curves, the certificate, known attacks.
+//! Runs sslyze against this server with TLS: versions, ciphers, curves, the certificate, known
+//! attacks.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::site::Site;
 /// Time limit of a scan, which takes two seconds.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Scans a server with default settings, which must fit Mozilla's intermediate configuration.
+/// Scans a server with default settings, which must comply with Mozilla's intermediate
+/// configuration.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let requirements = site.root.join("conformance/sslyze/requirements.txt");
     let python = python_environment(site, "sslyze", &requirements)?;
@@ -25,7 +27,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     scan.arg(&certificate.authority).arg(server.address.to_string());
     let finished = run_shown(&mut scan, LIMIT)?;
     server.stop()?;
-    // The exit code alone proves nothing if no server was scanned.
+    // If no server was scanned, the exit code proves nothing.
     let is_compliant = finished.status.success() && finished.stdout.contains("OK - Compliant.");
     let mut tally = Tally::default();
     let why = || format!("ended with {}; its findings are above", finished.status);

@@ -1,7 +1,7 @@
 //! The parts of a Rust file that checks read: its code without tests, and the paths that it
 //! imports.
 
-/// Returns a file up to its module of tests, which comes last in it.
+/// Returns a file up to its test module, which is always last.
 pub(super) fn without_tests(text: &str) -> &str {
     const ATTRIBUTE: &str = "\n#[cfg(test)]\n";
     let begins_module = |at: &usize| {
@@ -12,7 +12,7 @@ pub(super) fn without_tests(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Returns whether a file has only tests, or parts that tests share.
+/// Returns whether a file contains only tests, or parts that tests share.
 pub(super) fn is_test_file(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs"))
 }
@@ -21,7 +21,7 @@ pub(super) fn is_test_file(path: &str) -> bool {
 pub(super) fn without_comments(code: &str) -> String {
     let lines = code.lines().map(|line| {
         let starts = line.match_indices("//").map(|(at, _)| at);
-        // The slashes of a URL in a text do not begin a comment.
+        // The slashes of a URL within a text do not begin a comment.
         let comment = starts.into_iter().find(|at| !line[..*at].ends_with(':'));
         &line[..comment.unwrap_or(line.len())]
     });
@@ -31,11 +31,11 @@ pub(super) fn without_comments(code: &str) -> String {
 /// A path of a `use` declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Use {
-    /// The segments; the last one is `*` for all names of a module.
+    /// The segments. The last one is `*` for all names of a module.
     pub(super) path: Vec<String>,
-    /// The name that it has in this file.
+    /// The imported name in this file.
     pub(super) name: String,
-    /// Whether other files can name it here.
+    /// Whether other files can use the imported name from here.
     pub(super) is_public: bool,
     /// From 1.
     pub(super) line: usize,

@@ -1,10 +1,10 @@
-//! Counts close codes that are written as numbers: `CloseCode` has their names.
+//! Counts close codes that are written as numbers although `CloseCode` has a name for them.
 
 use super::Source;
 use super::code::{is_test_file, without_comments, without_tests};
 use super::counts::Count;
 
-/// The file that names them.
+/// The file that defines the names.
 const NAMES: &str = "crates/proto/src/ws/close.rs";
 
 /// Counts the arguments from 1000 to 1015 outside tests.

@@ -1,12 +1,12 @@
-//! Counts that may only fall, and the table that they are compared with.
+//! Counts that may only fall, and the table with which they are compared.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The table: a line `"name" = [count, goal]` for each count that may be over zero.
+/// The table: a line `"name" = [count, goal]` for each count that may be above zero.
 const TABLE: &str = "xtask/counts.toml";
 
-/// The variable that makes a run enter reduced counts.
+/// The environment variable with which a run enters reduced counts.
 const LOWER: &str = "LOWER_COUNTS";
 
 /// Maximum places that a problem lists.
@@ -17,7 +17,7 @@ const LISTED: usize = 12;
 pub(super) struct Count {
     pub(super) name: String,
     pub(super) number: usize,
-    /// The places, to find additions; empty if a number has no places.
+    /// The places, which help to find additions; empty if a number has no places.
     pub(super) places: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ impl Count {
     }
 }
 
-/// The rows of the table by their names: the count of today and its goal.
+/// The rows of the table by name, with the current count and its goal.
 type Table = BTreeMap<String, (usize, usize)>;
 
 /// Compares counts with the table. With `LOWER_COUNTS=1` it first enters reduced counts.
@@ -55,7 +55,8 @@ pub(super) fn problems(root: &Path, counts: &[Count]) -> Vec<String> {
     compare(&table, counts)
 }
 
-/// Returns each count over its row, each that has fallen below it, and each row without a count.
+/// Returns each count above its row, each count that has fallen below it, and each row without a
+/// count.
 fn compare(table: &Table, counts: &[Count]) -> Vec<String> {
     let rows = table.keys().filter(|row| counts.iter().all(|count| count.name != **row));
     let unknown = rows.map(|row| format!("{TABLE}: nothing counts `{row}`: remove the line"));
@@ -83,7 +84,7 @@ fn compare(table: &Table, counts: &[Count]) -> Vec<String> {
     differences.chain(unknown).collect()
 }
 
-/// Enters the counts that have fallen; a row at zero leaves the table.
+/// Enters the counts that have fallen. A row at zero leaves the table.
 fn lower(table: &mut Table, counts: &[Count]) {
     for count in counts {
         if let Some((most, goal)) = table.get_mut(&count.name) {

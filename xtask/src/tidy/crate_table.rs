@@ -52,7 +52,7 @@ fn backticked(cell: &str) -> impl Iterator<Item = String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned)
 }
 
-/// Returns a crate's folder, and the folders of its dependencies outside of tests.
+/// Returns a crate's folder, and the folders of its dependencies, without those for tests.
 fn declared(file: &Source) -> Option<(String, BTreeSet<String>)> {
     let inside = FOLDERS.iter().find_map(|folder| file.path.strip_prefix(folder))?;
     let name = inside.strip_suffix("/Cargo.toml")?;

@@ -1,11 +1,11 @@
-//! Checks that examples with re-exported names import them from the library: its users do not have
-//! the crates that define the names.
+//! Checks that examples import re-exported names from the library: its users do not have the crates
+//! that define these names.
 
 use std::collections::BTreeSet;
 
 use super::Source;
 
-/// The library's own list of re-exports, and the lists of its modules.
+/// The library's list of re-exports, and the lists of its modules.
 const LISTS: [&str; 8] = [
     "crates/server/src/lib.rs",
     "crates/server/src/channel.rs",
@@ -17,8 +17,8 @@ const LISTS: [&str; 8] = [
     "crates/server/src/ws/mod.rs",
 ];
 
-/// Returns every visible line of an example that imports re-exported names, and nothing else, from
-/// another crate of this repository.
+/// Returns every visible line of an example that imports only re-exported names from another crate
+/// of this repository.
 pub(super) fn problems(files: &[Source]) -> Vec<String> {
     let lists = files.iter().filter(|file| LISTS.contains(&file.path.as_str()));
     let names: BTreeSet<&str> = lists.flat_map(|file| re_exported(&file.text)).collect();

@@ -1,9 +1,9 @@
-//! Counts idioms in comments that a reader has to untangle, and docs that begin with "Most".
+//! Counts idioms in comments that readers must untangle, and docs that begin with "Most".
 
 use super::Source;
 use super::counts::Count;
 
-/// The words of each idiom, and its replacement in a good text. `*` is any word.
+/// The words of each idiom, and its replacement in good text. `*` is any word.
 const IDIOMS: [(&[&str], &str); 26] = [
     (&["is", "no", "*"], "is not a"),
     (&["are", "no", "*"], "are not"),
@@ -104,7 +104,7 @@ fn comment(line: &str) -> Option<(&'static str, &str)> {
     line.split_once(" // ").map(|(_, text)| ("//", text))
 }
 
-/// Returns the lines where an idiom begins. Exceptions: after "there", and before "longer".
+/// Returns the lines on which an idiom begins. Exceptions: after "there", and before "longer".
 fn found<'w>(idiom: &'w [&str], words: &'w [Word]) -> impl Iterator<Item = usize> + 'w {
     let matches = |(wanted, word): (&&str, &Word)| match *wanted {
         "*" => !word.text.is_empty() && word.text != "longer" && word.text != ",",

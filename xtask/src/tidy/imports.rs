@@ -1,11 +1,11 @@
 //! Checks that modules of a crate import each other in one direction only, and so do files; and
 //! that an import names the module that defines the item.
 //!
-//! A module here is a folder or a file directly below `src`, with everything in it. It imports the
-//! names after `crate::` in its code, in a `use` declaration or elsewhere. Between files only `use`
-//! declarations count; each path is followed to the file that defines the item, and a re-export
-//! does not count as an import. The files of a folder are parts of its module, and may name it and
-//! be named by it. Tests and docs may name anything.
+//! A module here is a folder or a file directly below `src`, with everything in it. A module
+//! imports the names after `crate::` in its code, in a `use` declaration or elsewhere. Between
+//! files only `use` declarations count; each path is followed to the file that defines the item,
+//! and a re-export does not count as an import. The files of a folder are parts of its module: both
+//! may name each other. Tests and docs may name anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::code::{Use, is_test_file, uses, without_comments, without_tests};
 use super::counts::Count;
 use super::{Source, is_whole_word};
 
-/// Maximum re-exports that lead from an import to its item.
+/// Maximum re-exports between an import and its item.
 const REEXPORTS: usize = 8;
 
 /// The modules that each module imports, with a file that does so.
@@ -25,8 +25,8 @@ pub(super) fn problems(files: &[Source]) -> Vec<String> {
     all.into_iter().filter_map(|source| Crate::new(source, files).module_circle()).collect()
 }
 
-/// Counts the files of each crate that import each other in a circle, and the imports of a crate's
-/// root by its own files.
+/// Counts the files of each crate that import each other in a circle, and the imports from a
+/// crate's root by its own files.
 pub(super) fn counts(files: &[Source]) -> Vec<Count> {
     let all = crates(files.iter().filter(|file| file.is_in_workspace()));
     let crates = all.into_iter().map(|source| Crate::new(source, files));
@@ -39,7 +39,7 @@ fn crates<'a>(files: impl Iterator<Item = &'a Source>) -> BTreeSet<&'a str> {
     rust.filter_map(|file| Some(&file.path[..file.path.find("src/")? + "src/".len()])).collect()
 }
 
-/// A path of modules from a crate's root on.
+/// A path of modules, starting at a crate's root.
 type Module = Vec<String>;
 
 struct SourceFile<'a> {
@@ -101,7 +101,7 @@ impl<'a> Crate<'a> {
         Some(format!("{}: {}", self.source, steps.join(", ")))
     }
 
-    /// Counts the files in circles: each with an import that leads back to it.
+    /// Counts the files in circles: each has an import that leads back to it.
     fn circles(&self) -> Count {
         let imports: BTreeMap<&Module, BTreeMap<&Module, &str>> =
             self.files.iter().map(|(module, file)| (module, self.imports(module, file))).collect();
@@ -172,7 +172,7 @@ impl<'a> Crate<'a> {
         }
     }
 
-    /// Counts the imports of an item from the crate's root, which only re-exports it.
+    /// Counts the imports of an item from the crate's root, which only re-exports the item.
     fn root_imports(&self) -> Count {
         let mut places = Vec::new();
         for file in self.files.iter().filter(|(module, _)| !module.is_empty()).map(|(_, file)| file)
@@ -198,7 +198,7 @@ fn module(path: &str) -> Module {
     parts
 }
 
-/// Returns whether code names an import outside its declaration.
+/// Returns whether code uses the name of an import outside its declaration.
 fn is_used(code: &str, name: &str) -> bool {
     code.match_indices(name).filter(|(at, _)| is_whole_word(code, *at, name)).any(|(at, _)| {
         let start = code[..at].rfind(';').map_or(0, |end| end + 1);
@@ -225,7 +225,7 @@ fn reaches(
     false
 }
 
-/// Returns the module directly below `src` that a path is in.
+/// Returns the module directly below `src` that contains a path.
 fn name(path: &[String]) -> Option<&str> {
     path.first().map(String::as_str)
 }
@@ -243,8 +243,8 @@ fn circle<'a>(imports: &Imports<'a>) -> Option<Vec<&'a str>> {
     })
 }
 
-/// Follows the imports of a module. Returns true with the circle in `path` if there is one; modules
-/// without a circle are added to `free`.
+/// Follows the imports of a module. Returns true, with the circle in `path`, if they form a circle.
+/// Adds modules without a circle to `free`.
 fn visit<'a>(
     module: &'a str,
     imports: &Imports<'a>,

@@ -1,4 +1,4 @@
-//! Checks that tracked files contain no data of one machine: no absolute path of a user, no
+//! Checks that tracked files contain no data of one machine: no absolute path of a user, and no
 //! download host.
 
 use std::path::Path;
@@ -47,8 +47,8 @@ pub(super) fn problems(files: &[Source], machine: &[String]) -> Vec<String> {
     problems
 }
 
-/// Returns whether the line has an absolute path that does not continue another path:
-/// `crates/work/` and `https://host/home/` do not count.
+/// Returns whether the line has an absolute path that is not a part of another path: `crates/work/`
+/// and `https://host/home/` do not count.
 fn has_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         !line[..at].ends_with(|c: char| {

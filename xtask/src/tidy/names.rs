@@ -1,4 +1,4 @@
-//! Counts types whose names are meaningless without their module, and occur in many modules.
+//! Counts types whose names are meaningless without their module and occur in many modules.
 
 use super::Source;
 use super::code::{is_test_file, without_comments, without_tests};
@@ -10,7 +10,7 @@ const HOMONYMS: [&str; 17] = [
     "Session", "Shared", "Stage", "Start", "State", "Step", "Tick",
 ];
 
-/// Counts the types of each name.
+/// Counts the types with each name.
 pub(super) fn counts(files: &[Source]) -> Vec<Count> {
     let sources = files
         .iter()
@@ -32,7 +32,7 @@ pub(super) fn counts(files: &[Source]) -> Vec<Count> {
     HOMONYMS.into_iter().map(count).collect()
 }
 
-/// Returns the name of the type that a line begins to define.
+/// Returns the name of the type whose definition begins on a line.
 fn type_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let line = match line.strip_prefix("pub(") {

@@ -1,10 +1,10 @@
-//! Counts the names at the root of a library's documentation, and public items that it hides.
+//! Counts the names at the root of a library's documentation, and the public items that it hides.
 
 use super::Source;
 use super::code::{uses, without_comments, without_tests};
 use super::counts::Count;
 
-/// The crates that programs are written against, and their roots.
+/// The crates on which programs are built, and their roots.
 const LIBRARIES: [(&str, &str); 2] =
     [("throng", "crates/server/src/lib.rs"), ("throng-client", "crates/client/src/lib.rs")];
 
@@ -29,7 +29,7 @@ pub(super) fn counts(files: &[Source]) -> Vec<Count> {
 fn names(root: &str) -> Vec<String> {
     let code = without_comments(without_tests(root));
     let mut names: Vec<String> = code.lines().filter_map(defined).map(str::to_owned).collect();
-    // An item of a module in this file is indented, and not at the root.
+    // An item of a module within this file is indented, so it is not at the root.
     let at_root =
         |line: usize| code.lines().nth(line - 1).is_some_and(|line| line.starts_with("pub use"));
     let exported = uses(&code).into_iter().filter(|found| at_root(found.line));

@@ -1,16 +1,16 @@
-//! Counts the open walls between the parts of a shard: a part must have private fields, and few
-//! files may change several parts.
+//! Counts the open walls between the parts of a shard: a part must have private fields, and only a
+//! few files may change several parts.
 
 use super::Source;
 use super::code::{is_test_file, without_comments, without_tests};
 use super::counts::Count;
 
-/// A struct of parts, the folder of their files, and the folder below it for records: plain data
-/// that the parts share.
+/// A struct of parts, the folder of their files, and its subfolder for records: plain data that the
+/// parts share.
 const SHARDS: [(&str, &str, &str); 1] =
     [("BalanceParts", "crates/balance/src/shard/", "crates/balance/src/shard/records/")];
 
-/// Counts the fields that other modules reach, and the files with methods of all parts.
+/// Counts the fields that other modules can reach, and the files with methods of all parts.
 pub(super) fn counts(files: &[Source]) -> Vec<Count> {
     let count = |(parts, folder, records): (&str, &str, &str)| {
         let inside = files.iter().filter(|file| file.is_rust() && file.is_below(folder));

@@ -2,7 +2,7 @@
 
 use super::Source;
 
-/// The limit, the same as rustfmt's.
+/// The limit, the same as in rustfmt.
 const COLUMNS: usize = 100;
 
 /// Returns every line of a Rust file that is too long.

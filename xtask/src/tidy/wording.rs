@@ -1,5 +1,5 @@
 //! Checks the wording of docs, comments, texts and names: standard words, and docs that describe an
-//! item without context.
+//! item without its context.
 
 use super::Source;
 

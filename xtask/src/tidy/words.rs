@@ -20,7 +20,7 @@ pub(super) fn counts(files: &[Source]) -> Vec<Count> {
     vec![named("README.md"), named("ARCHITECTURE.md"), pages]
 }
 
-/// Returns the number of words, without code in fences.
+/// Returns the number of words outside code fences.
 fn words(text: &str) -> usize {
     let mut is_code = false;
     let prose = text.lines().filter(|line| {

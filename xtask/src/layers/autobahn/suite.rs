@@ -14,12 +14,13 @@ use crate::outcome::Stop;
 use crate::provision::cached_folder;
 use crate::site::Site;
 
-/// The groups with permessage-deflate, in parts that take about equally long.
+/// The groups with permessage-deflate, in parts that take about the same time.
 pub(super) const COMPRESSED: [&[&str]; 2] =
     [&["12.1.*", "12.4.*", "13.*"], &["12.2.*", "12.3.*", "12.5.*"]];
 
-/// Three cases of each group with compression, which has one kind of text or one set of parameters:
-/// messages of 16 bytes, of 4 KiB, and of 8 KiB in fragments: a hundredth of the bytes of all.
+/// Three cases of each group with compression: messages of 16 bytes, of 4 KiB, and of 8 KiB in
+/// fragments. A group has one kind of text or one set of parameters. These cases have a hundredth
+/// of all bytes.
 #[rustfmt::skip]
 pub(super) const SHORT: &[&str] = &[
     "12.1.1", "12.1.5", "12.1.11", "12.2.1", "12.2.5", "12.2.11", "12.3.1", "12.3.5", "12.3.11",
@@ -94,7 +95,7 @@ impl Suite {
             .map_err(|error| format!("{}: {error}", file.display()))?;
         let mut command = Command::new(&self.python);
         command.arg(&self.program).arg(&self.packages).arg(mode).arg(&file).current_dir(reports);
-        // Packages in the user's own folder must not win.
+        // Packages in the user's own folder must not take precedence.
         command.env("PYTHONNOUSERSITE", "1").env("PYTHONDONTWRITEBYTECODE", "1");
         Ok(command)
     }
@@ -114,7 +115,7 @@ impl Suite {
     }
 
     /// Writes the specification of the fuzzing server, which listens for a client of this project,
-    /// with TLS if it has a certificate.
+    /// and uses TLS if it has a certificate.
     pub(super) fn spec_for_client(
         &self,
         reports: &Path,
@@ -152,7 +153,7 @@ fn python_2_7() -> Result<PathBuf, Stop> {
         .and_then(|root| std::fs::read_dir(root.join("versions")).ok());
     let installed =
         pyenv.into_iter().flatten().flatten().map(|version| version.path().join("bin/python2.7"));
-    // A shim of pyenv may be on PATH and fail when no 2.7 is selected, so each candidate is tried.
+    // A pyenv shim may be on PATH and fail if no 2.7 is selected, so each candidate is tried.
     on_path("python2.7").into_iter().chain(installed).find(|python| runs(python)).ok_or_else(|| {
         Stop::Missing(
             "Autobahn's testsuite needs CPython 2.7: `pyenv install 2.7.18`, or python2.7 on PATH"

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::outcome::{Stop, Tally};
 
-/// Number of cases without compression, of RFC 6455.
+/// Number of cases without compression, for RFC 6455.
 pub(super) const UNCOMPRESSED: usize = 301;
 
 /// Number of cases with compression: 90 in group 12, 126 in group 13.
@@ -48,7 +48,7 @@ pub(super) fn evaluate(folders: &[PathBuf], expected: usize) -> Result<Tally, St
     Ok(tally)
 }
 
-/// Reads the cases of a report, which has one agent.
+/// Reads the cases of a report that has one agent.
 fn read(file: &Path) -> Result<Map<String, Value>, Stop> {
     let problem = |why: String| Stop::Failed(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;

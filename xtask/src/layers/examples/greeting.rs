@@ -70,7 +70,7 @@ fn put_and_get(
     Ok(rest.rsplit("\r\n").next().unwrap_or_default().to_owned())
 }
 
-/// Maximum texts that an example may send before its answer: for example a list of members.
+/// Maximum texts that an example may send before its answer, such as a list of members.
 const BEFORE: usize = 3;
 
 /// Upgrades, sends a short text and returns the first text received that contains it, or the last.

@@ -1,5 +1,5 @@
-//! The faults of the record layer that its tests must notice. If both ends can have a fault, both
-//! get it: a test of two ends of this project does not notice it.
+//! The faults of the record layer that its tests must detect. A fault that both ends can have is
+//! written into both, because tests with two ends of this project would not detect it otherwise.
 
 /// A program with tests.
 #[derive(Clone, Copy)]
@@ -23,10 +23,10 @@ impl Program {
 }
 
 /// A fault, as replacements in the sources of throng-tls: the file, a text that occurs once in it,
-/// and the replacement.
+/// and its replacement.
 pub(super) struct Fault {
     pub(super) name: &'static str,
-    /// The program with a test that notices it.
+    /// The program whose test detects the fault.
     pub(super) program: Program,
     pub(super) changes: &'static [(&'static str, &'static str, &'static str)],
 }
