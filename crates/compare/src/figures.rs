@@ -161,7 +161,7 @@ pub(crate) const STARTED_S: f64 = 6.0;
 /// A server with published figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Server {
-    /// Its I/O model and its machine.
+    /// The server's I/O model and machine.
     pub(crate) name: &'static str,
     /// The model of Throng that is compared with it.
     pub(crate) ours: IoModel,

@@ -162,7 +162,7 @@ fn record(
             errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
         }
         let path = match (&raw.node, at) {
-            // In messages, a text that stands for its first field is the item itself.
+            // A text may stand for an item with only its first field; messages then name the item.
             (RawNode::Scalar(_), 0) if fields.len() == 1 => key.to_owned(),
             _ => format!("{key}.{}", known.name),
         };

@@ -89,7 +89,7 @@ struct Slot {
     generation: u32,
     conn: Option<Conn>,
     parked: Option<Parked>,
-    /// The slot is another process's: of the successor, or of the predecessor.
+    /// The slot belongs to another process: the successor or the predecessor.
     away: bool,
 }
 
@@ -106,7 +106,7 @@ pub struct SimDriver {
     rng: Rng,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// The slots that are free here although a successor has the others.
+    /// The slots that stay free in this driver while a successor has the others.
     kept: Option<Vec<usize>>,
     /// Connections to report as parked.
     parking: VecDeque<ConnId>,

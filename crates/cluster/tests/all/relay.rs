@@ -33,7 +33,7 @@ pub(crate) struct Faults {
     from_server_vanishes: AtomicU64,
     /// Time that each byte takes, in milliseconds.
     pub(crate) latency: AtomicU64,
-    /// Maximum bytes a second, in each direction of each connection; 0: unlimited.
+    /// Maximum bytes per second, in each direction of each connection; 0: unlimited.
     pub(crate) bandwidth: AtomicU64,
     /// The delay before the end of a stream is forwarded, in milliseconds.
     pub(crate) slow_close: AtomicU64,

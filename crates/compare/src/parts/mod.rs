@@ -161,7 +161,7 @@ impl OwnServer {
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        // Its figures have been read, and it has no state that needs an orderly end.
+        // The server's figures have been read, and it has no state that needs an orderly end.
         self.child.kill();
     }
 }

@@ -21,7 +21,7 @@ pub struct PublishedRow {
     pub case: String,
     /// The figure: `p99`.
     pub figure: &'static str,
-    /// Its unit: `us`, `s`, `bytes`, `share`, `per second` or `count`.
+    /// The unit: `us`, `s`, `bytes`, `share`, `per second` or `count`.
     pub unit: &'static str,
     /// The published value; `null` if there is no published value.
     pub published: Option<f64>,

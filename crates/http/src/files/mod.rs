@@ -327,7 +327,7 @@ fn redirect(path: &Subpath, query: Option<&str>) -> Response {
 fn refuse(failure: Failure) -> Response {
     match failure {
         Failure::Missing => Response::error(Status::NOT_FOUND, "no such file"),
-        // Answers this way instead of 404, because the operator must be able to find the mistake.
+        // 403 instead of 404, so that the operator can find the mistake.
         Failure::Forbidden => {
             Response::error(Status::FORBIDDEN, "the server has no permission to read the file")
         }

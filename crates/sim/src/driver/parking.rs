@@ -8,7 +8,7 @@ use super::{Conn, SimDriver, Slot};
 use crate::faults::strikes;
 use crate::net::SimSocket;
 
-/// Generations that a successor which has gone may have used of a slot.
+/// Maximum generations of a slot that an ended successor may have used.
 const GENERATIONS_AWAY: u32 = 1 << 16;
 
 /// A parked connection. It is named by its slot and generation.
@@ -186,7 +186,7 @@ impl SimDriver {
         slot.parked.as_mut()
     }
 
-    /// Takes a parked connection out of its slot.
+    /// Removes a parked connection from its slot.
     fn take_reported(&mut self, id: ConnId) -> Option<Parked> {
         let is_reported = self.parked_mut(id)?.is_reported;
         assert!(is_reported, "C14: unparked or surrendered before it was reported as parked");

@@ -103,10 +103,10 @@ struct Server {
     opened: Rc<Cell<Option<ConnId>>>,
     remote: Remote,
     by: Rc<RefCell<BTreeMap<usize, usize>>>,
-    /// The maximum handled in one turn, and the number of turns that handled any.
+    /// The maximum requests or messages in one turn, and the number of turns with any.
     most: usize,
     turns: usize,
-    /// The maximum handled in any turn, except in the first turn that handled something.
+    /// The maximum requests or messages in any turn except the first turn with any.
     most_later: usize,
     /// The maximum lead of one connection over another after a turn, until one of them has
     /// finished.

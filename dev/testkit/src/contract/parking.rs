@@ -7,11 +7,11 @@ use super::ends::use_stale_id;
 use super::world::{RecordOf, Seen, World};
 use super::{PeerRead, Rig, pattern};
 
-/// Turns in which a driver that does not rest would have sent all that it has.
+/// Number of turns in which a driver that is not parked would have sent everything.
 const TURNS: usize = 30;
 
-/// C14: input that comes while a connection is parked arrives once, and calls in the meantime do
-/// nothing.
+/// C14: input received while a connection is parked arrives once, and calls during that time have
+/// no effect.
 pub fn c14_bytes_that_come_while_parked_arrive_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -35,7 +35,7 @@ pub fn c14_bytes_that_come_while_parked_arrive_once<R: Rig>() {
         world.assert_idle();
     }
     assert_eq!(world.received(id), b"onemoremoremore");
-    // Without a word in between.
+    // Parks and continues the connection without input in between.
     let record = world.park(id);
     world.unpark(id, record);
     world.assert_idle();
@@ -44,7 +44,7 @@ pub fn c14_bytes_that_come_while_parked_arrive_once<R: Rig>() {
     assert_eq!(world.read(&mut peer, 1), (Vec::new(), PeerRead::Finished));
 }
 
-/// C14: connections go on at another driver, under their ids.
+/// C14: connections continue at another driver under their ids.
 pub fn c14_a_connection_goes_on_at_the_successor_under_its_id<R: Rig>() {
     let mut world = World::<R>::new();
     let mut pairs: Vec<_> = (0..5).map(|_| world.pair()).collect();
@@ -52,7 +52,7 @@ pub fn c14_a_connection_goes_on_at_the_successor_under_its_id<R: Rig>() {
     for round in 0..3_usize {
         let text = format!("{round}");
         for (id, peer) in &mut pairs {
-            // Half of them come before the connection is parked, and may be unread.
+            // Half of the bytes arrive before the connection is parked, and may be unread.
             assert!(world.rig.write(peer, text.as_bytes()) > 0);
             let expected = 3 * round + 1;
             if id.slot().is_multiple_of(2) {
@@ -72,7 +72,7 @@ pub fn c14_a_connection_goes_on_at_the_successor_under_its_id<R: Rig>() {
             assert!(world.send_bytes(id, b"answer".to_vec()));
             assert_eq!(world.read(peer, 6).0, b"answer");
         }
-        // For the driver that it has left, an id is a closed connection's.
+        // For the old driver, the id belongs to a closed connection.
         let mut old = world.old.pop().expect("the one before");
         std::mem::swap(world.rig.driver(), &mut old);
         for id in &ids {
@@ -93,7 +93,7 @@ pub fn c14_a_connection_goes_on_at_the_successor_under_its_id<R: Rig>() {
     assert_eq!(ends.count(), 5, "a move is no end");
 }
 
-/// C14: the end of the peer's stream is reported after the bytes before it, here or there.
+/// C14: the end of the peer's stream is reported after the bytes before it, at either driver.
 pub fn c14_an_end_of_stream_while_parked_is_reported_after<R: Rig>() {
     for moves in [false, true] {
         let mut world = World::<R>::new();
@@ -114,7 +114,7 @@ pub fn c14_an_end_of_stream_while_parked_is_reported_after<R: Rig>() {
     }
 }
 
-/// C14: a reset is reported after.
+/// C14: a reset is reported after the connection continues.
 pub fn c14_a_reset_while_parked_is_reported_after<R: Rig>() {
     for (moves, pauses) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut world = World::<R>::new();
@@ -131,7 +131,7 @@ pub fn c14_a_reset_while_parked_is_reported_after<R: Rig>() {
     }
 }
 
-/// C14: what a slow reader has not got stays here, and leaves after.
+/// C14: bytes that a slow reader has not received stay queued, and leave after parking.
 pub fn c14_nothing_leaves_while_parked<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -150,7 +150,7 @@ pub fn c14_nothing_leaves_while_parked<R: Rig>() {
     world.assert_idle();
 }
 
-/// C14: the unsent rest moves, and leaves first.
+/// C14: the unsent rest of a batch moves with its connection, and leaves first.
 pub fn c14_the_rest_of_a_batch_leaves_at_the_successor<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -171,7 +171,7 @@ pub fn c14_the_rest_of_a_batch_leaves_at_the_successor<R: Rig>() {
     assert!(world.send_bytes(id, b"next".to_vec()));
     assert_eq!(world.read(&mut peer, 4).0, b"next");
     world.assert_idle();
-    // A close after the move returns the batch before the end, as ever.
+    // As always, a close after the move returns the batch before it reports the end.
     world.fill(id);
     world.move_on(&[id]);
     world.abort(id);
@@ -179,7 +179,7 @@ pub fn c14_the_rest_of_a_batch_leaves_at_the_successor<R: Rig>() {
     assert!(world.seen.iter().any(|seen| matches!(seen, Seen::Sent(_, left) if *left > 0)));
 }
 
-/// C14: reading is paused as before.
+/// C14: a paused connection stays paused.
 pub fn c14_a_paused_connection_stays_paused<R: Rig>() {
     for moves in [false, true] {
         let mut world = World::<R>::new();
@@ -197,8 +197,8 @@ pub fn c14_a_paused_connection_stays_paused<R: Rig>() {
     }
 }
 
-/// C14: a connection may be parked, and continued, in the middle of a turn, while it waits for its
-/// next part of it.
+/// C14: a connection that waits for its next share of a turn may be parked and continued within
+/// that turn.
 pub fn c14_input_that_waits_its_turn_is_not_lost<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -218,7 +218,7 @@ pub fn c14_input_that_waits_its_turn_is_not_lost<R: Rig>() {
     if R::SECURES {
         return;
     }
-    // As soon as it is adopted.
+    // Parks a connection as soon as it is adopted.
     world.stashing = true;
     let address = world.rig.listen();
     let mut peer = world.rig.dial(address).expect("the driver listens");
@@ -235,7 +235,7 @@ pub fn c14_input_that_waits_its_turn_is_not_lost<R: Rig>() {
     }
 }
 
-/// C14: a connection that is not established, or has begun to end, is not parked and goes on.
+/// C14: a connection that is not established, or has begun to end, is not parked and continues.
 pub fn c14_a_connection_that_must_wait_is_not_parked<R: Rig>() {
     let mut world = World::<R>::new();
     let (mut remote, address) = world.rig.remote();
@@ -265,8 +265,8 @@ pub fn c14_a_connection_that_must_wait_is_not_parked<R: Rig>() {
     world.assert_idle();
 }
 
-/// C14: a parked connection is given up without an event here, and without a sign to its peer until
-/// the last descriptor is closed.
+/// C14: surrendering a parked connection causes no event, and its peer sees no end until the last
+/// descriptor is closed.
 pub fn c14_a_surrendered_connection_is_open_as_long_as_a_duplicate_is<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -286,9 +286,9 @@ pub fn c14_a_surrendered_connection_is_open_as_long_as_a_duplicate_is<R: Rig>() 
     assert_eq!(world.rig.read(&mut peer, &mut Vec::new()), PeerRead::Nothing);
     drop(duplicate);
     let end = world.read(&mut peer, 1).1;
-    // Input was unread, so that it is a reset where there are resets.
+    // Unread input makes this a reset, on transports that have resets.
     assert!(matches!(end, PeerRead::Finished | PeerRead::Reset), "{end:?}");
-    // A duplicate that the successor gives up leaves the connection with its owner.
+    // If the successor drops its duplicate, the owner keeps the connection.
     let record = world.park(second);
     world.succeed();
     let mut old = world.old.pop().expect("just replaced");
@@ -307,8 +307,8 @@ pub fn c14_a_surrendered_connection_is_open_as_long_as_a_duplicate_is<R: Rig>() 
     world.assert_idle();
 }
 
-/// C14: new connections of the successor get other ids than connections that have not moved yet,
-/// and than connections before.
+/// C14: ids of new connections at the successor differ from ids of connections that have not yet
+/// moved, and from earlier ids.
 pub fn c14_no_id_names_two_connections<R: Rig>() {
     let mut world = World::<R>::new();
     let (moves, mut peer) = world.pair();
@@ -320,7 +320,7 @@ pub fn c14_no_id_names_two_connections<R: Rig>() {
     }
     let record = world.park(moves);
     world.succeed();
-    // A world refuses an id that it knows.
+    // A `World` refuses an id that it already knows.
     let (new, _near) = world.pair();
     assert!(new.slot() != moves.slot() && new.slot() != stays.slot());
     let mut old = world.old.pop().expect("just replaced");
@@ -330,7 +330,7 @@ pub fn c14_no_id_names_two_connections<R: Rig>() {
     old.surrender(moves);
     world.write_all(&mut peer, b"moved");
     world.until("its input", |world| world.received(moves) == b"moved");
-    // The old driver has no slots for others, its successor has theirs.
+    // The old driver has no free slots: its successor has them.
     std::mem::swap(world.rig.driver(), &mut old);
     world.close(stays);
     world.until_seen(Seen::Closed(stays, Closed::Local));
@@ -346,7 +346,7 @@ pub fn c14_no_id_names_two_connections<R: Rig>() {
     world.assert_idle();
 }
 
-/// C14: a descriptor is entered under an id of the predecessor or not at all.
+/// C14: a descriptor is accepted only under an id of the predecessor.
 pub fn c14_a_slot_that_is_not_reserved_is_refused<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -382,7 +382,7 @@ pub fn c14_a_slot_that_is_not_reserved_is_refused<R: Rig>() {
     world.assert_idle();
 }
 
-/// C14: a driver whose successor has gone has all slots again, and its connections.
+/// C14: a driver whose successor has ended gets back all slots, and keeps its connections.
 pub fn c14_a_driver_goes_on_when_its_successor_is_gone<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -391,7 +391,7 @@ pub fn c14_a_driver_goes_on_when_its_successor_is_gone<R: Rig>() {
     world.succeed();
     let (lost, _near) = world.pair();
     let old = world.old.pop().expect("just replaced");
-    // With its connection.
+    // The old driver continues its connection.
     *world.rig.driver() = old;
     world.rig.driver().take_slots_back();
     world.unpark(id, record);
@@ -404,7 +404,7 @@ pub fn c14_a_driver_goes_on_when_its_successor_is_gone<R: Rig>() {
     world.assert_idle();
 }
 
-/// Continues a parked connection at this driver or, if it moves, at a successor.
+/// Continues a parked connection at this driver or, with `moves`, at a successor.
 fn go_on<R: Rig>(world: &mut World<R>, id: ConnId, record: RecordOf<R>, moves: bool) {
     if moves {
         world.succeed();
