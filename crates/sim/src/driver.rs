@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use throng_io::{Batch, Closed, ConnId, Event, ListenerId, Wake};
 
 use self::parking::Parked;
+pub use self::parking::SimRecord;
 use crate::faults::{Faults, strikes};
 use crate::net::{LinkId, Readable, SharedNet, Side, SimSocket};
 use crate::rng::Rng;

@@ -43,8 +43,7 @@ pub use config::{
     CertificateFiles, ClientAuth, ConfigError, Managed, ServedCertificate, SuitePreference,
     TlsConfig,
 };
-pub use driver::HandshakeLimits;
-pub use driver::Tls;
+pub use driver::{HandshakeLimits, Tls, TlsRecord};
 pub use passthrough::is_server_name_pattern;
 pub use server::{Prepared, TlsServer};
 pub use session::{Direction, End, Messages, Opened, Session, WarmKeys};

@@ -306,18 +306,24 @@ impl<S> Table<S> {
         Ok(())
     }
 
-    /// Returns whether the slot is reserved for this connection of a predecessor.
+    /// Returns whether the slot is reserved for this connection of a predecessor, which may have
+    /// used a slot that it kept again.
     pub(crate) fn is_reserved(&self, id: ConnId) -> bool {
         let is_reserved = |entry: &SocketEntry<S>| {
-            id.is_of(entry.flags) && entry.socket.is_none() && entry.outgoing == AWAY
+            let first = ConnId::from_bits(entry.flags).generation();
+            let uses = id.generation().wrapping_sub(first) & ConnId::MAX_GENERATION;
+            entry.socket.is_none() && entry.outgoing == AWAY && uses <= ConnId::MAX_GENERATION / 2
         };
-        self.kept.is_none() && self.entries.get(id.slot()).is_some_and(is_reserved)
+        let is_here = id.shard() == usize::from(self.shard) && self.kept.is_none();
+        is_here && self.entries.get(id.slot()).is_some_and(is_reserved)
     }
 
     /// Enters a connection into its [reserved](Self::is_reserved) slot. It is parked.
     pub(crate) fn enter_reserved(&mut self, id: ConnId) {
         debug_assert!(self.is_reserved(id));
-        self.entries[id.slot()].outgoing = NONE;
+        let entry = &mut self.entries[id.slot()];
+        entry.flags = ConnId::new(self.shard, 0, id.generation()).to_bits();
+        entry.outgoing = NONE;
         self.away -= 1;
         self.live += 1;
     }
@@ -448,8 +454,8 @@ mod tests {
         next.begin_with(&slots).unwrap();
         assert!(next.begin_with(&slots).is_err(), "once");
         assert_eq!((next.len(), next.next_id().unwrap()), (0, ConnId::new(3, 12, 8)));
-        assert!(next.is_reserved(ids[1]) && next.is_reserved(ConnId::new(3, 10, 8)));
-        for wrong in [ConnId::new(3, 1, 8), ConnId::new(4, 1, 7), ConnId::new(3, 12, 8)] {
+        assert!(next.is_reserved(ids[1]) && next.is_reserved(ConnId::new(3, 10, 9)));
+        for wrong in [ConnId::new(3, 1, 6), ConnId::new(4, 1, 7), ConnId::new(3, 12, 8)] {
             assert!(!next.is_reserved(wrong), "{wrong:?}");
         }
         next.enter_reserved(ids[1]);

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use throng_io::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Slots, Waker};
 
-use super::parking::SimRecord;
-use super::{Found, SimDriver, Waiting, leave};
+use super::{Found, SimDriver, SimRecord, Waiting, leave};
 use crate::faults::strikes;
 use crate::net::{SharedNet, Side, SimSocket};
 

@@ -100,13 +100,13 @@ impl SimDriver {
         let is_reserved = id.shard() == usize::from(self.shard)
             && self.kept.is_none()
             && self.slots.get(id.slot()).is_some_and(|slot| {
-                slot.away && slot.generation == id.generation() && slot.parked.is_none()
+                slot.away && slot.generation <= id.generation() && slot.parked.is_none()
             });
         if !is_reserved {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let slot = &mut self.slots[id.slot()];
-        slot.away = false;
+        (slot.away, slot.generation) = (false, id.generation());
         slot.parked = Some(Parked { socket, record: None, is_reported: true });
         self.calls.entered += 1;
         Ok(())

@@ -10,6 +10,7 @@ mod driver;
 mod handshakes;
 mod hellos;
 mod memory;
+mod moves;
 mod oracle;
 mod ours;
 mod reload;

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustls::{ClientConfig, ClientConnection, ConnectionTrafficSecrets, Error, ProtocolVersion};
+use throng_io::portable::MioPoller;
 use throng_io::{
     Batch, Closed, ConnId, Driver, Event, ListenOptions, Options, PassedThrough, Portable, Segment,
     SendOutcome, TlsInfo, listen,
 };
+use throng_testkit::contract::Rig as _;
+use throng_testkit::contract::tcp::TcpRig;
 use throng_tls::{Tls, TlsServer};
 
 use crate::support::{client, client_config, hear, raw_server_config, said};
@@ -25,6 +28,7 @@ pub(crate) enum Seen {
     Finished(ConnId),
     Sent(ConnId, usize),
     Connected(ConnId),
+    Parked(ConnId),
     Closed(ConnId, Closed),
 }
 
@@ -73,6 +77,7 @@ impl Rig {
                 Event::Finished(id) => Seen::Finished(id),
                 Event::Sent(id, batch) => Seen::Sent(id, batch.len()),
                 Event::Connected(id) => Seen::Connected(id),
+                Event::Parked(id) => Seen::Parked(id),
                 Event::Closed(id, why) => Seen::Closed(id, why),
                 other => panic!("unexpected: {other:?}"),
             });
@@ -121,6 +126,25 @@ impl Rig {
             }
         }
         panic!("nothing came");
+    }
+
+    /// Moves a connection to a successor of the driver, and all slots with it.
+    pub(crate) fn move_on(&mut self, id: ConnId) {
+        self.driver.park(id).unwrap();
+        while self.turn().iter().all(|seen| *seen != Seen::Parked(id)) {}
+        let record = self.driver.take_record(id).unwrap();
+        assert!(record.is_secured());
+        let slots = self.driver.give_slots(0).unwrap();
+        let options = Options { shard: id.shard() as u16, ..Options::default() };
+        let successor = Tls::new(Portable::new(options).unwrap());
+        let mut before = std::mem::replace(&mut self.driver, successor);
+        self.driver.begin_with(&slots).unwrap();
+        let duplicate = TcpRig::<MioPoller>::duplicate(before.descriptor(id).unwrap());
+        self.driver.adopt_at(id, duplicate).unwrap();
+        before.surrender(id);
+        assert_eq!((before.secured(), self.driver.secured()), (0, 0), "the record has the session");
+        self.driver.unpark(id, record);
+        assert_eq!(self.driver.secured(), 1);
     }
 
     pub(crate) fn dial(&mut self, to: SocketAddr) -> (ConnId, TcpStream) {

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, Connection, ProtocolVersion, ServerConnection};
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Segment, SendOutcome, TlsFailure};
-use throng_sim::driver::SimDriver;
+use throng_sim::driver::{SimDriver, SimRecord};
 use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
 use throng_sim::{Faults, Net, Rng, Seeds, SharedNet, Waiting};
-use throng_tls::{ClientConfigs, ClientSettings, Tls, TlsClient, TlsServer, Trust};
+use throng_tls::{ClientConfigs, ClientSettings, Tls, TlsClient, TlsRecord, TlsServer, Trust};
 
 use crate::support::{
     TrustFolder, VERSIONS, client, client_config, client_config_of, raw_server_config, said, suites,
@@ -32,6 +32,16 @@ fn a_thousand_seeds_lose_no_byte_of_a_client() {
 #[test]
 fn a_thousand_seeds_lose_no_byte_of_a_server() {
     seeds(|seed| run(seed, Role::Client)).check_many();
+}
+
+#[test]
+fn a_thousand_seeds_lose_no_byte_of_a_client_whose_connection_moves() {
+    seeds(|seed| run_moving(seed, Role::Server)).check_many();
+}
+
+#[test]
+fn a_thousand_seeds_lose_no_byte_of_a_server_whose_connection_moves() {
+    seeds(|seed| run_moving(seed, Role::Client)).check_many();
 }
 
 /// Our role in the handshakes of a run.
@@ -87,9 +97,23 @@ struct Conn {
     finished: Option<bool>,
     fin_sent: bool,
     closed: bool,
+    /// It is being parked, or is parked: its record.
+    is_parking: bool,
+    parked: Option<TlsRecord<SimRecord>>,
+    /// It has moved to the successor.
+    has_moved: bool,
 }
 
 fn run(seed: u64, role: Role) -> Result<(), String> {
+    run_with(seed, role, false)
+}
+
+/// Parks connections at any time, and continues them at the same driver or at a successor.
+fn run_moving(seed: u64, role: Role) -> Result<(), String> {
+    run_with(seed, role, true)
+}
+
+fn run_with(seed: u64, role: Role, moves: bool) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let faults = Faults {
         receive_buffer: rng.pick(&[1, 7, 100, 4096, 64 * 1024]),
@@ -104,8 +128,9 @@ fn run(seed: u64, role: Role) -> Result<(), String> {
     };
     let small = faults.receive_buffer < 100 || faults.cut_receives == 1;
     let net = Net::shared();
-    let inner = SimDriver::new(&net, 5, faults, rng.fork(), Waiting::Jump);
+    let inner = SimDriver::new(&net, 5, faults.clone(), rng.fork(), Waiting::Jump);
     let mut driver = Tls::new(inner);
+    let mut successor = None;
     let address = SocketAddr::from(([127, 0, 0, 1], 1000));
     let listener = net.borrow_mut().listen(address);
     let listening = driver.inner().add_listener(listener);
@@ -136,8 +161,30 @@ fn run(seed: u64, role: Role) -> Result<(), String> {
         let until = driver.now().after(Duration::from_micros(rng.between(1, 5_000)));
         driver.wait(Some(until)).map_err(|error| error.to_string())?;
         moved |= serve(&mut driver, &mut conns, &mut ids, &mut rng)?;
+        if moves && successor.is_none() && rng.one_in(10) {
+            let inner = SimDriver::new(&net, 5, faults.clone(), rng.fork(), Waiting::Jump);
+            let mut next = Tls::new(inner);
+            // The far ends that have not connected yet.
+            let slots = driver.give_slots(3).map_err(|error| error.to_string())?;
+            next.begin_with(&slots).map_err(|error| error.to_string())?;
+            successor = Some(next);
+        }
+        if let Some(next) = &mut successor {
+            next.inner().progress();
+            let until = next.now().after(Duration::from_micros(rng.between(1, 5_000)));
+            next.wait(Some(until)).map_err(|error| error.to_string())?;
+            moved |= serve(next, &mut conns, &mut ids, &mut rng)?;
+        }
         for (id, conn) in &mut conns {
-            moved |= conn.act(&mut driver, *id, &mut rng);
+            if moves && conn.move_on(&mut driver, successor.as_mut(), *id, &mut rng)? {
+                moved = true;
+                continue;
+            }
+            let at = match &mut successor {
+                Some(next) if conn.has_moved => next,
+                _ => &mut driver,
+            };
+            moved |= conn.act(at, *id, &mut rng);
         }
         calm = if moved { 0 } else { calm + 1 };
         let is_over = fars.iter().all(|it| it.ended && it.over.is_some());
@@ -152,7 +199,7 @@ fn run(seed: u64, role: Role) -> Result<(), String> {
             return Err(format!("seed {seed}: nothing happens any more: {state:?}"));
         }
     }
-    if driver.secured() > 0 {
+    if driver.secured() + successor.map_or(0, |next| next.secured()) > 0 {
         return Err(format!("seed {seed}: {} connections are left behind", driver.secured()));
     }
     for (at, far) in fars.iter().enumerate() {
@@ -390,10 +437,19 @@ fn serve(
                 }
                 None
             }
+            Some(Event::Parked(id)) => {
+                let record = driver.take_record(id).ok_or("parked without a record")?;
+                let conn = conns.get_mut(&id).ok_or("parked without a connection")?;
+                if !conn.is_parking || conn.parked.replace(record).is_some() {
+                    return Err("parked by itself".to_owned());
+                }
+                None
+            }
             Some(Event::Received(id, bytes)) => {
                 let conn = conns.get_mut(&id).ok_or("received without a connection")?;
+                let is_parked = conn.is_parking;
                 let is_open = conn.secured && !conn.connecting && !conn.closed;
-                if conn.paused || !is_open || conn.finished.is_some() {
+                if conn.paused || is_parked || !is_open || conn.finished.is_some() {
                     return Err("received at the wrong time".to_owned());
                 }
                 conn.received.extend_from_slice(bytes);
@@ -454,6 +510,49 @@ fn serve(
 }
 
 impl Conn {
+    /// Parks the connection now and then, and continues it here or, with the successor, there.
+    /// Returns whether it is parked or has been until now.
+    fn move_on(
+        &mut self,
+        driver: &mut Tls<SimDriver>,
+        successor: Option<&mut Tls<SimDriver>>,
+        id: ConnId,
+        rng: &mut Rng,
+    ) -> Result<bool, String> {
+        if !self.is_parking {
+            self.is_parking = !self.closed
+                && rng.one_in(5)
+                && match successor {
+                    Some(next) if self.has_moved => next.park(id).is_ok(),
+                    _ => driver.park(id).is_ok(),
+                };
+            return Ok(self.is_parking);
+        }
+        let Some(record) = self.parked.take() else { return Ok(true) };
+        if rng.one_in(2) {
+            self.parked = Some(record);
+            return Ok(true);
+        }
+        self.is_parking = false;
+        match successor {
+            Some(next) if self.has_moved => next.unpark(id, record),
+            Some(next) if rng.one_in(2) => {
+                let socket = driver.descriptor(id).ok_or("parked without a socket")?.duplicate();
+                next.adopt_at(id, socket).map_err(|error| error.to_string())?;
+                self.has_moved = true;
+                if rng.one_in(2) {
+                    driver.surrender(id);
+                    next.unpark(id, record);
+                } else {
+                    next.unpark(id, record);
+                    driver.surrender(id);
+                }
+            }
+            _ => driver.unpark(id, record),
+        }
+        Ok(true)
+    }
+
     /// Sends pending data, resumes, and ends its side when the client has.
     fn act(&mut self, driver: &mut Tls<SimDriver>, id: ConnId, rng: &mut Rng) -> bool {
         if self.closed {

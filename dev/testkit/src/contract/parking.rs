@@ -359,7 +359,7 @@ pub fn c14_a_slot_that_is_not_reserved_is_refused<R: Rig>() {
     let (shard, slot, generation) = (id.shard() as u16, id.slot() as u32, id.generation());
     let wrong = [
         ConnId::new(shard + 1, slot, generation),
-        ConnId::new(shard, slot, generation + 1),
+        ConnId::new(shard, slot, generation.wrapping_sub(1)),
         ConnId::new(shard, slot + 1_000, generation),
         new,
         ConnId::from_bits(u64::MAX),
