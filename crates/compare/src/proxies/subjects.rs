@@ -51,8 +51,8 @@ pub(super) enum Subjects {
 pub(super) struct ProxyUnderTest {
     /// The URL that echoes; with the path `/echo` if the given URL has no path.
     pub(super) proxy: Target,
-    /// The proxy's first process; its descendants also count. `None`: the process on this machine that
-    /// listens on the port.
+    /// The proxy's first process; its descendants also count. `None`: the process on this machine
+    /// that listens on the port.
     pub(super) pid: Option<u32>,
     /// Its backend, reached directly.
     pub(super) direct: Option<Target>,
