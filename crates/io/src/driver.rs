@@ -258,7 +258,9 @@ pub trait Driver {
     }
 
     /// Closes the descriptor of a parked connection and frees its slot, without an event. No FIN,
-    /// reset or alert is sent, unless this was the only descriptor of the connection.
+    /// reset or alert is sent, unless this was the only descriptor of the connection. If it was
+    /// [adopted](Self::adopt_at) and never continued here, it goes on in the predecessor, and its
+    /// slot is reserved again.
     fn surrender(&mut self, conn: ConnId) {
         let _ = conn;
     }

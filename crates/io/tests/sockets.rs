@@ -399,3 +399,35 @@ mod level_triggered {
         >();
     }
 }
+
+/// C14: what the system refuses to poll is an error of the adoption. A regular file is such a
+/// descriptor; one watch too many (ENOSPC) takes the same way.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_descriptor_that_cannot_be_polled_is_refused_when_it_is_adopted() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use throng_io::{Epoll, Slots, SocketRecord};
+
+    let id = ConnId::new(5, 0, 9);
+    let options = Options { shard: 5, ..Options::default() };
+    let mut driver = Epoll::new(options).unwrap();
+    driver.begin_with(&Slots { generations: vec![9], free: Vec::new() }).unwrap();
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let error = driver.adopt_at(id, OwnedFd::from(file)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    assert!(driver.descriptor(id).is_none());
+    assert_eq!(driver.connections(), 0);
+    // The slot is still reserved.
+    let (one, mut other) = UnixStream::pair().unwrap();
+    one.set_nonblocking(true).unwrap();
+    driver.adopt_at(id, OwnedFd::from(one)).unwrap();
+    other.write_all(b"hello").unwrap();
+    driver.unpark(id, SocketRecord::default());
+    let received = until(&mut driver, |event| match event {
+        Event::Received(of, bytes) if of == id => Some(bytes.to_vec()),
+        _ => None,
+    });
+    assert_eq!(received, b"hello");
+}

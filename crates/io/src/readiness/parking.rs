@@ -46,27 +46,18 @@ impl<P: Poller> ReadinessDriver<P> {
         }
         let mut socket = socket.take().ok_or(io::ErrorKind::NotConnected)?;
         let index = std::mem::replace(outgoing, NONE);
-        let (is_queued, is_new) = (*flags & flag::QUEUED != 0, *flags & flag::UNREGISTERED != 0);
+        let is_new = *flags & flag::UNREGISTERED != 0;
         let record = SocketRecord {
             unsent: (index != NONE).then(|| self.outgoing.remove(index)),
             is_paused: *flags & flag::PAUSED != 0,
             is_counted: *flags & flag::COUNTED != 0,
         };
         self.poller.release(&mut socket);
-        // If it comes back, it has no place in these lists. They keep their lengths, since a turn
-        // counts them.
-        let forget = |listed: &mut ConnId| {
-            if *listed == id {
-                *listed = nothing(id);
-            }
-        };
-        if is_queued {
-            self.ready_list.iter_mut().for_each(forget);
-        }
         if is_new {
-            self.unregistered.iter_mut().for_each(forget);
+            // If it comes back in this turn, it must not be registered twice. A second place in
+            // `ready_list` does no harm.
+            self.unregistered.iter_mut().filter(|it| **it == id).for_each(|it| *it = nothing(id));
         }
-        forget(&mut self.pending.id);
         let record = Some(record);
         let parked = Parked { socket, record, is_reported: false, is_adopted: false };
         self.parked.insert(id, parked);
@@ -127,6 +118,7 @@ impl<P: Poller> ReadinessDriver<P> {
         if parked.is_adopted {
             // The connection lives on in the process that it came from.
             self.poller.release(&mut parked.socket);
+            return self.table.reserve_again(id);
         }
         self.table.release(id);
     }

@@ -328,6 +328,13 @@ impl<S> Table<S> {
         self.live += 1;
     }
 
+    /// Reserves the slot of a connection that goes on in the predecessor.
+    pub(crate) fn reserve_again(&mut self, id: ConnId) {
+        self.entries[id.slot()].outgoing = AWAY;
+        self.away += 1;
+        self.live -= 1;
+    }
+
     /// Frees a reserved slot, whose last connection was `id`.
     pub(crate) fn vacate(&mut self, id: ConnId) {
         let is_away =
@@ -458,6 +465,9 @@ mod tests {
         for wrong in [ConnId::new(3, 1, 6), ConnId::new(4, 1, 7), ConnId::new(3, 12, 8)] {
             assert!(!next.is_reserved(wrong), "{wrong:?}");
         }
+        next.enter_reserved(ids[1]);
+        next.reserve_again(ids[1]);
+        assert!(next.is_reserved(ids[1]) && next.len() == 0);
         next.enter_reserved(ids[1]);
         assert!(!next.is_reserved(ids[1]) && next.entry(ids[1]).is_none(), "it is parked");
         next.put_back(ids[1], "b", NONE, flag::PAUSED);

@@ -17,6 +17,8 @@ pub(super) struct Parked {
     socket: SimSocket,
     record: Option<SimRecord>,
     is_reported: bool,
+    /// It came from another driver.
+    is_adopted: bool,
 }
 
 /// The state of a parked connection apart from its socket.
@@ -55,7 +57,7 @@ impl SimDriver {
         } = conn;
         let socket = self.net.borrow().socket(link, side);
         let record = Some(SimRecord { batch, paused, fin_sent });
-        slot.parked = Some(Parked { socket, record, is_reported: false });
+        slot.parked = Some(Parked { socket, record, is_reported: false, is_adopted: false });
         self.parking.push_back(id);
         Ok(())
     }
@@ -89,8 +91,10 @@ impl SimDriver {
 
     pub(super) fn surrender_connection(&mut self, id: ConnId) {
         let Some(parked) = self.take_reported(id) else { return };
-        drop(parked);
-        self.free_slot(id.slot());
+        match parked.is_adopted {
+            true => self.slots[id.slot()].away = true,
+            false => self.free_slot(id.slot()),
+        }
     }
 
     pub(super) fn adopt_parked(&mut self, id: ConnId, socket: SimSocket) -> io::Result<()> {
@@ -107,7 +111,7 @@ impl SimDriver {
         }
         let slot = &mut self.slots[id.slot()];
         (slot.away, slot.generation) = (false, id.generation());
-        slot.parked = Some(Parked { socket, record: None, is_reported: true });
+        slot.parked = Some(Parked { socket, record: None, is_reported: true, is_adopted: true });
         self.calls.entered += 1;
         Ok(())
     }
