@@ -13,20 +13,23 @@ use crate::conn::proxy_protocol::ProxyProtocol;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
+use crate::context::clocks::Clocks;
+use crate::context::mail::ShardMail;
 use crate::limits::Limits;
 use crate::pubsub::channels::Totals;
 use crate::pubsub::history::Histories;
 use crate::pubsub::presence::{PresenceRules, Presences};
 use crate::pubsub::relay::Relay;
+use crate::remote::handover::Handover;
 use crate::remote::mailbox::{Inbox, Mailbox, mailbox};
 use crate::remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Remote, ShardInbox, ShardQueue, shard_queue};
 use crate::route_options::RouteOptions;
 use crate::samples::Samples;
 use crate::service::Service;
+use crate::shard::Shard;
 use crate::shard::admission::{Admission, TrustedProxies};
-use crate::shard::moves::Handover;
-use crate::shard::{Parts, Shard};
 use crate::stalls::{Watch, Watching};
+use crate::start::EngineStart;
 use crate::stats::Snapshot;
 
 /// Maximum sockets in transit to another shard at a time; above it a shard keeps the sockets that
@@ -222,18 +225,19 @@ pub fn build<D: Driver, S: Service>(
             let (progress, load) = (Arc::clone(&snapshot.progress), Arc::clone(&snapshot.load));
             let watch = Watch::new(shard, options.watching.clone(), progress, load);
             let samples = Samples::new(Arc::clone(&snapshot.measured));
-            let (number, clock) = (shard as u16, driver.clock());
-            Shard::new(Parts {
-                core: Core::new(number, connections, clock, &remote, queue, watch, samples),
+            let clocks = Clocks::new(driver.clock(), watch, samples);
+            let (number, mail) = (shard as u16, ShardMail::new((queue, inbox)));
+            Shard::new(EngineStart {
+                core: Core::new(number, connections, &remote, mail, clocks),
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),
-                inbox,
                 handovers,
                 neighbours: neighbours.clone(),
                 snapshot,
                 capacity,
                 seed,
                 proxy_protocol: options.proxy_protocol.clone(),
+                buffered: None,
                 driver,
             })
         })

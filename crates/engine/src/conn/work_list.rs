@@ -28,6 +28,11 @@ impl WorkList {
         }
     }
 
+    /// Returns the flag of its members.
+    pub(crate) fn flag(&self) -> u32 {
+        self.flag
+    }
+
     /// Removes and returns all ids. Their flags stay, so that no id is added again before its turn;
     /// `Connections::unlist` clears them one by one.
     pub(crate) fn take(&mut self) -> Vec<ConnId> {

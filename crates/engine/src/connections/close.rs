@@ -110,13 +110,6 @@ impl Connections {
         self.outbox.mark_dirty(conn);
     }
 
-    /// Drops output that is queued and not yet with the driver.
-    pub(crate) fn drop_queue(&mut self, id: ConnId) {
-        if let Some(conn) = self.table.conn_mut(id) {
-            self.outbox.drop_queue(conn);
-        }
-    }
-
     /// Counts the bytes from a lingering connection, which are dropped.
     #[cold]
     pub(crate) fn linger_on(&mut self, id: ConnId, bytes: usize) {

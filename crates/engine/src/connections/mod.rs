@@ -8,7 +8,9 @@
 mod behind;
 mod close;
 pub(crate) mod memory;
+mod output;
 pub(crate) mod publishers;
+pub(crate) mod records;
 pub(crate) mod send;
 
 use throng_io::{ConnId, Instant};
@@ -31,19 +33,19 @@ use crate::stats::Stats;
 /// The shard's connections.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    pub(crate) table: Table,
-    pub(crate) timers: Timers,
-    pub(crate) reading: Reading,
-    pub(crate) outbox: Outbox,
-    pub(crate) publishers: Publishers,
-    pub(crate) limits: Checked,
-    pub(crate) stats: Stats,
-    pub(crate) memory: ShardMemory,
+    table: Table,
+    timers: Timers,
+    reading: Reading,
+    outbox: Outbox,
+    publishers: Publishers,
+    limits: Checked,
+    stats: Stats,
+    memory: ShardMemory,
     /// The time of this turn.
-    pub(crate) now: Instant,
+    now: Instant,
     /// Faults to be reported when the driver can be asked for addresses: at the latest before it
     /// closes the socket.
-    pub(crate) faults: Vec<(ConnId, Fault)>,
+    faults: Vec<(ConnId, Fault)>,
 }
 
 impl Connections {
@@ -124,13 +126,6 @@ impl Connections {
         conn.is_some_and(|conn| self.outbox.set_deflate(conn, policy, agreed))
     }
 
-    /// Drops the agreement on permessage-deflate of an upgrade that was not completed.
-    pub(crate) fn clear_deflate(&mut self, id: ConnId) {
-        if let Some(conn) = self.table.conn_mut(id) {
-            self.outbox.clear_deflate(conn);
-        }
-    }
-
     /// Registers input of an open session: the peer is alive, and the connection is flushed after
     /// its input. This is the one access to the record that receiving a message needs.
     #[inline]
@@ -191,13 +186,6 @@ impl Connections {
     pub(crate) fn count_incomplete(&mut self) {
         let came = self.reading.count_incomplete(self.stats.bytes_in);
         self.memory.add(came);
-    }
-
-    /// Lists a connection whose message or request is incomplete.
-    pub(crate) fn list_incomplete(&mut self, id: ConnId) {
-        if let Some(conn) = self.table.conn_mut(id) {
-            self.reading.mark_incomplete(conn);
-        }
     }
 
     /// Returns whether part of a request has arrived, and its answer is still due.
@@ -287,10 +275,8 @@ impl Connections {
     /// [`Core::stop_reading_until_gone`](crate::Core::stop_reading_until_gone).
     pub(crate) fn stop_reading_until_gone(&mut self, id: ConnId) {
         self.stop_reading(id);
-        if let Some(conn) = self.table.conn_mut(id)
-            && conn.is(Stage::Open)
-        {
-            self.reading.watch(conn);
+        if self.table.stage(id) == Stage::Open {
+            self.watch(id);
         }
     }
 
@@ -374,26 +360,11 @@ impl Connections {
         self.table.conn(id).map_or(0, |conn| self.outbox.kept_backlog(conn))
     }
 
-    /// Puts the connection on the list to flush.
-    #[inline]
-    pub(crate) fn mark_dirty(&mut self, id: ConnId) {
-        if let Some(conn) = self.table.conn_mut(id) {
-            self.outbox.mark_dirty(conn);
-        }
-    }
-
     /// Marks a connection as flushed anyway, right after its input is handled.
     #[inline]
     pub(crate) fn promise_flush(&mut self, id: ConnId) {
         if let Some(conn) = self.table.conn_mut(id) {
             conn.set(flag::DIRTY, true);
-        }
-    }
-
-    /// Puts the connection on the list for `on_drain`.
-    pub(crate) fn mark_drained(&mut self, id: ConnId) {
-        if let Some(conn) = self.table.conn_mut(id) {
-            self.outbox.mark_drained(conn);
         }
     }
 }

@@ -24,11 +24,10 @@ use crate::connections::send::Published;
 #[derive(Debug, Default)]
 pub(crate) struct Publishers {
     /// Connections that found crowded queues in this turn; their reading is still to be paused.
-    pub(crate) new: Vec<Publisher>,
-    /// Delayed publishers, indexed by the shard whose queue is crowded, or by a part of the
-    /// [`crate::remote::BROKER`]. Connections that have gone since, or no longer need to wait, may
-    /// still be listed.
-    pub(crate) held: BTreeMap<usize, Vec<Publisher>>,
+    new: Vec<Publisher>,
+    /// Delayed publishers, indexed by the shard whose queue is crowded, or [`crate::remote::BROKER`].
+    /// Connections that have gone since, or no longer need to wait, may still be listed.
+    held: BTreeMap<usize, Vec<Publisher>>,
 }
 
 #[derive(Debug)]
@@ -37,7 +36,7 @@ pub(crate) struct Publisher {
     /// Other shards whose queues it found crowded, or the broker. It resumes when each had room
     /// once: otherwise one stuck shard would get another message each time that a quick one has
     /// room.
-    pub(crate) others: Vec<usize>,
+    others: Vec<usize>,
 }
 
 impl Connections {
@@ -61,6 +60,62 @@ impl Connections {
     /// Returns whether the connection is a publisher that is delayed.
     pub(crate) fn awaits_capacity(&self, id: ConnId) -> bool {
         self.table.cold(id).is_some_and(|cold| cold.awaits_capacity)
+    }
+
+    /// Returns whether publishers were delayed whose reading is still to be paused.
+    #[inline]
+    pub(crate) fn has_newly_delayed(&self) -> bool {
+        !self.publishers.new.is_empty()
+    }
+
+    /// Returns the publishers whose reading is still to be paused, and forgets that.
+    pub(crate) fn take_newly_delayed(&mut self) -> Vec<Publisher> {
+        std::mem::take(&mut self.publishers.new)
+    }
+
+    /// Lists a publisher under the first of its shards whose queue is still crowded, or resumes it.
+    pub(crate) fn await_capacity(
+        &mut self,
+        mut publisher: Publisher,
+        is_crowded: impl Fn(usize) -> bool,
+    ) {
+        while let Some(shard) = publisher.others.pop() {
+            if !is_crowded(shard) {
+                continue;
+            }
+            let mut held = self.publishers.held.remove(&shard).unwrap_or_default();
+            if held.len() > self.table.slots() {
+                held.retain(|publisher| self.awaits_capacity(publisher.id));
+            }
+            held.push(publisher);
+            self.publishers.held.insert(shard, held);
+            return;
+        }
+        self.end_delay(publisher.id);
+    }
+
+    /// Returns whether publishers wait for queues.
+    #[inline]
+    pub(crate) fn has_delayed(&self) -> bool {
+        !self.publishers.held.is_empty()
+    }
+
+    /// Resumes publishers that wait for queues that are no longer crowded.
+    #[cold]
+    pub(crate) fn end_delays(&mut self, is_crowded: impl Fn(usize) -> bool) {
+        let mut free = Vec::new();
+        self.publishers.held.retain(|&shard, held| {
+            let is_crowded = is_crowded(shard);
+            if !is_crowded {
+                free.append(held);
+            }
+            is_crowded
+        });
+        for publisher in free {
+            if self.awaits_capacity(publisher.id) {
+                self.await_capacity(publisher, &is_crowded);
+            }
+        }
     }
 
     /// Releases a publisher that no longer has to wait.

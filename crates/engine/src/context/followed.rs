@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use crate::context::Core;
 use crate::context::recent::Waiting;
+use crate::context::{Core, PubSub};
 use crate::message::{EndReason, Fault};
 use crate::pubsub::history::{Joined as Place, Recovery, Since};
 use crate::pubsub::relay::Joined;
@@ -17,7 +17,7 @@ impl Core {
         let is_linked = self.remote.was_linked(channel);
         if !is_linked {
             let reason = EndReason::Cluster;
-            self.connections.note_fault(id, Fault::Ended(reason));
+            self.conns.note_fault(id, Fault::Ended(reason));
             self.close(id, reason.code().get(), reason.text());
         }
         !is_linked
@@ -31,14 +31,14 @@ impl Core {
         (channel, rule): (&str, u16),
         since: Since,
     ) -> Recovery {
-        let Self { channels, remote, .. } = &mut *self;
+        let Self { pubsub: PubSub { channels, .. }, remote, .. } = &mut *self;
         let join = || channels.subscribe(id.slot() as u32, channel);
         match remote.join_followed(channel, since, false, join) {
             Ok(Some(place)) => self.begin_at(id, (channel, rule), &place, since),
             Ok(None) => Recovery::default(),
             Err(question) => {
                 let channel: Arc<str> = channel.into();
-                self.recent.wait((id, self.connections.now), &channel, since);
+                self.pubsub.recent.wait((id, self.conns.now()), &channel, since);
                 if let Some(question) = question
                     && let Some(relay) = self.remote.relay_of(&channel)
                 {
@@ -59,7 +59,7 @@ impl Core {
         since: Since,
     ) -> Recovery {
         if self.has_commands() {
-            self.recent.add(id, channel.into(), place.position);
+            self.pubsub.recent.add(id, channel.into(), place.position);
         }
         self.finish_join(id, rule, place, since)
     }
@@ -67,10 +67,10 @@ impl Core {
     /// Closes members for which the broker has not answered in time: when it does, they would have
     /// missed earlier publications.
     pub(crate) fn end_waits(&mut self) {
-        if self.recent.are_waiting() {
-            for id in self.recent.expire(self.connections.now) {
+        if self.pubsub.recent.are_waiting() {
+            for id in self.pubsub.recent.expire(self.conns.now()) {
                 let reason = EndReason::Cluster;
-                self.connections.note_fault(id, Fault::Ended(reason));
+                self.conns.note_fault(id, Fault::Ended(reason));
                 self.close(id, reason.code().get(), reason.text());
             }
         }
@@ -79,12 +79,12 @@ impl Core {
     /// Returns the outcome for a member that waits, now that the broker has answered; `None`: it no
     /// longer waits, or waits for one more answer.
     pub(crate) fn admit(&mut self, id: ConnId, channel: &Arc<str>) -> Option<Joined> {
-        let Waiting { since, is_asked, .. } = self.recent.waits(id, channel)?;
+        let Waiting { since, is_asked, .. } = self.pubsub.recent.waits(id, channel)?;
         let slot = id.slot() as u32;
-        let is_member = self.connections.table.conn(id).is_some()
-            && self.channels.subscriptions(slot).any(|name| name == channel);
+        let is_member = self.conns.conn(id).is_some()
+            && self.pubsub.channels.subscriptions(slot).any(|name| name == channel);
         if !is_member {
-            self.recent.stop_waiting(id, channel);
+            self.pubsub.recent.stop_waiting(id, channel);
             return None;
         }
         let place = match self.remote.join_followed(channel, since, is_asked, || true) {
@@ -93,14 +93,14 @@ impl Core {
             Err(None) => return None,
             Err(Some(question)) => {
                 // The answer may be to a question that was asked before the client came.
-                self.recent.ask_again(id, channel);
+                self.pubsub.recent.ask_again(id, channel);
                 if let Some(relay) = self.remote.relay_of(channel) {
                     relay.ask(channel, question);
                 }
                 return None;
             }
         };
-        self.recent.stop_waiting(id, channel);
+        self.pubsub.recent.stop_waiting(id, channel);
         let rule = self.remote.history_rule(channel)?;
         let recovery = self.begin_at(id, (channel, rule), &place?, since);
         Some(Joined {

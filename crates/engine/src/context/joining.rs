@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use crate::context::Core;
+use crate::context::{Core, PubSub};
 use crate::remote::Command;
 
 /// Subscriptions whose mark is still in the queue, with the number of marks.
@@ -81,22 +81,22 @@ impl Core {
 
     #[cold]
     fn mark_join(&mut self, id: ConnId, name: &str, is_pattern: bool) {
-        if self.channels.is_in(id.slot() as u32, name, is_pattern) {
+        if self.pubsub.channels.is_in(id.slot() as u32, name, is_pattern) {
             return;
         }
         let name: Arc<str> = name.into();
-        self.joining.add(id, &name, is_pattern);
-        self.queue.put_always(Command::Joined { id, name, is_pattern });
+        self.pubsub.joining.add(id, &name, is_pattern);
+        self.mail.put(Command::Joined { id, name, is_pattern });
     }
 
     /// Returns the members of this shard to whom a publication that is delivered now was published
     /// before they joined.
     #[cold]
     pub(super) fn too_new_for(&mut self, channel: &str) -> Vec<ConnId> {
-        let Self { connections, channels, joining, .. } = self;
+        let Self { conns: connections, pubsub: PubSub { channels, joining, .. }, .. } = self;
         let mut new = Vec::new();
         channels.matching(channel, |slot| {
-            if let Some(id) = connections.table.in_slot(slot)
+            if let Some(id) = connections.at_slot(slot)
                 && joining.may_have(id, channel)
             {
                 new.push(id);

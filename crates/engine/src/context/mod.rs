@@ -1,28 +1,30 @@
 //! State that a callback can reach: its own connection, every other one of the shard, the channels,
 //! and the other shards.
 
+pub(crate) mod clocks;
 mod followed;
 pub(crate) mod joining;
 pub(crate) mod locals;
+pub(crate) mod mail;
 mod presence;
 mod publish;
 pub(crate) mod recent;
 mod recorded;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use throng_io::{Clock, ConnId, Instant, TlsInfo};
+use throng_io::{ConnId, Instant, TlsInfo};
 use throng_proto::ws::{Message, Opcode, deflate};
 
-use crate::conn::input_time::InputTime;
 use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::connections::send::Published;
+use crate::context::clocks::Clocks;
 use crate::context::joining::Joining;
 use crate::context::locals::Locals;
+use crate::context::mail::ShardMail;
 use crate::context::recent::RecentJoins;
 use crate::message::{Fault, UserEvent};
 use crate::outbox::frame::Frame;
@@ -31,9 +33,7 @@ use crate::pubsub::channels::{Channels, PatternError, Totals, check_pattern};
 use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::pubsub::history::{Recovery, Since};
-use crate::remote::{Command, Remote, ShardQueue};
-use crate::samples::Samples;
-use crate::stalls::Watch;
+use crate::remote::Remote;
 use crate::stats::Stats;
 
 /// A request to move a connection; see [`Core::move_upgrade`].
@@ -44,82 +44,115 @@ pub(crate) struct Move {
     pub(crate) event: UserEvent,
 }
 
+/// The channels of a shard, and the publication that it makes now.
+#[derive(Debug)]
+pub(crate) struct PubSub {
+    channels: Channels,
+    recent: RecentJoins,
+    joining: Joining,
+    /// Shards that a publication goes to; kept for its memory.
+    homes: Vec<u16>,
+    /// The connection that publishes now; `None`: the shard itself.
+    publisher: Option<ConnId>,
+    /// Shards whose queues the last publication found crowded, or [`crate::remote::BROKER`].
+    crowded: Vec<usize>,
+    /// A publication that no connection made waits in this shard's queue, since the last
+    /// [`Core::begin_tick`].
+    waits_here: bool,
+}
+
+impl PubSub {
+    fn new(channels: Channels) -> Self {
+        Self {
+            channels,
+            recent: RecentJoins::default(),
+            joining: Joining::default(),
+            homes: Vec::new(),
+            publisher: None,
+            crowded: Vec::new(),
+            waits_here: false,
+        }
+    }
+
+    /// Returns the channels with members, and the memberships.
+    pub(crate) fn lens(&self) -> (usize, usize) {
+        (self.channels.len(), self.channels.memberships())
+    }
+
+    /// Returns the members that have joined at a place of a channel's history.
+    pub(crate) fn recent(&mut self) -> &mut RecentJoins {
+        &mut self.recent
+    }
+
+    /// Returns whether members wait for the broker.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.recent.are_waiting()
+    }
+
+    /// Begins a membership whose mark was reached.
+    pub(crate) fn reach(&mut self, id: ConnId, name: &Arc<str>, is_pattern: bool) {
+        self.joining.reach(id, name, is_pattern);
+    }
+}
+
 /// A shard's state without its sockets. Callbacks get it through [`Cx`].
 #[derive(Debug)]
 pub struct Core {
-    pub(crate) connections: Connections,
-    pub(crate) clock: Clock,
-    pub(crate) input_time: InputTime,
-    pub(crate) channels: Channels,
+    pub(crate) conns: Connections,
+    pub(crate) pubsub: PubSub,
+    pub(crate) mail: ShardMail,
     pub(crate) remote: Remote,
+    pub(crate) clocks: Clocks,
     pub(crate) shard: usize,
-    pub(crate) watch: Watch,
-    pub(crate) samples: Samples,
-    /// Shards that a publication goes to; kept for its memory.
-    pub(crate) homes: Vec<u16>,
-    /// The connection that publishes now; `None`: the shard itself.
-    pub(crate) publisher: Option<ConnId>,
-    /// Shards whose queues the last publication found crowded, or [`crate::remote::BROKER`].
-    pub(crate) crowded: Vec<usize>,
-    /// Commands taken from this shard's queue that have not been carried out yet.
-    pub(crate) commands: VecDeque<Command>,
-    /// The sending half of this shard's queue.
-    pub(crate) queue: ShardQueue,
-    pub(crate) recent: RecentJoins,
-    pub(crate) joining: Joining,
-    /// A publication that no connection made waits in this shard's queue, since the last
-    /// [`Core::begin_tick`].
-    pub(crate) waits_here: bool,
-    /// Connections that must move to other shards when the lent bytes are returned.
-    pub(crate) moves: Vec<Move>,
     pub(crate) locals: Locals,
+    /// Connections that must move to other shards when the lent bytes are returned.
+    moves: Vec<Move>,
 }
 
 impl Core {
     /// Creates the state of the shard, or of the connection's thread, with this number.
     pub(crate) fn new(
         shard: u16,
-        connections: Connections,
-        clock: Clock,
+        conns: Connections,
         remote: &Remote,
-        queue: ShardQueue,
-        watch: Watch,
-        samples: Samples,
+        mail: ShardMail,
+        clocks: Clocks,
     ) -> Self {
         let mut channels = Channels::new(Arc::clone(remote.totals()));
         channels.set_home(shard);
         Self {
-            connections,
-            clock,
-            input_time: InputTime::new(),
-            channels,
+            conns,
+            pubsub: PubSub::new(channels),
+            mail,
             remote: remote.clone(),
+            clocks,
             shard: shard.into(),
-            watch,
-            samples,
-            homes: Vec::new(),
-            publisher: None,
-            crowded: Vec::new(),
-            commands: VecDeque::new(),
-            queue,
-            recent: RecentJoins::default(),
-            joining: Joining::default(),
-            waits_here: false,
-            moves: Vec::new(),
             locals: Locals::default(),
+            moves: Vec::new(),
         }
+    }
+
+    /// Returns whether connections must move.
+    #[inline]
+    pub(crate) fn has_moves(&self) -> bool {
+        !self.moves.is_empty()
+    }
+
+    /// Returns the connections that must move, and forgets them.
+    pub(crate) fn take_moves(&mut self) -> Vec<Move> {
+        std::mem::take(&mut self.moves)
     }
 
     /// Returns the time of this turn.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.connections.now
+        self.conns.now()
     }
 
     /// Reads the clock, which is ahead of [`now`](Self::now) in a long turn.
     #[must_use]
     pub fn read_clock(&self) -> Instant {
-        self.clock.read()
+        self.clocks.read()
     }
 
     /// Returns the number of this shard.
@@ -131,20 +164,20 @@ impl Core {
     /// Returns the counts of subscribers over all shards.
     #[must_use]
     pub fn totals(&self) -> &Arc<Totals> {
-        self.channels.totals()
+        self.pubsub.channels.totals()
     }
 
     /// Returns the subscriptions to exactly this channel, or pattern, on all shards, at this
     /// moment.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
-        self.channels.totals().count(channel)
+        self.pubsub.channels.totals().count(channel)
     }
 
     /// Returns this shard's counters so far.
     #[must_use]
     pub fn stats(&self) -> &Stats {
-        &self.connections.stats
+        self.conns.stats()
     }
 
     /// Returns the handle that reaches every shard, this one included.
@@ -160,27 +193,27 @@ impl Core {
             Message::Text(text) => (Opcode::Text, text.as_bytes()),
             Message::Binary(bytes) => (Opcode::Binary, bytes),
         };
-        self.connections.send(to, opcode, payload)
+        self.conns.send(to, opcode, payload)
     }
 
     /// Sends a finished frame to a connection of this shard.
     pub fn send_frame(&mut self, to: ConnId, frame: &Frame) -> Sent {
-        match self.connections.is_held_behind(to) {
-            true => self.connections.keep_frame(to, frame),
-            false => self.connections.send_frame(to, frame, Published::default()),
+        match self.conns.is_held_behind(to) {
+            true => self.conns.keep_frame(to, frame),
+            false => self.conns.send_frame(to, frame, Published::default()),
         }
     }
 
     /// Begins a function that the shard calls outside of callbacks: from here on, its messages
     /// follow its publications by [`Core::publish_unheld`].
     pub fn begin_tick(&mut self) {
-        self.waits_here = false;
+        self.pubsub.waits_here = false;
     }
 
     /// Sends a finished frame to a connection of this shard, behind the publications since
     /// [`Core::begin_tick`].
     pub fn send_in_tick(&mut self, to: ConnId, frame: &Frame) -> Sent {
-        if self.waits_here {
+        if self.pubsub.waits_here {
             self.hold_behind(to);
         }
         self.send_frame(to, frame)
@@ -188,7 +221,7 @@ impl Core {
 
     /// Begins the closing handshake, behind the publications since [`Core::begin_tick`].
     pub fn close_in_tick(&mut self, conn: ConnId, code: u16, reason: &str) {
-        if self.waits_here {
+        if self.pubsub.waits_here {
             self.hold_behind(conn);
         }
         self.close(conn, code, reason);
@@ -198,32 +231,32 @@ impl Core {
     /// [`Service::on_traffic`](crate::Service::on_traffic) gets them when its socket is closed.
     /// Only in [`Service::on_open`](crate::Service::on_open).
     pub fn count_traffic(&mut self, conn: ConnId) {
-        if let Some(conn) = self.connections.table.conn_mut(conn) {
+        if let Some(conn) = self.conns.conn_mut(conn) {
             conn.set(flag::COUNTED, true);
         }
     }
 
     /// Begins the closing handshake.
     pub fn close(&mut self, conn: ConnId, code: u16, reason: &str) {
-        self.connections.close(conn, code, reason);
+        self.conns.close(conn, code, reason);
     }
 
     /// Reports a fault of a connection that the service has found:
     /// [`Service::on_fault`](crate::Service::on_fault) follows when its address can be asked for.
     pub fn note_fault(&mut self, conn: ConnId, fault: Fault) {
-        self.connections.note_fault(conn, fault);
+        self.conns.note_fault(conn, fault);
     }
 
     /// Resets a connection at once.
     pub fn abort(&mut self, conn: ConnId) {
-        self.connections.finish(conn, AfterFlush::Abort);
+        self.conns.finish(conn, AfterFlush::Abort);
     }
 
     /// Completes an answer announced with [`Answer::Later`](crate::Answer::Later): the next request
     /// is read if both sides keep the connection alive and the request's body has come to its end.
     pub fn finish_answer(&mut self, conn: ConnId, keep_alive: bool) {
-        self.connections.finish_answer(conn, keep_alive);
-        self.samples.end_request(conn, || self.clock.read());
+        self.conns.finish_answer(conn, keep_alive);
+        self.clocks.end_request(conn);
     }
 
     /// Accepts an upgrade announced with [`Answer::Upgrading`](crate::Answer::Upgrading), in
@@ -232,7 +265,7 @@ impl Core {
     /// an upgrade.
     #[must_use = "if it is false, no session opens"]
     pub fn accept_upgrade(&mut self, conn: ConnId) -> bool {
-        self.connections.accept_upgrade(conn)
+        self.conns.accept_upgrade(conn)
     }
 
     /// Moves a connection whose upgrade is awaited to another shard, whose service then gets
@@ -250,14 +283,14 @@ impl Core {
     /// Stops reading messages of this session. Unread data stays with the peer, except for the rest
     /// of the last read; output still leaves, and the peer's silence does not count as a timeout.
     pub fn stop_reading(&mut self, conn: ConnId) {
-        self.connections.stop_reading(conn);
+        self.conns.stop_reading(conn);
     }
 
     /// Stops reading as [`Core::stop_reading`] does, and ends the session when its peer has ended
     /// the stream, within about a second, although messages before that end are unread: for a
     /// service whose work is of no use to a peer that has gone.
     pub fn stop_reading_until_gone(&mut self, conn: ConnId) {
-        self.connections.stop_reading_until_gone(conn);
+        self.conns.stop_reading_until_gone(conn);
     }
 
     /// Requests a call of [`Service::on_half_closed`](crate::Service::on_half_closed) within about
@@ -266,33 +299,31 @@ impl Core {
     /// until more of the request's body is read. On Linux only; elsewhere the end is reported when
     /// it is read.
     pub fn watch_client(&mut self, conn: ConnId) {
-        if let Some(conn) = self.connections.table.conn_mut(conn) {
-            self.connections.reading.watch(conn);
-        }
+        self.conns.watch(conn);
     }
 
     /// Resumes reading messages after [`Core::stop_reading`], or more of a body after
     /// [`Flow::Stop`](crate::Flow::Stop).
     pub fn resume_reading(&mut self, conn: ConnId) {
-        self.connections.resume_reading(conn);
+        self.conns.resume_reading(conn);
     }
 
     /// Requests `on_drain` once the backlog is at or below its low-water mark; never called within
     /// this callback.
     pub fn await_drain(&mut self, conn: ConnId) {
-        self.connections.await_drain(conn);
+        self.conns.await_drain(conn);
     }
 
     /// Returns the largest request body, in bytes, where the route has no limit of its own.
     #[must_use]
     pub fn max_body(&self) -> u64 {
-        self.connections.limits.http.max_body
+        self.conns.limits().http.max_body
     }
 
     /// Returns the service's own value for a connection.
     #[must_use]
     pub fn data(&self, conn: ConnId) -> Option<u32> {
-        Some(self.connections.table.conn(conn)?.service.data)
+        Some(self.conns.conn(conn)?.service.data)
     }
 }
 
@@ -308,7 +339,7 @@ impl<'a> Cx<'a> {
     /// Creates a handle for the connection `id` of this shard. If the connection is gone, sends
     /// return [`Sent::Closed`].
     pub fn new(core: &'a mut Core, id: ConnId) -> Self {
-        let conn = core.connections.table.conn(id);
+        let conn = core.conns.conn(id);
         let service = conn.map_or_else(ServiceFields::default, |conn| conn.service);
         Self { core, id, service }
     }
@@ -329,13 +360,13 @@ impl<'a> Cx<'a> {
     /// [`Watching`](crate::Watching)). `route` is any number the service likes except the greatest.
     #[inline(always)]
     pub fn enter_route(&mut self, route: u32) {
-        self.core.watch.enter(route);
+        self.core.clocks.watch().enter(route);
     }
 
     /// Returns the route entered last in this turn.
     #[must_use]
     pub fn entered_route(&self) -> Option<u32> {
-        self.core.watch.entered()
+        self.core.clocks.entered()
     }
 
     /// Returns the connection's id, which reaches it from any thread through [`Remote`].
@@ -369,7 +400,7 @@ impl<'a> Cx<'a> {
 
     /// Appends raw bytes to the output: HTTP heads and bodies, before there is a session.
     pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.core.connections.write(self.id, write);
+        self.core.conns.write(self.id, write);
     }
 
     /// Begins the closing handshake, behind queued output. Nothing can be sent after it.
@@ -379,7 +410,7 @@ impl<'a> Cx<'a> {
 
     /// Sends a ping, if the session is open.
     pub fn ping(&mut self) {
-        self.core.connections.ping(self.id);
+        self.core.conns.ping(self.id);
     }
 
     /// Resets the connection at once.
@@ -391,7 +422,7 @@ impl<'a> Cx<'a> {
     /// written, channels are subscribed to, and the callback returns
     /// [`Answer::Events`](crate::Answer::Events).
     pub fn start_events(&mut self) {
-        if let Some(conn) = self.core.connections.table.conn_mut(self.id)
+        if let Some(conn) = self.core.conns.conn_mut(self.id)
             && conn.is(Stage::Http)
         {
             conn.advance(Stage::Events);
@@ -401,24 +432,24 @@ impl<'a> Cx<'a> {
     /// Records that permessage-deflate was agreed on, before the session opens. Returns false if
     /// that is impossible: only 65,535 different agreements can be distinguished.
     pub fn set_deflate(&mut self, policy: deflate::Policy, agreed: deflate::Agreed) -> bool {
-        self.core.connections.set_deflate(self.id, policy, agreed)
+        self.core.conns.set_deflate(self.id, policy, agreed)
     }
 
     /// Reverts [`Cx::set_deflate`]: the upgrade was not completed.
     pub fn clear_deflate(&mut self) {
-        self.core.connections.clear_deflate(self.id);
+        self.core.conns.clear_deflate(self.id);
     }
 
     /// Returns whether this is an open session: neither side has begun to close it.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.core.connections.is_open(self.id)
+        self.core.conns.is_open(self.id)
     }
 
     /// Returns whether the connection speaks HTTP yet: there was no session and no stream.
     #[must_use]
     pub fn is_http(&self) -> bool {
-        matches!(self.core.connections.table.stage(self.id), Stage::Http | Stage::Serving)
+        matches!(self.core.conns.stage(self.id), Stage::Http | Stage::Serving)
     }
 
     /// Stops reading messages; see [`Core::stop_reading`].
@@ -439,18 +470,18 @@ impl<'a> Cx<'a> {
     /// Sends a message that is not worth compressing, such as an image.
     pub fn send_incompressible(&mut self, message: Message<'_>) -> Sent {
         let text = matches!(message, Message::Text(_));
-        self.core.connections.send_hinted(self.id, text, message.as_bytes(), false)
+        self.core.conns.send_hinted(self.id, text, message.as_bytes(), false)
     }
 
     /// Records the subprotocol that was agreed on, for [`Filter::set_subprotocol`].
     pub fn set_subprotocol(&mut self, name: &str) {
-        self.core.connections.table.set_subprotocol(self.id, name);
+        self.core.conns.set_subprotocol(self.id, name);
     }
 
     /// Returns the subprotocol that was agreed on, if any.
     #[must_use]
     pub fn subprotocol(&self) -> Option<&str> {
-        self.core.connections.table.subprotocol(self.id)
+        self.core.conns.subprotocol(self.id)
     }
 
     /// Adds this connection to the channel of exactly this name; returns false if it was a member,
@@ -466,8 +497,8 @@ impl<'a> Cx<'a> {
     /// Adds this connection to a channel as [`Cx::subscribe`] does, for a subscription that was
     /// [announced](Remote::announce): publications that wait for this shard came after it.
     pub fn subscribe_announced(&mut self, channel: &str) -> bool {
-        let joined =
-            self.can_join(channel) && self.core.channels.subscribe(self.id.slot() as u32, channel);
+        let joined = self.can_join(channel)
+            && self.core.pubsub.channels.subscribe(self.id.slot() as u32, channel);
         if joined {
             self.core.enter(self.id, channel, "");
         }
@@ -495,7 +526,7 @@ impl<'a> Cx<'a> {
         if !self.can_subscribe() {
             return Ok(false);
         }
-        let joined = self.core.channels.subscribe_pattern(self.id.slot() as u32, pattern)?;
+        let joined = self.core.pubsub.channels.subscribe_pattern(self.id.slot() as u32, pattern)?;
         if joined {
             self.core.enter_pattern(self.id, pattern);
         }
@@ -533,7 +564,7 @@ impl<'a> Cx<'a> {
     /// Sets whether publications of channels with history are sent to this WebSocket with their
     /// offset in front: `OFFSET PAYLOAD`. Events have their position as their id anyway.
     pub fn send_offsets(&mut self, on: bool) {
-        if let Some(conn) = self.core.connections.table.conn_mut(self.id) {
+        if let Some(conn) = self.core.conns.conn_mut(self.id) {
             conn.set(flag::OFFSETS, on);
         }
     }
@@ -543,14 +574,14 @@ impl<'a> Cx<'a> {
     }
 
     fn can_subscribe(&self) -> bool {
-        self.core.connections.table.stage(self.id) == Stage::Events || self.is_open()
+        self.core.conns.stage(self.id) == Stage::Events || self.is_open()
     }
 
     /// Removes this connection from a channel; returns false if it was not a member.
     pub fn unsubscribe(&mut self, channel: &str) -> bool {
-        let left = self.core.channels.unsubscribe(self.id.slot() as u32, channel);
+        let left = self.core.pubsub.channels.unsubscribe(self.id.slot() as u32, channel);
         if left {
-            self.core.recent.stop_waiting(self.id, channel);
+            self.core.pubsub.recent.stop_waiting(self.id, channel);
             self.core.exit(self.id, channel);
         }
         left
@@ -558,7 +589,7 @@ impl<'a> Cx<'a> {
 
     /// Removes a subscription to a pattern; returns false if there was none.
     pub fn unsubscribe_pattern(&mut self, pattern: &str) -> bool {
-        let left = self.core.channels.unsubscribe_pattern(self.id.slot() as u32, pattern);
+        let left = self.core.pubsub.channels.unsubscribe_pattern(self.id.slot() as u32, pattern);
         if left {
             self.core.exit_pattern(self.id, pattern);
         }
@@ -567,14 +598,14 @@ impl<'a> Cx<'a> {
 
     /// Returns the channels and patterns this connection is a member of.
     pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
-        self.core.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
+        self.core.pubsub.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
     }
 
     /// Sends to every member of a channel, in one order for all members on all shards; see
     /// [`Core::publish`]. When the queue of a shard with members is nearly full, or the queue to
     /// the broker that carries the channel, this connection is not read until it has room.
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Receipt {
-        self.core.publisher = Some(self.id);
+        self.core.pubsub.publisher = Some(self.id);
         let receipt = self.core.publish(channel, frame, None);
         self.core.delay_if_crowded(self.id);
         receipt
@@ -582,7 +613,7 @@ impl<'a> Cx<'a> {
 
     /// Sends to every other member of a channel; otherwise like [`Cx::publish`].
     pub fn publish_to_others(&mut self, channel: &str, frame: &Frame) -> Receipt {
-        self.core.publisher = Some(self.id);
+        self.core.pubsub.publisher = Some(self.id);
         let receipt = self.core.publish(channel, frame, Some(self.id));
         self.core.delay_if_crowded(self.id);
         receipt
@@ -591,7 +622,7 @@ impl<'a> Cx<'a> {
     /// Sends to every other member of a channel; see [`Core::publish_unordered`]. Holds this
     /// connection back as [`Cx::publish`] does.
     pub fn publish_unordered(&mut self, channel: &str, frame: &Frame) -> Delivery {
-        self.core.publisher = Some(self.id);
+        self.core.pubsub.publisher = Some(self.id);
         let delivery = self.core.publish_unordered(channel, frame, Some(self.id));
         self.core.delay_if_crowded(self.id);
         delivery
@@ -600,7 +631,7 @@ impl<'a> Cx<'a> {
     /// Sends to every connection that `filter` selects, this one included. Holds this connection
     /// back as [`Cx::publish`] does.
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Receipt {
-        self.core.publisher = Some(self.id);
+        self.core.pubsub.publisher = Some(self.id);
         let receipt = self.core.broadcast(filter, frame);
         self.core.delay_if_crowded(self.id);
         receipt
@@ -611,39 +642,39 @@ impl<'a> Cx<'a> {
     /// [`Service::on_drain`](crate::Service::on_drain) follows if [`Core::await_drain`] was called.
     #[must_use]
     pub fn is_held_back(&self) -> bool {
-        self.core.connections.awaits_capacity(self.id)
+        self.core.conns.awaits_capacity(self.id)
     }
 
     /// Counts a panic of a handler that did not run in a callback.
     pub fn count_panic(&mut self) {
-        self.core.connections.stats.handler_panics += 1;
+        self.core.conns.count(|stats| stats.handler_panics += 1);
     }
 
     /// Returns the bytes queued for this connection that the kernel has not taken.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.core.connections.backlog(self.id)
+        self.core.conns.backlog(self.id)
     }
 
     /// Returns the peer's address, kept until the upgrade only; in
     /// [`Service::on_fault`](crate::Service::on_fault) the socket's address.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.core.connections.table.cold(self.id)?.peer
+        self.core.conns.cold(self.id)?.peer
     }
 
     /// Returns the outcome of the connection's TLS handshake, kept until the upgrade only; `None`
     /// if it has no TLS.
     #[must_use]
     pub fn tls(&self) -> Option<&Arc<TlsInfo>> {
-        self.core.connections.table.cold(self.id)?.tls.as_ref()
+        self.core.conns.cold(self.id)?.tls.as_ref()
     }
 
     /// Returns whether the client has got the response to its upgrade from another program: see
     /// [`Adoption`](crate::Adoption).
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.core.connections.table.conn(self.id).is_some_and(|conn| conn.has(flag::ANSWERED))
+        self.core.conns.has(self.id, flag::ANSWERED)
     }
 
     /// Returns the service's route for this connection.
@@ -663,7 +694,7 @@ impl<'a> Cx<'a> {
     /// Sets the service's route and value.
     pub fn set_route(&mut self, route: u16, data: u32) {
         self.service = ServiceFields { data, route, inline_limit: 0 };
-        if let Some(conn) = self.core.connections.table.conn_mut(self.id) {
+        if let Some(conn) = self.core.conns.conn_mut(self.id) {
             conn.service = self.service;
         }
     }

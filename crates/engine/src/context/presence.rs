@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use crate::context::Core;
+use crate::context::{Core, PubSub};
 use crate::pubsub::channels::check_pattern;
 use crate::pubsub::presence::{Announced, PresenceChange, PresenceEvent};
 use crate::pubsub::publishing::Publishing;
@@ -25,7 +25,12 @@ impl Core {
         let presences = self.remote.presence_of(channel);
         if presences.is_some_and(|presences| presences.join(channel, id, info)) {
             // A client that waits for its place in the channel's history gets that first.
-            if self.recent.waiting_for(channel).is_none_or(|waiting| !waiting.contains_key(&id)) {
+            if self
+                .pubsub
+                .recent
+                .waiting_for(channel)
+                .is_none_or(|waiting| !waiting.contains_key(&id))
+            {
                 self.tell_if_unannounced(id, channel);
             }
             self.distribute(id, channel, info, PresenceChange::Join);
@@ -44,7 +49,7 @@ impl Core {
                 Ok(Some(frame)) => self.remote.send_always(id, frame),
                 Ok(None) => return,
                 Err(Panicked) => {
-                    self.connections.stats.handler_panics += 1;
+                    self.conns.count(|stats| stats.handler_panics += 1);
                     return;
                 }
             }
@@ -86,16 +91,16 @@ impl Core {
     /// Ends all subscriptions of a connection.
     pub(crate) fn unsubscribe_all(&mut self, id: ConnId) {
         let slot = id.slot() as u32;
-        if self.recent.are_waiting() {
-            let Self { channels, recent, .. } = &mut *self;
+        if self.pubsub.recent.are_waiting() {
+            let PubSub { channels, recent, .. } = &mut self.pubsub;
             channels.subscriptions(slot).for_each(|channel| recent.stop_waiting(id, channel));
         }
         if !self.remote.has_presence() {
-            self.channels.unsubscribe_all(slot);
+            self.pubsub.channels.unsubscribe_all(slot);
             return;
         }
-        let channels: Vec<_> = self.channels.subscriptions(slot).map(Arc::clone).collect();
-        self.channels.unsubscribe_all(slot);
+        let channels: Vec<_> = self.pubsub.channels.subscriptions(slot).map(Arc::clone).collect();
+        self.pubsub.channels.unsubscribe_all(slot);
         channels.iter().for_each(|channel| self.exit_listed(id, channel));
     }
 
@@ -129,7 +134,7 @@ impl Core {
                 self.delay_if_crowded(id);
             }
             Ok(None) => {}
-            Err(Panicked) => self.connections.stats.handler_panics += 1,
+            Err(Panicked) => self.conns.count(|stats| stats.handler_panics += 1),
         }
     }
 }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use crate::conn::record::Conn;
 use crate::conn::stage::Stage;
 use crate::connections::Connections;
 use crate::connections::send::Published;
-use crate::context::Core;
+use crate::context::{Core, PubSub};
 use crate::message::EndReason;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
@@ -28,10 +27,10 @@ impl Core {
     /// first.
     #[inline]
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Receipt {
-        self.connections.stats.publishes += 1;
-        let began = is_sampled(self.connections.stats.publishes).then(|| self.clock.read());
+        self.conns.count(|stats| stats.publishes += 1);
+        let began = is_sampled(self.conns.stats().publishes).then(|| self.clocks.read());
         let publishing = Publishing { began, ..Publishing::new(channel, frame, except) };
-        match self.remote.route(&publishing, self.publisher) {
+        match self.remote.route(&publishing, self.pubsub.publisher) {
             PublishRoute::Here if !self.has_commands() => {
                 Receipt::known(self.deliver_here(&publishing, &[]))
             }
@@ -47,17 +46,17 @@ impl Core {
     /// Publishes as [`Core::publish`] does, for no connection that could be held back.
     pub fn publish_unheld(&mut self, channel: &str, frame: &Frame) -> Receipt {
         let receipt = self.publish(channel, frame, None);
-        self.crowded.clear();
+        self.pubsub.crowded.clear();
         receipt
     }
 
     /// Records that the queue to the broker is crowded, for the connection that publishes.
     fn note_crowded(&mut self, part: Option<usize>) {
         if let Some(part) = part
-            && self.publisher.is_some()
-            && !self.crowded.contains(&part)
+            && self.pubsub.publisher.is_some()
+            && !self.pubsub.crowded.contains(&part)
         {
-            self.crowded.push(part);
+            self.pubsub.crowded.push(part);
         }
     }
 
@@ -65,7 +64,7 @@ impl Core {
     #[must_use]
     #[inline]
     pub fn has_commands(&self) -> bool {
-        !self.commands.is_empty() || self.queue.has_commands()
+        self.mail.has_commands()
     }
 
     /// Publishes in the order of the channel; a message about presence only if it is still current
@@ -95,15 +94,15 @@ impl Core {
     /// are not looked for there. Returns the channel's name if it has members of its own.
     pub(super) fn find_homes(&mut self, channel: &str) -> Option<Arc<str>> {
         let own = self.shard as u16;
-        let name = self.channels.homes(channel, &mut self.homes).map(Arc::clone);
-        if !self.homes.contains(&own) {
-            self.homes.push(own);
+        let name = self.pubsub.channels.homes(channel, &mut self.pubsub.homes).map(Arc::clone);
+        if !self.pubsub.homes.contains(&own) {
+            self.pubsub.homes.push(own);
         }
         name
     }
 
     fn has_receivers_here_only(&self) -> bool {
-        self.homes.iter().all(|home| usize::from(*home) == self.shard)
+        self.pubsub.homes.iter().all(|home| usize::from(*home) == self.shard)
     }
 
     /// Posts a command to each shard that `homes` lists: for a publication in the order of its
@@ -115,7 +114,7 @@ impl Core {
         receivers: &Receivers,
         command: impl Fn(AckSlot) -> Command,
     ) -> (Receipt, Option<AckSlot>) {
-        let Self { homes, shard, crowded, remote, commands, queue, .. } = self;
+        let Self { pubsub: PubSub { homes, crowded, .. }, shard, remote, mail, .. } = self;
         let began = publishing.and_then(|publishing| publishing.began);
         let (receipt, mut slots) = remote.receipt(homes.len(), began, None);
         let is_home = homes.iter().any(|home| usize::from(*home) == *shard);
@@ -126,7 +125,7 @@ impl Core {
                 return (Receipt::known(Delivery::default()), None);
             }
             // Commands before this message were put into this shard's queue under the same lock.
-            let is_next = commands.is_empty() && !queue.has_commands();
+            let is_next = !mail.has_commands();
             if is_next {
                 homes.retain(|home| usize::from(*home) != *shard);
             }
@@ -144,20 +143,20 @@ impl Core {
     /// shard's queue.
     #[cold]
     pub(super) fn hold_sender(&mut self, receivers: &Receivers) {
-        let Some(id) = self.publisher else {
-            self.waits_here = true;
+        let Some(id) = self.pubsub.publisher else {
+            self.pubsub.waits_here = true;
             return;
         };
         let is_receiver = match receivers {
             Receivers::Channel(channel, except) => {
-                *except != Some(id) && self.channels.gets(id.slot() as u32, channel)
+                *except != Some(id) && self.pubsub.channels.gets(id.slot() as u32, channel)
             }
             Receivers::Filter(filter) => {
-                let Self { channels, connections, .. } = self;
+                let Self { pubsub: PubSub { channels, .. }, conns: connections, .. } = self;
                 let wanted = filter.subprotocol.as_deref();
                 !filter.excludes(id)
                     && filter.include.as_ref().is_none_or(|ids| ids.binary_search(&id).is_ok())
-                    && wanted.is_none_or(|name| connections.table.subprotocol(id) == Some(name))
+                    && wanted.is_none_or(|name| connections.subprotocol(id) == Some(name))
                     && filter
                         .channel
                         .as_deref()
@@ -174,15 +173,15 @@ impl Core {
 
     /// Holds back a session's output until the shard has carried out all commands that wait now.
     pub(super) fn hold_behind(&mut self, id: ConnId) {
-        if self.connections.hold_behind(id) {
-            self.queue.put_always(Command::Behind { of: id });
+        if self.conns.hold_behind(id) {
+            self.mail.put(Command::Behind { of: id });
         }
     }
 
     /// Returns the members that joined after this publication was queued, in order.
     #[inline]
     pub(crate) fn too_new(&mut self, channel: &str) -> Vec<ConnId> {
-        if self.joining.is_empty() { Vec::new() } else { self.too_new_for(channel) }
+        if self.pubsub.joining.is_empty() { Vec::new() } else { self.too_new_for(channel) }
     }
 
     /// Sends to every member of `channel` but `except`, on this shard now, and by one command each
@@ -194,9 +193,9 @@ impl Core {
         frame: &Frame,
         except: Option<ConnId>,
     ) -> Delivery {
-        self.connections.stats.publishes += 1;
+        self.conns.count(|stats| stats.publishes += 1);
         let publishing = Publishing::new(channel, frame, except);
-        let unreached = match self.remote.route(&publishing, self.publisher) {
+        let unreached = match self.remote.route(&publishing, self.pubsub.publisher) {
             PublishRoute::Here => 0,
             PublishRoute::Shards => self.post_elsewhere(&publishing),
             PublishRoute::History(rule) => return self.record(&publishing, rule).1,
@@ -211,7 +210,7 @@ impl Core {
     /// Sends to every connection that `filter` selects, by one command to each shard that may have
     /// some. It takes part in the order of all channels: see [`Core::publish`].
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Receipt {
-        self.connections.stats.publishes += 1;
+        self.conns.count(|stats| stats.publishes += 1);
         if self.remote.is_alone() && !self.has_commands() {
             return Receipt::known(self.broadcast_here(filter, frame));
         }
@@ -221,9 +220,9 @@ impl Core {
     #[inline(never)]
     fn broadcast_in_order(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Receipt {
         match (&filter.include, &filter.channel) {
-            (Some(ids), _) => self.homes = shards_of(ids),
+            (Some(ids), _) => self.pubsub.homes = shards_of(ids),
             (None, Some(channel)) => drop(self.find_homes(channel)),
-            (None, None) => self.homes = self.remote.numbers(),
+            (None, None) => self.pubsub.homes = self.remote.numbers(),
         }
         if !self.has_commands() && self.has_receivers_here_only() {
             return Receipt::known(self.broadcast_here(filter, frame));
@@ -243,7 +242,7 @@ impl Core {
     #[inline(never)]
     fn post_elsewhere(&mut self, publishing: &Publishing<'_>) -> u64 {
         let Publishing { channel, frame, except, .. } = *publishing;
-        let Self { channels, homes, shard, crowded, .. } = self;
+        let Self { pubsub: PubSub { channels, homes, crowded, .. }, shard, .. } = self;
         let name = channels.homes(channel, homes);
         homes.retain(|home| usize::from(*home) != *shard);
         if homes.is_empty() {
@@ -261,8 +260,8 @@ impl Core {
 
     /// Counts a publication's commands against the turn's budget; returns how many were lost.
     pub(super) fn count_commands(&mut self, posting: Posting) -> u64 {
-        self.connections.outbox.record_commands(posting.posted);
-        self.connections.stats.commands_dropped += posting.lost;
+        self.conns.record_commands(posting.posted);
+        self.conns.count(|stats| stats.commands_dropped += posting.lost);
         posting.lost
     }
 
@@ -271,16 +270,16 @@ impl Core {
     pub(crate) fn deliver_here(&mut self, publishing: &Publishing<'_>, new: &[ConnId]) -> Delivery {
         let Publishing { channel, frame, except, .. } = *publishing;
         if let Some(began) = publishing.began {
-            self.samples.record_publication(began);
+            self.clocks.samples().record_publication(began);
         }
         let mut delivery = Delivery::default();
-        let of = Published { channel, class: self.connections.outbox.rules().of_channel(channel) };
-        let Self { connections, channels, recent, .. } = self;
+        let of = Published { channel, class: self.conns.rules().of_channel(channel) };
+        let Self { conns: connections, pubsub: PubSub { channels, recent, .. }, .. } = self;
         // A member that waits for its place in the channel's history gets that before anything
         // else.
         let waiting = recent.waiting_for(channel);
         channels.matching(channel, |slot| {
-            let Some(id) = connections.table.in_slot(slot) else { return };
+            let Some(id) = connections.at_slot(slot) else { return };
             if Some(id) != except
                 && waiting.is_none_or(|waiting| !waiting.contains_key(&id))
                 && (new.is_empty() || new.binary_search(&id).is_err())
@@ -309,7 +308,7 @@ impl Core {
     pub(crate) fn close_here(&mut self, filter: &Filter, code: u16, reason: &str) -> Delivery {
         let mut delivery = Delivery::default();
         self.each_receiver(filter, |connections, id, _| {
-            let is_open = matches!(connections.table.stage(id), Stage::Open | Stage::Events);
+            let is_open = matches!(connections.stage(id), Stage::Open | Stage::Events);
             connections.close(id, code, reason);
             delivery.count(if is_open { Sent::Accepted } else { Sent::Closed });
         });
@@ -320,7 +319,7 @@ impl Core {
     pub(crate) fn selected(&mut self, filter: &Filter) -> Vec<ConnId> {
         let mut selected = Vec::new();
         self.each_receiver(filter, |connections, id, _| {
-            if matches!(connections.table.stage(id), Stage::Open | Stage::Events) {
+            if matches!(connections.stage(id), Stage::Open | Stage::Events) {
                 selected.push(id);
             }
         });
@@ -333,24 +332,22 @@ impl Core {
         filter: &Filter,
         mut each: impl FnMut(&mut Connections, ConnId, Published<'_>),
     ) {
-        let Self { connections, channels, shard, .. } = self;
+        let Self { conns: connections, pubsub: PubSub { channels, .. }, shard, .. } = self;
         let channel = filter.channel.as_deref();
         let of = Published {
             channel: channel.unwrap_or_default(),
-            class: channel.and_then(|channel| connections.outbox.rules().of_channel(channel)),
+            class: channel.and_then(|channel| connections.rules().of_channel(channel)),
         };
         let mut offer = |connections: &mut Connections, id: ConnId| {
             let excluded = filter.excludes(id);
             let wanted = filter.subprotocol.as_deref();
-            if !excluded
-                && wanted.is_none_or(|name| connections.table.subprotocol(id) == Some(name))
-            {
+            if !excluded && wanted.is_none_or(|name| connections.subprotocol(id) == Some(name)) {
                 each(connections, id, of);
             }
         };
         match (&filter.include, channel) {
             (included, Some(channel)) => channels.matching(channel, |slot| {
-                if let Some(id) = connections.table.in_slot(slot)
+                if let Some(id) = connections.at_slot(slot)
                     && included.as_ref().is_none_or(|ids| ids.binary_search(&id).is_ok())
                 {
                     offer(connections, id);
@@ -362,10 +359,9 @@ impl Core {
                 }
             }
             (None, None) => {
-                for slot in 0..connections.table.slots() {
-                    if let Some(id) = connections.table.listener_in(slot) {
-                        offer(connections, id);
-                    }
+                let mut next = 0;
+                while let Some(id) = connections.next_listener(&mut next) {
+                    offer(connections, id);
                 }
             }
         }
@@ -378,15 +374,15 @@ impl Core {
         let count = lost.count;
         match &lost.receivers {
             Receivers::Channel(channel, except) => {
-                let rules = self.connections.outbox.rules();
+                let rules = self.conns.rules();
                 let class = match self.remote.history_rule(channel) {
                     Some(rule) => Some(rules.histories().rule(rule).class),
                     None => rules.of_channel(channel),
                 };
                 let of = Published { channel, class };
-                let connections = &mut self.connections;
-                self.channels.matching(channel, |slot| {
-                    if let Some(id) = connections.table.in_slot(slot)
+                let connections = &mut self.conns;
+                self.pubsub.channels.matching(channel, |slot| {
+                    if let Some(id) = connections.at_slot(slot)
                         && Some(id) != *except
                     {
                         connections.miss(id, of, count);
@@ -394,10 +390,10 @@ impl Core {
                 });
             }
             Receivers::Hole(channel) => {
-                let connections = &mut self.connections;
-                self.channels.matching(channel, |slot| {
-                    if let Some(id) = connections.table.in_slot(slot)
-                        && matches!(connections.table.stage(id), Stage::Open | Stage::Events)
+                let connections = &mut self.conns;
+                self.pubsub.channels.matching(channel, |slot| {
+                    if let Some(id) = connections.at_slot(slot)
+                        && matches!(connections.stage(id), Stage::Open | Stage::Events)
                     {
                         connections.fail_for(id, EndReason::Loss);
                     }
@@ -408,7 +404,7 @@ impl Core {
             }
             Receivers::Any => {
                 // Each may be a member of a channel with history, which must not miss anything.
-                let history = self.connections.outbox.rules().histories().first_class();
+                let history = self.conns.rules().histories().first_class();
                 self.each_receiver(&Filter::default(), |connections, id, of| {
                     let class = history.or(of.class);
                     connections.miss(id, Published { class, ..of }, count);
@@ -420,36 +416,10 @@ impl Core {
     /// Delays the connection `by` if its last publication found a queue crowded.
     #[inline]
     pub(crate) fn delay_if_crowded(&mut self, by: ConnId) {
-        self.publisher = None;
-        if !self.crowded.is_empty() {
-            let crowded = std::mem::take(&mut self.crowded);
-            self.connections.delay(by, crowded);
+        self.pubsub.publisher = None;
+        if !self.pubsub.crowded.is_empty() {
+            let crowded = std::mem::take(&mut self.pubsub.crowded);
+            self.conns.delay(by, crowded);
         }
-    }
-
-    /// Returns whether publications have used up their part of the turn.
-    #[inline]
-    pub(crate) fn has_published_enough(&self) -> bool {
-        self.connections.outbox.has_published_enough()
-    }
-
-    /// Returns whether a session's next message can be decoded: checks in one access to its record
-    /// what [`Core::must_yield`] checks in several. False only means that those must be checked.
-    #[inline(always)]
-    pub(crate) fn can_continue(&self, id: ConnId) -> bool {
-        let Connections { table, outbox, .. } = &self.connections;
-        table.conn(id).is_some_and(|conn| outbox.is_free(conn))
-            && !outbox.has_published_enough()
-            && !outbox.has_worked_enough()
-    }
-
-    /// Returns whether decoding must pause for this connection: its output is congested, or others
-    /// wait.
-    pub(crate) fn must_yield(&self, id: ConnId) -> bool {
-        self.has_published_enough()
-            || self.connections.outbox.has_worked_enough()
-            || self.connections.kept_backlog(id) > self.connections.outbox.high_water()
-            || self.connections.table.conn(id).is_some_and(Conn::is_stopped)
-            || self.connections.awaits_capacity(id)
     }
 }

@@ -7,7 +7,7 @@ use throng_io::{ConnId, Instant};
 use crate::backpressure::ClassIndex;
 use crate::conn::stage::{Stage, flag};
 use crate::connections::send::Published;
-use crate::context::Core;
+use crate::context::{Core, PubSub};
 use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::history::{Joined, Publication, Recorded, Recovery, Since};
@@ -22,25 +22,26 @@ impl Core {
     pub(super) fn record(&mut self, publishing: &Publishing<'_>, rule: u16) -> (Receipt, Delivery) {
         let Publishing { channel, except, began, .. } = *publishing;
         let remote = self.remote.clone();
-        let (kept, now) = (publishing.frame.bare(), self.connections.now);
+        let (kept, now) = (publishing.frame.bare(), self.conns.now());
         let mut stripe = remote.order_of(channel);
         let recorded = remote.record(&mut stripe, publishing, rule, kept, now);
         self.find_homes(channel);
         let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
         let position = Some(recorded.position());
-        let (receipt, mut slots) = remote.receipt(self.homes.len(), began, position);
+        let (receipt, mut slots) = remote.receipt(self.pubsub.homes.len(), began, position);
         let command = || {
             let (recorded, ack) = (Arc::clone(&recorded), slots.take_one());
             Command::Recorded { recorded, except, ack }
         };
         // Commands before this message were put into this shard's queue under the same lock, or
         // were lost and recorded there, which ends the members that miss them.
-        let is_next = !self.has_commands() && !self.queue.has_losses();
+        let is_next = !self.has_commands() && !self.mail.has_losses();
         if is_next {
             let here = self.shard;
-            self.homes.retain(|home| usize::from(*home) != here);
+            self.pubsub.homes.retain(|home| usize::from(*home) != here);
         }
-        let posting = remote.post_to(&self.homes, &receivers, command, &mut self.crowded);
+        let posting =
+            remote.post_to(&self.pubsub.homes, &receivers, command, &mut self.pubsub.crowded);
         drop(stripe);
         self.count_commands(posting);
         if !is_next {
@@ -65,24 +66,24 @@ impl Core {
         began: Option<Instant>,
     ) -> Delivery {
         if let Some(began) = began {
-            self.samples.record_publication(began);
+            self.clocks.samples().record_publication(began);
         }
         let mut delivery = Delivery::default();
         let Recorded { channel, class, frame, .. } = recorded;
         let of = Published { channel, class: Some(*class) };
         let new = self.too_new(channel);
-        let Self { connections, channels, recent, .. } = self;
+        let Self { conns: connections, pubsub: PubSub { channels, recent, .. }, .. } = self;
         channels.matching(channel, |slot| {
-            let Some(id) = connections.table.in_slot(slot) else { return };
+            let Some(id) = connections.at_slot(slot) else { return };
             if Some(id) == except
                 || !recent.is_empty() && recent.has_got(id, channel, recorded.position())
                 || !new.is_empty() && new.binary_search(&id).is_ok()
             {
                 return;
             }
-            let frame = match connections.table.stage(id) {
+            let frame = match connections.stage(id) {
                 Stage::Events => recorded.event(),
-                _ if connections.table.has(id, flag::OFFSETS) => recorded.with_offset(),
+                _ if connections.has(id, flag::OFFSETS) => recorded.with_offset(),
                 _ => frame,
             };
             delivery.count(connections.deliver_to(id, frame, of));
@@ -92,24 +93,24 @@ impl Core {
 
     /// Adds a connection to a channel at an exact place.
     pub(super) fn join_at(&mut self, id: ConnId, channel: &str, since: Since) -> Recovery {
-        let (slot, now) = (id.slot() as u32, self.connections.now);
+        let (slot, now) = (id.slot() as u32, self.conns.now());
         let Some(rule) = self.remote.history_rule(channel) else {
             self.begin_join(id, channel, false);
-            let joined = self.channels.subscribe(slot, channel);
+            let joined = self.pubsub.channels.subscribe(slot, channel);
             return Recovery { joined, ..Recovery::default() };
         };
         if self.remote.relay_of(channel).is_some() {
             return self.join_followed(id, (channel, rule), since);
         }
         // A member is registered under the lock, so each later publication is posted here.
-        let Self { channels, remote, .. } = &mut *self;
+        let Self { pubsub: PubSub { channels, .. }, remote, .. } = &mut *self;
         let join = || channels.subscribe(slot, channel);
         let Some(place) = remote.join_at((channel, rule), since, now, join) else {
             return Recovery::default();
         };
         // Publications up to the position may be among the commands that wait.
         if self.has_commands() {
-            self.recent.add(id, channel.into(), place.position);
+            self.pubsub.recent.add(id, channel.into(), place.position);
         }
         self.finish_join(id, rule, &place, since)
     }
@@ -142,11 +143,11 @@ impl Core {
     /// Returns whether publications fit into the queue of a connection. Messages do, since a
     /// channel keeps no more than that; events may be several times as large.
     fn fits(&self, id: ConnId, class: ClassIndex, missed: &[Publication]) -> bool {
-        if self.connections.table.stage(id) != Stage::Events {
+        if self.conns.stage(id) != Stage::Events {
             return true;
         }
-        let max = self.connections.outbox.rules().class(class).max_backlog;
-        let room = max.saturating_sub(self.connections.backlog(id));
+        let max = self.conns.rules().class(class).max_backlog;
+        let room = max.saturating_sub(self.conns.backlog(id));
         let add = |sum: usize, missed: &Publication| {
             Some(sum + missed.frame().event_len()).filter(|sum| *sum <= room)
         };
@@ -156,12 +157,12 @@ impl Core {
     /// Sends the missed publications of a connection, by the rules of the channel.
     pub(super) fn send_missed(&mut self, id: ConnId, recovery: &Recovery) -> Sent {
         let of = Published { channel: "", class: recovery.class };
-        let with_offset = self.connections.table.has(id, flag::OFFSETS);
+        let with_offset = self.conns.has(id, flag::OFFSETS);
         let mut sent = Sent::Accepted;
         for missed in &recovery.missed {
             sent = match with_offset {
-                true => self.connections.send_frame(id, &missed.with_offset(), of),
-                false => self.connections.send_frame(id, missed.frame(), of),
+                true => self.conns.send_frame(id, &missed.with_offset(), of),
+                false => self.conns.send_frame(id, missed.frame(), of),
             };
             if matches!(sent, Sent::Dropped | Sent::Closed) {
                 break;

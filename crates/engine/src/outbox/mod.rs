@@ -3,7 +3,7 @@
 mod admit;
 pub(crate) mod behind;
 pub(crate) mod borrowed;
-mod compression;
+pub(crate) mod compression;
 mod congested;
 mod fanout;
 pub(crate) mod frame;

@@ -4,6 +4,7 @@ mod adopt;
 pub(crate) mod adoption;
 mod command;
 mod followed;
+pub(crate) mod handover;
 pub(crate) mod losses;
 pub mod mailbox;
 mod order;

@@ -34,6 +34,12 @@ pub(crate) struct ShardInbox {
     pub(crate) losses: Arc<Losses>,
 }
 
+impl std::fmt::Debug for ShardInbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShardInbox").finish_non_exhaustive()
+    }
+}
+
 impl ShardInbox {
     /// Returns whether there is anything to take.
     #[inline]

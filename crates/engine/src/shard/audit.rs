@@ -6,8 +6,7 @@ use throng_io::Driver;
 use crate::conn::record::Admitted;
 use crate::conn::stage::{Stage, flag};
 use crate::service::Service;
-use crate::shard::Shard;
-use crate::ws::inbound::Inbound;
+use crate::shard::{EngineParts, Shard};
 
 /// Counts of a shard's tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,43 +59,35 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Counts the holdings of this shard.
     #[must_use]
     pub fn audit(&self) -> Audit {
-        let state = self.state();
-        let connections = &state.core.connections;
+        let EngineParts { core, intake, entrance, .. } = &self.parts;
+        let connections = &core.conns;
+        let (held, request_bodies) = intake.lens();
+        let (channels, memberships) = core.pubsub.lens();
         let mut audit = Audit {
-            cold: connections
-                .table
-                .cold_len()
-                .max(connections.outbox.congested_len())
-                .max(connections.outbox.behind_len()),
-            held: state.held.len(),
-            request_bodies: state.request_bodies.len(),
-            channels: state.core.channels.len(),
-            memberships: state.core.channels.memberships(),
-            addresses: state.admission.addresses(),
-            reserved: state.reserved,
-            longest_list: connections.outbox.longest_list().max(connections.reading.longest_list()),
+            cold: connections.records_len(),
+            held,
+            request_bodies,
+            channels,
+            memberships,
+            addresses: entrance.admission().addresses(),
+            reserved: entrance.reserved(),
+            longest_list: connections.longest_list(),
             memory: self.memory(),
-            spare: state.assembly.spare.capacity(),
+            spare: intake.spare(),
             ..Audit::default()
         };
-        (audit.admitted, audit.pending, audit.load) = state.admission.counts(state.core.shard);
-        for id in connections.table.ids() {
-            let Some(conn) = connections.table.conn(id) else { continue };
+        (audit.admitted, audit.pending, audit.load) = entrance.admission().counts(core.shard);
+        for id in connections.ids() {
+            let Some(conn) = connections.conn(id) else { continue };
             debug_assert!(!conn.is(Stage::Free));
             audit.connections += 1;
             audit.sessions += usize::from(conn.has(flag::SESSION));
-            let evicted =
-                connections.table.cold(id).is_some_and(|c| c.admitted == Admitted::Evicted);
+            let evicted = connections.cold(id).is_some_and(|c| c.admitted == Admitted::Evicted);
             audit.uncounted += usize::from(evicted && conn.stage() < Stage::Ending);
             audit.paused += usize::from(conn.has(flag::PAUSED));
             audit.largest_backlog = audit.largest_backlog.max(connections.backlog(id));
-            audit.largest_excess = audit.largest_excess.max(connections.outbox.excess(conn));
-            let partial = match &state.inbound[id.slot()] {
-                Inbound::Http(decoder) => decoder.buffered() + state.request_bodies.buffered(id),
-                Inbound::Ws(decoder) => decoder.buffered(),
-                _ => 0,
-            };
-            audit.largest_partial = audit.largest_partial.max(partial);
+            audit.largest_excess = audit.largest_excess.max(connections.excess(conn));
+            audit.largest_partial = audit.largest_partial.max(intake.buffered(id));
         }
         audit
     }

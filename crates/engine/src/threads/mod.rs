@@ -11,9 +11,8 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use throng_io::{Closed, ConnId, Driver, Instant};
+use throng_io::{ConnId, Driver};
 use throng_proto::SettingError;
 
 use crate::build::{BuildOptions, Built, Shared, shard_seed};
@@ -24,7 +23,9 @@ use crate::conn::proxy_protocol::ProxyProtocol;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
-use crate::http1::body::RequestBodies;
+use crate::context::clocks::Clocks;
+use crate::context::mail::ShardMail;
+use crate::drop_guarded::drop_guarded;
 use crate::pubsub::delivery::AckSlot;
 use crate::remote::adoption::Early;
 use crate::remote::mailbox::mailbox;
@@ -34,20 +35,15 @@ use crate::remote::{
 };
 use crate::samples::Samples;
 use crate::service::Service;
+use crate::shard::Shard;
 use crate::shard::admission::Admission;
-use crate::shard::state::{State, drop_guarded};
-use crate::shard::{Parts, Shard};
 use crate::stalls::{SharedProgress, Watch, Watching};
+use crate::start::EngineStart;
 use crate::stats::Snapshot;
-use crate::ws::messages::Assembly;
 
 /// Capacity in commands of the queue of one connection, whose handler may block: more than a burst,
 /// and less than would matter if all handlers block at once.
 const THREAD_QUEUE_CAPACITY: usize = 8192;
-
-/// Time after the deadline of a drain for which a handler that does not return is waited for: its
-/// connection's own deadline was the same moment.
-const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// Creates the driver of one connection, given its thread's number and the number of earlier
 /// connections with that number.
@@ -134,8 +130,8 @@ where
     });
     let (progress, now) = (Arc::clone(&snapshot.progress), current(&configuration));
     let mut shard = shared.shard(acceptor, 0, 0, (queue, inbox), progress, &now);
-    shard.starter =
-        Some(Box::new(move |socket, peer, key, early| shared.start(socket, (peer, key), early)));
+    let start = move |socket, peer, key, early| shared.start(socket, (peer, key), early);
+    shard.set_starter(Box::new(start));
     let snapshots: Arc<[_]> = Arc::new([snapshot]);
     let configurator = Configurator {
         current: configuration,
@@ -159,7 +155,7 @@ where
         driver: D,
         thread: u16,
         generation: u32,
-        (queue, inbox): (ShardQueue, ShardInbox),
+        mail: (ShardQueue, ShardInbox),
         progress: Arc<SharedProgress>,
         configuration: &Configuration,
     ) -> Shard<D, S> {
@@ -170,29 +166,26 @@ where
         let mut connections = Connections::new(configuration, capacity, seed, driver.now(), memory);
         // All have the same slot: their thread numbers keep them from being pinged at the same
         // time.
-        connections.timers.spread_heartbeats(thread.into());
+        connections.spread_heartbeats(thread.into());
         let (_, handovers) = mailbox(0, driver.waker());
         let load = Arc::clone(&self.snapshot.load);
         let watch = Watch::new(thread.into(), self.watching.clone(), progress, load);
         let watch = watch.of_one_connection();
         let samples = Samples::new(Arc::clone(&self.snapshot.measured));
-        let clock = driver.clock();
-        let mut shard = Shard::new(Parts {
-            core: Core::new(thread, connections, clock, &self.remote, queue, watch, samples),
+        let clocks = Clocks::new(driver.clock(), watch, samples);
+        Shard::new(EngineStart {
+            core: Core::new(thread, connections, &self.remote, ShardMail::new(mail), clocks),
             service: (self.service)(&self.admission),
             admission: Arc::clone(&self.admission),
-            inbox,
             handovers,
             neighbours: Vec::new(),
             snapshot: Arc::clone(&self.snapshot),
             capacity,
             seed,
             proxy_protocol: self.proxy_protocol.clone(),
+            buffered: Some(Arc::clone(&self.buffered)),
             driver,
-        });
-        shard.state.added = Some(Box::default());
-        shard.state.request_bodies = RequestBodies::sharing(Arc::clone(&self.buffered));
-        shard
+        })
     }
 
     /// Reserves a number, and creates a driver, a shard and a thread. Returns the socket if any of
@@ -262,10 +255,9 @@ where
         // A driver's wait that fails, or a bug in the shard, ends this connection and no other.
         let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer, key, early)));
         if !matches!(served, Ok(Ok(()))) {
-            let _ = catch_unwind(AssertUnwindSafe(|| shard.state.abandon()));
+            let _ = catch_unwind(AssertUnwindSafe(|| shard.abandon()));
         }
-        shard.state.export_stats();
-        let forced = shard.state.phase.forced();
+        let forced = shard.forced();
         // It holds commands that came too late, and values in them are the user's.
         drop_guarded(shard);
         self.registry.vacate(thread, forced);
@@ -295,59 +287,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if let Some((id, early)) = self.adopt(socket, peer, key).zip(early) {
             self.begin_with(id, early);
         }
-        while self.state.core.connections.stats.connections > 0 {
+        while self.core().conns.stats().connections > 0 {
             self.turn()?;
         }
         Ok(())
-    }
-
-    /// Returns the connections on other threads that a drain still waits for; none once their
-    /// deadline is well past, when only handlers that do not return can be left.
-    pub(crate) fn awaited(&self, deadline: Instant) -> usize {
-        if self.starter.is_none() || self.state.core.now() > deadline.after(LAST_WAIT) {
-            return 0;
-        }
-        self.state.core.remote.registry().map_or(0, ThreadRegistry::count)
-    }
-
-    /// Returns the connections of other threads that missed the deadline of a drain, or are in a
-    /// handler that does not return.
-    pub(crate) fn forced_elsewhere(&self) -> usize {
-        match self.state.core.remote.registry() {
-            Some(registry) if self.starter.is_some() => registry.forced() + registry.count(),
-            _ => 0,
-        }
-    }
-}
-
-impl<S: Service> State<S> {
-    /// Closes connections for which the driver reports no further event.
-    fn abandon(&mut self) {
-        let ids: Vec<ConnId> = self.core.connections.table.ids().collect();
-        for id in ids {
-            self.on_closed(id, Closed::Reset);
-        }
-    }
-
-    /// Returns when the next sweep of a shard that sleeps until something is due must run; `None`:
-    /// never.
-    pub(crate) fn next_due_sweep(&self) -> Option<Instant> {
-        let connections = &self.core.connections;
-        let watched = connections.outbox.has_in_flight()
-            || connections.reading.has_incomplete()
-            || connections.reading.has_watched()
-            || self.core.recent.are_waiting();
-        let secs = if watched || self.has_stats_to_export() {
-            1
-        } else {
-            connections.timers.earliest()?
-        };
-        Some(self.started.after(Duration::from_secs(self.swept_secs + u64::from(secs.max(1)))))
-    }
-
-    /// Frees memory that only large or compressed messages needed.
-    pub(crate) fn shed_memory(&mut self) {
-        self.assembly = Assembly::new();
-        self.core.connections.outbox.shed_memory();
     }
 }

@@ -21,7 +21,7 @@ pub use settings::{
     MAX_POOL_SIZE, Overload, WorkerError, WorkerSettings, suggested_size, usable_cpus,
 };
 
-use crate::shard::state::drop_guarded;
+use crate::drop_guarded::drop_guarded;
 use metrics::Recorder;
 use queue::Queue;
 

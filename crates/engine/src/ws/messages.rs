@@ -8,7 +8,6 @@ use throng_proto::ws::{self, Chunk, Deflated, Event, Message};
 
 use crate::conn::record::ServiceFields;
 use crate::conn::stage::Stage;
-use crate::connections::Connections;
 use crate::context::{Core, Cx};
 
 /// Receives the messages of a session.
@@ -125,7 +124,7 @@ impl<'a, 'b> Messages<'a, 'b> {
     /// Declares the route whose callbacks follow, see [`Cx::enter_route`].
     #[inline(always)]
     pub fn enter_route(&mut self, route: u32) {
-        self.core.watch.enter(route);
+        self.core.clocks.watch().enter(route);
     }
 
     /// Drops the bytes of this read.
@@ -169,22 +168,22 @@ impl<'a, 'b> Messages<'a, 'b> {
                     }
                 }
             };
-            core.connections.stats.messages_in += 1;
+            core.conns.count(|stats| stats.messages_in += 1);
             receiver.on_message(&mut Cx::known(core, id, *service), message);
             if encoded.decoder.is_at_rest(encoded.input) {
                 return;
             }
             completed = true;
-            let is_late = core.input_time.is_up(id, &core.clock);
-            if !is_late && core.can_continue(id) {
+            let is_late = core.clocks.is_up(id);
+            if !is_late && core.conns.can_continue(id) {
                 continue;
             }
-            if core.connections.table.stage(id) != Stage::Open {
+            if core.conns.stage(id) != Stage::Open {
                 *end = End::NotOpen;
                 return;
             }
-            if !encoded.input.is_empty() && (is_late || core.must_yield(id)) {
-                // Back-pressure means to stop decoding; `State::decode` holds the rest.
+            if !encoded.input.is_empty() && (is_late || core.conns.must_yield(id)) {
+                // Back-pressure means to stop decoding; the road that decodes holds the rest.
                 break StopReason::Taken;
             }
         };
@@ -233,19 +232,19 @@ impl<'b> Encoded<'_, 'b> {
             Next::Message(message) => Stepped::Message(message),
             Next::Chunk(chunk) => {
                 let completed = chunk.last;
-                core.connections.stats.messages_in += u64::from(completed);
+                core.conns.count(|stats| stats.messages_in += u64::from(completed));
                 receiver.on_chunk(&mut Cx::known(core, id, *service), chunk);
-                if core.connections.table.stage(id) != Stage::Open {
+                if core.conns.stage(id) != Stage::Open {
                     return Stepped::NotOpen;
                 }
-                let must_pause = !input.is_empty()
-                    && (core.must_yield(id) || core.input_time.is_up(id, &core.clock));
+                let must_pause =
+                    !input.is_empty() && (core.conns.must_yield(id) || core.clocks.is_up(id));
                 match must_pause {
                     true => Stepped::Stop { reason: StopReason::Taken, completed },
                     false => Stepped::Done { completed },
                 }
             }
-            Next::Control if core.input_time.is_up(id, &core.clock) => {
+            Next::Control if core.clocks.is_up(id) => {
                 Stepped::Stop { reason: StopReason::Taken, completed: false }
             }
             Next::Control => Stepped::Done { completed: false },
@@ -282,11 +281,11 @@ fn next<'a, 'b: 'a>(
     route: u16,
 ) -> Next<'a> {
     let Assembly { spare, inflater, close } = assembly;
-    let (limits, streams) = core.connections.limits.messages_of(route);
-    core.connections.record_limits(id, &limits);
-    core.connections.outbox.borrowed().set_joined(None);
-    core.connections.outbox.compression().end_relay();
-    if decoder.deflates() && core.connections.outbox.compression().is_phase_spent() {
+    let (limits, streams) = core.conns.limits().messages_of(route);
+    core.conns.record_limits(id, &limits);
+    core.conns.borrowed().set_joined(None);
+    core.conns.compression().end_relay();
+    if decoder.deflates() && core.conns.compression().is_phase_spent() {
         // The rest is held until the next turn.
         return Next::Stop(StopReason::Taken);
     }
@@ -294,11 +293,11 @@ fn next<'a, 'b: 'a>(
         true => decoder.next_chunk(input, &limits, spare),
         false => decoder.next_event_with(input, &limits, spare),
     };
-    core.connections.outbox.borrowed().set_joined(spare.joined().map(|joined| joined as _));
+    core.conns.borrowed().set_joined(spare.joined().map(|joined| joined as _));
     match event {
         Ok(Some(Event::Compressed(message))) => {
             // After our Close no callback gets it.
-            if core.connections.table.stage(id) != Stage::Open {
+            if core.conns.stage(id) != Stage::Open {
                 return Next::Control;
             }
             let inflated = inflate(inflater, message, core, id, limits.max_message_size);
@@ -321,7 +320,7 @@ fn take<'a>(
         Ok(Some(Event::Text(text))) => Next::Message(Message::Text(text)),
         Ok(Some(Event::Chunk(chunk))) => Next::Chunk(chunk),
         Ok(Some(Event::Ping(payload))) => {
-            core.connections.pong(id, payload);
+            core.conns.pong(id, payload);
             Next::Control
         }
         // Compressed messages were inflated before.
@@ -344,9 +343,9 @@ fn inflate<'i>(
     id: ConnId,
     max: usize,
 ) -> Result<Event<'i>, ws::ProtocolError> {
-    let Connections { outbox, stats, .. } = &mut core.connections;
-    let compression = outbox.compression();
-    stats.inflate_input_bytes += message.payload.len() as u64;
+    let connections = &mut core.conns;
+    connections.count(|stats| stats.inflate_input_bytes += message.payload.len() as u64);
+    let compression = connections.compression();
     let history = compression.peers_history(id.slot());
     let context = history.as_ref().map_or(0, |history| history.len());
     let Inflated { event, relayable } = inflater.inflate(message, history, max)?;
@@ -355,10 +354,10 @@ fn inflate<'i>(
         Event::Binary(bytes) => bytes,
         _ => &[],
     };
-    stats.inflate_output_bytes += plaintext.len() as u64;
     compression.record_inflated(plaintext.len(), context);
     if relayable {
         compression.set_relay(plaintext, message.payload);
     }
+    connections.count(|stats| stats.inflate_output_bytes += plaintext.len() as u64);
     Ok(event)
 }

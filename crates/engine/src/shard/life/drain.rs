@@ -8,7 +8,7 @@ use throng_proto::ws::CloseCode;
 
 use crate::drain::DrainPlan;
 use crate::random::Random;
-use crate::shard::token_bucket::TokenBucket;
+use crate::shard::time::token_bucket::TokenBucket;
 
 /// Longest time before the deadline in which sessions with work are closed, for their peers to
 /// answer.
@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// Phase of a shard.
 #[derive(Debug)]
-pub(crate) enum Phase {
+enum Phase {
     /// Serving.
     Running,
     /// Serving, until the plan's delay is over and it begins.
@@ -35,6 +35,13 @@ pub(crate) enum Phase {
         /// Number of connections that missed the deadline.
         forced: usize,
     },
+}
+
+/// Whether a shard serves, and how it ends.
+#[derive(Debug)]
+pub(crate) struct Life {
+    phase: Phase,
+    seed: u64,
 }
 
 /// A drain under way.
@@ -55,42 +62,136 @@ pub(crate) struct Drain {
     last_close: Instant,
     notified_all: bool,
     /// Whether another process accepts the connections that come.
-    pub(crate) hand_over: bool,
+    hand_over: bool,
     /// Connections accepted until the last turn.
     accepted: Option<u64>,
     is_listening: bool,
-    pub(crate) code: CloseCode,
-    pub(crate) forced: usize,
+    code: CloseCode,
+    forced: usize,
 }
 
 /// A connection that is closed when its work is done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Working {
-    pub(crate) id: ConnId,
-    /// Whether it is a session that knows of the shutdown. Otherwise its request is awaited.
-    pub(crate) is_notified: bool,
+pub(crate) enum Working {
+    /// A session that knows of the shutdown.
+    Session(ConnId),
+    /// A connection whose request is awaited.
+    Request(ConnId),
 }
 
-impl Phase {
+impl Life {
+    /// `seed`: of the order in which connections are closed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { phase: Phase::Running, seed }
+    }
+
+    /// Returns whether no drain was announced.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    /// Returns whether connections enter that another shard has accepted.
+    pub(crate) fn admits(&self) -> bool {
+        match &self.phase {
+            Phase::Running | Phase::Announced { .. } => true,
+            Phase::Draining(drain) => drain.hand_over,
+            Phase::Stopped { .. } => false,
+        }
+    }
+
+    /// Serves until the plan's delay is over.
+    pub(crate) fn announce(&mut self, plan: DrainPlan, now: Instant) {
+        let at = now.after(plan.delay);
+        self.phase = Phase::Announced { plan: plan.delay(Duration::ZERO), at };
+    }
+
+    /// Returns the plan of a drain that begins now.
+    pub(crate) fn due_plan(&self, now: Instant) -> Option<DrainPlan> {
+        match self.phase {
+            Phase::Announced { plan, at } if now >= at => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// Begins to close these connections.
+    pub(crate) fn begin(&mut self, plan: DrainPlan, ids: Vec<ConnId>, now: Instant) {
+        self.phase = Phase::Draining(Drain::new(plan, ids, now, self.seed));
+    }
+
+    /// Returns the drain under way.
+    pub(crate) fn drain(&mut self) -> Option<&mut Drain> {
+        match &mut self.phase {
+            Phase::Draining(drain) => Some(drain),
+            _ => None,
+        }
+    }
+
+    /// Adds connections to the drain under way.
+    pub(crate) fn add(&mut self, ids: Vec<ConnId>) {
+        let seed = self.seed;
+        if let Some(drain) = self.drain() {
+            drain.add(ids, seed);
+        }
+    }
+
+    /// Keeps a connection until its work is done. Does nothing without a drain.
+    pub(crate) fn await_work(&mut self, connection: Working) {
+        if let Some(drain) = self.drain() {
+            drain.working.push(connection);
+        }
+    }
+
+    /// Returns whether another process takes over.
+    pub(crate) fn is_handing_over(&self) -> bool {
+        matches!(&self.phase, Phase::Draining(drain) if drain.hand_over)
+    }
+
+    /// Returns when the drain continues, or begins.
+    pub(crate) fn next_step(&self, now: Instant) -> Option<Instant> {
+        match &self.phase {
+            Phase::Announced { at, .. } => Some(*at),
+            Phase::Draining(drain) => Some(drain.next_step(now)),
+            Phase::Running | Phase::Stopped { .. } => None,
+        }
+    }
+
+    /// Returns the deadline of a drain that has notified all connections.
+    pub(crate) fn last_deadline(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Draining(drain) if drain.notified_all => Some(drain.deadline),
+            _ => None,
+        }
+    }
+
+    /// Ends with `more` connections that missed the deadline elsewhere.
+    pub(crate) fn stop(&mut self, more: usize) {
+        self.phase = Phase::Stopped { forced: self.forced() + more };
+    }
+
+    /// Returns whether the shard has stopped.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Stopped { .. })
+    }
+
     /// Returns the connections that missed the deadline so far.
     pub(crate) fn forced(&self) -> usize {
-        match self {
-            Self::Running | Self::Announced { .. } => 0,
-            Self::Draining(drain) => drain.forced,
-            Self::Stopped { forced } => *forced,
+        match &self.phase {
+            Phase::Running | Phase::Announced { .. } => 0,
+            Phase::Draining(drain) => drain.forced,
+            Phase::Stopped { forced } => *forced,
         }
     }
 
     /// Counts a connection that missed its deadline while draining.
     pub(crate) fn count_forced(&mut self) {
-        if let Self::Draining(drain) = self {
+        if let Some(drain) = self.drain() {
             drain.forced += 1;
         }
     }
 }
 
 impl Drain {
-    pub(crate) fn new(plan: DrainPlan, mut ids: Vec<ConnId>, now: Instant, seed: u64) -> Self {
+    fn new(plan: DrainPlan, mut ids: Vec<ConnId>, now: Instant, seed: u64) -> Self {
         Random::new(seed).shuffle(&mut ids);
         let total = ids.len();
         let (begun, window) = (now.after(plan.delay), plan.window_for(total));
@@ -115,7 +216,7 @@ impl Drain {
     }
 
     /// Adds connections. Some may be in the list already, or have been notified: those ignore it.
-    pub(crate) fn add(&mut self, ids: Vec<ConnId>, seed: u64) {
+    fn add(&mut self, ids: Vec<ConnId>, seed: u64) {
         self.waiting.extend(ids);
         self.waiting.sort_unstable();
         self.waiting.dedup();
@@ -133,13 +234,8 @@ impl Drain {
         batch
     }
 
-    /// Keeps a connection open until its work is done.
-    pub(crate) fn await_work(&mut self, connection: Working) {
-        self.working.push(connection);
-    }
-
     /// Returns the connections to be asked for their work now, and whether it is too late to wait.
-    /// Connections that still have work are [awaited](Self::await_work) again.
+    /// Connections that still have work are [awaited](Life::await_work) again.
     pub(crate) fn take_working(&mut self, now: Instant) -> (Vec<Working>, bool) {
         if now < self.next_check {
             return (Vec::new(), false);
@@ -157,19 +253,14 @@ impl Drain {
         ends && std::mem::replace(&mut self.is_listening, false)
     }
 
-    /// Returns true when the last of the closes was due.
-    pub(crate) fn has_notified_all(&self) -> bool {
-        self.notified_all
-    }
-
     /// Returns true when connections that are still open must be reset.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         now >= self.deadline
     }
 
-    /// Returns when connections that are still open are reset.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
+    /// Returns the code of the Close frames.
+    pub(crate) fn code(&self) -> CloseCode {
+        self.code
     }
 
     /// Returns the rest of the plan at `now` for a connection whose time has come.
@@ -187,7 +278,7 @@ impl Drain {
 
     /// Returns when to check again. Checks continue after the deadline, but not at once, since a
     /// driver may take its time to close.
-    pub(crate) fn next_step(&self, now: Instant) -> Instant {
+    fn next_step(&self, now: Instant) -> Instant {
         match self.deadline {
             _ if self.hand_over && self.is_listening => now.after(STEP),
             _ if now < self.begun => self.begun,

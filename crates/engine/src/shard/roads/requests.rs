@@ -8,19 +8,19 @@ use throng_proto::Input;
 use throng_proto::{http1, ws};
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::context::{Core, Cx};
+use crate::context::Cx;
 use crate::message::Refusal;
 use crate::service::{Answer, Service};
-use crate::shard::request_events::{RequestOutcome, Requests, event_limits};
-use crate::shard::state::State;
+use crate::shard::EngineParts;
+use crate::shard::input::request_events::{RequestOutcome, Requests, event_limits};
 use crate::ws::inbound::Inbound;
 
-impl<S: Service> State<S> {
+impl<S: Service> EngineParts<S> {
     /// Handles input before there is a session: requests, or the answer to our request. Input after
     /// an upgrade is left; returns true if there is any.
     #[inline(never)]
     pub(crate) fn pump_handshake(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
-        match self.inbound[id.slot()] {
+        match self.intake.inbound(id) {
             Inbound::Http(_) => self.pump_http(id, input),
             Inbound::Response(_) => self.pump_response(id, input),
             Inbound::Events => {
@@ -31,18 +31,18 @@ impl<S: Service> State<S> {
             Inbound::DueTls(_) => {}
             Inbound::Nothing | Inbound::Refused | Inbound::Ws(_) => {}
         }
-        matches!(self.inbound[id.slot()], Inbound::Ws(_)) && !input.is_empty()
+        self.intake.is_ws(id) && !input.is_empty()
     }
 
     /// Decodes requests until all input is taken, the connection stops serving, or the rest
     /// has to wait.
     pub(super) fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
-        self.core.connections.promise_flush(id);
+        self.core.conns.promise_flush(id);
         while self.reads_requests(id) && !self.must_wait(id, input) {
-            let Self { core, service, inbound, request_bodies, .. } = self;
-            let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
-            let limits = event_limits(core, decoder, request_bodies, id);
-            let mut requests = Requests { core, service, bodies: request_bodies, id };
+            let Self { core, service, intake, .. } = self;
+            let Some((decoder, bodies)) = intake.requests(id) else { return };
+            let limits = event_limits(core, decoder, bodies, id);
+            let mut requests = Requests::new(core, service, bodies, id);
             let outcome = match decoder.next_event(input, &limits) {
                 Ok(None) => {
                     RequestOutcome::Incomplete { is_between: decoder.is_between_requests() }
@@ -64,15 +64,15 @@ impl<S: Service> State<S> {
 
     /// Returns whether further requests of this connection are decoded.
     fn reads_requests(&self, id: ConnId) -> bool {
-        let conn = self.core.connections.table.conn(id);
-        matches!(self.inbound[id.slot()], Inbound::Http(_))
+        let conn = self.core.conns.conn(id);
+        self.intake.is_http(id)
             && conn.is_some_and(|conn| conn.is(Stage::Http) && !conn.is_finishing())
     }
 
     /// Returns whether the rest of the input waits for its connection's output, or for others.
     fn must_wait(&mut self, id: ConnId, input: &Input<'_>) -> bool {
         let core = &mut self.core;
-        !input.is_empty() && (core.must_yield(id) || core.input_time.is_up(id, &core.clock))
+        !input.is_empty() && (core.conns.must_yield(id) || core.clocks.is_up(id))
     }
 
     /// Applies the result of an event. Breaks if no further request is decoded now.
@@ -88,16 +88,16 @@ impl<S: Service> State<S> {
             RequestOutcome::Refuse(error) => self.refuse(id, error),
             RequestOutcome::TurnAway => self.turn_away(id),
             RequestOutcome::End(close_mode) => {
-                self.inbound[id.slot()] = Inbound::Refused;
-                self.core.connections.finish(id, close_mode);
+                self.intake.set(id, Inbound::Refused);
+                self.core.conns.finish(id, close_mode);
             }
             RequestOutcome::Begin { answer, close_mode, is_too_large } => {
-                self.complete_handshake(id);
+                self.entrance.complete(id, &mut self.core.conns);
                 self.apply_answer(id, answer, input, close_mode)?;
                 if is_too_large {
                     // A body that the service did not ask for is read and dropped, but within
                     // bounds.
-                    self.core.connections.finish(id, AfterFlush::Linger);
+                    self.core.conns.finish(id, AfterFlush::Linger);
                 }
                 return ControlFlow::Continue(());
             }
@@ -111,24 +111,24 @@ impl<S: Service> State<S> {
     /// Refuses a request that cannot be accepted; it is the connection's last.
     #[cold]
     fn refuse(&mut self, id: ConnId, error: http1::Error) {
-        let Self { core, service, request_bodies, .. } = self;
-        core.connections.stats.bad_requests += 1;
+        let Self { core, service, intake, .. } = self;
+        core.conns.count(|stats| stats.bad_requests += 1);
         // Of two answers to one request, the client would take the second for the answer to its
         // next request.
-        if !request_bodies.is_dropped(id) {
+        if !intake.is_body_dropped(id) {
             service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
         }
-        core.connections.finish(id, AfterFlush::Linger);
+        core.conns.finish(id, AfterFlush::Linger);
     }
 
     /// Refuses a body for which no memory is left.
     #[cold]
     fn turn_away(&mut self, id: ConnId) {
-        let Self { core, service, request_bodies, .. } = self;
-        request_bodies.end(id);
-        core.connections.stats.bad_requests += 1;
+        let Self { core, service, intake, .. } = self;
+        intake.end_body(id);
+        core.conns.count(|stats| stats.bad_requests += 1);
         service.on_refused(&mut Cx::new(core, id), Refusal::BodyMemory);
-        core.connections.finish(id, AfterFlush::Linger);
+        core.conns.finish(id, AfterFlush::Linger);
     }
 
     /// Applies an answer to its connection; `close_mode` if it is the last one. Breaks if no
@@ -141,8 +141,7 @@ impl<S: Service> State<S> {
         close_mode: AfterFlush,
     ) -> ControlFlow<()> {
         if let Answer::Done { .. } = answer {
-            let Core { samples, clock, .. } = &mut self.core;
-            samples.end_request(id, || clock.read());
+            self.core.clocks.end_request(id);
         }
         match answer {
             Answer::Upgraded => {
@@ -150,14 +149,14 @@ impl<S: Service> State<S> {
                 return ControlFlow::Break(());
             }
             Answer::Events => {
-                self.core.samples.forget(id);
+                self.core.clocks.samples().forget(id);
                 input.take(usize::MAX);
                 self.open_events(id);
                 return ControlFlow::Break(());
             }
-            Answer::Done { keep_alive: false } => self.core.connections.finish(id, close_mode),
-            Answer::Upgrading => self.core.connections.await_upgrade(id),
-            Answer::Later => self.core.connections.await_answer(id),
+            Answer::Done { keep_alive: false } => self.core.conns.finish(id, close_mode),
+            Answer::Upgrading => self.core.conns.await_upgrade(id),
+            Answer::Later => self.core.conns.await_answer(id),
             Answer::Done { keep_alive: true } | Answer::Body { .. } | Answer::Chunks { .. } => {}
         }
         ControlFlow::Continue(())
@@ -166,17 +165,17 @@ impl<S: Service> State<S> {
     /// Starts a request's deadline at its first byte; later bytes do not move it, so a slow drip
     /// ends on time.
     fn record_request(&mut self, id: ConnId, between: bool) {
-        let connections = &mut self.core.connections;
-        let Some(conn) = connections.table.conn_mut(id) else { return };
+        let connections = &mut self.core.conns;
+        let Some(conn) = connections.conn_mut(id) else { return };
         if conn.has(flag::FINISHED) {
             // It has half-closed, and its earlier requests are answered.
             return connections.finish(id, AfterFlush::Close);
         }
         // The first request's deadline runs since the accept.
         if !between && !conn.has(flag::REQUEST) && !conn.has(flag::PENDING) {
-            connections.timers.due_in(id, connections.limits.handshake);
+            connections.await_handshake(id);
         }
-        if let Some(conn) = connections.table.conn_mut(id) {
+        if let Some(conn) = connections.conn_mut(id) {
             conn.set(flag::REQUEST, !between);
         }
         if !between {
@@ -185,25 +184,15 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Removes a connection from the pending handshakes after its first request.
-    fn complete_handshake(&mut self, id: ConnId) {
-        if let Some(conn) = self.core.connections.table.conn_mut(id)
-            && conn.has(flag::PENDING)
-        {
-            conn.set(flag::PENDING, false);
-            self.admission.complete_handshake();
-        }
-    }
-
     fn pump_response(&mut self, id: ConnId, input: &mut Input<'_>) {
-        let Self { core, service, inbound, .. } = self;
-        let Inbound::Response(decoder) = &mut inbound[id.slot()] else { return };
-        if core.connections.table.stage(id) != Stage::Upgrading {
+        let Self { core, service, intake, .. } = self;
+        let Some(decoder) = intake.response(id) else { return };
+        if core.conns.stage(id) != Stage::Upgrading {
             return;
         }
         // Others than the last may come before it, such as 103 (RFC 9110 section 15.2).
         let answer = loop {
-            match decoder.next_event(input, &core.connections.limits.http) {
+            match decoder.next_event(input, &core.conns.limits().http) {
                 Ok(Some(http1::ResponseEvent::Head(response))) if response.is_interim() => {}
                 other => break other,
             }
@@ -214,17 +203,17 @@ impl<S: Service> State<S> {
                 match service.on_response(&mut Cx::new(core, id), &response) {
                     Answer::Upgraded => self.open_session(id, ws::Role::Client),
                     _ => {
-                        core.connections.finish(id, AfterFlush::Abort);
+                        core.conns.finish(id, AfterFlush::Abort);
                     }
                 }
             }
-            Ok(Some(_)) | Err(_) => core.connections.finish(id, AfterFlush::Abort),
+            Ok(Some(_)) | Err(_) => core.conns.finish(id, AfterFlush::Abort),
         }
     }
 
     /// Opens the session of an upgrade that the service has accepted just now.
     pub(crate) fn open_accepted(&mut self, id: ConnId) {
-        let Some(conn) = self.core.connections.table.conn_mut(id) else { return };
+        let Some(conn) = self.core.conns.conn_mut(id) else { return };
         if conn.is(Stage::Http) && conn.has(flag::UPGRADE_LATER) {
             conn.set(flag::UPGRADE_LATER, false);
             self.open_session(id, ws::Role::Server);
@@ -232,14 +221,11 @@ impl<S: Service> State<S> {
     }
 
     fn open_session(&mut self, id: ConnId, role: ws::Role) {
-        let deflate =
-            self.core.connections.table.conn(id).is_some_and(|conn| conn.has(flag::DEFLATE));
-        self.inbound[id.slot()] = Inbound::Ws(match deflate {
-            true => ws::Decoder::with_deflate(role),
-            false => ws::Decoder::new(role),
-        });
-        let connections = &mut self.core.connections;
-        let Some(conn) = connections.table.conn_mut(id) else { return };
+        let deflate = self.core.conns.conn(id).is_some_and(|conn| conn.has(flag::DEFLATE));
+        let decoder = if deflate { ws::Decoder::with_deflate } else { ws::Decoder::new };
+        self.intake.set(id, Inbound::Ws(decoder(role)));
+        let connections = &mut self.core.conns;
+        let Some(conn) = connections.conn_mut(id) else { return };
         if conn.is_finishing() {
             return;
         }
@@ -248,19 +234,16 @@ impl<S: Service> State<S> {
         conn.set(flag::UPGRADING, conn.out.is_some());
         conn.set(flag::REQUEST, false);
         conn.set(flag::ANSWERED, false);
-        connections.stats.opened += 1;
-        connections.stats.sessions += 1;
-        if let Some(cold) = connections.table.cold_mut(id) {
+        connections.count(|stats| stats.opened += 1);
+        connections.count(|stats| stats.sessions += 1);
+        if let Some(cold) = connections.cold_mut(id) {
             (cold.peer, cold.tls) = (None, None);
         }
-        connections.table.shed_cold(id);
-        let limits = *connections.route_limits_of(id);
-        connections.timers.start_session(id, &limits);
-        let Core { samples, clock, .. } = &mut self.core;
-        samples.open(id, || clock.read());
-        samples.forget(id);
+        connections.shed_cold(id);
+        connections.start_session(id);
+        self.core.clocks.open(id);
         self.service.on_open(&mut Cx::new(&mut self.core, id));
-        if let Some(conn) = self.core.connections.table.conn_mut(id)
+        if let Some(conn) = self.core.conns.conn_mut(id)
             && conn.has(flag::COUNTED)
         {
             // Without a 101 response to send, no flush would begin to count.
@@ -271,12 +254,11 @@ impl<S: Service> State<S> {
     /// Opens a stream of events: the head of the answer is queued, and the connection subscribed;
     /// events follow until either side ends it.
     fn open_events(&mut self, id: ConnId) {
-        self.inbound[id.slot()] = Inbound::Events;
-        let connections = &mut self.core.connections;
-        connections.stats.streams += 1;
-        let limits = *connections.route_limits_of(id);
-        connections.timers.start_session(id, &limits);
-        if let Some(conn) = connections.table.conn_mut(id) {
+        self.intake.set(id, Inbound::Events);
+        let connections = &mut self.core.conns;
+        connections.count(|stats| stats.streams += 1);
+        connections.start_session(id);
+        if let Some(conn) = connections.conn_mut(id) {
             conn.set(flag::REQUEST, false);
         }
     }

@@ -4,11 +4,10 @@ use throng_io::ConnId;
 use throng_proto::http1::{self, BodyLength, HeaderLines, Request};
 
 use crate::conn::stage::AfterFlush;
-use crate::conn::table::Table;
+use crate::connections::Connections;
 use crate::context::{Core, Cx};
 use crate::http1::body::{BodyMode, RequestBodies};
 use crate::message::{EndReason, Fault};
-use crate::samples::is_sampled;
 use crate::service::{Answer, Flow, Service};
 
 /// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime): the clock
@@ -21,8 +20,13 @@ const REQUEST_EVENTS: u32 = 16;
 /// 9112 section 9.6), so our close does not become a reset that destroys data it has not read. From
 /// any other client, and with TLS, where the client still answers our close_notify, input is read
 /// for a while.
-fn close_mode(table: &Table, id: ConnId, request: &Request<'_>, is_here: bool) -> AfterFlush {
-    let has_tls = || table.cold(id).is_some_and(|cold| cold.tls.is_some());
+fn close_mode(
+    connections: &Connections,
+    id: ConnId,
+    request: &Request<'_>,
+    is_here: bool,
+) -> AfterFlush {
+    let has_tls = || connections.cold(id).is_some_and(|cold| cold.tls.is_some());
     match is_here && !request.keep_alive() && !has_tls() {
         true => AfterFlush::Close,
         false => AfterFlush::Linger,
@@ -61,7 +65,7 @@ pub(crate) fn event_limits(
     bodies: &RequestBodies,
     id: ConnId,
 ) -> http1::Limits {
-    let usual = core.connections.limits.http;
+    let usual = core.conns.limits().http;
     let in_head = decoder.is_between_requests() || decoder.is_in_head();
     let max_body = if in_head { u64::MAX } else { bodies.max_body(id, usual.max_body) };
     http1::Limits { max_body, ..usual }
@@ -69,32 +73,39 @@ pub(crate) fn event_limits(
 
 /// The requests of one connection, while its decoder lends their parts.
 pub(crate) struct Requests<'a, S> {
-    pub(crate) core: &'a mut Core,
-    pub(crate) service: &'a mut S,
-    pub(crate) bodies: &'a mut RequestBodies,
-    pub(crate) id: ConnId,
+    core: &'a mut Core,
+    service: &'a mut S,
+    bodies: &'a mut RequestBodies,
+    id: ConnId,
 }
 
-impl<S: Service> Requests<'_, S> {
+impl<'a, S: Service> Requests<'a, S> {
+    pub(crate) fn new(
+        core: &'a mut Core,
+        service: &'a mut S,
+        bodies: &'a mut RequestBodies,
+        id: ConnId,
+    ) -> Self {
+        Self { core, service, bodies, id }
+    }
+
     /// Calls the service with a head. `is_last_input`: nothing that has arrived follows it.
     pub(crate) fn on_head(&mut self, request: &Request<'_>, is_last_input: bool) -> RequestOutcome {
         let Self { core, service, id, .. } = self;
-        let connections = &mut core.connections;
-        connections.stats.requests += 1;
-        if is_sampled(connections.stats.requests) {
-            core.samples.begin_request(*id, core.clock.read());
-        }
+        let connections = &mut core.conns;
+        connections.count(|stats| stats.requests += 1);
+        core.clocks.begin_request(*id, connections.stats().requests);
         if request.has_body() {
             // A slow head is not charged to its body.
-            connections.timers.due_in(*id, connections.limits.handshake);
+            connections.await_handshake(*id);
         }
         let is_here = !request.has_body() && is_last_input;
-        let close_mode = close_mode(&connections.table, *id, request, is_here);
-        if let Some(why) = connections.table.refusal(*id) {
+        let close_mode = close_mode(connections, *id, request, is_here);
+        if let Some(why) = connections.refusal(*id) {
             service.on_request_refused(&mut Cx::new(core, *id), request, why);
             return RequestOutcome::End(close_mode);
         }
-        core.input_time.spend(REQUEST_EVENTS - 1);
+        core.clocks.spend(REQUEST_EVENTS - 1);
         let answer = service.on_request(&mut Cx::new(core, *id), request);
         self.begin_body(request, answer, close_mode, is_last_input)
     }
@@ -107,11 +118,11 @@ impl<S: Service> Requests<'_, S> {
         close_mode: AfterFlush,
         is_last_input: bool,
     ) -> RequestOutcome {
-        let connections = &mut self.core.connections;
+        let connections = &mut self.core.conns;
         let (mode, max_body) = match answer {
             Answer::Body { max_body } => (BodyMode::Buffer, max_body),
             Answer::Chunks { max_body } => (BodyMode::Stream, max_body),
-            _ => (BodyMode::Discard, connections.limits.http.max_body),
+            _ => (BodyMode::Discard, connections.limits().http.max_body),
         };
         let is_too_large = is_longer(request, max_body);
         if is_too_large && mode != BodyMode::Discard {
@@ -119,7 +130,7 @@ impl<S: Service> Requests<'_, S> {
         }
         // A service that asks for a body where there is none gets its end at once.
         if request.has_body() || mode != BodyMode::Discard {
-            self.bodies.begin(self.id, request, (mode, max_body), connections.now);
+            self.bodies.begin(self.id, request, (mode, max_body), connections.now());
         }
         // A client that sends the body already does not wait for permission (RFC 9110 section
         // 10.1.1).
@@ -132,19 +143,19 @@ impl<S: Service> Requests<'_, S> {
     /// Handles the next bytes of a body, in the mode that the service selected at its head.
     pub(crate) fn on_body(&mut self, bytes: &[u8]) -> RequestOutcome {
         let Self { core, service, bodies, id } = self;
-        let connections = &mut core.connections;
+        let connections = &mut core.conns;
         let Some(body) = bodies.of(*id) else { return RequestOutcome::Continue };
-        let timeout = connections.limits.handshake;
-        let enough = u64::from(timeout) * connections.limits.min_body_rate as u64;
-        if body.note(bytes.len(), enough, connections.now) {
-            connections.timers.due_in(*id, timeout);
+        let timeout = connections.limits().handshake;
+        let enough = u64::from(timeout) * connections.limits().min_body_rate as u64;
+        if body.note(bytes.len(), enough, connections.now()) {
+            connections.due_in(*id, timeout);
         }
         match body.mode {
             BodyMode::Discard => RequestOutcome::Continue,
             BodyMode::Buffer => self.buffer(bytes),
             BodyMode::Stream => {
                 if service.on_body_chunk(&mut Cx::new(core, *id), bytes) == Flow::Stop {
-                    core.connections.await_answer(*id);
+                    core.conns.await_answer(*id);
                 }
                 RequestOutcome::Continue
             }
@@ -153,8 +164,8 @@ impl<S: Service> Requests<'_, S> {
 
     /// Appends bytes to a buffered body, for which others may have to end.
     fn buffer(&mut self, bytes: &[u8]) -> RequestOutcome {
-        let most = self.core.connections.limits.max_body_memory;
-        self.core.connections.memory.add(bytes.len());
+        let most = self.core.conns.limits().max_body_memory;
+        self.core.conns.memory().add(bytes.len());
         while !self.bodies.buffer(self.id, bytes, most) {
             if !self.end_slowest_bodies() {
                 return RequestOutcome::TurnAway;
@@ -167,15 +178,15 @@ impl<S: Service> Requests<'_, S> {
     #[cold]
     fn end_slowest_bodies(&mut self) -> bool {
         let Self { core, service, bodies, id } = self;
-        let slowest = bodies.slowest(*id, core.connections.now);
+        let slowest = bodies.slowest(*id, core.conns.now());
         for &id in &slowest {
             bodies.end(id);
-            let conn = core.connections.table.conn(id);
+            let conn = core.conns.conn(id);
             if conn.is_some_and(|conn| !conn.is_finishing()) {
-                core.connections.stats.timeouts += 1;
-                core.samples.measured.count_fault(Fault::Ended(EndReason::Body));
+                core.conns.count(|stats| stats.timeouts += 1);
+                core.clocks.measured().count_fault(Fault::Ended(EndReason::Body));
                 service.on_request_ended(&mut Cx::new(core, id), 408, EndReason::Body);
-                core.connections.finish(id, AfterFlush::Linger);
+                core.conns.finish(id, AfterFlush::Linger);
             }
         }
         !slowest.is_empty()
@@ -188,7 +199,7 @@ impl<S: Service> Requests<'_, S> {
         is_last_input: bool,
     ) -> RequestOutcome {
         let Self { core, service, bodies, id } = self;
-        core.connections.end_request(*id);
+        core.conns.end_request(*id);
         let Some(body) = bodies.end(*id) else { return RequestOutcome::Continue };
         let cx = &mut Cx::new(core, *id);
         let outcome = match body.mode {
@@ -200,7 +211,7 @@ impl<S: Service> Requests<'_, S> {
                 let answer = service.on_body(cx, &request, &body.body);
                 RequestOutcome::Answer(
                     answer,
-                    close_mode(&cx.core().connections.table, *id, &request, is_last_input),
+                    close_mode(&cx.core().conns, *id, &request, is_last_input),
                 )
             }),
         };

@@ -1,0 +1,4 @@
+//! Output: the only place where the driver sends.
+
+mod flush;
+mod publishers;

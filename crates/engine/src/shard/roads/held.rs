@@ -1,0 +1,119 @@
+//! Connections that continue: their input was held back, or `on_drain` is due.
+
+use std::time::Duration;
+
+use throng_io::{ConnId, Driver, Instant};
+
+use crate::conn::record::Conn;
+use crate::conn::stage::{Stage, flag};
+use crate::connections::records::Listed;
+use crate::context::Cx;
+use crate::service::Service;
+use crate::shard::Shard;
+use crate::ws::inbound::Inbound;
+
+/// Time in which a turn continues connections whose input was held; it continues at least one.
+const MAX_RESUMING: Duration = Duration::from_micros(500);
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    pub(crate) fn resume_held(&mut self) {
+        if self.parts.core.conns.has_continuing() {
+            self.continue_held();
+        }
+    }
+
+    /// Continues connections that waited for room or for their turn, for a bounded time. The rest
+    /// comes first in the next turn.
+    #[inline(never)]
+    fn continue_held(&mut self) {
+        self.parts.core.conns.compression().begin_phase();
+        let until = self.parts.core.clocks.read().after(MAX_RESUMING);
+        self.call_drained(until);
+        self.resume(until);
+    }
+
+    fn call_drained(&mut self, until: Instant) {
+        let drained = self.parts.core.conns.take_listed(Listed::Drained);
+        let mut listed = drained.into_iter();
+        for id in listed.by_ref() {
+            self.continue_drained(id);
+            self.parts.core.clocks.checkpoint();
+            if self.parts.core.clocks.read() >= until {
+                break;
+            }
+        }
+        self.parts.core.conns.put_back(Listed::Drained, listed.collect());
+    }
+
+    /// Calls `on_drain` if the backlog is low enough, and resumes reading.
+    fn continue_drained(&mut self, id: ConnId) {
+        let parts = &mut self.parts;
+        let Some((notifies, paused)) = parts.core.conns.begin_drained(id) else { return };
+        if notifies {
+            parts.guarded(id, |parts| parts.service.on_drain(&mut Cx::new(&mut parts.core, id)));
+        }
+        let connections = &self.parts.core.conns;
+        let is_stopped = connections.conn(id).is_some_and(Conn::is_stopped);
+        if paused && !is_stopped && !connections.awaits_capacity(id) {
+            self.resume_reading(id);
+        }
+    }
+
+    /// Resumes connections whose answer was completed later, or whose service has room for more of
+    /// a body.
+    fn resume(&mut self, until: Instant) {
+        let resumed = self.parts.core.conns.take_listed(Listed::Resumed);
+        let mut listed = resumed.into_iter();
+        for id in listed.by_ref() {
+            self.parts.core.conns.unlist(Listed::Resumed, id);
+            let conn = self.parts.core.conns.conn(id);
+            if conn.is_some_and(|conn| conn.is(Stage::Open) && conn.is_stopped()) {
+                // A message after its upgrade has stopped it: its service resumes it.
+                continue;
+            }
+            // Also called without bytes: the end of the request may still have to be reported.
+            let bytes = self.parts.intake.take_held(id).unwrap_or_default();
+            self.parts.on_held(id, bytes);
+            self.flush(id);
+            self.flush_early();
+            let connections = &mut self.parts.core.conns;
+            if connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
+                connections.mark_drained(id);
+            }
+            self.parts.core.clocks.checkpoint();
+            if self.parts.core.clocks.read() >= until {
+                break;
+            }
+        }
+        self.parts.core.conns.put_back(Listed::Resumed, listed.collect());
+    }
+
+    /// Stops reading a connection until the rest of its input has been decoded.
+    pub(crate) fn hold(&mut self, id: ConnId) {
+        if let Inbound::DueTls(rest_at) = *self.parts.intake.inbound(id) {
+            return self.begin_tls(id, rest_at);
+        }
+        let connections = &mut self.parts.core.conns;
+        if let Some(conn) = connections.conn_mut(id) {
+            conn.set(flag::PAUSED, true);
+            connections.mark_drained(id);
+            self.driver.pause(id);
+        }
+    }
+
+    /// Resumes with input that was held back, or else with reading.
+    fn resume_reading(&mut self, id: ConnId) {
+        let Some(bytes) = self.parts.intake.take_held(id) else {
+            if let Some(conn) = self.parts.core.conns.conn_mut(id) {
+                conn.set(flag::PAUSED, false);
+                self.driver.resume(id);
+            }
+            return;
+        };
+        self.parts.on_held(id, bytes);
+        self.flush(id);
+        self.flush_early();
+        // Either way the connection is resumed again: for the rest, or to be read.
+        self.parts.core.conns.mark_drained(id);
+    }
+}
