@@ -70,6 +70,13 @@ impl Table {
         self.conn(id).is_some_and(|conn| conn.has(flags))
     }
 
+    /// Sets flags of a connection, if it is still there.
+    pub(crate) fn set(&mut self, id: ConnId, flags: u32, on: bool) {
+        if let Some(conn) = self.conn_mut(id) {
+            conn.set(flags, on);
+        }
+    }
+
     /// Returns the connection in `slot`, if there is one.
     pub(crate) fn in_slot(&self, slot: u32) -> Option<ConnId> {
         let conn = self.conns.get(slot as usize)?;

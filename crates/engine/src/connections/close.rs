@@ -94,6 +94,23 @@ impl Connections {
         self.finish(id, AfterFlush::Linger);
     }
 
+    /// Counts a panic in a callback of a connection.
+    pub(crate) fn count_panic(&mut self) {
+        self.outbox.compression().end_relay();
+        self.stats.handler_panics += 1;
+    }
+
+    /// Ends a connection without a request, a callback of which has panicked.
+    pub(crate) fn end_by_panic(&mut self, id: ConnId, fault: Fault) {
+        self.note_fault(id, fault);
+        match self.table.stage(id) {
+            Stage::Open => self.fail(id, 1011, "internal error"),
+            // The closing handshake goes on, within its timeout.
+            Stage::Closing => {}
+            _ => self.finish(id, AfterFlush::Abort),
+        }
+    }
+
     /// Sets what happens after the queue is flushed. The more abrupt of two requests wins.
     pub(crate) fn finish(&mut self, id: ConnId, after: AfterFlush) {
         let Some(conn) = self.table.conn_mut(id) else { return };
@@ -108,6 +125,92 @@ impl Connections {
             conn.advance(Stage::Closing);
         }
         self.outbox.mark_dirty(conn);
+    }
+
+    /// Records that the peer's stream has ended. Returns the stage, and whether an upgrade is
+    /// awaited.
+    pub(crate) fn record_finished(&mut self, id: ConnId) -> Option<(Stage, bool)> {
+        let conn = self.table.conn_mut(id)?;
+        conn.set(flag::FINISHED, true);
+        Some((conn.stage(), conn.has(flag::UPGRADE_LATER)))
+    }
+
+    /// Ends a connection that was in this stage when its peer's stream ended.
+    pub(crate) fn end_after_peer(&mut self, id: ConnId, stage: Stage) {
+        match stage {
+            // A session needs both directions. Answers that are queued still go out to a client
+            // that has half-closed.
+            Stage::Serving | Stage::Http | Stage::Upgrading => self.finish(id, AfterFlush::Close),
+            // A browser that stops listening ends its whole connection. Output queued for a session
+            // is lost once its peer is gone without a closing handshake.
+            Stage::Events | Stage::Open | Stage::Closing => {
+                self.drop_queue(id);
+                self.finish(id, AfterFlush::Close);
+            }
+            Stage::Lingering => {
+                self.timers.due_in(id, 1);
+                self.mark_dirty(id);
+            }
+            Stage::Connecting | Stage::Ending | Stage::Free => {}
+        }
+    }
+
+    /// Ends the session of a connection, `clean`: by a closing handshake. Returns false if there
+    /// is none.
+    pub(crate) fn end_session(&mut self, id: ConnId, clean: bool) -> bool {
+        let Some(conn) = self.table.conn_mut(id).filter(|conn| conn.has(flag::SESSION)) else {
+            return false;
+        };
+        conn.set(flag::SESSION, false);
+        if conn.is(Stage::Open) {
+            // It ended without a Close frame: nothing more can be sent, and no `on_drain` may
+            // follow.
+            conn.advance(Stage::Closing);
+        }
+        self.stats.sessions -= 1;
+        match clean {
+            true => self.stats.closed_clean += 1,
+            false => self.stats.closed_abnormally += 1,
+        }
+        true
+    }
+
+    /// Answers the peer's Close frame with its own code, unless it answers ours. Returns the code
+    /// that was first.
+    pub(crate) fn answer_close(&mut self, id: ConnId, code: u16) -> ws::CloseCode {
+        let is_without_code = ws::CloseCode::from(code) == ws::CloseCode::NO_STATUS;
+        self.close_at_once(id, if is_without_code { 0 } else { code }, "");
+        self.code_sent(id).unwrap_or(code.into())
+    }
+
+    /// Returns the code of the Close frame that was sent to a session.
+    pub(crate) fn code_sent(&self, id: ConnId) -> Option<ws::CloseCode> {
+        let code = self.table.cold(id)?.closed_with;
+        (code != 0).then(|| code.into())
+    }
+
+    /// Ends a session whose peer has violated the protocol. Answers from before the error leave
+    /// first; Autobahn calls the rest NON-STRICT.
+    pub(crate) fn refuse_input(&mut self, id: ConnId, error: ws::ProtocolError) {
+        self.stats.protocol_errors += 1;
+        self.close_at_once(id, error.close_code(), &error.to_string());
+        self.finish(id, AfterFlush::Linger);
+        self.note_fault(id, Fault::Protocol(error));
+    }
+
+    /// Resets all connections at the deadline of a drain. Returns how many missed it: lingering
+    /// ones have had their answer.
+    pub(crate) fn reset_all(&mut self) -> usize {
+        let ids: Vec<ConnId> = self.table.ids().collect();
+        let late = ids.iter().filter(|&&id| self.table.stage(id) < Stage::Lingering).count();
+        for id in ids {
+            match self.table.stage(id) {
+                Stage::Lingering => self.end_lingering(id),
+                Stage::Ending | Stage::Free => {}
+                _ => self.finish(id, AfterFlush::Abort),
+            }
+        }
+        late
     }
 
     /// Counts the bytes from a lingering connection, which are dropped.

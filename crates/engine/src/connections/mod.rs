@@ -158,6 +158,7 @@ impl Connections {
     /// no longer matters.
     #[cold]
     pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<ServiceFields> {
+        self.outbox.compression().end_relay();
         let conn = self.table.conn_mut(id)?;
         if !conn.is(Stage::Closing) || conn.is_finishing() {
             return None;
@@ -196,9 +197,7 @@ impl Connections {
     /// Ends a request that has arrived completely: the next one has no deadline yet.
     pub(crate) fn end_request(&mut self, id: ConnId) {
         self.timers.due_in(id, self.limits.keep_alive);
-        if let Some(conn) = self.table.conn_mut(id) {
-            conn.set(flag::REQUEST, false);
-        }
+        self.table.set(id, flag::REQUEST, false);
     }
 
     /// Reads no further request or body until the service answers or has room.
@@ -363,9 +362,7 @@ impl Connections {
     /// Marks a connection as flushed anyway, right after its input is handled.
     #[inline]
     pub(crate) fn promise_flush(&mut self, id: ConnId) {
-        if let Some(conn) = self.table.conn_mut(id) {
-            conn.set(flag::DIRTY, true);
-        }
+        self.table.set(id, flag::DIRTY, true);
     }
 }
 

@@ -1,18 +1,19 @@
 //! What other modules see of each connection: its record, its deadlines, and the lists it is on.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_io::{ConnId, Instant};
 
 use crate::backpressure::Rules;
-use crate::conn::record::{Cold, Conn};
-use crate::conn::stage::{Stage, flag};
+use crate::conn::record::{Admitted, Cold, Conn};
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
 use crate::conn::work_list::WorkList;
 use crate::connections::Connections;
 use crate::connections::memory::ShardMemory;
 use crate::limits::Checked;
-use crate::message::{Fault, Refusal};
+use crate::message::{EndReason, Fault, Refusal};
 use crate::outbox::borrowed::Borrowed;
 use crate::outbox::compression::Compression;
 use crate::stats::{ClassCounters, Stats};
@@ -78,12 +79,11 @@ impl Connections {
     lend!(table.has(&self, id: ConnId, flags: u32) -> bool);
     lend!(table.ids(&self) -> impl Iterator<Item = ConnId>);
     lend!(table.refusal(&self, id: ConnId) -> Option<Refusal>);
+    lend!(table.set(&mut self, id: ConnId, flags: u32, on: bool));
     lend!(table.set_subprotocol(&mut self, id: ConnId, name: &str));
-    lend!(table.shed_cold(&mut self, id: ConnId));
     lend!(table.stage(&self, id: ConnId) -> Stage);
     lend!(table.subprotocol(&self, id: ConnId) -> Option<&str>);
     lend!(timers.due_in(&mut self, id: ConnId, secs: u16));
-    lend!(timers.expire_lifetimes(&mut self) -> Vec<u32>);
     lend!(timers.spread_heartbeats(&mut self, by: usize));
     lend!(timers.tick(&self) -> Tick);
     lend!(outbox.counters(&self) -> &[ClassCounters]);
@@ -151,10 +151,96 @@ impl Connections {
         self.timers.due_in(id, self.limits.handshake);
     }
 
+    /// Opens the session of an upgrade. Returns false if the connection ends.
+    pub(crate) fn open_session(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.table.conn_mut(id).filter(|conn| !conn.is_finishing()) else {
+            return false;
+        };
+        conn.advance(Stage::Open);
+        conn.set(flag::SESSION, true);
+        conn.set(flag::UPGRADING, conn.out.is_some());
+        conn.set(flag::REQUEST | flag::ANSWERED, false);
+        self.stats.opened += 1;
+        self.stats.sessions += 1;
+        self.forget_peer(id);
+        self.start_session(id);
+        true
+    }
+
+    /// Opens a stream of events.
+    pub(crate) fn open_events(&mut self, id: ConnId) {
+        self.stats.streams += 1;
+        self.start_session(id);
+        self.table.set(id, flag::REQUEST, false);
+    }
+
     /// Sets the deadlines of a session or stream that opens.
-    pub(crate) fn start_session(&mut self, id: ConnId) {
+    fn start_session(&mut self, id: ConnId) {
         let limits = *self.route_limits_of(id);
         self.timers.start_session(id, &limits);
+    }
+
+    /// Forgets what is known of the peer until the upgrade only.
+    pub(crate) fn forget_peer(&mut self, id: ConnId) {
+        if self.table.cold(id).is_some()
+            && let Some(cold) = self.table.cold_mut(id)
+        {
+            (cold.peer, cold.tls) = (None, None);
+            self.table.shed_cold(id);
+        }
+    }
+
+    /// Begins to wait for the request of a client.
+    pub(crate) fn await_client(
+        &mut self,
+        id: ConnId,
+        peer: Option<SocketAddr>,
+        admitted: Admitted,
+    ) {
+        if (peer.is_some() || admitted != Admitted::Counted)
+            && let Some(cold) = self.table.cold_mut(id)
+        {
+            (cold.peer, cold.admitted) = (peer, admitted);
+        }
+        self.await_handshake(id);
+    }
+
+    /// Keeps the address that a connection's socket has, for a report, unless the address of its
+    /// client is known. Returns whether it did.
+    pub(crate) fn lend_peer(&mut self, id: ConnId, peer: Option<SocketAddr>) -> bool {
+        let is_lent = peer.is_some() && self.table.cold(id).is_none_or(|it| it.peer.is_none());
+        if is_lent && let Some(cold) = self.table.cold_mut(id) {
+            cold.peer = peer;
+        }
+        is_lent
+    }
+
+    /// Forgets the address that was lent.
+    pub(crate) fn take_peer(&mut self, id: ConnId) {
+        if let Some(cold) = self.table.cold_mut(id) {
+            cold.peer = None;
+        }
+        self.table.shed_cold(id);
+    }
+
+    /// Starts a request's deadline at its first byte; later bytes do not move it, so a slow drip
+    /// ends on time.
+    pub(crate) fn record_request(&mut self, id: ConnId, between: bool) {
+        let Some(conn) = self.table.conn_mut(id) else { return };
+        if conn.has(flag::FINISHED) {
+            // It has half-closed, and its earlier requests are answered.
+            return self.finish(id, AfterFlush::Close);
+        }
+        // The first request's deadline runs since the accept.
+        let begins = !between && !conn.has(flag::REQUEST | flag::PENDING);
+        conn.set(flag::REQUEST, !between);
+        if begins {
+            self.await_handshake(id);
+        }
+        if !between {
+            self.count_incomplete();
+            self.list_incomplete(id);
+        }
     }
 
     /// Keeps a stream of events alive, unless output in flight does. Nothing answers a comment; the
@@ -165,6 +251,56 @@ impl Connections {
         }
         let interval = self.route_limits_of(id).heartbeat_interval;
         self.timers.await_heartbeat(id, interval);
+    }
+
+    /// Closes sessions that have reached the longest lifetime.
+    pub(crate) fn end_lifetimes(&mut self) {
+        for slot in self.timers.expire_lifetimes() {
+            if let Some(id) = self.table.in_slot(slot) {
+                let reason = EndReason::Lifetime;
+                self.note_fault(id, Fault::Ended(reason));
+                self.close(id, reason.code().get(), reason.text());
+            }
+        }
+    }
+
+    /// Closes sessions whose message has been incomplete for too long, and returns them.
+    pub(crate) fn end_incomplete(&mut self, now: Tick) -> Vec<ConnId> {
+        let mut late = Vec::new();
+        let mut listed = self.take_listed(Listed::Incomplete);
+        listed.retain(|&id| {
+            let is_late = self.is_late(id, now);
+            match is_late {
+                Some(false) => return true,
+                Some(true) => {
+                    self.stats.timeouts += 1;
+                    self.fail_for(id, EndReason::Reassembly);
+                    late.push(id);
+                }
+                None => {}
+            }
+            self.unlist(Listed::Incomplete, id);
+            false
+        });
+        self.put_back(Listed::Incomplete, listed);
+        late
+    }
+
+    /// Returns whether a message or request that is incomplete should have come; `None` if there is
+    /// none.
+    fn is_late(&self, id: ConnId, now: Tick) -> Option<bool> {
+        let conn = self.table.conn(id)?;
+        match conn.stage() {
+            // Its deadline is the connection's.
+            Stage::Http => conn.has(flag::REQUEST).then_some(false),
+            Stage::Open => {
+                let since = self.table.cold(id)?.assembling?;
+                // While we do not read the connection, we cause the delay.
+                Some(!conn.has(flag::PAUSED) && now.since(since) > self.limits.reassembly)
+            }
+            // Its last message came together with its Close, or the rest is not needed.
+            _ => None,
+        }
     }
 
     /// Adds the slots whose deadline comes until `now` to `due`.
@@ -187,8 +323,21 @@ impl Connections {
         self.reading.admit(id.slot(), now, (messages, bytes), limits)
     }
 
+    /// Records whether a session's input ended `between` messages. `completed`: if a message is
+    /// incomplete, it is not the message that was incomplete before.
+    pub(crate) fn end_input(&mut self, id: ConnId, between: bool, completed: bool) {
+        // Messages passed on in chunks hold next to no memory and have no deadline.
+        let between = between || self.route_limits_of(id).streams;
+        if !between {
+            self.count_incomplete();
+        }
+        if between == self.table.has(id, flag::ASSEMBLING) || (completed && !between) {
+            self.record_assembling(id, between);
+        }
+    }
+
     /// Starts or ends the deadline of an incomplete message.
-    pub(crate) fn record_assembling(&mut self, id: ConnId, between: bool) {
+    fn record_assembling(&mut self, id: ConnId, between: bool) {
         let Some(conn) = self.table.conn_mut(id) else { return };
         conn.set(flag::ASSEMBLING, !between);
         let tick = self.timers.tick();

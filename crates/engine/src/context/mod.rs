@@ -564,9 +564,7 @@ impl<'a> Cx<'a> {
     /// Sets whether publications of channels with history are sent to this WebSocket with their
     /// offset in front: `OFFSET PAYLOAD`. Events have their position as their id anyway.
     pub fn send_offsets(&mut self, on: bool) {
-        if let Some(conn) = self.core.conns.conn_mut(self.id) {
-            conn.set(flag::OFFSETS, on);
-        }
+        self.core.conns.set(self.id, flag::OFFSETS, on);
     }
 
     fn can_join(&mut self, channel: &str) -> bool {

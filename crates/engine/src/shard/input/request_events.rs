@@ -164,8 +164,9 @@ impl<'a, S: Service> Requests<'a, S> {
 
     /// Appends bytes to a buffered body, for which others may have to end.
     fn buffer(&mut self, bytes: &[u8]) -> RequestOutcome {
-        let most = self.core.conns.limits().max_body_memory;
-        self.core.conns.memory().add(bytes.len());
+        let connections = &mut self.core.conns;
+        let most = connections.limits().max_body_memory;
+        connections.memory().add(bytes.len());
         while !self.bodies.buffer(self.id, bytes, most) {
             if !self.end_slowest_bodies() {
                 return RequestOutcome::TurnAway;

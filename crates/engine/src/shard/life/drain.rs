@@ -182,10 +182,10 @@ impl Life {
         }
     }
 
-    /// Counts a connection that missed its deadline while draining.
-    pub(crate) fn count_forced(&mut self) {
+    /// Counts connections that missed their deadline while draining.
+    pub(crate) fn count_forced(&mut self, count: usize) {
         if let Some(drain) = self.drain() {
-            drain.forced += 1;
+            drain.forced += count;
         }
     }
 }

@@ -23,32 +23,15 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 impl<S: Service> EngineParts<S> {
     /// Handles the end of the peer's stream.
     pub(crate) fn on_finished(&mut self, id: ConnId) {
-        let Some(conn) = self.core.conns.conn_mut(id) else { return };
-        conn.set(flag::FINISHED, true);
-        let (stage, is_upgrading) = (conn.stage(), conn.has(flag::UPGRADE_LATER));
-        if stage == Stage::Open {
-            self.end_session(id, Close::new(CloseCode::ABNORMAL, ""), false);
-        }
+        let Some((stage, is_upgrading)) = self.core.conns.record_finished(id) else { return };
         match stage {
-            // A session needs both directions.
-            Stage::Serving if is_upgrading => self.core.conns.finish(id, AfterFlush::Close),
             // Its requests are still answered, unless the service ends that; see `record_request`.
-            Stage::Serving => self.on_half_closed(id),
-            Stage::Http if self.intake.is_holding(id) => {}
-            // Answers that are queued still go out to a client that has half-closed.
-            Stage::Http | Stage::Upgrading => self.core.conns.finish(id, AfterFlush::Close),
-            // A browser that stops listening ends its whole connection. Output queued for a session
-            // is lost once its peer is gone without a closing handshake.
-            Stage::Events | Stage::Open | Stage::Closing => {
-                self.core.conns.drop_queue(id);
-                self.core.conns.finish(id, AfterFlush::Close);
-            }
-            Stage::Lingering => {
-                self.core.conns.due_in(id, 1);
-                self.core.conns.mark_dirty(id);
-            }
+            Stage::Serving if !is_upgrading => return self.on_half_closed(id),
+            Stage::Http if self.intake.is_holding(id) => return,
+            Stage::Open => self.end_session(id, Close::new(CloseCode::ABNORMAL, ""), false),
             _ => {}
         }
+        self.core.conns.end_after_peer(id, stage);
     }
 
     /// Reports to the service that the client of a request that is being answered has ended its
@@ -65,16 +48,11 @@ impl<S: Service> EngineParts<S> {
         let Some(conn) = self.core.conns.conn(id) else { return };
         let client = conn.has(flag::CLIENT);
         let is_session = conn.has(flag::SESSION);
-        if self.core.conns.has_faults() {
-            self.report_late(id);
-        }
+        self.report_late(id);
         if is_session && let Some(why) = why.session_failure() {
             self.report(id, Fault::Tls(why), None);
         }
-        let code = match self.core.conns.cold(id).map_or(0, |cold| cold.closed_with) {
-            0 => CloseCode::ABNORMAL,
-            code => code.into(),
-        };
+        let code = self.core.conns.code_sent(id).unwrap_or(CloseCode::ABNORMAL);
         self.end_session(id, Close::new(code, ""), false);
         let inbound = self.intake.take(id);
         // By its decoder: the stage has already advanced.
@@ -96,23 +74,9 @@ impl<S: Service> EngineParts<S> {
     /// Calls `on_close`, exactly once for each `on_open`, after any end of the session. `clean`: by
     /// a closing handshake.
     pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>, clean: bool) {
-        let Some(conn) = self.core.conns.conn_mut(id) else { return };
-        if !conn.has(flag::SESSION) {
+        if !self.core.conns.end_session(id, clean) {
             return;
         }
-        conn.set(flag::SESSION, false);
-        if conn.is(Stage::Open) {
-            // It ended without a Close frame: nothing more can be sent, and no `on_drain` may
-            // follow.
-            conn.advance(Stage::Closing);
-        }
-        self.core.conns.count(|stats| {
-            stats.sessions -= 1;
-            match clean {
-                true => stats.closed_clean += 1,
-                false => stats.closed_abnormally += 1,
-            }
-        });
         self.core.clocks.measured().count_close(close.code);
         self.core.unsubscribe_all(id);
         self.guarded(id, |parts| parts.service.on_close(&mut Cx::new(&mut parts.core, id), close));
@@ -127,7 +91,7 @@ impl<S: Service> EngineParts<S> {
         let batch = drain.next_batch(now);
         let (working, is_late) = drain.take_working(now);
         if batch.is_empty() && drain.is_overdue(now) {
-            self.force();
+            self.life.count_forced(self.core.conns.reset_all());
         } else {
             for connection in working {
                 match connection {
@@ -150,36 +114,30 @@ impl<S: Service> EngineParts<S> {
     }
 
     fn drain_connection(&mut self, id: ConnId, code: CloseCode, is_late: bool) {
-        match self.core.conns.stage(id) {
+        let after = match self.core.conns.stage(id) {
             Stage::Open => {
                 self.guarded(id, |parts| {
                     parts.service.on_shutdown(&mut Cx::new(&mut parts.core, id));
                 });
-                self.close_unless_working(id, code, is_late);
+                return self.close_unless_working(id, code, is_late);
             }
-            Stage::Events => self.core.conns.close(id, code.get(), code.meaning()),
-            Stage::Http if !is_late && self.awaits_request(id) => self.await_request(id),
+            Stage::Events => return self.core.conns.close(id, code.get(), code.meaning()),
+            Stage::Http if !is_late && self.awaits_request(id) => return self.await_request(id),
+            Stage::Http if self.intake.is_body_dropped(id) => AfterFlush::Linger,
             // Half a request: its client gets an answer with the reason.
-            Stage::Http if self.intake.is_body_dropped(id) => {
-                self.core.conns.finish(id, AfterFlush::Linger);
-            }
             Stage::Http if self.core.conns.is_in_request(id) => {
-                self.guarded(id, |parts| {
-                    let mut cx = Cx::new(&mut parts.core, id);
-                    parts.service.on_refused(&mut cx, Refusal::Draining);
-                });
-                self.core.conns.finish(id, AfterFlush::Linger);
+                return self.refuse_request(id, Refusal::Draining);
             }
-            Stage::Http => self.core.conns.finish(id, AfterFlush::Close),
+            Stage::Http => AfterFlush::Close,
             // Its answer is its last, unless that is a session.
-            Stage::Serving if !is_late && self.life.is_handing_over() => self.await_request(id),
-            // The service finishes it when it has the answer.
-            Stage::Serving => {}
-            Stage::Connecting | Stage::Upgrading => {
-                self.core.conns.finish(id, AfterFlush::Abort);
+            Stage::Serving if !is_late && self.life.is_handing_over() => {
+                return self.await_request(id);
             }
-            _ => {}
-        }
+            Stage::Connecting | Stage::Upgrading => AfterFlush::Abort,
+            // The service finishes a request when it has the answer.
+            _ => return,
+        };
+        self.core.conns.finish(id, after);
     }
 
     /// Closes a session that is still open, or keeps it until its work is done.
@@ -206,22 +164,6 @@ impl<S: Service> EngineParts<S> {
         self.life.is_handing_over()
             && (connections.conn(id).is_some_and(|conn| conn.has(flag::PENDING))
                 || connections.is_in_request(id))
-    }
-
-    /// Resets all connections at the deadline of a drain. Lingering ones have had their answer.
-    fn force(&mut self) {
-        let late: Vec<ConnId> = self.core.conns.ids().collect();
-        for id in late {
-            let stage = self.core.conns.stage(id);
-            if stage < Stage::Lingering {
-                self.life.count_forced();
-            }
-            match stage {
-                Stage::Lingering => self.core.conns.end_lingering(id),
-                Stage::Ending | Stage::Free => {}
-                _ => self.core.conns.finish(id, AfterFlush::Abort),
-            }
-        }
     }
 }
 

@@ -105,15 +105,15 @@ impl<S: Service> EngineParts<S> {
             self.entrance.replace_key(id, key, self.core.now());
             return true;
         }
-        self.core.conns.count(|stats| stats.refused += 1);
+        let connections = &mut self.core.conns;
+        connections.count(|stats| stats.refused += 1);
         if !self.entrance.takes_reserve() {
             self.intake.set(id, Inbound::Refused);
-            self.core.conns.note_fault(id, Fault::Ended(EndReason::PlaceOfAddress));
-            self.core.conns.finish(id, AfterFlush::Close);
+            connections.note_fault(id, Fault::Ended(EndReason::PlaceOfAddress));
+            connections.finish(id, AfterFlush::Close);
             return false;
         }
-        let reserved = Admitted::Reserve(Refusal::FullForAddress);
-        self.entrance.leave(id, reserved, &mut self.core.conns);
+        self.entrance.leave(id, Admitted::Reserve(Refusal::FullForAddress), connections);
         self.entrance.enter_reserve(id);
         true
     }
@@ -173,11 +173,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
     ) -> io::Result<ConnId> {
         let id = self.driver.connect(peer, local)?;
         self.parts.enter(id, Stage::Connecting, Inbound::Nothing);
-        if let Some(conn) = self.parts.core.conns.conn_mut(id) {
+        let connections = &mut self.parts.core.conns;
+        if let Some(conn) = connections.conn_mut(id) {
             conn.set(flag::CLIENT, true);
             conn.service.data = data;
         }
-        self.parts.core.conns.await_handshake(id);
+        connections.await_handshake(id);
         Ok(id)
     }
 
@@ -256,15 +257,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.parts.enter(id, Stage::Http, inbound);
         self.parts.entrance.enter(id, key, is_new, self.parts.core.now());
         let connections = &mut self.parts.core.conns;
-        if peer.is_some()
-            && let Some(cold) = connections.cold_mut(id)
-        {
-            cold.peer = peer;
-        }
-        if let Some(conn) = connections.conn_mut(id) {
-            conn.set(flag::PENDING, is_new);
-        }
-        connections.await_handshake(id);
+        connections.set(id, flag::PENDING, is_new);
+        connections.await_client(id, peer, Admitted::Counted);
         let now = connections.now();
         if is_new {
             self.parts.core.clocks.samples().accept(id, now);
@@ -290,8 +284,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// another connection gets them.
     fn flush_evicted(&mut self, id: ConnId) {
         self.flush(id);
-        if self.parts.core.conns.stage(id) < Stage::Ending {
-            self.parts.core.conns.finish(id, AfterFlush::Abort);
+        let connections = &mut self.parts.core.conns;
+        if connections.stage(id) < Stage::Ending {
+            connections.finish(id, AfterFlush::Abort);
             self.flush(id);
         }
         self.driver.close_now(id);
@@ -305,10 +300,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         peer: Option<SocketAddr>,
         why: Refusal,
     ) -> Option<ConnId> {
-        self.parts.core.conns.count(|stats| stats.refused += 1);
         let EngineParts { entrance, core, .. } = &mut self.parts;
-        if let Some(oldest) = entrance.oldest_reserved(&core.conns) {
-            self.parts.core.conns.note_unserved(oldest);
+        let connections = &mut core.conns;
+        connections.count(|stats| stats.refused += 1);
+        if let Some(oldest) = entrance.oldest_reserved(connections) {
+            connections.note_unserved(oldest);
             self.parts.evict(oldest);
             self.flush_evicted(oldest);
         }
@@ -316,23 +312,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.parts.enter(id, Stage::Http, self.parts.entrance.first_inbound());
         self.parts.entrance.enter_reserve(id);
         let connections = &mut self.parts.core.conns;
-        if let Some(cold) = connections.cold_mut(id) {
-            cold.peer = peer;
-            cold.admitted = Admitted::Reserve(why);
-        }
-        connections.await_handshake(id);
+        connections.await_client(id, peer, Admitted::Reserve(why));
         if why == Refusal::Draining {
             self.parts.intake.set(id, Inbound::Refused);
-            if self.parts.entrance.tls_behind_proxy().is_some() {
+            match self.parts.entrance.tls_behind_proxy() {
                 // Nothing can be sent before the handshake.
-                self.parts.core.conns.finish(id, AfterFlush::Close);
-                self.flush(id);
-                return Some(id);
+                Some(_) => connections.finish(id, AfterFlush::Close),
+                None => self.parts.refuse_request(id, why),
             }
-            self.parts.guarded(id, |parts| {
-                parts.service.on_refused(&mut Cx::new(&mut parts.core, id), why);
-            });
-            self.parts.core.conns.finish(id, AfterFlush::Linger);
             self.flush(id);
         }
         Some(id)
@@ -389,13 +376,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if !matches!(parts.intake.inbound(id), Inbound::Refused) {
             parts.intake.set(id, Inbound::http());
         }
-        if let Some(conn) = parts.core.conns.conn_mut(id) {
-            conn.set(flag::ANSWERED, is_answered);
-        }
+        let connections = &mut parts.core.conns;
+        connections.set(id, flag::ANSWERED, is_answered);
         if received.is_empty() {
             return;
         }
-        parts.core.conns.count(|stats| stats.bytes_in += received.len() as u64);
+        connections.count(|stats| stats.bytes_in += received.len() as u64);
         // As held input: it does not lie in memory of the driver's.
         let is_held = parts.on_held(id, HeldInput::new(&received));
         self.flush(id);
@@ -444,14 +430,15 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let Ok(socket) = self.driver.release(id) else { return self.pass_upgrade(id, event) };
         let parts = &mut self.parts;
         let here = parts.core.shard;
-        let is_answered = parts.core.conns.has(id, flag::ANSWERED);
-        let cold = parts.core.conns.cold(id);
+        let connections = &mut parts.core.conns;
+        let is_answered = connections.has(id, flag::ANSWERED);
+        let cold = connections.cold(id);
         let (peer, tls) = cold.map_or((None, None), |cold| (cold.peer, cold.tls.clone()));
+        connections.leave(id);
         let input = parts.intake.take_held(id).unwrap_or_default();
         let key = parts.entrance.take_key(id);
         parts.core.clocks.samples().forget(id);
         parts.intake.set(id, Inbound::Nothing);
-        parts.core.conns.leave(id);
         parts.entrance.admission().keep(to, here);
         let bytes = input.memory();
         let memory = parts.core.conns.memory().in_transit(bytes);
@@ -515,17 +502,16 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let Some(id) = self.adopt_as(socket, peer, key, false) else {
             return self.parts.report_failed_move(event);
         };
-        if let Some(conn) = self.parts.core.conns.conn_mut(id) {
-            conn.set(flag::ANSWERED, is_answered);
-        }
+        let connections = &mut self.parts.core.conns;
+        connections.set(id, flag::ANSWERED, is_answered);
         if tls.is_some()
-            && let Some(cold) = self.parts.core.conns.cold_mut(id)
+            && let Some(cold) = connections.cold_mut(id)
         {
             cold.tls = tls;
         }
-        self.parts.core.conns.await_upgrade(id);
+        connections.await_upgrade(id);
         if !input.is_empty() {
-            self.parts.core.conns.memory().add(memory.bytes());
+            connections.memory().add(memory.bytes());
             self.parts.intake.keep(id, input);
             self.hold(id);
         }

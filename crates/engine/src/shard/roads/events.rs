@@ -75,13 +75,7 @@ impl<S: Service> EngineParts<S> {
         connections.await_handshake(id);
         self.intake.set(id, Inbound::response());
         self.guarded(id, |parts| parts.service.on_connected(&mut Cx::new(&mut parts.core, id)));
-        let connections = &mut self.core.conns;
-        if connections.cold(id).is_some_and(|cold| cold.tls.is_some())
-            && let Some(cold) = connections.cold_mut(id)
-        {
-            cold.tls = None;
-            connections.shed_cold(id);
-        }
+        self.core.conns.forget_peer(id);
     }
 
     /// Runs callbacks so that a panic in one ends its connection and nothing else.
@@ -97,29 +91,20 @@ impl<S: Service> EngineParts<S> {
     pub(crate) fn on_panic(&mut self, id: ConnId, payload: Box<dyn Any + Send>) {
         // The panic hook already reported it. Leak the payload: its `Drop` could panic.
         std::mem::forget(payload);
-        self.core.conns.compression().end_relay();
-        self.core.conns.count(|stats| stats.handler_panics += 1);
+        self.core.conns.count_panic();
         let fault = Fault::Panic { route: self.core.clocks.entered() };
-        match self.core.conns.stage(id) {
-            // Report now: the address is still known. The answer is reported as well.
-            Stage::Http | Stage::Serving => self.report(id, fault, None),
-            _ => self.core.conns.note_fault(id, fault),
+        if !matches!(self.core.conns.stage(id), Stage::Http | Stage::Serving) {
+            return self.core.conns.end_by_panic(id, fault);
         }
-        match self.core.conns.stage(id) {
-            Stage::Open => self.core.conns.fail(id, 1011, "internal error"),
-            // Its answer was not queued; if it was, the service ignores this call.
-            Stage::Http | Stage::Serving => {
-                let answered = catch_unwind(AssertUnwindSafe(|| {
-                    let mut cx = Cx::new(&mut self.core, id);
-                    self.service.on_bad_request(&mut cx, 500, "internal error");
-                }));
-                let after = if answered.is_ok() { AfterFlush::Linger } else { AfterFlush::Abort };
-                self.core.conns.finish(id, after);
-            }
-            // The closing handshake goes on, within its timeout.
-            Stage::Closing => {}
-            _ => self.core.conns.finish(id, AfterFlush::Abort),
-        }
+        // Report now: the address is still known. The answer is reported as well.
+        self.report(id, fault, None);
+        // Its answer was not queued; if it was, the service ignores this call.
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            let mut cx = Cx::new(&mut self.core, id);
+            self.service.on_bad_request(&mut cx, 500, "internal error");
+        }));
+        let after = if answered.is_ok() { AfterFlush::Linger } else { AfterFlush::Abort };
+        self.core.conns.finish(id, after);
     }
 
     /// Ends a request that is not answered by a rule or limit of the server: the service answers it
@@ -131,6 +116,7 @@ impl<S: Service> EngineParts<S> {
             let mut cx = Cx::new(&mut parts.core, id);
             parts.service.on_request_ended(&mut cx, status, reason);
         });
+        self.core.conns.finish(id, AfterFlush::Linger);
     }
 
     /// Counts a fault and reports it to the service, whose own panic changes nothing more. `peer`
@@ -138,21 +124,10 @@ impl<S: Service> EngineParts<S> {
     #[cold]
     pub(crate) fn report(&mut self, id: ConnId, fault: Fault, peer: Option<SocketAddr>) {
         self.core.clocks.measured().count_fault(fault);
-        let is_kept = self.core.conns.cold(id).is_some_and(|it| it.peer.is_some());
-        let lent = peer.filter(|_| !is_kept);
-        self.set_peer(id, lent);
+        let is_lent = self.core.conns.lend_peer(id, peer);
         self.counted(|parts| parts.service.on_fault(&mut Cx::new(&mut parts.core, id), fault));
-        if lent.is_some() {
-            self.core.conns.cold_mut(id).map(|cold| cold.peer.take());
-            self.core.conns.shed_cold(id);
-        }
-    }
-
-    fn set_peer(&mut self, id: ConnId, peer: Option<SocketAddr>) {
-        if peer.is_some()
-            && let Some(cold) = self.core.conns.cold_mut(id)
-        {
-            cold.peer = peer;
+        if is_lent {
+            self.core.conns.take_peer(id);
         }
     }
 

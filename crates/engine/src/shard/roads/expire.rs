@@ -6,10 +6,8 @@ use throng_proto::ws;
 use throng_proto::ws::Close;
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::conn::timers::Tick;
 use crate::connections::memory::Holder;
 use crate::connections::records::Listed;
-use crate::context::Cx;
 use crate::message::{EndReason, Fault, Refusal};
 use crate::remote::registry::ThreadRegistry;
 use crate::service::Service;
@@ -23,9 +21,9 @@ const THREAD_MEMORY: usize = 8 << 10;
 impl<S: Service> EngineParts<S> {
     /// Handles a connection's deadline, whose meaning follows from its stage.
     pub(crate) fn on_due(&mut self, slot: u32) {
-        let Some(id) = self.core.conns.at_slot(slot) else { return };
-        let in_flight = self.core.conns.has(id, flag::IN_FLIGHT);
         let connections = &mut self.core.conns;
+        let Some(id) = connections.at_slot(slot) else { return };
+        let in_flight = connections.has(id, flag::IN_FLIGHT);
         match connections.stage(id) {
             Stage::Open => self.on_silence(id),
             Stage::Http => self.on_request_due(id),
@@ -36,7 +34,7 @@ impl<S: Service> EngineParts<S> {
             Stage::Closing if in_flight => connections.due_in(id, connections.limits().close),
             Stage::Connecting | Stage::Upgrading | Stage::Closing => {
                 connections.count(|stats| stats.timeouts += 1);
-                self.life.count_forced();
+                self.life.count_forced(1);
                 connections.finish(id, AfterFlush::Abort);
             }
             Stage::Lingering => connections.end_lingering(id),
@@ -54,9 +52,7 @@ impl<S: Service> EngineParts<S> {
         }
         if !connections.has(id, flag::PINGED) {
             connections.ping(id);
-            if let Some(conn) = connections.conn_mut(id) {
-                conn.set(flag::PINGED, true);
-            }
+            connections.set(id, flag::PINGED, true);
             return connections.due_in(id, timeout);
         }
         connections.count(|stats| stats.timeouts += 1);
@@ -93,7 +89,6 @@ impl<S: Service> EngineParts<S> {
             connections.count(|stats| stats.timeouts += 1);
             self.intake.end_body(id);
             self.end_unanswered(id, 408, EndReason::Request);
-            self.core.conns.finish(id, AfterFlush::Linger);
         } else if in_flight {
             // It is idle when its answer has left, and not before.
             connections.due_in(id, connections.limits().keep_alive);
@@ -113,57 +108,6 @@ impl<S: Service> EngineParts<S> {
         }
         connections.count(|stats| stats.timeouts += 1);
         self.end_unanswered(id, 503, EndReason::Upgrade);
-        self.core.conns.finish(id, AfterFlush::Linger);
-    }
-
-    /// Closes sessions that have reached the longest lifetime.
-    pub(crate) fn expire_lifetimes(&mut self) {
-        let connections = &mut self.core.conns;
-        for slot in connections.expire_lifetimes() {
-            if let Some(id) = connections.at_slot(slot) {
-                let reason = EndReason::Lifetime;
-                connections.note_fault(id, Fault::Ended(reason));
-                connections.close(id, reason.code().get(), reason.text());
-            }
-        }
-    }
-
-    /// Closes sessions whose message has been incomplete for too long.
-    pub(crate) fn expire_assembling(&mut self, now: Tick) {
-        let mut listed = self.core.conns.take_listed(Listed::Incomplete);
-        listed.retain(|&id| {
-            let is_incomplete = self.is_incomplete(id, now);
-            if !is_incomplete {
-                self.core.conns.unlist(Listed::Incomplete, id);
-            }
-            is_incomplete
-        });
-        self.core.conns.put_back(Listed::Incomplete, listed);
-    }
-
-    /// Returns whether the connection's message or request is still incomplete, and may be.
-    fn is_incomplete(&mut self, id: ConnId, now: Tick) -> bool {
-        let connections = &mut self.core.conns;
-        let timeout = connections.limits().reassembly;
-        match connections.stage(id) {
-            // Its deadline is the connection's.
-            Stage::Http => return connections.is_in_request(id),
-            Stage::Open => {}
-            // Its last message came together with its Close, or the rest is not needed.
-            _ => return false,
-        }
-        let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
-            return false;
-        };
-        // While we do not read the connection, we cause the delay.
-        let paused = connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
-        if paused || now.since(since) <= timeout {
-            return true;
-        }
-        connections.count(|stats| stats.timeouts += 1);
-        connections.fail_for(id, EndReason::Reassembly);
-        self.end_session(id, Close::new(EndReason::Reassembly.code(), ""), false);
-        false
     }
 
     /// Frees the memory of earlier messages that no message needs now.
@@ -180,32 +124,23 @@ impl<S: Service> EngineParts<S> {
         let connections = &mut self.core.conns;
         let Some(conn) = connections.conn(id) else { return };
         let (stage, in_flight) = (conn.stage(), conn.has(flag::IN_FLIGHT));
+        let role = if conn.has(flag::CLIENT) { ws::Role::Client } else { ws::Role::Server };
         connections.count(|stats| stats.memory_ended += 1);
         let (code, reason) = (EndReason::Memory.code(), EndReason::Memory.text());
         // A request that is answered with 503 is reported as refused.
         if stage != Stage::Http || in_flight || is_handshaking {
             connections.note_fault(id, Fault::Ended(EndReason::Memory));
         }
-        self.intake.take_held(id);
+        let is_answered = self.intake.is_body_dropped(id);
+        self.intake.end(id);
         match stage {
-            _ if in_flight || is_handshaking => self.core.conns.finish(id, AfterFlush::Abort),
-            Stage::Open => self.core.conns.fail(id, code.get(), reason),
-            Stage::Http => {
-                let answered = self.intake.is_body_dropped(id);
-                self.intake.end_body(id);
-                if !answered {
-                    self.guarded(id, |parts| {
-                        let mut cx = Cx::new(&mut parts.core, id);
-                        parts.service.on_refused(&mut cx, Refusal::Memory);
-                    });
-                }
-                self.core.conns.finish(id, AfterFlush::Linger);
-            }
-            _ => self.core.conns.finish(id, AfterFlush::Abort),
+            _ if in_flight || is_handshaking => connections.finish(id, AfterFlush::Abort),
+            Stage::Open => connections.fail(id, code.get(), reason),
+            Stage::Http if is_answered => connections.finish(id, AfterFlush::Linger),
+            Stage::Http => self.refuse_request(id, Refusal::Memory),
+            _ => connections.finish(id, AfterFlush::Abort),
         }
         self.end_session(id, Close::new(code, ""), false);
-        let is_client = self.core.conns.has(id, flag::CLIENT);
-        let role = if is_client { ws::Role::Client } else { ws::Role::Server };
         self.intake.forget_buffered(id, role);
     }
 
@@ -281,8 +216,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         let Self { driver, parts, .. } = self;
         parts.clockwork.end_sweep(due);
-        parts.expire_lifetimes();
-        parts.expire_assembling(now);
+        parts.core.conns.end_lifetimes();
+        for id in parts.core.conns.end_incomplete(now) {
+            parts.end_session(id, Close::new(EndReason::Reassembly.code(), ""), false);
+        }
         parts.entrance.expire(&parts.core.conns);
         parts.core.conns.expire_writes(now, |id| driver.unsent(id));
         self.end_deserted();
@@ -362,8 +299,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
     #[inline]
     pub(crate) fn check_memory(&mut self) {
         let growth = self.driver.take_growth();
-        self.parts.core.conns.memory().add(growth);
-        if self.parts.core.conns.memory().is_due() {
+        let memory = self.parts.core.conns.memory();
+        memory.add(growth);
+        if memory.is_due() {
             self.measure_memory();
         }
     }

@@ -28,21 +28,20 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn continue_held(&mut self) {
         self.parts.core.conns.compression().begin_phase();
         let until = self.parts.core.clocks.read().after(MAX_RESUMING);
-        self.call_drained(until);
-        self.resume(until);
+        self.continue_listed(Listed::Drained, until, Self::continue_drained);
+        self.continue_listed(Listed::Resumed, until, Self::resume);
     }
 
-    fn call_drained(&mut self, until: Instant) {
-        let drained = self.parts.core.conns.take_listed(Listed::Drained);
-        let mut listed = drained.into_iter();
+    fn continue_listed(&mut self, list: Listed, until: Instant, go_on: fn(&mut Self, ConnId)) {
+        let mut listed = self.parts.core.conns.take_listed(list).into_iter();
         for id in listed.by_ref() {
-            self.continue_drained(id);
+            go_on(self, id);
             self.parts.core.clocks.checkpoint();
             if self.parts.core.clocks.read() >= until {
                 break;
             }
         }
-        self.parts.core.conns.put_back(Listed::Drained, listed.collect());
+        self.parts.core.conns.put_back(list, listed.collect());
     }
 
     /// Calls `on_drain` if the backlog is low enough, and resumes reading.
@@ -59,33 +58,25 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Resumes connections whose answer was completed later, or whose service has room for more of
+    /// Resumes a connection whose answer was completed later, or whose service has room for more of
     /// a body.
-    fn resume(&mut self, until: Instant) {
-        let resumed = self.parts.core.conns.take_listed(Listed::Resumed);
-        let mut listed = resumed.into_iter();
-        for id in listed.by_ref() {
-            self.parts.core.conns.unlist(Listed::Resumed, id);
-            let conn = self.parts.core.conns.conn(id);
-            if conn.is_some_and(|conn| conn.is(Stage::Open) && conn.is_stopped()) {
-                // A message after its upgrade has stopped it: its service resumes it.
-                continue;
-            }
-            // Also called without bytes: the end of the request may still have to be reported.
-            let bytes = self.parts.intake.take_held(id).unwrap_or_default();
-            self.parts.on_held(id, bytes);
-            self.flush(id);
-            self.flush_early();
-            let connections = &mut self.parts.core.conns;
-            if connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
-                connections.mark_drained(id);
-            }
-            self.parts.core.clocks.checkpoint();
-            if self.parts.core.clocks.read() >= until {
-                break;
-            }
+    fn resume(&mut self, id: ConnId) {
+        let connections = &mut self.parts.core.conns;
+        connections.unlist(Listed::Resumed, id);
+        let conn = connections.conn(id);
+        if conn.is_some_and(|conn| conn.is(Stage::Open) && conn.is_stopped()) {
+            // A message after its upgrade has stopped it: its service resumes it.
+            return;
         }
-        self.parts.core.conns.put_back(Listed::Resumed, listed.collect());
+        // Also called without bytes: the end of the request may still have to be reported.
+        let bytes = self.parts.intake.take_held(id).unwrap_or_default();
+        self.parts.on_held(id, bytes);
+        self.flush(id);
+        self.flush_early();
+        let connections = &mut self.parts.core.conns;
+        if connections.has(id, flag::PAUSED) {
+            connections.mark_drained(id);
+        }
     }
 
     /// Stops reading a connection until the rest of its input has been decoded.

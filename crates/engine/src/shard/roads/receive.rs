@@ -6,8 +6,8 @@ use throng_proto::ws::Close;
 
 use crate::conn::held::HeldInput;
 use crate::conn::record::ServiceFields;
-use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::message::{EndReason, Fault};
+use crate::conn::stage::{AfterFlush, Stage};
+use crate::message::EndReason;
 use crate::outbox::borrowed::LARGE;
 use crate::service::Service;
 use crate::shard::EngineParts;
@@ -61,8 +61,7 @@ impl<S: Service> EngineParts<S> {
     fn decode_and_count(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
         let (before, len) = (self.core.conns.stats().messages_in, bytes.len());
         let rest = self.decode_uncounted(id, bytes);
-        let messages = self.core.conns.stats().messages_in - before;
-        self.record_said(id, messages, (len - rest) as u64);
+        self.record_said(id, before, (len - rest) as u64);
         rest
     }
 
@@ -85,10 +84,12 @@ impl<S: Service> EngineParts<S> {
         while self.pump_handshake(id, input) && !self.pump_ws(id, input) {}
     }
 
-    /// Counts the messages and bytes of a connection, where those are limited.
+    /// Counts the messages and bytes of a connection, where those are limited. `before`: messages
+    /// of all connections before these.
     #[cold]
-    fn record_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
+    fn record_said(&mut self, id: ConnId, before: u64, bytes: u64) {
         let connections = &mut self.core.conns;
+        let messages = connections.stats().messages_in - before;
         if !connections.admit_input(id, messages, bytes) && connections.stage(id) == Stage::Open {
             connections.fail_for(id, EndReason::Rate);
             self.end_session(id, Close::new(EndReason::Rate.code(), ""), false);
@@ -118,7 +119,6 @@ impl<S: Service> EngineParts<S> {
     /// Skips input after our Close up to the peer's.
     #[cold]
     fn await_close(&mut self, id: ConnId, input: &mut Input<'_>) {
-        self.core.conns.compression().end_relay();
         let Self { core, intake, .. } = self;
         let Some((decoder, assembly)) = intake.session(id) else { return };
         let Some(ServiceFields { route, .. }) = core.conns.receiving_late(id) else {
@@ -137,32 +137,15 @@ impl<S: Service> EngineParts<S> {
         match reason {
             StopReason::Taken => {
                 let Inbound::Ws(decoder) = self.intake.inbound(id) else { return };
-                // Messages passed on in chunks hold next to no memory and have no deadline.
-                let conn = self.core.conns.conn(id);
-                let (route, assembling) = conn
-                    .map_or((0, false), |conn| (conn.service.route, conn.has(flag::ASSEMBLING)));
-                let streams = self.core.conns.limits().of_route(route).streams;
-                let between = decoder.is_between_messages() || streams;
-                if !between {
-                    self.core.conns.count_incomplete();
-                }
-                if between == assembling || (completed && !between) {
-                    self.core.conns.record_assembling(id, between);
-                }
+                self.core.conns.end_input(id, decoder.is_between_messages(), completed);
             }
             StopReason::Closed => {
                 let (code, reason) = self.intake.take_close();
                 self.on_peer_close(id, code, &reason);
             }
             StopReason::Failed(error) => {
-                self.core.conns.count(|stats| stats.protocol_errors += 1);
-                let code = error.close_code();
-                // Answers from before the error leave first; Autobahn calls the rest NON-STRICT.
-                let reason = error.to_string();
-                self.core.conns.close_at_once(id, code, &reason);
-                self.core.conns.finish(id, AfterFlush::Linger);
-                self.core.conns.note_fault(id, Fault::Protocol(error));
-                self.end_session(id, Close::new(code.into(), ""), false);
+                self.core.conns.refuse_input(id, error);
+                self.end_session(id, Close::new(error.close_code().into(), ""), false);
             }
         }
     }
@@ -171,11 +154,8 @@ impl<S: Service> EngineParts<S> {
     /// the server closes the TCP connection first (section 7.1.1), and the client waits for that.
     #[cold]
     fn on_peer_close(&mut self, id: ConnId, code: u16, reason: &str) {
-        let answer = if code == 1005 { 0 } else { code };
-        self.core.conns.close_at_once(id, answer, "");
-        let ours = self.core.conns.cold(id).map_or(0, |cold| cold.closed_with);
-        let code = if ours == 0 { code } else { ours };
-        self.end_session(id, Close::new(code.into(), reason), true);
+        let code = self.core.conns.answer_close(id, code);
+        self.end_session(id, Close::new(code, reason), true);
         self.core.conns.finish(id, AfterFlush::Close);
     }
 }

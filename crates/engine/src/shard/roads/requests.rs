@@ -84,7 +84,9 @@ impl<S: Service> EngineParts<S> {
     ) -> ControlFlow<()> {
         match outcome {
             RequestOutcome::Continue => return ControlFlow::Continue(()),
-            RequestOutcome::Incomplete { is_between } => self.record_request(id, is_between),
+            RequestOutcome::Incomplete { is_between } => {
+                self.core.conns.record_request(id, is_between);
+            }
             RequestOutcome::Refuse(error) => self.refuse(id, error),
             RequestOutcome::TurnAway => self.turn_away(id),
             RequestOutcome::End(close_mode) => {
@@ -124,11 +126,17 @@ impl<S: Service> EngineParts<S> {
     /// Refuses a body for which no memory is left.
     #[cold]
     fn turn_away(&mut self, id: ConnId) {
-        let Self { core, service, intake, .. } = self;
-        intake.end_body(id);
-        core.conns.count(|stats| stats.bad_requests += 1);
-        service.on_refused(&mut Cx::new(core, id), Refusal::BodyMemory);
-        core.conns.finish(id, AfterFlush::Linger);
+        self.intake.end_body(id);
+        self.core.conns.count(|stats| stats.bad_requests += 1);
+        self.refuse_request(id, Refusal::BodyMemory);
+    }
+
+    /// Answers a request with this refusal; it is the connection's last.
+    pub(super) fn refuse_request(&mut self, id: ConnId, why: Refusal) {
+        self.guarded(id, |parts| {
+            parts.service.on_refused(&mut Cx::new(&mut parts.core, id), why);
+        });
+        self.core.conns.finish(id, AfterFlush::Linger);
     }
 
     /// Applies an answer to its connection; `close_mode` if it is the last one. Breaks if no
@@ -162,28 +170,6 @@ impl<S: Service> EngineParts<S> {
         ControlFlow::Continue(())
     }
 
-    /// Starts a request's deadline at its first byte; later bytes do not move it, so a slow drip
-    /// ends on time.
-    fn record_request(&mut self, id: ConnId, between: bool) {
-        let connections = &mut self.core.conns;
-        let Some(conn) = connections.conn_mut(id) else { return };
-        if conn.has(flag::FINISHED) {
-            // It has half-closed, and its earlier requests are answered.
-            return connections.finish(id, AfterFlush::Close);
-        }
-        // The first request's deadline runs since the accept.
-        if !between && !conn.has(flag::REQUEST) && !conn.has(flag::PENDING) {
-            connections.await_handshake(id);
-        }
-        if let Some(conn) = connections.conn_mut(id) {
-            conn.set(flag::REQUEST, !between);
-        }
-        if !between {
-            connections.count_incomplete();
-            connections.list_incomplete(id);
-        }
-    }
-
     fn pump_response(&mut self, id: ConnId, input: &mut Input<'_>) {
         let Self { core, service, intake, .. } = self;
         let Some(decoder) = intake.response(id) else { return };
@@ -197,17 +183,17 @@ impl<S: Service> EngineParts<S> {
                 other => break other,
             }
         };
-        match answer {
-            Ok(None) => {}
+        let is_upgraded = match answer {
+            Ok(None) => return,
             Ok(Some(http1::ResponseEvent::Head(response))) => {
-                match service.on_response(&mut Cx::new(core, id), &response) {
-                    Answer::Upgraded => self.open_session(id, ws::Role::Client),
-                    _ => {
-                        core.conns.finish(id, AfterFlush::Abort);
-                    }
-                }
+                let answer = service.on_response(&mut Cx::new(core, id), &response);
+                matches!(answer, Answer::Upgraded)
             }
-            Ok(Some(_)) | Err(_) => core.conns.finish(id, AfterFlush::Abort),
+            Ok(Some(_)) | Err(_) => false,
+        };
+        match is_upgraded {
+            true => self.open_session(id, ws::Role::Client),
+            false => core.conns.finish(id, AfterFlush::Abort),
         }
     }
 
@@ -221,26 +207,12 @@ impl<S: Service> EngineParts<S> {
     }
 
     fn open_session(&mut self, id: ConnId, role: ws::Role) {
-        let deflate = self.core.conns.conn(id).is_some_and(|conn| conn.has(flag::DEFLATE));
+        let deflate = self.core.conns.has(id, flag::DEFLATE);
         let decoder = if deflate { ws::Decoder::with_deflate } else { ws::Decoder::new };
         self.intake.set(id, Inbound::Ws(decoder(role)));
-        let connections = &mut self.core.conns;
-        let Some(conn) = connections.conn_mut(id) else { return };
-        if conn.is_finishing() {
+        if !self.core.conns.open_session(id) {
             return;
         }
-        conn.advance(Stage::Open);
-        conn.set(flag::SESSION, true);
-        conn.set(flag::UPGRADING, conn.out.is_some());
-        conn.set(flag::REQUEST, false);
-        conn.set(flag::ANSWERED, false);
-        connections.count(|stats| stats.opened += 1);
-        connections.count(|stats| stats.sessions += 1);
-        if let Some(cold) = connections.cold_mut(id) {
-            (cold.peer, cold.tls) = (None, None);
-        }
-        connections.shed_cold(id);
-        connections.start_session(id);
         self.core.clocks.open(id);
         self.service.on_open(&mut Cx::new(&mut self.core, id));
         if let Some(conn) = self.core.conns.conn_mut(id)
@@ -255,11 +227,6 @@ impl<S: Service> EngineParts<S> {
     /// events follow until either side ends it.
     fn open_events(&mut self, id: ConnId) {
         self.intake.set(id, Inbound::Events);
-        let connections = &mut self.core.conns;
-        connections.count(|stats| stats.streams += 1);
-        connections.start_session(id);
-        if let Some(conn) = connections.conn_mut(id) {
-            conn.set(flag::REQUEST, false);
-        }
+        self.core.conns.open_events(id);
     }
 }

@@ -43,11 +43,12 @@ impl Upkeep {
     /// Makes the counters visible to other threads.
     pub(crate) fn export(&mut self, core: &mut Core) {
         let (channels, memberships) = core.pubsub.lens();
-        core.conns.count(|stats| {
+        let connections = &mut core.conns;
+        connections.count(|stats| {
             stats.channels = channels as u64;
             stats.subscriptions = memberships as u64;
         });
-        let (stats, counters) = (core.conns.stats(), core.conns.counters());
+        let (stats, counters) = (connections.stats(), connections.counters());
         match &mut self.added {
             None => self.snapshot.export(stats, counters),
             Some(added) => self.snapshot.add(stats, counters, added),
