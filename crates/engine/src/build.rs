@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use throng_io::{Clock, Driver};
 use throng_proto::SettingError;
 
+use crate::admission::{Admission, TrustedProxies};
 use crate::backpressure::{Classes, Rules};
 use crate::configuration::Configuration;
 use crate::configurator::Configurator;
@@ -27,7 +28,6 @@ use crate::route_options::RouteOptions;
 use crate::samples::Samples;
 use crate::service::Service;
 use crate::shard::Shard;
-use crate::shard::admission::{Admission, TrustedProxies};
 use crate::stalls::{Watch, Watching};
 use crate::start::EngineStart;
 use crate::stats::Snapshot;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_proto::SettingError;
 
+use crate::admission::Admission;
 use crate::backpressure::Classes;
 use crate::configuration::Configuration;
 use crate::connections::memory::MemoryAccount;
@@ -11,7 +12,6 @@ use crate::limits::Limits;
 use crate::pubsub::delivery::Receipt;
 use crate::remote::Remote;
 use crate::route_options::RouteOptions;
-use crate::shard::admission::Admission;
 use crate::stats::Snapshot;
 
 /// Handle that changes the limits and rules of shards while they run.

@@ -8,6 +8,7 @@
 //! * Start reading at: [`Shard::turn`].
 #![forbid(unsafe_code)]
 
+mod admission;
 mod backpressure;
 mod build;
 mod configuration;
@@ -37,6 +38,7 @@ mod threads;
 pub mod workers;
 mod ws;
 
+pub use admission::{Admission, TrustedProxies};
 pub use backpressure::history::{History, HistoryMode};
 pub use backpressure::pattern::Pattern as ChannelPattern;
 pub use backpressure::{Backpressure, Classes, SlowPolicy};
@@ -83,7 +85,6 @@ pub use route_options::RouteOptions;
 pub use samples::Durations;
 pub use service::{Answer, Flow, Service};
 pub use shard::Shard;
-pub use shard::admission::{Admission, TrustedProxies};
 pub use shard::audit::Audit;
 pub use shard::time::token_bucket::TokenBucket;
 pub use shard::upkeep::burst::BurstDetector;

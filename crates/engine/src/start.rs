@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicUsize;
 
 use throng_io::Driver;
 
+use crate::admission::Admission;
 use crate::conn::proxy_protocol::ProxyProtocol;
 use crate::context::Core;
 use crate::remote::handover::Handover;
 use crate::remote::mailbox::{Inbox, Mailbox};
-use crate::shard::admission::Admission;
 use crate::stats::Snapshot;
 
 /// The parameters of a shard, assembled by [`crate::build()`].

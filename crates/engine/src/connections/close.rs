@@ -100,7 +100,7 @@ impl Connections {
         self.stats.handler_panics += 1;
     }
 
-    /// Ends a connection without a request, a callback of which has panicked.
+    /// Ends a connection without a request after a panic in its callback.
     pub(crate) fn end_by_panic(&mut self, id: ConnId, fault: Fault) {
         self.note_fault(id, fault);
         match self.table.stage(id) {
@@ -175,8 +175,8 @@ impl Connections {
         true
     }
 
-    /// Answers the peer's Close frame with its own code, unless it answers ours. Returns the code
-    /// that was first.
+    /// Answers the peer's Close frame with its own code, unless it answers the server's.
+    /// Returns the code that was first.
     pub(crate) fn answer_close(&mut self, id: ConnId, code: u16) -> ws::CloseCode {
         let is_without_code = ws::CloseCode::from(code) == ws::CloseCode::NO_STATUS;
         self.close_at_once(id, if is_without_code { 0 } else { code }, "");

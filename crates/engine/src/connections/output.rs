@@ -1,4 +1,4 @@
-//! Output between the queues and the driver: what a flush takes, and what it leaves behind.
+//! Output between the queues and the driver: what a flush takes and leaves behind.
 
 use throng_io::{Batch, ConnId};
 
@@ -8,7 +8,7 @@ use crate::conn::timers::Tick;
 use crate::connections::Connections;
 use crate::message::{EndReason, Fault};
 
-/// What a flush of one connection does besides sending.
+/// Actions of one connection's flush besides sending.
 pub(crate) struct SlowFlush {
     /// The driver counts the bytes of the connection from now on.
     pub(crate) counts_traffic: bool,

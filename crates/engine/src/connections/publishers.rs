@@ -25,7 +25,7 @@ use crate::connections::send::Published;
 pub(crate) struct Publishers {
     /// Connections that found crowded queues in this turn; their reading is still to be paused.
     new: Vec<Publisher>,
-    /// Delayed publishers, indexed by the shard whose queue is crowded, or [`crate::remote::BROKER`].
+    /// Delayed publishers, by the shard whose queue is crowded, or [`crate::remote::BROKER`].
     /// Connections that have gone since, or no longer need to wait, may still be listed.
     held: BTreeMap<usize, Vec<Publisher>>,
 }

@@ -1,4 +1,4 @@
-//! What other modules see of each connection: its record, its deadlines, and the lists it is on.
+//! The view that other modules have of each connection: its record, its deadlines, and its lists.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -359,8 +359,8 @@ impl Connections {
         }
     }
 
-    /// Removes and returns the connections of a list, each of which is [unlisted](Self::unlist) or
-    /// [put back](Self::put_back).
+    /// Removes and returns the connections of a list. The caller [unlists](Self::unlist) each or
+    /// [puts it back](Self::put_back).
     pub(crate) fn take_listed(&mut self, of: Listed) -> Vec<ConnId> {
         self.list(of).take()
     }

@@ -30,7 +30,7 @@ impl ShardMail {
         self.queue.has_losses()
     }
 
-    /// Returns whether commands, or losses, are to be handled.
+    /// Returns whether commands or losses wait.
     #[inline]
     pub(crate) fn has_any(&self) -> bool {
         !self.commands.is_empty() || self.inbox.has_any()

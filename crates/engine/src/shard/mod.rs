@@ -8,7 +8,6 @@
 //!
 //! Code that needs more of them is in `roads`. `output` is the only place where the driver sends.
 
-pub(crate) mod admission;
 pub(crate) mod audit;
 mod input;
 pub(crate) mod life;

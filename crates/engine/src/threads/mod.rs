@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use throng_io::{ConnId, Driver};
 use throng_proto::SettingError;
 
+use crate::admission::Admission;
 use crate::build::{BuildOptions, Built, Shared, shard_seed};
 use crate::configuration::Configuration;
 use crate::configurator::Configurator;
@@ -36,7 +37,6 @@ use crate::remote::{
 use crate::samples::Samples;
 use crate::service::Service;
 use crate::shard::Shard;
-use crate::shard::admission::Admission;
 use crate::stalls::{SharedProgress, Watch, Watching};
 use crate::start::EngineStart;
 use crate::stats::Snapshot;

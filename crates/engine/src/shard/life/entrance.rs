@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use throng_io::{ConnId, Instant, ServerTls};
 
+use crate::admission::{Admission, RESERVE};
 use crate::conn::arrivals::{Arrivals, ArrivalsByAddress};
 use crate::conn::by_address::{AddressKey, KeyBySlot};
 use crate::conn::proxy_protocol::ProxyProtocol;
@@ -12,7 +13,6 @@ use crate::conn::record::Admitted;
 use crate::conn::stage::flag;
 use crate::connections::Connections;
 use crate::message::Refusal;
-use crate::shard::admission::{Admission, RESERVE};
 use crate::ws::inbound::Inbound;
 
 /// The places of a shard's connections.

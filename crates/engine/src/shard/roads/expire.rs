@@ -1,4 +1,4 @@
-//! What time does: deadlines of connections, and what a sweep looks at once a second, which ends the
+//! Effects of time: deadlines of connections, and the sweep once a second, which also ends the
 //! connections that use the most memory.
 
 use throng_io::{ConnId, Driver, Instant};

@@ -12,7 +12,7 @@ use crate::shard::upkeep::burst::BurstDetector;
 use crate::shard::upkeep::peak::Peak;
 use crate::stats::{Added, Snapshot};
 
-/// What a shard does for its process beside its connections.
+/// Duties of a shard beside its connections.
 pub(crate) struct Upkeep {
     snapshot: Arc<Snapshot>,
     /// Counts added to a snapshot that is common to many shards, of one connection each. Such a
