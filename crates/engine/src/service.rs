@@ -81,6 +81,12 @@ pub trait Service {
         let _ = (cx, event);
     }
 
+    /// Called with a value for the shard, which any thread sent. The service must catch panics of
+    /// the program in it: no connection could be ended for them.
+    fn on_call(&mut self, core: &mut Core, event: UserEvent) {
+        let _ = (core, event);
+    }
+
     /// Called with a value that another thread sent to this session or event stream, among others;
     /// it is still open.
     fn on_notice(&mut self, cx: &mut Cx<'_>, notice: &Notice) {

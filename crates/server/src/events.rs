@@ -178,7 +178,8 @@ pub enum ServerEvent<'a> {
     /// A function that belongs to no connection panicked; the server continues without its result.
     #[non_exhaustive]
     CallbackPanicked {
-        /// The function: `access_log` or `answer`, named after its setting.
+        /// The function: `access_log`, `run_at`, `shard_offload` or `answer`, named after the
+        /// method that it was given to.
         callback: &'a str,
     },
     /// A handler blocked its shard.

@@ -15,14 +15,25 @@ pub(crate) enum Callback {
     Event,
     /// [`Observe::access_log`](crate::server::Observe::access_log).
     AccessLog,
+    /// [`Hub::run_at`](crate::Hub::run_at).
+    RunAt,
+    /// [`Shard::offload`](crate::server::Shard::offload).
+    ShardOffload,
     /// `Cluster::answer`.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "there are no clusters"))]
     Answer,
 }
 
 impl Callback {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Tick, Self::Late, Self::Event, Self::AccessLog, Self::Answer];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Tick,
+        Self::Late,
+        Self::Event,
+        Self::AccessLog,
+        Self::RunAt,
+        Self::ShardOffload,
+        Self::Answer,
+    ];
 
     /// Returns its label in metrics.
     pub(crate) const fn name(self) -> &'static str {
@@ -31,6 +42,8 @@ impl Callback {
             Self::Late => "late",
             Self::Event => "event",
             Self::AccessLog => "access_log",
+            Self::RunAt => "run_at",
+            Self::ShardOffload => "shard_offload",
             Self::Answer => "answer",
         }
     }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use throng_engine::Core;
 use throng_io::Instant;
 
-use crate::events::{Events, ServerEvent};
+use crate::events::ServerEvent;
 use crate::hub::Hub;
 use crate::panics::{Callback, guarded};
-use crate::shard::Shard;
+use crate::shard::{Shard, ShardContext};
+
+type OnTick = dyn FnMut(&mut Core, &ShardContext) + Send;
 
 /// A function that is called once each period.
 pub(crate) struct Tick {
@@ -20,13 +22,13 @@ pub(crate) struct Tick {
     of_shard: bool,
     /// Whether its last call panicked.
     fails: bool,
-    call: Box<dyn FnMut(&mut Core) + Send>,
+    call: Box<OnTick>,
 }
 
 impl Tick {
     /// Creates a timer of the server: its first shard calls it.
     pub(crate) fn of_server(period: Duration, mut call: impl FnMut(&Hub) + Send + 'static) -> Self {
-        let call = move |core: &mut Core| call(&Hub::of(core.remote().clone()));
+        let call = move |core: &mut Core, _: &_| call(&Hub::of(core.remote().clone()));
         Self { period, next: None, of_shard: false, fails: false, call: Box::new(call) }
     }
 
@@ -37,7 +39,7 @@ impl Tick {
 
     /// Calls the function if it is due. Missed periods are skipped. A function that panics is
     /// called again, since a stopped feed is worse than a lost call.
-    fn run(&mut self, core: &mut Core, now: Instant, events: &Events) {
+    fn run(&mut self, core: &mut Core, now: Instant, context: &ShardContext) {
         let Some(due) = self.next else {
             self.next = Some(now.after(self.period));
             return;
@@ -49,7 +51,8 @@ impl Tick {
         let passed = u128::from(now.0 - due.0) / period + 1;
         let ahead = u64::try_from(passed * period).unwrap_or(u64::MAX);
         self.next = Some(Instant(due.0.saturating_add(ahead)));
-        let fails = guarded(|| (self.call)(core)).is_none();
+        let fails = guarded(|| (self.call)(core, context)).is_none();
+        let events = &context.events;
         if fails != self.fails {
             self.fails = fails;
             events.panics().note_tick(fails);
@@ -62,11 +65,13 @@ impl Tick {
     }
 }
 
+type OnShardTick = dyn Fn(&mut Core, &ShardContext) + Send + Sync;
+
 /// A function that each shard calls once each period, with the shard's own state.
 #[derive(Clone)]
 pub(crate) struct ShardTick {
     period: Duration,
-    call: Arc<dyn Fn(&mut Core) + Send + Sync>,
+    call: Arc<OnShardTick>,
 }
 
 impl ShardTick {
@@ -74,8 +79,8 @@ impl ShardTick {
         period: Duration,
         call: impl Fn(&mut T, &mut Shard<'_>) + Send + Sync + 'static,
     ) -> Self {
-        let call = move |core: &mut Core| {
-            core.with_local(|state: &mut T, core| call(state, &mut Shard::new(core)));
+        let call = move |core: &mut Core, context: &ShardContext| {
+            core.with_local(|state: &mut T, core| call(state, &mut Shard::new(core, context)));
         };
         Self { period, call: Arc::new(call) }
     }
@@ -84,7 +89,7 @@ impl ShardTick {
 impl From<&ShardTick> for Tick {
     fn from(tick: &ShardTick) -> Self {
         let call = Arc::clone(&tick.call);
-        let call = Box::new(move |core: &mut Core| call(core));
+        let call = Box::new(move |core: &mut Core, context: &_| call(core, context));
         Self { period: tick.period, next: None, of_shard: true, fails: false, call }
     }
 }
@@ -121,9 +126,9 @@ impl Ticks {
     }
 
     /// Calls the functions that are due.
-    pub(crate) fn run(&mut self, core: &mut Core, now: Instant, events: &Events) {
+    pub(crate) fn run(&mut self, core: &mut Core, now: Instant, context: &ShardContext) {
         if self.next().is_some_and(|next| next <= now) {
-            self.0.iter_mut().for_each(|tick| tick.run(core, now, events));
+            self.0.iter_mut().for_each(|tick| tick.run(core, now, context));
         }
     }
 }

@@ -125,6 +125,8 @@ pub enum Command {
         /// The value.
         event: UserEvent,
     },
+    /// Pass a value to the service of the shard.
+    Call(UserEvent),
     /// Apply other limits and rules from now on.
     Configure {
         /// All of them.
@@ -156,6 +158,7 @@ impl Command {
             Self::Drain(_)
             | Self::Configure { .. }
             | Self::Post { .. }
+            | Self::Call(_)
             | Self::Admit { .. }
             | Self::Behind { .. }
             | Self::Joined { .. } => 0,

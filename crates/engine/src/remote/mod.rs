@@ -470,6 +470,24 @@ impl Remote {
         self.put_always(to, Command::Post { to, event: UserEvent(what) });
     }
 
+    /// Passes `what` to the service of a shard, in [`Service::on_call`](crate::Service::on_call).
+    ///
+    /// # Errors
+    /// Its mailbox is full, or there is no such shard: connections have threads of their own, or
+    /// this is a remote without shards.
+    pub fn call(&self, shard: usize, what: Box<dyn Any + Send>) -> Result<(), QueueFull> {
+        match self.registry().is_none() && shard < self.shards() {
+            true => self.put(shard, Command::Call(UserEvent(what))),
+            false => Err(QueueFull { receipt: None }),
+        }
+    }
+
+    /// Passes `what` to the service of a shard, even if its mailbox is full, as for
+    /// [`Remote::post`].
+    pub fn call_always(&self, shard: usize, what: Box<dyn Any + Send>) {
+        self.with_queue(shard, |queue| queue.put_always(Command::Call(UserEvent(what))));
+    }
+
     /// Sends to one connection. The mailbox's capacity does not apply, as for [`Remote::post`].
     pub(crate) fn send_always(&self, to: ConnId, frame: Frame) {
         self.put_always(to, Command::Send { to, frame, ack: AckSlot::unclaimed() });

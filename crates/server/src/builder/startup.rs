@@ -37,6 +37,7 @@ use crate::observe::Observer;
 use crate::panic_notice::Reporter;
 use crate::running::{Addresses, Bound, Capacity, Serving, ShardThreads};
 use crate::service::{BoundRoute, ShardService, Shared};
+use crate::shard::ShardContext;
 use crate::stalls::Stalls;
 use crate::ticks;
 use crate::tls::{Secured, Security, wrap};
@@ -446,6 +447,7 @@ impl Server {
             origins: LiveOrigins::new(self.origins),
             trusted_proxies: self.proxies.trusted.into(),
             pool: pool.clone(),
+            shards: ShardContext::new(pool, self.observe.events.clone()),
             events: self.observe.events,
             access: self.observe.access,
             stalls,

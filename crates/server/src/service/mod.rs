@@ -35,6 +35,7 @@ use crate::handle::Handle;
 use crate::hub::SessionNotice;
 use crate::middleware::Pending;
 use crate::readiness::RETRY_AFTER;
+use crate::shard::ShardCall;
 use crate::ticks::Ticks;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
@@ -459,6 +460,12 @@ impl Service for ShardService {
         }
     }
 
+    fn on_call(&mut self, core: &mut Core, event: UserEvent) {
+        if let Ok(call) = event.0.downcast::<ShardCall>() {
+            call.run(core, &self.shared.shards);
+        }
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
         self.timers.next().into_iter().chain(self.ticks.next()).min()
     }
@@ -469,7 +476,7 @@ impl Service for ShardService {
             // turns with other events.
             core.remote().post(id, Box::new(SessionMail::Due(then)));
         }
-        self.ticks.run(core, now, &self.shared.events);
+        self.ticks.run(core, now, &self.shared.shards);
     }
 
     fn on_move_failed(&mut self, core: &mut Core, event: UserEvent) {

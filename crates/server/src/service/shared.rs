@@ -18,6 +18,7 @@ use crate::live::LiveOrigins;
 use crate::middleware::Middleware;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
+use crate::shard::ShardContext;
 use crate::stalls::Stalls;
 use crate::ticks;
 use crate::tls::Security;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) trusted_proxies: Arc<[Network]>,
     pub(crate) pool: Pool,
     pub(crate) events: Events,
+    pub(crate) shards: ShardContext,
     pub(crate) access: access::Log,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) security: Security,

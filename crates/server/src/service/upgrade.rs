@@ -54,7 +54,7 @@ impl ShardService {
         }
         let (data, headers) = match sessions.on_upgrade(request)? {
             Accepted::Here(data, headers) => (data, headers),
-            Accepted::Placed(key, accept) => match shard_of(key, cx.core_ref()) {
+            Accepted::Placed(key, accept) => match shard_of(key, cx.core_ref().remote()) {
                 here if here == cx.core_ref().shard() => sessions.insert(accept)?,
                 other => return Ok(Upgraded::Elsewhere(Box::new(negotiated), other, accept)),
             },
@@ -115,7 +115,7 @@ impl ShardService {
     fn elsewhere(&self, cx: &Cx<'_>, route: u16, accept: &AnyAccept) -> Option<usize> {
         let key = self.sessions.get(usize::from(route))?.key_of(accept)?;
         let core = cx.core_ref();
-        Some(shard_of(key, core)).filter(|shard| *shard != core.shard())
+        Some(shard_of(key, core.remote())).filter(|shard| *shard != core.shard())
     }
 
     /// Checks an upgrade, and negotiates the client's offers.

@@ -55,6 +55,7 @@ mod programs;
 mod proxies;
 mod reported;
 mod route_limits;
+mod run_at;
 mod server;
 mod shutdown;
 mod slow_receivers;

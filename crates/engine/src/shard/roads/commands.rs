@@ -142,6 +142,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 let panicked = drop_guarded(event);
                 parts.core.conns.count(|stats| stats.handler_panics += u64::from(panicked));
             }
+            Command::Call(event) => parts.service.on_call(&mut parts.core, event),
             Command::Close { to, code, reason } => parts.core.close(to, code, &reason),
             Command::CloseAll { filter, code, reason, ack } => {
                 ack.count(parts.core.close_here(&filter, code, &reason));
