@@ -29,13 +29,13 @@ use crate::stream::AsyncStream;
 /// it ends the TCP connection without a closing handshake, which the server sees as 1006.
 ///
 /// ```no_run
-/// use throng_client::AsyncClient;
+/// use throng_client::{AsyncClient, CloseCode};
 ///
 /// # async fn example() -> Result<(), throng_client::ClientError> {
 /// let mut client = AsyncClient::connect("ws://127.0.0.1:9001/").await?;
 /// client.send("hello").await?;
 /// println!("{:?}", client.recv().await?);
-/// client.close(1000, "").await?;
+/// client.close(CloseCode::NORMAL, "").await?;
 /// # Ok(())
 /// # }
 /// ```

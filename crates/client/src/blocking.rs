@@ -25,7 +25,7 @@ const SHORTEST_READ: Duration = Duration::from_micros(1);
 /// which the server sees as 1006; [`Client::close`] ends it properly.
 ///
 /// ```no_run
-/// use throng_client::{Client, Message};
+/// use throng_client::{Client, CloseCode, Message};
 ///
 /// # fn main() -> Result<(), throng_client::ClientError> {
 /// let mut client = Client::connect("ws://127.0.0.1:9001/")?;
@@ -36,7 +36,7 @@ const SHORTEST_READ: Duration = Duration::from_micros(1);
 ///         break;
 ///     }
 /// }
-/// client.close(1000, "")?;
+/// client.close(CloseCode::NORMAL, "")?;
 /// # Ok(())
 /// # }
 /// ```

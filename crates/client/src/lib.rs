@@ -10,13 +10,13 @@
 //! does; the operating system's random numbers are the masking keys.
 //!
 //! ```no_run
-//! use throng_client::Client;
+//! use throng_client::{Client, CloseCode};
 //!
 //! # fn main() -> Result<(), throng_client::ClientError> {
 //! let mut client = Client::connect("ws://127.0.0.1:9001/")?;
 //! client.send("hello")?;
 //! println!("{:?}", client.recv()?);
-//! client.close(1000, "")?;
+//! client.close(CloseCode::NORMAL, "")?;
 //! # Ok(())
 //! # }
 //! ```

@@ -371,7 +371,8 @@ impl ClientMachine {
                 outcome = Ok(None);
             }
             Ok(Some(Event::Close(close))) => {
-                let (code, reason) = close.map_or((1005, ""), |close| (close.code, close.reason));
+                let (code, reason) = close
+                    .map_or((CloseCode::NO_STATUS.get(), ""), |close| (close.code, close.reason));
                 let reason = reason.to_owned();
                 let frame = CloseFrame { code: CloseCode::new(code), reason };
                 output.answer_close(code);

@@ -180,7 +180,7 @@ impl std::error::Error for ConfigError {}
 pub struct ConfigErrors(Vec<ConfigError>);
 
 /// Maximum mistakes that are shown. Later ones usually follow from these.
-const MOST_SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
 
 impl ConfigErrors {
     /// Returns the errors; `None` if there are none.
@@ -222,9 +222,9 @@ impl ConfigErrors {
     }
 
     fn shown(&self, show: impl Fn(&ConfigError) -> String) -> String {
-        let mut lines: Vec<String> = self.0.iter().take(MOST_SHOWN).map(show).collect();
-        if self.0.len() > MOST_SHOWN {
-            lines.push(format!("and {} more", self.0.len() - MOST_SHOWN));
+        let mut lines: Vec<String> = self.0.iter().take(MAX_SHOWN).map(show).collect();
+        if self.0.len() > MAX_SHOWN {
+            lines.push(format!("and {} more", self.0.len() - MAX_SHOWN));
         }
         lines.join("\n")
     }

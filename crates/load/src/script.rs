@@ -8,9 +8,9 @@ use crate::error::Error;
 use crate::template::Template;
 
 /// Maximum steps of a script.
-const MOST_STEPS: usize = 1000;
+const MAX_STEPS: usize = 1000;
 /// Maximum steps that wait for a message. Each has a histogram on each thread.
-const MOST_WAITS: usize = 100;
+const MAX_WAITS: usize = 100;
 
 /// The steps of a client, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,9 +145,9 @@ impl Reader {
         };
         self.steps.push(Step { line: self.line, text: line.trim_end().to_owned(), action });
         let is_wait = |step: &&Step| matches!(step.action, Action::Receive { .. });
-        if self.steps.len() > MOST_STEPS || self.steps.iter().filter(is_wait).count() > MOST_WAITS {
+        if self.steps.len() > MAX_STEPS || self.steps.iter().filter(is_wait).count() > MAX_WAITS {
             return Err(format!(
-                "a script has at most {MOST_STEPS} steps, {MOST_WAITS} of them expect or await; \
+                "a script has at most {MAX_STEPS} steps, {MAX_WAITS} of them expect or await; \
                  use loop and repeat"
             ));
         }
@@ -243,7 +243,7 @@ mod tests {
             assert!(error.to_string().contains(words), "{words}: {error}");
             assert_eq!(error.exit_code(), 2);
         }
-        let long = "expect\n".repeat(MOST_WAITS + 1);
+        let long = "expect\n".repeat(MAX_WAITS + 1);
         assert!(Script::parse("s.txt", &long).unwrap_err().to_string().contains("use loop"));
     }
 }

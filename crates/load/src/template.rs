@@ -11,7 +11,7 @@ use crate::error::Error;
 /// The names of all places, for errors.
 const NAMES: &str = "{client}, {sequence}, {random}, {uuid} and {token}";
 /// Limits memory if a file given by mistake does not contain tokens.
-const MOST_TOKENS: usize = 10_000_000;
+const MAX_TOKENS: usize = 10_000_000;
 
 /// Text in which `{client}`, `{sequence}`, `{random}`, `{uuid}` and `{token}` stand for a client's
 /// values.
@@ -199,9 +199,9 @@ impl Tokens {
         }
         match tokens.len() {
             0 => Err(Error::Usage(format!("{name} has no token; write one a line"))),
-            1..=MOST_TOKENS => Ok(Self(tokens.into())),
+            1..=MAX_TOKENS => Ok(Self(tokens.into())),
             count => Err(Error::Usage(format!(
-                "{name} has {count} tokens; at most {MOST_TOKENS} are read"
+                "{name} has {count} tokens; at most {MAX_TOKENS} are read"
             ))),
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use throng_proto::Input;
 use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
 use throng_proto::ws::handshake::{Key, check_response, encode_request};
-use throng_proto::ws::{self, Event, Opcode, Role};
+use throng_proto::ws::{self, CloseCode, Event, Opcode, Role};
 use throng_tls::{TlsClient, TlsStream};
 
 use super::CheckFailure;
@@ -242,7 +242,7 @@ impl Peer {
     /// the backend's log.
     fn close(&mut self) -> Result<(), String> {
         let mut out = Vec::new();
-        ws::encode_close(1000, "", Some(mask()), &mut out);
+        ws::encode_close(CloseCode::NORMAL.get(), "", Some(mask()), &mut out);
         let _ = self.send(&out);
         Ok(())
     }

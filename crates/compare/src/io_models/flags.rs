@@ -66,7 +66,7 @@ pub struct IoModels {
 }
 
 /// Maximum connections of a cell, the limit of one client process.
-const MOST: usize = 1_000_000;
+const MAX: usize = 1_000_000;
 
 impl IoModels {
     /// Returns the sizes of the table idle; by default the published sizes.
@@ -132,10 +132,10 @@ impl IoModels {
             return refuse(format!("--models {model} is not of this system, which has {here}"));
         }
         let sizes = self.connections.iter().chain([&self.clients]);
-        if let Some(size) = sizes.into_iter().find(|size| !(1..=MOST).contains(*size)) {
+        if let Some(size) = sizes.into_iter().find(|size| !(1..=MAX).contains(*size)) {
             return refuse(format!(
                 "{size} connections are none, or too many; --connections and --clients go from 1 \
-                 to {MOST}"
+                 to {MAX}"
             ));
         }
         if self.shards > MAX_SHARDS {

@@ -9,12 +9,12 @@ use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
 use throng_load::Record;
-use throng_load::client::{ClientPool, MOST_EVENTS, Timeline, Work};
+use throng_load::client::{ClientPool, MAX_EVENTS, Timeline, Work};
 
 use super::traffic::{Content, TrafficPattern, Turn};
 
 /// Messages sent in one turn when many are due: no more than a turn reads.
-const MOST_SENDS: usize = MOST_EVENTS;
+const MAX_SENDS: usize = MAX_EVENTS;
 /// Largest message.
 pub(super) const LARGEST: usize = 4096;
 
@@ -95,7 +95,7 @@ impl Work for MostlyIdle {
 
     fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let Some(timeline) = self.timeline else { return };
-        for _ in 0..MOST_SENDS {
+        for _ in 0..MAX_SENDS {
             let Some(&Reverse((planned, index))) = self.due.peek() else { break };
             if planned > now || planned >= timeline.to {
                 break;

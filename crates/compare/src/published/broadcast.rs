@@ -12,7 +12,7 @@ use crate::figures::{BROADCAST, SCALING, SUBSCRIBERS};
 use crate::parts::Variant;
 
 /// Maximum server processes. Each has as many subscribers as its descriptors allow.
-const MOST_PROCESSES: usize = 8;
+const MAX_PROCESSES: usize = 8;
 
 pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Error> {
     section.articles = vec![SCALING];
@@ -79,7 +79,7 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
 fn processes_for(wanted: usize) -> Result<(usize, usize), Error> {
     let hard = descriptors::hard_limit();
     let mut most = wanted;
-    for processes in 1..=MOST_PROCESSES {
+    for processes in 1..=MAX_PROCESSES {
         let flags = ["--processes".to_owned(), processes.to_string()];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let plan =
@@ -89,5 +89,5 @@ fn processes_for(wanted: usize) -> Result<(usize, usize), Error> {
             return Ok((processes, wanted));
         }
     }
-    Ok((MOST_PROCESSES, most))
+    Ok((MAX_PROCESSES, most))
 }

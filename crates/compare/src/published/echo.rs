@@ -32,7 +32,7 @@ const RATES: [f64; 7] = [ECHO_RATE, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1];
 /// second.
 const HELD: f64 = 0.7;
 /// Maximum runs for one number of clients.
-const MOST_TRIES: usize = 4;
+const MAX_TRIES: usize = 4;
 /// Kernel memory of both ends of a connection, with some user memory.
 const CONNECTION_BYTES: u64 = 12_000;
 /// Maximum wait until the server listens.
@@ -61,7 +61,7 @@ pub(super) fn measure(run: &mut Run<'_>, section: &mut Section) -> Result<(), Er
             section.rows.extend(missing(stated, &why));
             continue;
         }
-        let tries = if run.quick { 1 } else { MOST_TRIES };
+        let tries = if run.quick { 1 } else { MAX_TRIES };
         let mut rate = next_rate(clients, possible * 1.5, f64::INFINITY);
         let mut found: Option<(f64, EchoFigures)> = None;
         for _ in 0..tries {

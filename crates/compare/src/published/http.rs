@@ -19,7 +19,7 @@ use crate::parts::{OwnServer, ServerPart};
 use crate::table::{s, with_lines};
 
 /// Maximum time of the calls, which normally end by their number.
-const MOST_TIME: Duration = Duration::from_secs(3600);
+const MAX_TIME: Duration = Duration::from_secs(3600);
 
 /// Throng's figure in one case.
 struct Ours {
@@ -104,8 +104,7 @@ pub(super) fn stress(run: &mut Run<'_>, section: &mut Section) -> Result<(), Err
                     server_pids: vec![server.pid()],
                     ..Common::from(target)
                 };
-                let plan =
-                    Plan { warmup: Duration::ZERO, duration: MOST_TIME, ..Plan::new(common) };
+                let plan = Plan { warmup: Duration::ZERO, duration: MAX_TIME, ..Plan::new(common) };
                 http::run(&plan, bench.stop, bench.watch)
             })?;
             done += 1;

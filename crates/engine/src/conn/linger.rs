@@ -13,10 +13,10 @@ use crate::conn::deadlines::Tick;
 pub const LINGER_SILENCE: Duration = Duration::from_secs(2);
 
 /// Seconds after which it is closed, even if it still sends.
-const MOST_SECS: u32 = 30;
+const MAX_SECS: u32 = 30;
 
 /// Bytes after which it is closed, even if more come.
-const MOST_BYTES: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 /// Data that a lingering connection sent after our FIN.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,6 @@ impl<T: Tick> Linger<T> {
     /// Counts dropped data. Returns whether the connection has [`LINGER_SILENCE`] once more.
     pub fn drop_input(&mut self, now: T, bytes: usize) -> bool {
         self.bytes = self.bytes.saturating_add(bytes);
-        now.ticks_from(self.since) < MOST_SECS * T::PER_SECOND && self.bytes < MOST_BYTES
+        now.ticks_from(self.since) < MAX_SECS * T::PER_SECOND && self.bytes < MAX_BYTES
     }
 }

@@ -1,7 +1,7 @@
 //! The ways in which connections end.
 
 use throng_io::ConnId;
-use throng_proto::ws;
+use throng_proto::ws::{self, CloseCode};
 
 use crate::conn::linger::{LINGER_SILENCE, Linger};
 use crate::conn::record::Admitted;
@@ -31,7 +31,7 @@ impl Connections {
         conn.advance(Stage::Closing);
         if let Some(cold) = self.table.cold_mut(id) {
             let is_sent = ws::is_sendable_close_code(code);
-            cold.closed_with = if is_sent { code } else { ws::CloseCode::NO_STATUS.get() };
+            cold.closed_with = if is_sent { code } else { CloseCode::NO_STATUS.get() };
         }
         self.timers.due_in(id, self.limits.close);
     }
@@ -104,7 +104,7 @@ impl Connections {
     pub(crate) fn end_by_panic(&mut self, id: ConnId, fault: Fault) {
         self.note_fault(id, fault);
         match self.table.stage(id) {
-            Stage::Open => self.fail(id, 1011, "internal error"),
+            Stage::Open => self.fail(id, CloseCode::INTERNAL_ERROR.get(), "internal error"),
             // The closing handshake goes on, within its timeout.
             Stage::Closing => {}
             _ => self.finish(id, AfterFlush::Abort),
@@ -177,14 +177,14 @@ impl Connections {
 
     /// Answers the peer's Close frame with its own code, unless it answers the server's.
     /// Returns the code that was first.
-    pub(crate) fn answer_close(&mut self, id: ConnId, code: u16) -> ws::CloseCode {
-        let is_without_code = ws::CloseCode::from(code) == ws::CloseCode::NO_STATUS;
+    pub(crate) fn answer_close(&mut self, id: ConnId, code: u16) -> CloseCode {
+        let is_without_code = CloseCode::from(code) == CloseCode::NO_STATUS;
         self.close_at_once(id, if is_without_code { 0 } else { code }, "");
         self.code_sent(id).unwrap_or(code.into())
     }
 
     /// Returns the code of the Close frame that was sent to a session.
-    pub(crate) fn code_sent(&self, id: ConnId) -> Option<ws::CloseCode> {
+    pub(crate) fn code_sent(&self, id: ConnId) -> Option<CloseCode> {
         let code = self.table.cold(id)?.closed_with;
         (code != 0).then(|| code.into())
     }

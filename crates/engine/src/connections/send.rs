@@ -2,7 +2,7 @@
 //! too slow.
 
 use throng_io::ConnId;
-use throng_proto::ws::{self, Opcode};
+use throng_proto::ws::{self, CloseCode, Opcode};
 
 use crate::backpressure::ClassIndex;
 use crate::conn::stage::{Stage, flag};
@@ -181,6 +181,6 @@ impl Connections {
         self.stats.slow_consumers += 1;
         self.outbox.counters_mut()[usize::from(class)].slow_consumers += 1;
         self.note_fault(id, Fault::SlowConsumer);
-        self.fail(id, 1008, "slow consumer");
+        self.fail(id, CloseCode::POLICY_VIOLATION.get(), "slow consumer");
     }
 }

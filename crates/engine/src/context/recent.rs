@@ -13,7 +13,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Maximum members that end each second because they have waited for too long: they come back, and
 /// not all at once.
-const MOST_EXPIRED: usize = 1_024;
+const MAX_EXPIRED: usize = 1_024;
 
 type Joins = HashMap<(ConnId, Arc<str>), Position>;
 
@@ -69,7 +69,7 @@ impl RecentJoins {
         let mut expired = Vec::new();
         self.waiting.retain(|_, members| {
             members.retain(|id, Waiting { from, .. }| {
-                let is_over = now.since(*from) > MAX_WAIT && expired.len() < MOST_EXPIRED;
+                let is_over = now.since(*from) > MAX_WAIT && expired.len() < MAX_EXPIRED;
                 if is_over {
                     expired.push(*id);
                 }
@@ -143,15 +143,15 @@ mod tests {
     fn those_that_wait_for_too_long_are_named_once_and_not_all_at_once() {
         let (mut recent, channel) = (RecentJoins::default(), Arc::from("a"));
         let id = |n: usize| ConnId::from_bits(n as u64);
-        (0..=MOST_EXPIRED).for_each(|n| recent.wait((id(n), Instant(0)), &channel, Since::Now));
-        recent.wait((id(MOST_EXPIRED + 1), Instant(9 * SECOND)), &channel, Since::Now);
+        (0..=MAX_EXPIRED).for_each(|n| recent.wait((id(n), Instant(0)), &channel, Since::Now));
+        recent.wait((id(MAX_EXPIRED + 1), Instant(9 * SECOND)), &channel, Since::Now);
         assert!(recent.expire(Instant(10 * SECOND)).is_empty());
         let first = recent.expire(Instant(11 * SECOND));
         let second = recent.expire(Instant(12 * SECOND));
-        assert_eq!((first.len(), second.len()), (MOST_EXPIRED, 1));
+        assert_eq!((first.len(), second.len()), (MAX_EXPIRED, 1));
         assert!(!first.contains(&second[0]) && recent.are_waiting());
-        assert_eq!(recent.waiting(&channel), [id(MOST_EXPIRED + 1)]);
-        recent.stop_waiting(id(MOST_EXPIRED + 1), &channel);
+        assert_eq!(recent.waiting(&channel), [id(MAX_EXPIRED + 1)]);
+        recent.stop_waiting(id(MAX_EXPIRED + 1), &channel);
         assert!(!recent.are_waiting() && recent.is_empty());
     }
 

@@ -16,8 +16,8 @@ use crate::pubsub::filter::Filter;
 
 /// Maximum filters, and channels that publishers name, that are recorded separately. Beyond that
 /// every connection may have missed something.
-const MOST_FILTERS: usize = 256;
-const MOST_CHANNELS: usize = 65_536;
+const MAX_FILTERS: usize = 256;
+const MAX_CHANNELS: usize = 65_536;
 
 /// Receivers that miss something.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Missing {
         if let Some((but, count)) = self.channels.get_mut(channel) {
             *but = but.filter(|but| Some(*but) == except);
             *count += 1;
-        } else if self.channels.len() < MOST_CHANNELS {
+        } else if self.channels.len() < MAX_CHANNELS {
             self.channels.insert(Arc::clone(channel), (except, 1));
         } else {
             self.others += 1;
@@ -64,7 +64,7 @@ impl Missing {
     }
 
     fn add_filter(&mut self, filter: &Arc<Filter>) {
-        let is_full = self.filters.len() == MOST_FILTERS;
+        let is_full = self.filters.len() == MAX_FILTERS;
         match self.filters.last_mut().filter(|(last, _)| Arc::ptr_eq(last, filter)) {
             Some((_, count)) => *count += 1,
             None if is_full => self.others += 1,
@@ -186,14 +186,14 @@ mod tests {
     #[test]
     fn receivers_of_publications_are_bounded_and_holes_of_sequences_are_not() {
         let losses = Losses::default();
-        (0..MOST_CHANNELS + 10).for_each(|n| losses.add_hole(&n.to_string().into()));
-        assert_eq!(losses.take().len(), MOST_CHANNELS + 10);
-        (0..MOST_CHANNELS + 10).for_each(|n| losses.add(&channel(n)));
+        (0..MAX_CHANNELS + 10).for_each(|n| losses.add_hole(&n.to_string().into()));
+        assert_eq!(losses.take().len(), MAX_CHANNELS + 10);
+        (0..MAX_CHANNELS + 10).for_each(|n| losses.add(&channel(n)));
         let taken = by_channel(losses.take());
-        assert_eq!(taken, [(String::new(), MOST_CHANNELS as u64 + 10)].into_iter().collect());
+        assert_eq!(taken, [(String::new(), MAX_CHANNELS as u64 + 10)].into_iter().collect());
         let filter = || Receivers::Filter(Arc::new(Filter::default()));
-        (0..=MOST_FILTERS).for_each(|_| losses.add(&filter()));
-        assert_eq!(by_channel(losses.take())[""], MOST_FILTERS as u64 + 1);
+        (0..=MAX_FILTERS).for_each(|_| losses.add(&filter()));
+        assert_eq!(by_channel(losses.take())[""], MAX_FILTERS as u64 + 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::ws::deflate::{Inflated, Inflater};
-use throng_proto::ws::{self, Chunk, Deflated, Event, Message};
+use throng_proto::ws::{self, Chunk, CloseCode, Deflated, Event, Message};
 
 use crate::conn::record::ServiceFields;
 use crate::conn::stage::Stage;
@@ -33,7 +33,11 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     pub(crate) fn new() -> Self {
-        Self { spare: ws::Spare::new(), inflater: Inflater::new(), close: (1005, String::new()) }
+        Self {
+            spare: ws::Spare::new(),
+            inflater: Inflater::new(),
+            close: (CloseCode::NO_STATUS.get(), String::new()),
+        }
     }
 }
 
@@ -327,7 +331,7 @@ fn take<'a>(
         Ok(Some(Event::Pong(_) | Event::Compressed(_))) => Next::Control,
         Ok(Some(Event::Close(reason))) => {
             // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
-            let code = reason.map_or(1005, |reason| reason.code);
+            let code = reason.map_or(CloseCode::NO_STATUS.get(), |reason| reason.code);
             *close = (code, reason.map_or_else(String::new, |reason| reason.reason.to_owned()));
             Next::Stop(StopReason::Closed)
         }

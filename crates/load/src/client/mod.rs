@@ -10,6 +10,7 @@ use std::sync::Arc;
 use throng_engine::{Answer, Close, Core, Cx, Fault, Message, Refusal, Sent, Service};
 use throng_io::{Closed, ConnId, Instant, SessionFailure};
 use throng_proto::http1::{Request, Response};
+use throng_proto::ws::CloseCode;
 use throng_proto::ws::handshake::{BadResponse, Key};
 
 pub use self::handshake::{Handshake, check_tokens, fields, template};
@@ -18,7 +19,7 @@ pub use self::payload::Payload;
 pub use self::worker::{WsStart, run};
 use crate::error::Error;
 pub use crate::pool::{
-    ConnPool, Lane, MOST_EVENTS, Protocol, Setup, Shared, ThreadStart, Timeline, Traffic,
+    ConnPool, Lane, MAX_EVENTS, Protocol, Setup, Shared, ThreadStart, Timeline, Traffic,
     open_driver,
 };
 
@@ -259,14 +260,18 @@ fn describe_refusal(bad: BadResponse) -> String {
 }
 
 fn describe_close(index: usize, close: Close<'_>, failure: Option<SessionFailure>) -> String {
-    match (close.code.get(), close.reason) {
-        (1006, "") => match failure {
+    match (close.code, close.reason) {
+        (CloseCode::ABNORMAL, "") => match failure {
             Some(why) => format!("connection {index} was cut off by the server: {why}"),
             None => format!("connection {index} was cut off by the server"),
         },
-        (1005, _) => format!("connection {index} was closed by the server without a code"),
-        (code, "") => format!("connection {index} was closed with {code}"),
-        (code, reason) => format!("connection {index} was closed with {code} ({reason})"),
+        (CloseCode::NO_STATUS, _) => {
+            format!("connection {index} was closed by the server without a code")
+        }
+        (code, "") => format!("connection {index} was closed with {}", code.get()),
+        (code, reason) => {
+            format!("connection {index} was closed with {} ({reason})", code.get())
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! bisects, and tries the highest kept rate again. Pure.
 
 /// Maximum number of rates to try.
-const MOST_STEPS: usize = 40;
+const MAX_STEPS: usize = 40;
 /// The lowest rate to try: a server that misses it counts as keeping no rate.
 const LEAST: f64 = 0.1;
 
@@ -31,7 +31,7 @@ impl Search {
 
     /// The rate to try; `None` when the search is over.
     pub(super) fn next(&self) -> Option<f64> {
-        if self.steps >= MOST_STEPS {
+        if self.steps >= MAX_STEPS {
             return None;
         }
         let next = match (self.kept(), self.missed) {
@@ -109,7 +109,7 @@ mod tests {
         let (kept, missed) = (search.kept().unwrap(), search.missed().unwrap());
         assert!(kept <= 1000.0 && 1000.0 < missed && missed / kept <= 1.05, "{search:?}");
         assert_eq!(tried.last(), Some(&kept), "it is tried once more");
-        assert!(tried.len() < MOST_STEPS);
+        assert!(tried.len() < MAX_STEPS);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::tls::Sockets;
 
 /// Maximum requests of an open loop in one turn. If the generator has fallen behind, it must not
 /// delay its own answers and blame the server.
-const MOST_SENT: usize = 256;
+const MAX_SENT: usize = 256;
 
 /// A thread's event loop.
 pub(super) struct HttpThread<'a> {
@@ -126,7 +126,7 @@ impl<'a> HttpThread<'a> {
         let Some(timeline) = self.pool.started else { return };
         let Some(schedule) = self.pool.protocol.schedule.clone() else { return };
         let now = self.pool.clock.now();
-        for _ in 0..MOST_SENT {
+        for _ in 0..MAX_SENT {
             let pool = &mut self.pool;
             let Some(index) = pool.next_due(&timeline, &schedule, now) else { break };
             let conn = &mut pool.conns[index];
@@ -274,7 +274,7 @@ impl<'a> HttpThread<'a> {
         for conn in &self.pool.conns {
             match conn.step {
                 HttpPhase::Out | HttpPhase::Queued => {}
-                HttpPhase::Open if !conn.is_sending && ending.len() < MOST_IN_TIME_WAIT => {
+                HttpPhase::Open if !conn.is_sending && ending.len() < MAX_IN_TIME_WAIT => {
                     self.driver.finish(conn.id);
                     ending.insert(conn.id, ());
                 }
@@ -299,7 +299,7 @@ impl<'a> HttpThread<'a> {
 }
 
 /// Maximum ports that a thread may leave in TIME_WAIT, out of 28,000 for each address.
-const MOST_IN_TIME_WAIT: usize = 4096;
+const MAX_IN_TIME_WAIT: usize = 4096;
 
 /// The time for servers to end their side.
 const CLOSING: Duration = Duration::from_secs(1);

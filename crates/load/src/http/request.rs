@@ -15,7 +15,7 @@ use crate::template::{Template, Tokens, Values};
 /// Body bytes of one chunk: several chunks already in a body of a few kilobytes.
 const CHUNK: usize = 4096;
 /// Maximum bytes of one run of repeated requests, which lets all due requests leave in one send.
-const MOST_REPEATED: usize = 256 << 10;
+const MAX_REPEATED: usize = 256 << 10;
 
 impl Plan {
     /// Refuses an invalid plan.
@@ -49,7 +49,7 @@ impl Wire {
         let request = Request::of(plan)?;
         let mut one = Vec::new();
         request.encode(0, 0, &mut one)?;
-        let repeats = (MOST_REPEATED / one.len()).clamp(1, plan.pipeline);
+        let repeats = (MAX_REPEATED / one.len()).clamp(1, plan.pipeline);
         let own = request.has_places().then(|| Arc::new(request));
         let row = if own.is_none() { one.repeat(repeats) } else { Vec::new() };
         Ok(Self { row: row.into(), one: one.into(), repeats, own })
@@ -297,7 +297,7 @@ mod tests {
         plan.pipeline = 16;
         let wire = Wire::of(&plan).unwrap();
         assert_eq!((wire.repeats(), wire.row(3).len()), (16, 3 * wire.len()));
-        plan.body = vec![0; MOST_REPEATED];
+        plan.body = vec![0; MAX_REPEATED];
         assert_eq!(Wire::of(&plan).unwrap().repeats(), 1);
     }
 }

@@ -16,7 +16,7 @@ use throng_io::{Closed, Instant, TlsFailure};
 use self::dial::Dialler;
 pub use self::lanes::{Lane, Shared, Timeline};
 pub(crate) use self::start::tables_of;
-pub use self::start::{MOST_EVENTS, ThreadStart, open_driver};
+pub use self::start::{MAX_EVENTS, ThreadStart, open_driver};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::errors::Errors;

@@ -16,7 +16,7 @@ use crate::tls::{Sockets, TlsClient, below, sockets};
 
 /// Connections to read from in one turn. Turns are short, because an open loop sends its due
 /// messages at the end of a turn.
-pub const MOST_EVENTS: usize = 64;
+pub const MAX_EVENTS: usize = 64;
 
 /// Parameters of a thread's start.
 pub struct ThreadStart {
@@ -99,7 +99,7 @@ pub fn open_driver(
     let options = Options {
         // A large answer then needs few reads. Only the used pages cost memory.
         receive_buffer: (2 * size).clamp(256 << 10, 4 << 20),
-        max_events: MOST_EVENTS,
+        max_events: MAX_EVENTS,
         max_connections: connections + 16,
         ..Options::default()
     };

@@ -26,7 +26,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(2);
 /// Maximum number of slices in a run, and their minimum length. A shorter slice would have too few
 /// kernel ticks.
-const MOST_SLICES: u32 = 120;
+const MAX_SLICES: u32 = 120;
 const SHORTEST_SLICE: Duration = Duration::from_millis(250);
 
 /// Messages to many channels by the schedule.
@@ -105,7 +105,7 @@ fn slices(
     timeline: Timeline,
     duration: Duration,
 ) -> Vec<Slice> {
-    let length = (duration / MOST_SLICES).max(SHORTEST_SLICE);
+    let length = (duration / MAX_SLICES).max(SHORTEST_SLICE);
     let mut slices = Vec::new();
     // Messages received during the warm-up belong to no slice.
     drop(tally.take_latency());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
+use throng_proto::ws::CloseCode;
 
 use crate::client::{ClientPool, Timeline, Work};
 use crate::error::Error;
@@ -138,7 +139,7 @@ impl Work for Chat {
         if self.counters.leave.load(Ordering::Acquire) {
             self.left = true;
             (0..pool.connections()).filter(|&index| pool.is_open(index)).for_each(|index| {
-                core.close(pool.id(index), 1000, "");
+                core.close(pool.id(index), CloseCode::NORMAL.get(), "");
             });
             return;
         }

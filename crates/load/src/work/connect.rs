@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
+use crate::client::{ClientPool, MAX_EVENTS, Payload, Timeline, Work};
 use crate::error::Error;
 use crate::merge::{Span, tally};
 use crate::plan::Plan;
@@ -184,7 +184,7 @@ impl Work for Connect {
         let ConnectPace::Open(places) = &mut self.pace else { return };
         // Starts at most as many connections as a turn reads from, so that a generator that has
         // fallen behind does not delay its own answers.
-        for _ in 0..MOST_EVENTS {
+        for _ in 0..MAX_EVENTS {
             let Some(planned) = places.next_planned().filter(|&planned| planned <= now) else {
                 return;
             };

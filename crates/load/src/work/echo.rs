@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
+use crate::client::{ClientPool, MAX_EVENTS, Payload, Timeline, Work};
 use crate::merge::tally;
 use crate::plan::{Pace, Plan};
 use crate::record::Record;
@@ -14,7 +14,7 @@ use crate::schedule::{Schedule, ThreadRate};
 
 /// Maximum messages sent in one turn. A turn reads from at least as many connections, so that a
 /// generator that has fallen behind does not delay its own answers and blame the server.
-const MOST_SENDS: usize = MOST_EVENTS;
+const MAX_SENDS: usize = MAX_EVENTS;
 
 /// Echo on one thread.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Work for Echo {
             return;
         };
         let connections = self.answered.len() as u64;
-        for _ in 0..MOST_SENDS {
+        for _ in 0..MAX_SENDS {
             let planned = schedule.planned(*next);
             if planned > now || planned >= timeline.to {
                 break;

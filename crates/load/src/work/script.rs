@@ -20,11 +20,11 @@ use crate::template::{Template, Tokens, Values};
 
 /// Messages kept for a client that is not waiting for a message. Further messages are dropped and
 /// counted.
-const MOST_KEPT: usize = 256;
+const MAX_KEPT: usize = 256;
 /// Characters of a message in a description.
 const SHOWN: usize = 80;
 /// Maximum kept descriptions of mismatches.
-const MOST_EXAMPLES: usize = 10;
+const MAX_EXAMPLES: usize = 10;
 
 /// The work of a thread whose clients follow a script.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Merge for Option<Box<Record>> {
 impl Merge for Vec<String> {
     fn merge(&mut self, other: Self) {
         self.extend(other);
-        self.truncate(MOST_EXAMPLES);
+        self.truncate(MAX_EXAMPLES);
     }
 }
 
@@ -324,7 +324,7 @@ impl ScriptWork {
         kind: impl FnOnce(&mut ClientPool) -> &mut u64,
     ) {
         *kind(pool) += 1;
-        if self.outcome.examples.len() < MOST_EXAMPLES {
+        if self.outcome.examples.len() < MAX_EXAMPLES {
             self.outcome.examples.push(why.clone());
         }
         pool.errors.note(|| why);
@@ -407,7 +407,7 @@ impl Work for ScriptWork {
                     self.advance(pool, cx.core(), index, now);
                 }
             }
-            ScriptState::Ready | ScriptState::Pausing if client.kept.len() < MOST_KEPT => {
+            ScriptState::Ready | ScriptState::Pausing if client.kept.len() < MAX_KEPT => {
                 client.kept.push_back((now, is_text, bytes.into()));
             }
             ScriptState::Ready | ScriptState::Pausing => self.outcome.left_out += 1,

@@ -28,7 +28,7 @@ use crate::secured::{Configurations, Hops, is_ready};
 use crate::service::Probe;
 
 /// Maximum steps of a run. A longer run counts as endless.
-const MOST_STEPS: u64 = 10_000_000;
+const MAX_STEPS: u64 = 10_000_000;
 
 /// The result of a run.
 #[derive(Debug)]
@@ -229,7 +229,7 @@ impl World {
     /// Performs one step. Returns false if no more events will follow.
     pub fn step(&mut self) -> bool {
         self.steps += 1;
-        if self.steps > MOST_STEPS {
+        if self.steps > MAX_STEPS {
             self.violation("the run does not end".to_owned());
             return false;
         }

@@ -21,7 +21,7 @@ const COST: u64 = 50_000;
 
 /// Maximum requests or messages of one connection in a turn: twice as many as between two readings
 /// of the clock, because the rest continues once after the other connections' events.
-const MOST: usize = 128;
+const MAX: usize = 128;
 
 /// Requests or messages of each connection.
 const EACH: usize = 2000;
@@ -235,14 +235,14 @@ fn messages_whose_handlers_take_long_leave_room_for_others() {
     let mut server = upgraded();
     server.send(&frames(Opcode::Binary, EACH));
     assert_eq!(server.handled.get(), EACH, "each is handled in the end");
-    assert!(server.most <= MOST, "{} in one turn", server.most);
+    assert!(server.most <= MAX, "{} in one turn", server.most);
 }
 
 #[test]
 fn requests_that_are_answered_with_little_leave_room_for_others() {
     let mut server = server(&b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(EACH));
     assert_eq!(server.handled.get(), EACH, "each is handled in the end");
-    assert!(server.most <= MOST, "{} in one turn", server.most);
+    assert!(server.most <= MAX, "{} in one turn", server.most);
     // The first request of another connection.
     server.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(server.handled.get(), EACH + 1);
@@ -252,8 +252,8 @@ fn requests_that_are_answered_with_little_leave_room_for_others() {
 fn many_connections_whose_input_waits_take_no_more_of_a_turn_than_one() {
     let mut server = crowded(&b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(EACH), 20);
     assert_eq!(server.handled.get(), 20 * EACH, "each is handled in the end");
-    assert!(server.most_later <= MOST, "{} in one turn", server.most_later);
-    assert!(server.ahead <= MOST, "one was ahead of another by {}", server.ahead);
+    assert!(server.most_later <= MAX, "{} in one turn", server.most_later);
+    assert!(server.ahead <= MAX, "one was ahead of another by {}", server.ahead);
     server.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(server.handled.get(), 20 * EACH + 1);
 }

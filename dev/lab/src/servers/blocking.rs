@@ -11,7 +11,7 @@ use throng_cli::Failure;
 use throng_cli::serve::{self, SettingFlags, Settings, site};
 
 /// The longest a client may have a thread blocked by one message.
-const MOST_MS: u64 = 1000;
+const MAX_MS: u64 = 1000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -61,7 +61,7 @@ fn bind(settings: &Settings, pool_size: usize) -> throng::Result<Bound> {
 
 fn length(request: &Request<'_>) -> Result<Duration, Reject> {
     match request.param("ms").and_then(|ms| ms.parse().ok()) {
-        Some(ms @ ..=MOST_MS) => Ok(Duration::from_millis(ms)),
+        Some(ms @ ..=MAX_MS) => Ok(Duration::from_millis(ms)),
         _ => Err(Reject::bad_request("milliseconds to block are a whole number up to 1000")),
     }
 }

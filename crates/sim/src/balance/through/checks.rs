@@ -18,7 +18,7 @@ const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
 const ILLEGAL_PARAMETER: [u8; 7] = [21, 3, 3, 0, 2, 2, 47];
 
 /// Maximum bytes of a ClientHello kept before its last read.
-pub(in crate::balance) const MOST_OF_HELLO: usize = 64 << 10;
+pub(in crate::balance) const MAX_HELLO: usize = 64 << 10;
 
 /// Checks the data received by backends that terminate TLS themselves, and the memory held for
 /// ClientHellos.
@@ -35,7 +35,7 @@ pub(in crate::balance) fn hellos_are_well(world: &World) -> Vec<String> {
         }
     }
     let (held, bound) =
-        (world.most().tls_input, 2 * (MOST_OF_HELLO + world.plan.faults.receive_buffer));
+        (world.most().tls_input, 2 * (MAX_HELLO + world.plan.faults.receive_buffer));
     if held > bound {
         faults.push(format!("{held} bytes were held of a ClientHello, above {bound}"));
     }

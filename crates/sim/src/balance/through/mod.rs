@@ -12,6 +12,6 @@ mod hello;
 mod plan;
 
 pub(super) use backend::PassedBackend;
-pub(super) use checks::{MOST_OF_HELLO, client_is_well, hellos_are_well};
+pub(super) use checks::{MAX_HELLO, client_is_well, hellos_are_well};
 pub(super) use client::PassedClient;
 pub(super) use conduct::{Conduct, HelloPlan};

@@ -98,7 +98,7 @@ fn little_is_held(world: &World) -> Vec<String> {
     let read = plan.secured.most_received(plan.faults.receive_buffer);
     // A connection begins with a head, or with a ClientHello, which may be longer than a head.
     let head = match plan.passes_through() {
-        true => through::MOST_OF_HELLO,
+        true => through::MAX_HELLO,
         false => plan.settings.max_header_bytes,
     };
     world.most().above_bounds(read, head)
