@@ -169,10 +169,10 @@ fn is_proven(error: &RedisError, is_script: bool) -> bool {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     Published,
-    /// The server refuses the publication; with the error if it refuses all publications of this
-    /// kind.
+    /// The server refuses the publication. The error is set if the server refuses all publications
+    /// of this kind.
     Refused(Option<RedisError>),
-    /// The server began to execute the publication, and failed; with the error as for a refusal.
+    /// The server began to execute the publication, and failed. The error is set as for a refusal.
     Unknown(Option<RedisError>),
     /// The server refuses the publication for now, with this error.
     NotNow(RedisError),

@@ -76,8 +76,8 @@ struct Problems {
 pub enum Health {
     /// The broker delivers and accepts publications.
     Up,
-    /// The broker was reachable. For this time, and for this reason, a part of it has delivered
-    /// nothing or accepted no publications. Channels of other parts are not affected.
+    /// A part of the broker has delivered nothing, or accepted no publications, for this time and
+    /// for this reason, after it was reachable. Channels of other parts are not affected.
     Degraded(Duration, String),
     /// No part of the broker has delivered since the start, which was this long ago, for this
     /// reason.

@@ -169,7 +169,7 @@ impl World {
     }
 }
 
-/// Publications are in memory once, even if they are small and many receivers wait for them.
+/// A publication is in memory once, even if it is small and many receivers wait for it.
 #[test]
 fn receivers_that_do_not_read() {
     for size in [10, 60, 1000, 100_000] {

@@ -56,7 +56,7 @@ pub fn c1_lent_bytes_are_copied_when_the_send_must_wait<R: Rig>() {
     let (id, mut peer) = world.pair();
     let (input, mut written, mut answer) = (pattern(2 * R::CAPACITY, 3), 0, Vec::new());
     // The peer writes first, and reads only when nothing else makes progress, so that some of the
-    // driver's sends must wait for any sizes.
+    // driver's sends must wait, with buffers of any size.
     let end = world.now().after(R::TIMEOUT);
     let mut pending = false;
     while answer.len() < input.len() {
