@@ -51,7 +51,8 @@ impl TablePlan {
         most: usize,
     ) -> Result<Self, TooMany> {
         let usable = usize::try_from(size.limit).unwrap_or(usize::MAX);
-        let of_a_table = |shards: usize| usable.saturating_sub(size.reserve + shards) / size.each;
+        let of_a_table =
+            |shards: usize| usable.saturating_sub(size.reserve.saturating_add(shards)) / size.each;
         let capacity = |shards: usize| {
             connections_per_table(of_a_table(shards), shards).saturating_mul(shards)
         };
