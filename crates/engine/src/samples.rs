@@ -27,6 +27,22 @@ const CODES: [&str; 16] = [
     "1012", "1013", "1014", "1015",
 ];
 
+/// The ranges of seconds for which sessions were silent before they were lost.
+const SILENCES: [&str; 12] = [
+    "0",
+    "1",
+    "2-3",
+    "4-7",
+    "8-15",
+    "16-31",
+    "32-63",
+    "64-127",
+    "128-255",
+    "256-511",
+    "512-1023",
+    "1024-65535",
+];
+
 /// Measurements of one shard, or of several, that other threads can read.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
@@ -34,6 +50,7 @@ pub(crate) struct Measured {
     pub(crate) requests: SharedHistogram,
     pub(crate) publications: SharedHistogram,
     closes: [AtomicU64; CODES.len() + RANGES.len()],
+    losses: [AtomicU64; SILENCES.len()],
     faults: [AtomicU64; Fault::WORDS.len()],
 }
 
@@ -47,6 +64,19 @@ impl Measured {
             _ => CODES.len() + 2,
         };
         self.closes[place].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a session that ended without a Close frame after a silence of so many seconds.
+    pub(crate) fn count_loss(&self, silence: u16) {
+        let doublings = (u16::BITS - silence.leading_zeros()) as usize;
+        self.losses[doublings.min(SILENCES.len() - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the sessions that ended without a Close frame, by the seconds for which they had
+    /// been silent.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.losses.iter().map(|count| count.load(Ordering::Relaxed));
+        SILENCES.into_iter().zip(counts)
     }
 
     /// Counts a fault that ended a connection or a request.
@@ -190,6 +220,25 @@ mod tests {
         samples.end_turn(Instant(50));
         let publications = samples.measured.publications.read();
         assert_eq!((publications.count(), publications.sum().as_nanos()), (1, 20));
+    }
+
+    #[test]
+    fn losses_are_counted_by_the_range_of_their_silence() {
+        let measured = Measured::default();
+        for silence in [0, 1, 2, 3, 4, 60, 63, 1023, 1024, u16::MAX] {
+            measured.count_loss(silence);
+        }
+        let counted: Vec<_> = measured.losses().filter(|(_, count)| *count > 0).collect();
+        let expected = [
+            ("0", 1),
+            ("1", 1),
+            ("2-3", 2),
+            ("4-7", 1),
+            ("32-63", 2),
+            ("512-1023", 1),
+            ("1024-65535", 2),
+        ];
+        assert_eq!(counted, expected);
     }
 
     #[test]

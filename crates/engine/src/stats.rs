@@ -134,6 +134,9 @@ counters! {
     messages_out Counter,
     /// Messages not sent because the connection's backlog was full.
     messages_dropped Counter,
+    /// Messages sent to one connection through a hub that equal the message sent just before to
+    /// another one.
+    repeated_sends Counter,
     /// Commands to other shards that found their mailbox full.
     commands_dropped Counter,
     /// Times that a connection was not read because the queue of another shard, to which it
@@ -147,6 +150,8 @@ counters! {
     deflate_input_bytes Counter,
     /// Bytes they were compressed to.
     deflate_output_bytes Counter,
+    /// Bytes of messages that compressing did not shrink; they are sent as they are.
+    deflate_kept_bytes Counter,
     /// Bytes of compressed messages received.
     inflate_input_bytes Counter,
     /// Bytes they inflated to.
@@ -276,6 +281,12 @@ impl Snapshot {
     /// 1006 without one.
     pub fn closes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.measured.closes()
+    }
+
+    /// Returns the sessions that ended without a Close frame, by the seconds for which their client
+    /// had been silent; without sessions that were pinged since, or that have no heartbeats.
+    pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.measured.losses()
     }
 
     /// Returns the connections and requests that ended by a [`Fault`](crate::Fault), by a word for

@@ -14,6 +14,7 @@ pub mod capacity;
 mod cgroup;
 mod clock;
 mod connect;
+pub mod counters;
 #[cfg(target_os = "linux")]
 pub mod descriptors;
 pub mod driver;

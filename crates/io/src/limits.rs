@@ -97,12 +97,20 @@ pub fn raise_descriptors() -> io::Result<u64> {
 /// it reads a directory: cheap enough once a second, not once per connection.
 #[must_use]
 pub fn descriptors_in_use() -> usize {
+    descriptors_by_table().into_iter().sum()
+}
+
+/// Returns the number of open descriptors of each [table](crate::tables) of the process: of
+/// its own table first, then of each thread's that has one. The limit on open descriptors applies
+/// to each. Costs as [`descriptors_in_use`] does.
+#[must_use]
+pub fn descriptors_by_table() -> Vec<usize> {
     if !cfg!(target_os = "linux") {
-        return listed("/dev/fd");
+        return vec![listed("/dev/fd")];
     }
     let of_thread = |thread| in_table(&format!("/proc/self/task/{thread}/fd"));
-    let of_threads: usize = crate::tables::thread_ids().into_iter().map(of_thread).sum();
-    in_table("/proc/self/fd") + of_threads
+    let of_threads = crate::tables::thread_ids().into_iter().map(of_thread);
+    std::iter::once(in_table("/proc/self/fd")).chain(of_threads).collect()
 }
 
 /// Returns the number of descriptors in a table of Linux.

@@ -215,6 +215,8 @@ mod service;
 mod shard;
 mod shutdown;
 mod stalls;
+#[cfg(feature = "metrics")]
+mod system;
 #[cfg(unix)]
 mod threads;
 mod ticks;

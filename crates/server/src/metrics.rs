@@ -43,5 +43,7 @@ pub fn stats() -> Route {
 
 /// Resources of this process, as the operating system reports them.
 pub mod process {
-    pub use crate::process::{descriptor_limit, descriptors_in_use, resident_bytes, write_metrics};
+    pub use crate::process::{
+        descriptor_limit, descriptors_in_use, resident_bytes, system_json, write_metrics,
+    };
 }

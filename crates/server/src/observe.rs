@@ -18,6 +18,7 @@ use crate::panics::Panics;
 use crate::process;
 use crate::readiness::Readiness;
 use crate::stalls::Stalls;
+use crate::system::System;
 use crate::tls::Security;
 use crate::workers::Pool;
 
@@ -136,8 +137,13 @@ impl Observer {
         let of_workers =
             workers::each(&workers).map(|figure| (figure.name.to_owned(), figure.to_json()));
         figures.insert("workers".to_owned(), Value::Object(of_workers.collect()));
+        let by_shard = |snapshot: &Arc<Snapshot>| snapshot.read().connections;
+        figures
+            .insert("shard_connections".to_owned(), self.snapshots.iter().map(by_shard).collect());
         load::Figures::of(&self.snapshots, &self.stalls).add_to(&mut figures);
+        durations::Figures::of(&self.snapshots, workers.waits).add_to(&mut figures);
         panics::Figures::of(self.stalls.panics()).add_to(&mut figures);
+        figures.insert("system".to_owned(), System::read().to_json());
         Response::json(Value::Object(figures).to_string())
     }
 
@@ -194,6 +200,7 @@ fn name_of(field: &'static str) -> &'static str {
         "pings" => "pings_sent",
         "publishes" => "publications",
         "turns" => "loop_turns",
+        "repeated_sends" => "repeated_hub_sends",
         "commands_dropped" => "shard_commands_dropped",
         other => other,
     }

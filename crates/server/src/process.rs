@@ -2,6 +2,8 @@
 
 use throng_http::openmetrics::{Type, Writer};
 
+use crate::system::System;
+
 /// Returns this process's resident memory in bytes; 0 on systems without Linux's `/proc`.
 #[must_use]
 pub fn resident_bytes() -> u64 {
@@ -15,9 +17,22 @@ fn status_bytes(name: &str) -> u64 {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
 }
 
-/// Writes the metrics of a process under the names that Prometheus's own libraries use. Without
-/// Linux's `/proc` it writes none.
+/// Writes the metrics of a process under the names that Prometheus's own libraries use, then its
+/// descriptors by table and its CPU time by thread, and what the system counts for all programs of
+/// the machine. Without Linux's `/proc` it writes none.
 pub fn write_metrics(writer: &mut Writer) {
+    write_own_metrics(writer);
+    System::read().write(writer);
+}
+
+/// Returns as JSON what [`write_metrics`] writes last: an object with a number for each counter of
+/// the machine, and the lists `descriptors`, by table, and `threads`, by name.
+#[must_use]
+pub fn system_json() -> String {
+    System::read().to_json().to_string()
+}
+
+fn write_own_metrics(writer: &mut Writer) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let Some(times) = Times::read(&stat) else { return };
     writer.set_prefix("process");

@@ -174,6 +174,7 @@ impl Api {
         self.check_read(request)?;
         let mut status = to_json(&self.balancer.status())?;
         status["resident_bytes"] = process::resident_bytes().into();
+        status["system"] = serde_json::from_str(&process::system_json()).unwrap_or_default();
         status["warnings"] = self.warnings.clone().into();
         status["is_ending"] = self.is_ending.load(Relaxed).into();
         Ok(answer(&status))

@@ -74,19 +74,6 @@ pub fn members(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(size).fold(0, u64::saturating_add)
 }
 
-/// Reads a counter of `/proc/net/netstat`, where a line of names precedes a line of values.
-#[must_use]
-pub fn netstat(text: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines();
-    while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
-        let at = names.split_whitespace().position(|it| it == name);
-        if let Some(at) = at {
-            return values.split_whitespace().nth(at)?.parse().ok();
-        }
-    }
-    None
-}
-
 /// Reads the sum of a column of `/proc/net/softnet_stat`, which is hexadecimal.
 #[must_use]
 pub fn softnet(text: &str, column: usize) -> Option<u64> {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use throng_io::counters;
+
 use super::tree::Tree;
 use super::{Counters, Facts, Interface, SYSCTLS, parse, service};
 
@@ -188,9 +190,9 @@ fn counters(tree: &Tree, groups: &str, interfaces: &[Interface]) -> Counters {
     );
     let with_queues = tree.text("proc/interrupts").unwrap_or_default();
     Counters {
-        listen_overflows: parse::netstat(&netstat, "ListenOverflows"),
-        listen_drops: parse::netstat(&netstat, "ListenDrops"),
-        syn_drops: parse::netstat(&netstat, "TCPReqQFullDrop"),
+        listen_overflows: counters::named(&netstat, "TcpExt:", "ListenOverflows"),
+        listen_drops: counters::named(&netstat, "TcpExt:", "ListenDrops"),
+        syn_drops: counters::named(&netstat, "TcpExt:", "TCPReqQFullDrop"),
         packet_drops: parse::softnet(&softnet, 1),
         packet_squeezes: parse::softnet(&softnet, 2),
         throttled,

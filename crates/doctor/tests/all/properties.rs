@@ -207,7 +207,6 @@ proptest! {
         let _ = parse::field(&text, "a");
         let _ = parse::mask(&text);
         let _ = parse::ranges(&text).map(|ranges| parse::members(&ranges));
-        let _ = parse::netstat(&text, "a");
         let _ = parse::softnet(&text, 1);
         let _ = parse::cpu_times(&text);
         let _ = parse::interrupts(&text, &["eth0".to_owned(), "a".to_owned()]);
@@ -259,7 +258,6 @@ fn texts_of_the_kernel_are_read() {
     let rows = "     CPU0 CPU1\n 1: 5 6 PCI eth0-rx-1\n 2: 1 1 PCI eth01\n 3: 2 0 PCI 0:1 eth0\n";
     assert_eq!(parse::interrupts(rows, &["eth0".to_owned()]), [7, 6]);
     assert_eq!(parse::chosen("always [madvise] never"), Some("madvise"));
-    assert_eq!(parse::netstat("A: x y\nA: 1 2\nB: z\nB: 3\n", "z"), Some(3));
     let unit = "[Unit]\nTimeoutStopSec=1\n[Service]\nTimeoutStopSec=5\n";
     assert_eq!(parse::unit_value(unit, "Service", "TimeoutStopSec"), Some("5"));
 }

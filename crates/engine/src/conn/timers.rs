@@ -198,6 +198,16 @@ impl Timers {
         self.deadlines.set(id.slot(), heartbeats.due(id.slot()));
     }
 
+    /// Returns the seconds since the last input of a session with pings at this interval after its
+    /// last input, if it was not pinged since; `None` without heartbeats.
+    pub(crate) fn silence(&self, id: ConnId, interval: u16) -> Option<u16> {
+        let heartbeats = self.other(interval).unwrap_or(&self.heartbeats);
+        let (deadline, due) = (self.deadlines.get(id.slot()), heartbeats.due(id.slot()));
+        let silence = due.since(deadline);
+        let is_known = deadline != Tick::NEVER && due != Tick::NEVER && silence <= interval;
+        is_known.then_some(silence)
+    }
+
     /// Registers input of a session, where [all have one interval](Self::are_plain).
     #[inline]
     pub(crate) fn record_input(&mut self, slot: usize) {

@@ -154,6 +154,19 @@ impl Connections {
         }
     }
 
+    /// Returns the seconds for which an open session has been silent; `None` if it was pinged, is
+    /// not read, or has no heartbeats that follow its input.
+    #[cold]
+    pub(crate) fn silence(&self, id: ConnId) -> Option<u16> {
+        let conn = self.table.conn(id)?;
+        let is_quiet = conn.is(Stage::Open) && !conn.has(flag::PINGED | flag::PAUSED);
+        if !is_quiet || self.limits.heartbeat_always {
+            return None;
+        }
+        let interval = self.limits.of_route(conn.service.route).heartbeat_interval;
+        self.timers.silence(id, interval)
+    }
+
     /// Registers input after our Close, when only the peer's is awaited; `None` when input
     /// no longer matters.
     #[cold]

@@ -107,9 +107,25 @@ pub struct Core {
     pub(crate) locals: Locals,
     /// Connections that must move to other shards when the lent bytes are returned.
     moves: Vec<Move>,
+    /// The last message that a hub sent to one connection.
+    last_sent: Option<(ConnId, Frame)>,
 }
 
+/// Maximum bytes of a message that is compared with the next one.
+const MAX_COMPARED: usize = 64 << 10;
+
 impl Core {
+    /// Counts a message for one connection that equals the one before, for another connection:
+    /// a publication would be encoded once.
+    pub(crate) fn note_sent(&mut self, to: ConnId, frame: Frame) {
+        let is_repeated = self
+            .last_sent
+            .as_ref()
+            .is_some_and(|(last, before)| *last != to && before.as_bytes() == frame.as_bytes());
+        self.conns.count(|stats| stats.repeated_sends += u64::from(is_repeated));
+        self.last_sent = (frame.as_bytes().len() <= MAX_COMPARED).then_some((to, frame));
+    }
+
     /// Creates the state of the shard, or of the connection's thread, with this number.
     pub(crate) fn new(
         shard: u16,
@@ -129,6 +145,7 @@ impl Core {
             shard: shard.into(),
             locals: Locals::default(),
             moves: Vec::new(),
+            last_sent: None,
         }
     }
 

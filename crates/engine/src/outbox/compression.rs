@@ -123,6 +123,7 @@ impl Compression {
         let deflater = deflater(&mut self.deflaters, &policy);
         if !deflater.deflate(payload, agreed.our_window_bits, history, &mut self.out) {
             self.out.shrink_to(MAX_OUT_KEPT);
+            stats.deflate_kept_bytes += payload.len() as u64;
             return None;
         }
         record_deflated(stats, payload.len(), self.out.len());
@@ -227,8 +228,9 @@ impl Compression {
         frame.deflated(bits, |payload, out| {
             *work += WORK_PER_MESSAGE + payload.len();
             let shrank = deflater(deflaters, &policy).deflate(payload, bits, None, out);
-            if shrank {
-                record_deflated(stats, payload.len(), out.len());
+            match shrank {
+                true => record_deflated(stats, payload.len(), out.len()),
+                false => stats.deflate_kept_bytes += payload.len() as u64,
             }
             shrank
         })

@@ -2,7 +2,9 @@
 //! connections.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use serde_json::{Map, Value, json};
 use throng_engine::{Durations, Histogram, Snapshot};
 use throng_http::openmetrics::{Type, Writer};
 
@@ -12,6 +14,7 @@ pub(super) struct Figures {
     durations: Durations,
     waits: Histogram,
     closes: Vec<(&'static str, u64)>,
+    losses: Vec<(&'static str, u64)>,
     faults: Vec<(&'static str, u64)>,
 }
 
@@ -28,13 +31,30 @@ impl Figures {
     /// `waits` are the waiting times of jobs for a worker.
     pub(super) fn of(snapshots: &[Arc<Snapshot>], waits: Histogram) -> Self {
         let mut durations = Durations::default();
-        let (mut closes, mut faults) = (Vec::new(), Vec::new());
+        let [mut closes, mut losses, mut faults] = [Vec::new(), Vec::new(), Vec::new()];
         for snapshot in snapshots {
             durations.add(&snapshot.durations());
             add(&mut closes, snapshot.closes());
+            add(&mut losses, snapshot.losses());
             add(&mut faults, snapshot.faults());
         }
-        Self { durations, waits, closes, faults }
+        Self { durations, waits, closes, losses, faults }
+    }
+
+    /// Adds the counts by word, and the durations of turns: seconds, and the turns up to them.
+    pub(super) fn add_to(&self, figures: &mut Map<String, Value>) {
+        for (name, counts) in [
+            ("sessions_closed", &self.closes),
+            ("sessions_lost", &self.losses),
+            ("connections_ended", &self.faults),
+        ] {
+            let counts = counts.iter().map(|(word, count)| ((*word).to_owned(), (*count).into()));
+            figures.insert(name.to_owned(), Value::Object(counts.collect()));
+        }
+        let turns = &self.durations.turns;
+        let bucket = |(bound, count): (Duration, u64)| json!([bound.as_secs_f64(), count]);
+        figures.insert("loop_lag".to_owned(), turns.buckets().map(bucket).collect());
+        figures.insert("loop_lag_count".to_owned(), turns.count().into());
     }
 
     pub(super) fn write(&self, writer: &mut Writer) {
@@ -75,6 +95,13 @@ impl Figures {
         let mut metric = writer.metric("sessions_closed", help, Type::Counter);
         for (code, count) in &self.closes {
             metric.sample(&[("code", code)], *count);
+        }
+        let help = "Sessions that ended without a Close frame, by the seconds for which their \
+                    client had been silent: many of one range are ended by a proxy between. \
+                    Sessions without heartbeats, or that were pinged since, are not counted";
+        let mut metric = writer.metric("sessions_lost", help, Type::Counter);
+        for (seconds, count) in &self.losses {
+            metric.sample(&[("silent_seconds", seconds)], *count);
         }
         let help = "Connections and requests that the server ended, by reason: faults of clients \
                     and handlers, and limits";

@@ -131,6 +131,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     delivery.count(parts.core.conns.send_frame(to, &frame, of));
                 }
                 ack.count(delivery);
+                parts.core.note_sent(to, frame);
             }
             Command::Post { to, event } if parts.core.conns.conn(to).is_some() => {
                 parts.guarded(to, |parts| {
