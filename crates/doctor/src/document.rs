@@ -1,5 +1,6 @@
 //! The explanation of each rule, for the terminal and for `docs/doctor.md`.
 
+use crate::live::{LIVE_RULES, LiveRule};
 use crate::rules::{RULES, Rule};
 
 /// Columns of the text.
@@ -24,11 +25,30 @@ pub fn explain(rule: &Rule) -> String {
         + "\n"
 }
 
+/// Returns the explanation of a rule about a running server, in Markdown.
+#[must_use]
+pub fn explain_live(rule: &LiveRule) -> String {
+    [
+        format!("### {}", rule.id),
+        wrapped(&format!("{}: {}", capitalized(rule.title), rule.about), ""),
+        [
+            wrapped(&format!("* Reads: {}.", rule.reads), "  "),
+            wrapped(&format!("* Passes: {}.", rule.formula), "  "),
+        ]
+        .join("\n"),
+    ]
+    .join("\n\n")
+        + "\n"
+}
+
 /// Returns the page about `throng doctor`.
 #[must_use]
 pub fn document() -> String {
     let sections: Vec<String> = RULES.iter().flat_map(|of| *of).map(explain).collect();
-    include_str!("doctor.in.md").replace("{{rules}}", sections.join("\n").trim_end())
+    let live: Vec<String> = LIVE_RULES.iter().flat_map(|of| *of).map(explain_live).collect();
+    include_str!("doctor.in.md")
+        .replace("{{rules}}", sections.join("\n").trim_end())
+        .replace("{{live}}", live.join("\n").trim_end())
 }
 
 fn capitalized(text: &str) -> String {

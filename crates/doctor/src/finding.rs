@@ -56,6 +56,8 @@ pub enum Remedy {
     Shell(String),
     /// A flag of Docker or Podman, or a field of a pod.
     Container(String),
+    /// A change in the program or in how it is run, in words.
+    Code(String),
 }
 
 impl Remedy {
@@ -69,6 +71,7 @@ impl Remedy {
             Self::Systemd(_) => "systemd",
             Self::Shell(_) => "shell",
             Self::Container(_) => "container",
+            Self::Code(_) => "code",
         }
     }
 
@@ -84,7 +87,8 @@ impl Remedy {
             Self::Setting(text)
             | Self::Systemd(text)
             | Self::Shell(text)
-            | Self::Container(text) => text.clone(),
+            | Self::Container(text)
+            | Self::Code(text) => text.clone(),
         }
     }
 }

@@ -7,6 +7,8 @@
 //! * Depends on: `throng-io`, for the sums that the programs make when they start.
 //! * Start reading at: [`diagnose`], then [`rules`].
 //!
+//! [`diagnose_live`] judges a running server by its statistics.
+//!
 //! Rules are pure functions of facts and a question, so a recorded tree of files is test data.
 //!
 //! ```
@@ -22,6 +24,7 @@ mod diagnosis;
 mod document;
 pub mod facts;
 mod finding;
+mod live;
 mod numbers;
 mod question;
 pub mod rules;
@@ -29,10 +32,11 @@ mod scripts;
 mod text;
 
 pub use diagnosis::{Diagnosis, Wall, at_start, diagnose};
-pub use document::{document, explain};
+pub use document::{document, explain, explain_live};
 pub use facts::{Counters, Facts, ReadOptions};
 pub use finding::{Finding, Remedy, Status};
+pub use live::{LIVE_RULES, LiveRule, diagnose_live, find_live};
 pub use numbers::count;
 pub use question::{Io, Question, Role, Settings};
 pub use scripts::{fix_script, undo_script};
-pub use text::{json, report};
+pub use text::{json, live_json, live_report, report};

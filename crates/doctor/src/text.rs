@@ -26,32 +26,45 @@ const WIDTH: usize = 100;
 pub fn report(diagnosis: &Diagnosis, all: bool) -> String {
     let mut text = answer(diagnosis);
     text.push('\n');
-    let shown = |finding: &&Finding| all || finding.status <= Status::Info;
-    let mut findings: Vec<&Finding> = diagnosis.findings.iter().filter(shown).collect();
-    // In the order of the rules within a state.
-    findings.sort_by_key(|finding| finding.status);
-    for finding in findings {
-        add(finding, &mut text);
-    }
-    let (failed, warned) = (diagnosis.count(Status::Fail), diagnosis.count(Status::Warn));
-    if !all {
-        let passed = diagnosis.count(Status::Pass);
-        let _ = writeln!(text, "PASS  {:<TITLE$} --all shows them", plural(passed as u64, "check"));
-        let skipped = diagnosis.count(Status::Skip);
-        let _ = writeln!(
-            text,
-            "SKIP  {:<TITLE$} {}",
-            plural(skipped as u64, "check"),
-            skips(diagnosis)
-        );
-    }
-    text.push('\n');
-    let _ = write!(text, "{failed} failed, {}.", plural(warned as u64, "warning"));
-    if failed + warned > 0 {
-        let _ = write!(text, "  Why: --explain ID.  Scripts: --fix-script, --undo-script FILE");
+    if list(&diagnosis.findings, all, &mut text) {
+        text += "  Why: --explain ID.  Scripts: --fix-script, --undo-script FILE";
     }
     text.push('\n');
     text
+}
+
+/// Returns the report of the rules about a running server. `all` also lists the rules that pass or
+/// were skipped.
+#[must_use]
+pub fn live_report(findings: &[Finding], all: bool) -> String {
+    let mut text = String::new();
+    if list(findings, all, &mut text) {
+        text += "  Why: --explain ID";
+    }
+    text.push('\n');
+    text
+}
+
+/// Adds the findings and their numbers. Returns whether something fails or warns.
+fn list(all_findings: &[Finding], all: bool, text: &mut String) -> bool {
+    let shown = |finding: &&Finding| all || finding.status <= Status::Info;
+    let mut findings: Vec<&Finding> = all_findings.iter().filter(shown).collect();
+    // In the order of the rules within a state.
+    findings.sort_by_key(|finding| finding.status);
+    for finding in findings {
+        add(finding, text);
+    }
+    let count = |status| all_findings.iter().filter(|it| it.status == status).count();
+    let (failed, warned) = (count(Status::Fail), count(Status::Warn));
+    if !all {
+        let passed = count(Status::Pass);
+        let _ = writeln!(text, "PASS  {:<TITLE$} --all shows them", plural(passed as u64, "check"));
+        let skipped = plural(count(Status::Skip) as u64, "check");
+        let _ = writeln!(text, "SKIP  {skipped:<TITLE$} {}", skips(all_findings));
+    }
+    text.push('\n');
+    let _ = write!(text, "{failed} failed, {}.", plural(warned as u64, "warning"));
+    failed + warned > 0
 }
 
 /// Returns the first lines: the number of connections, and the limits.
@@ -120,8 +133,8 @@ fn add(finding: &Finding, text: &mut String) {
 }
 
 /// Returns the first reasons of skipped rules.
-fn skips(diagnosis: &Diagnosis) -> String {
-    let skipped = diagnosis.findings.iter().filter(|finding| finding.status == Status::Skip);
+fn skips(findings: &[Finding]) -> String {
+    let skipped = findings.iter().filter(|finding| finding.status == Status::Skip);
     let mut reasons: Vec<&str> = skipped.map(|finding| finding.reason.as_str()).collect();
     reasons.dedup();
     let more = if reasons.len() > REASONS { ", ..." } else { "" };
@@ -141,6 +154,15 @@ pub fn json(diagnosis: &Diagnosis) -> Value {
         "limits": diagnosis.walls.iter().map(wall).collect::<Vec<Value>>(),
         "note": diagnosis.note,
         "findings": diagnosis.findings.iter().map(Finding::json).collect::<Vec<Value>>(),
+    })
+}
+
+/// Returns the findings of a running server as JSON, with the seconds between the readings.
+#[must_use]
+pub fn live_json(findings: &[Finding], seconds: f64) -> Value {
+    json!({
+        "seconds": seconds,
+        "findings": findings.iter().map(Finding::json).collect::<Vec<Value>>(),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use throng_doctor::{document, explain, rules};
+use throng_doctor::{LIVE_RULES, document, explain, explain_live, rules};
 
 use crate::golden::is_current;
 
@@ -20,8 +20,15 @@ fn the_document_explains_each_rule_once() {
             assert!(!part.is_empty(), "{}", rule.id);
         }
     }
-    let ids: BTreeSet<&str> = all.iter().map(|rule| rule.id).collect();
-    assert_eq!(ids.len(), all.len(), "an id is there twice");
+    let live = || LIVE_RULES.iter().flat_map(|of| *of);
+    assert_eq!(live().count(), 12);
+    for rule in live() {
+        assert_eq!(text.matches(&format!("### {}\n", rule.id)).count(), 1, "{}", rule.id);
+        assert!(text.contains(explain_live(rule).trim_end()), "{}", rule.id);
+    }
+    let ids: BTreeSet<&str> =
+        all.iter().map(|rule| rule.id).chain(live().map(|it| it.id)).collect();
+    assert_eq!(ids.len(), all.len() + 12, "an id is there twice");
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
     is_current(&docs, &text);
 }

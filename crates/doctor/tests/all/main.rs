@@ -2,6 +2,7 @@
 
 mod document;
 mod golden;
+mod live;
 mod machines;
 mod properties;
 mod scripts;

@@ -1,4 +1,6 @@
-//! `throng doctor`, and the checks at the start of `serve` and `balance`.
+//! `throng doctor`: the machine, or a running server.
+
+mod live;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +11,8 @@ use std::time::Duration;
 use throng_balance::Config;
 use throng_config::units;
 use throng_doctor::{
-    Question, ReadOptions, Role, Settings, Status, diagnose, explain, facts, fix_script, json,
-    report, rules, undo_script,
+    Finding, LIVE_RULES, Question, ReadOptions, Role, Settings, Status, diagnose, explain,
+    explain_live, facts, find_live, fix_script, json, report, rules, undo_script,
 };
 
 #[cfg(feature = "balance")]
@@ -35,6 +37,12 @@ pub(crate) struct Args {
     /// Set any setting, for example --set listen=0.0.0.0:80; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Judge a running server by its statistics, read twice: the address of /stats.json, or of a
+    /// balancer's admin API
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = MACHINE)]
+    live: Option<String>,
+    #[command(flatten)]
+    live_flags: live::Flags,
     /// Explain a rule: its reason, its formula, and how to undo its remedy
     #[arg(long, value_name = "ID", conflicts_with_all = ["json", "all"])]
     explain: Option<String>,
@@ -55,17 +63,24 @@ pub(crate) struct Args {
     undo_script: Option<PathBuf>,
 }
 
+/// Flags about the machine, which --live does not read.
+const MACHINE: [&str; 7] =
+    ["role", "connections", "config", "set", "explain", "fix_script", "undo_script"];
+
 const EXAMPLES: &str = "Limits come from the shell that starts it: in a container or a unit,
 run it there. Counters are read twice, a second apart. Nothing is changed.
+With --live it asks a server, and the machine that it runs on does not matter.
 
-Exit codes: 0 nothing fails, 1 something fails (with --strict: or warns), 2 a
-flag or setting is invalid.
+Exit codes: 0 nothing fails, 1 something fails (with --strict: or warns), or
+the server does not answer, 2 a flag or setting is invalid.
 
 Examples:
   throng doctor                            connections, and the first limit
   throng doctor --for 250000               is there room for so many?
   throng doctor --role balance --config balance.toml
   throng doctor --explain syn-backlog
+  throng doctor --live 127.0.0.1:9101      what is wrong with this server?
+  throng doctor --live 127.0.0.1:8081 --interval 60s --token-file token
   throng doctor --for 250000 --fix-script fix.sh --undo-script undo.sh";
 
 /// The time between two readings of the counters.
@@ -75,6 +90,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(id) = &args.explain {
         terminal::report(explained(id)?)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(address) = &args.live {
+        let findings = live::run(address, &args.live_flags, args.json, args.all)?;
+        return Ok(exit_code(&findings, args.strict));
     }
     let question = question(&args)?;
     let options = ReadOptions { sample: Some(SAMPLE), measures: true, ..ReadOptions::default() };
@@ -90,14 +109,20 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         true => terminal::report_line(format_args!("{:#}", json(&diagnosis)))?,
         false => terminal::report(report(&diagnosis, args.all))?,
     }
-    let is_bad = |status| diagnosis.count(status) > 0;
-    let fails = is_bad(Status::Fail) || args.strict && is_bad(Status::Warn);
-    Ok(ExitCode::from(u8::from(fails)))
+    Ok(exit_code(&diagnosis.findings, args.strict))
+}
+
+fn exit_code(findings: &[Finding], is_strict: bool) -> ExitCode {
+    let is_bad = |status| findings.iter().any(|finding| finding.status == status);
+    let fails = is_bad(Status::Fail) || is_strict && is_bad(Status::Warn);
+    ExitCode::from(u8::from(fails))
 }
 
 fn explained(id: &str) -> Result<String, Failure> {
-    rules::find(id).map(explain).ok_or_else(|| {
+    let of_machine = || rules::find(id).map(explain);
+    of_machine().or_else(|| find_live(id).map(explain_live)).ok_or_else(|| {
         let known = rules::RULES.iter().flat_map(|of| *of).map(|rule| rule.id);
+        let known = known.chain(LIVE_RULES.iter().flat_map(|of| *of).map(|rule| rule.id));
         let hint = units::did_you_mean(id, known)
             .unwrap_or_else(|| "`throng doctor --all` lists the rules".to_owned());
         Failure::usage(format!("there is no rule {id}: {hint}"))
