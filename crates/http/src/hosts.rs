@@ -99,6 +99,9 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     if is_number && labels.parse::<Ipv4Addr>().is_err() {
         return Err("it is no IPv4 address: write its four numbers, as in \"10.0.0.1\"".to_owned());
     }
+    if is_number && name != text {
+        return Err(format!("an address has no subdomains: write {labels:?}"));
+    }
     Ok(())
 }
 

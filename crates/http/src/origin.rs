@@ -145,14 +145,26 @@ fn check_origin(text: &str) -> Result<(), String> {
     if let Some(address) = host.strip_prefix('[') {
         let address = address.strip_suffix(']').unwrap_or(address);
         return match address.parse::<Ipv6Addr>() {
-            Ok(own) if own.to_string().eq_ignore_ascii_case(address) && host.ends_with(']') => {
+            Ok(own) if serialized(own).eq_ignore_ascii_case(address) && host.ends_with(']') => {
                 Ok(())
             }
-            Ok(own) => Err(format!("a browser sends the short form: write [{own}]")),
+            Ok(own) => Err(format!("a browser sends another form: write [{}]", serialized(own))),
             Err(_) => Err("it has no IPv6 address: write for example [2001:db8::1]".to_owned()),
         };
     }
     hosts::check(host).map_err(|remedy| format!("its host {host:?}: {remedy}"))
+}
+
+/// Returns an address as browsers write it: without the four numbers of an IPv4 address
+/// ([URL, section 3.5](https://url.spec.whatwg.org/#concept-ipv6-serializer)).
+fn serialized(address: Ipv6Addr) -> String {
+    match address.to_ipv4_mapped() {
+        Some(_) => {
+            let [.., high, low] = address.segments();
+            format!("::ffff:{high:x}:{low:x}")
+        }
+        None => address.to_string(),
+    }
 }
 
 /// The parts of `scheme "://" host [ ":" port ]`, RFC 6454 section 7.
@@ -333,6 +345,8 @@ mod tests {
             ("https://", "no host's name"),
             ("https://[0:0::1]", "write [::1]"),
             ("https://[::1", "write [::1]"),
+            ("https://[::ffff:1.2.3.4]", "write [::ffff:102:304]"),
+            ("https://*.192.0.2.1", "subdomains"),
             ("https://127.1", "four numbers"),
             ("://a.example", "scheme"),
         ] {
@@ -343,6 +357,7 @@ mod tests {
             "https://app.example",
             "https://app.example:8443",
             "http://[::1]:3000",
+            "https://[::ffff:102:304]",
             "http://127.0.0.1",
             "capacitor://localhost",
             "chrome-extension://abcdefghijklmnop",
