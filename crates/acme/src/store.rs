@@ -109,6 +109,11 @@ impl Store {
     }
 
     fn open_lock(&self) -> io::Result<File> {
+        // Opening a pipe waits for its reader.
+        if fs::metadata(&self.lock).is_ok_and(|found| !found.is_file()) {
+            let what = format!("{} is not a regular file; remove it", self.lock.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         private().create(true).open(&self.lock)
     }
 
@@ -289,6 +294,18 @@ mod tests {
     fn mode(path: &Path) -> u32 {
         use std::os::unix::fs::PermissionsExt;
         fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_in_place_of_the_lock_is_an_error_and_is_not_waited_for() {
+        let dir = TempFolder::new("acme-pipe");
+        let settings = AcmeSettings::new(dir.to_path_buf());
+        let lock = Store::of(&settings).lock;
+        fs::create_dir_all(lock.parent().unwrap()).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&lock).status().unwrap().success());
+        let error = Store::open(&settings).unwrap_err().to_string();
+        assert!(error.contains("lock is not a regular file; remove it"), "{error}");
     }
 
     #[cfg(unix)]
