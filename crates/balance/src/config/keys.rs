@@ -215,7 +215,7 @@ const LISTS: &[&[Key]] = &[
     Key::new("register.time_to_live", TIMEOUT, "10s",
         "time without a heartbeat after which a registered backend gets no new clients"),
     Key::new("register.networks", NETWORKS, "",
-        "networks that backends may register from; if empty, all but link-local ones"),
+        "networks that backends may register from; if empty, all but metadata services of clouds"),
     Key::new("admin.listen", Kind::Address, "",
         "address of the admin API, the status page and metrics; if not set, there is none")
         .details("without a token, a loopback address")

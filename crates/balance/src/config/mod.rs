@@ -8,7 +8,7 @@ mod sources;
 mod tls;
 mod words;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,22 +159,43 @@ pub struct Register {
     /// The time that a backend gets new clients without a heartbeat, if it does not specify one.
     /// Default 10 s.
     pub time_to_live: Duration,
-    /// The networks that backends may be in: `networks`. Default: all except link-local addresses,
-    /// where clouds have services that provide credentials.
+    /// The networks that backends may be in: `networks`. Default: all except link-local addresses
+    /// and others where clouds have services that provide credentials.
     pub networks: Vec<Network>,
 }
 
 impl Register {
     /// Returns whether a backend may be at `address`.
     pub(crate) fn admits(&self, address: IpAddr) -> bool {
-        let is_link_local = match address.to_canonical() {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
         match self.networks.is_empty() {
-            true => !is_link_local,
+            true => !may_provide_credentials(address),
             false => self.networks.iter().any(|network| network.contains(address)),
         }
+    }
+}
+
+/// Returns whether services for machines in a cloud are at an address: at a link-local one, or at
+/// that which a cloud has chosen. Such a service answers the machine alone with its credentials; a
+/// backend at its address would show them to all clients.
+fn may_provide_credentials(address: IpAddr) -> bool {
+    /// Azure, Alibaba Cloud, Oracle Cloud.
+    const V4: [Ipv4Addr; 3] = [
+        Ipv4Addr::new(168, 63, 129, 16),
+        Ipv4Addr::new(100, 100, 100, 200),
+        Ipv4Addr::new(192, 0, 0, 192),
+    ];
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_link_local() || V4.contains(&address),
+        IpAddr::V6(address) => match address.segments() {
+            // AWS and Google Cloud.
+            [0xfd00, 0xec2, ..] | [0xfd20, 0xce, ..] => true,
+            // An IPv4 address behind a translator (RFC 6052 section 2.1).
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+                let bits = u32::from(high) << 16 | u32::from(low);
+                may_provide_credentials(Ipv4Addr::from(bits).into())
+            }
+            _ => address.is_unicast_link_local(),
+        },
     }
 }
 

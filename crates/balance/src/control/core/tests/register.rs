@@ -100,7 +100,18 @@ fn backends_register_from_the_networks_that_they_may() {
     let metadata = "169.254.169.254:80".parse().unwrap();
     let error = core.register(metadata, 1, None, at_once).unwrap_err().to_string();
     assert!(error.contains("register.networks"), "{error}");
-    assert!(core.register("[fe80::1]:80".parse().unwrap(), 1, None, at_once).is_err());
+    for metadata in [
+        "[fe80::1]:80",
+        "[fd00:ec2::254]:80",
+        "[fd20:ce::254]:80",
+        "[64:ff9b::a9fe:a9fe]:80",
+        "[::ffff:169.254.169.254]:80",
+        "168.63.129.16:80",
+        "100.100.100.200:80",
+    ] {
+        assert!(core.register(metadata.parse().unwrap(), 1, None, at_once).is_err(), "{metadata}");
+    }
+    assert!(core.register("[64:ff9b::a00:1]:80".parse().unwrap(), 1, None, at_once).is_ok());
     assert!(core.register("10.0.0.1:80".parse().unwrap(), 1, None, at_once).is_ok());
     let only = format!("{TOKEN}networks = [\"127.0.0.0/8\"]\n");
     apply(&mut core, config(&[1], &only), at_once).unwrap();
