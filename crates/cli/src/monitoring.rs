@@ -72,6 +72,8 @@ const ALERTS: &[Alert] = &[
     Alert {
         name: "ThrongServerErrors",
         expression: "sum by (instance) (rate(throng_balance_backend_errors_total[5m])) \
+                     + sum by (instance) \
+                     (rate(throng_balance_backend_responses_total{status=\"5xx\"}[5m])) \
                      > 0.01 * sum by (instance) (rate(throng_balance_requests_total[5m]))",
         lasts: "5m",
         severity: "critical",
@@ -323,6 +325,12 @@ const QUESTIONS: &[Question] = &[
             (
                 "sum(rate(throng_balance_backend_errors_total{$i}[$__rate_interval]))",
                 "balancer 5xx",
+            ),
+            #[cfg(feature = "balance")]
+            (
+                "sum(rate(throng_balance_backend_responses_total{status=\"5xx\",$i}\
+                 [$__rate_interval]))",
+                "backends' 5xx",
             ),
         ],
     },

@@ -14,6 +14,28 @@ use crate::site::Site;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// One response in ten of a backend has a status of 5xx, and the balancer itself has no error.
+const FIRES: &str = r#"
+rule_files: [alerts.yaml]
+tests:
+  - interval: 1m
+    input_series:
+      - series: throng_balance_requests_total{instance="a"}
+        values: 0+60x20
+      - series: throng_balance_backend_errors_total{instance="a",reason="connect"}
+        values: 0+0x20
+      - series: throng_balance_backend_responses_total{instance="a",backend="b",status="5xx"}
+        values: 0+6x20
+    promql_expr_test:
+      - expr: ALERTS{alertname="ThrongServerErrors"}
+        eval_time: 15m
+        exp_samples:
+          - labels: >-
+              ALERTS{alertname="ThrongServerErrors",alertstate="firing",
+              instance="a",severity="critical"}
+            value: 1
+"#;
+
 /// Checks the output of a server and of `throng generate`.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let tool = provision::unpacked(site, "promtool", "prometheus")?;
@@ -33,6 +55,9 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let rules = folder.join("alerts.yaml");
     write(&rules, &generated(site, "alerts")?).map_err(|error| error.to_string())?;
     check("alert rules", Command::new(&tool).args(["check", "rules"]).arg(&rules));
+    let fires = folder.join("fires.yaml");
+    write(&fires, FIRES).map_err(|error| error.to_string())?;
+    check("alert of 5xx", Command::new(&tool).args(["test", "rules"]).arg(&fires));
     let expressions = folder.join("dashboard.yaml");
     write(&expressions, &as_tests(&generated(site, "dashboard")?)?)
         .map_err(|error| error.to_string())?;
