@@ -54,7 +54,17 @@ pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result
 
 /// Returns the field that shows that a proxy has forwarded the request.
 fn forwarded_by<'a>(request: &'a Request<'_>) -> Option<&'a str> {
-    const NAMES: [&str; 4] = ["Forwarded", "Via", "CDN-Loop", "X-Real-IP"];
+    const NAMES: [&str; 9] = [
+        "Forwarded",
+        "Via",
+        "CDN-Loop",
+        "X-Real-IP",
+        "X-Client-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "Fastly-Client-IP",
+        "Fly-Client-IP",
+    ];
     const PREFIX: &str = "X-Forwarded-";
     let is_sign = |name: &str| {
         let begins = name.get(..PREFIX.len()).is_some_and(|it| it.eq_ignore_ascii_case(PREFIX));

@@ -8,7 +8,7 @@ use throng_config::Values;
 
 use super::requests::Reloaded;
 use super::settings::Members;
-use super::{SettingFlags, Settings, site};
+use super::{SettingFlags, Settings, check_log, site};
 use crate::changes::{Changes, NO_FILE, log_reload};
 use crate::failure::Failure;
 use crate::hosts::LiveHosts;
@@ -104,6 +104,11 @@ impl Reloader {
         }
         let server = site::server(&settings, Some(log));
         server.check().map_err(|error| error.to_string())?;
+        // Otherwise the next start would fail, long after the change.
+        if !changes.needs_restart.is_empty() {
+            site::check_start(&settings).map_err(|error| error.to_string())?;
+            check_log(&settings.log).map_err(|failure| failure.message)?;
+        }
         let certificates = reload_certificates(running, log)?;
         running.reconfigure(&server).map_err(|error| error.to_string())?;
         // If unchanged, `auto` keeps the meaning from the start, which depends on `listen`.

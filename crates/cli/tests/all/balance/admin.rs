@@ -282,6 +282,9 @@ fn requests_that_a_proxy_passes_on_reach_the_admin_api_with_a_token_only() {
         "X-Real-IP: 127.0.0.1",
         "Via: 1.1 edge",
         "CDN-Loop: edge",
+        "CF-Connecting-IP: 127.0.0.1",
+        "True-Client-IP: 127.0.0.1",
+        "X-Client-IP: 127.0.0.1",
     ] {
         for (method, path) in
             [("GET", "/status.json"), ("GET", "/metrics"), ("POST", "/reload"), ("GET", "/")]

@@ -189,6 +189,20 @@ fn a_reload_by_the_admin_server_reads_the_file_and_answers_with_what_it_did() {
     assert!(reason.contains(&format!("{file}:5:")) && reason.contains("\"many\""), "{reason}");
     assert_eq!(events(&started.log, "reloaded").len(), 1);
 
+    // Settings of the next start, which would fail with them.
+    let many = base.replace("shards = 1", "shards = 4096");
+    let log = format!("log.file = {:?}\n", started.log);
+    for (content, words) in [
+        (format!("{base}log.file = \"/no/such/folder/it\"\n"), "log.file is /no/such/folder/it"),
+        (format!("{many}{log}pin = \"cores\"\n"), "shards is 4096, but pin is cores"),
+    ] {
+        std::fs::write(&started.file, &content).unwrap();
+        let (status, answer) = post(admin);
+        let reason = answer["error"].to_string();
+        assert!(status == 422 && reason.contains(words), "{content}: {status} {reason}");
+    }
+    assert_eq!(events(&started.log, "reloaded").len(), 1);
+
     // As for the balancer, no web page can request it.
     let json = "Content-Type: application/json\r\n";
     for (fields, body, status) in [
