@@ -51,7 +51,7 @@ impl<D> Callbacks<D> {
     pub(crate) fn on_unpublished(&self, ws: &mut Socket<'_, D>, data: &mut D, lost: Unpublished) {
         match &self.on_unpublished {
             Some(callback) => callback(ws, data, lost),
-            None => ws.close_for(EndReason::Publication),
+            None => ws.close_for_with(EndReason::Publication, lost.text()),
         }
     }
 }

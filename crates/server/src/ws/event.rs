@@ -1,6 +1,6 @@
 //! Events of a session besides its messages.
 
-use throng_engine::{Close, Recovery};
+use throng_engine::{Close, EndReason, Recovery};
 
 /// An event of a session besides its messages: see
 /// [`Handler::on_event`](crate::Handler::on_event) and [`Ws::on_event`](crate::Ws::on_event).
@@ -78,4 +78,15 @@ pub struct Unpublished {
     pub refused: u64,
     /// Messages that members may or may not receive: the broker has not answered.
     pub unknown: u64,
+}
+
+impl Unpublished {
+    /// Returns the text for the client of a session that is closed for it. It must not ask for a
+    /// repetition that may double a message.
+    pub(crate) const fn text(self) -> &'static str {
+        match self.unknown {
+            0 => EndReason::Publication.text(),
+            _ => "the cluster has not confirmed a message: it may have been delivered, or be lost",
+        }
+    }
 }

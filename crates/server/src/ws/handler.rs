@@ -101,7 +101,7 @@ pub trait Handler: Send + Sync + 'static {
         data: &mut Self::Data,
         lost: Unpublished,
     ) {
-        let _ = (data, lost);
-        ws.close_for(EndReason::Publication);
+        let _ = data;
+        ws.close_for_with(EndReason::Publication, lost.text());
     }
 }
