@@ -155,12 +155,12 @@ impl Connections {
         }
     }
 
-    /// Ends the session of a connection, `clean`: by a closing handshake. Returns false if there
-    /// is none.
-    pub(crate) fn end_session(&mut self, id: ConnId, clean: bool) -> bool {
-        let Some(conn) = self.table.conn_mut(id).filter(|conn| conn.has(flag::SESSION)) else {
-            return false;
-        };
+    /// Ends the session of a connection, `clean`: by a closing handshake. Returns the seconds for
+    /// which the peer of a lost session was silent, if they are known; `None` if there is no
+    /// session.
+    pub(crate) fn end_session(&mut self, id: ConnId, clean: bool) -> Option<Option<u16>> {
+        let silence = self.silence(id).filter(|_| !clean);
+        let conn = self.table.conn_mut(id).filter(|conn| conn.has(flag::SESSION))?;
         conn.set(flag::SESSION, false);
         if conn.is(Stage::Open) {
             // It ended without a Close frame: nothing more can be sent, and no `on_drain` may
@@ -172,7 +172,7 @@ impl Connections {
             true => self.stats.closed_clean += 1,
             false => self.stats.closed_abnormally += 1,
         }
-        true
+        Some(silence)
     }
 
     /// Answers the peer's Close frame with its own code, unless it answers the server's.

@@ -74,10 +74,7 @@ impl<S: Service> EngineParts<S> {
     /// Calls `on_close`, exactly once for each `on_open`, after any end of the session. `clean`: by
     /// a closing handshake.
     pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>, clean: bool) {
-        let silence = self.core.conns.silence(id).filter(|_| !clean);
-        if !self.core.conns.end_session(id, clean) {
-            return;
-        }
+        let Some(silence) = self.core.conns.end_session(id, clean) else { return };
         if let Some(seconds) = silence {
             self.core.clocks.measured().count_loss(seconds);
         }
