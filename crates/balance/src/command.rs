@@ -32,5 +32,8 @@ pub enum BalanceCommand {
         window: Duration,
         /// Connections that remain after this time are reset.
         deadline: Duration,
+        /// Another process accepts from the same sockets: clients that have not sent a request yet
+        /// are answered.
+        hand_over: bool,
     },
 }

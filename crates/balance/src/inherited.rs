@@ -3,15 +3,18 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use throng_io::{Inherited, Listener, inherited_addresses, inherited_listeners};
+use throng_io::{HeldListeners, Inherited, Listener, inherited_addresses};
 
 /// The sockets that the process was started with, by their address.
 pub(crate) struct InheritedSockets(Vec<(SocketAddr, TcpListener)>);
 
 impl InheritedSockets {
     /// Takes the sockets that the service manager has passed on, if there are any; each must be at
-    /// one of the addresses in `listen`.
-    pub(crate) fn take(listen: &[(SocketAddr, bool)]) -> io::Result<Self> {
+    /// one of the addresses in `listen`. A predecessor's that are no longer there are closed.
+    pub(crate) fn take(listen: &[(SocketAddr, bool)], held: &HeldListeners) -> io::Result<Self> {
+        if held.is_successor() {
+            return Ok(Self::of_tcp(held.inherited()?));
+        }
         let announced = match inherited_addresses() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self(Vec::new())),
             announced => announced?,
@@ -30,16 +33,20 @@ impl InheritedSockets {
                 ));
             }
         }
-        let taken = match inherited_listeners() {
+        let taken = match held.inherited() {
             // Another part of the process uses them.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             taken => taken?,
         };
-        let of_tcp = |socket: Inherited| match socket.listener {
+        Ok(Self::of_tcp(taken))
+    }
+
+    fn of_tcp(taken: Vec<Inherited>) -> Self {
+        let of_one = |socket: Inherited| match socket.listener {
             Listener::Tcp(listener) => Some((listener.local_addr().ok()?, listener)),
             _ => None,
         };
-        Ok(Self(taken.into_iter().filter_map(of_tcp).collect()))
+        Self(taken.into_iter().filter_map(of_one).collect())
     }
 
     /// Returns a listener at `address` for each of `count` shards, which share its queue; `None` if

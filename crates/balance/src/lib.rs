@@ -42,7 +42,7 @@ pub use backend::{Backend, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Tot
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, Register, Shutdown, Token,
 };
-pub use control::{Balancer, Error};
+pub use control::{Balancer, CarriedBackend, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use issuer::CertificateEvent;
@@ -64,7 +64,7 @@ pub use settings::{
     Check, CheckKind, CloseOrder, Closing, Configuration, DROPPED_HEADERS, Health, Observe, Pick,
     Removed, SameSite, Settings, Sticky, Target, Timeouts,
 };
-pub use shards::{Launch, Shards};
+pub use shards::{Launch, OnBound, Shards};
 pub use slow_start::share_at;
 pub use status::{
     Changes, DrainProgress, Draining, FirstByteTimes, LastFailure, NameRow, Rebalance, Removal,

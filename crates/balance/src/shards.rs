@@ -11,7 +11,7 @@ use std::time::Duration;
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::tables::{DescriptorTables, Tables};
-use throng_io::{Driver, ListenOptions, Options, ServerTls, listen_many};
+use throng_io::{Driver, HeldListeners, ListenOptions, Options, Purpose, ServerTls};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::access::AccessLog;
@@ -66,6 +66,20 @@ pub struct Launch {
     pub uses_tls: bool,
     /// The log of requests and tunnels.
     pub access: Option<Arc<dyn AccessLog>>,
+    /// The listening sockets of the process.
+    pub held: HeldListeners,
+    /// Called when everything is open, before the first client is accepted; an error ends the
+    /// start.
+    pub on_bound: Option<OnBound>,
+}
+
+/// Called once when a start is certain to succeed.
+pub struct OnBound(pub Box<dyn FnOnce() -> io::Result<()> + Send>);
+
+impl std::fmt::Debug for OnBound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnBound")
+    }
 }
 
 /// Running shards.
@@ -90,17 +104,19 @@ impl Shards {
     /// # Errors
     /// Fails if an address cannot be bound, or if there is no descriptor or thread for a shard. No
     /// shard runs then.
-    pub fn start(launch: Launch) -> io::Result<Self> {
+    pub fn start(mut launch: Launch) -> io::Result<Self> {
         let most = launch.configuration.settings.max_connections;
         let division = divide(launch.descriptors, most, launch.shards, launch.listen.len())?;
         let count = division.shards;
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
-        let inherited = InheritedSockets::take(&launch.listen)?;
+        let inherited = InheritedSockets::take(&launch.listen, &launch.held)?;
+        let mut tls = Vec::new();
         for &(address, has_tls) in &launch.listen {
+            let (options, purpose) = (ListenOptions::default(), Purpose::Clients);
             let bound = match inherited.at(address, count) {
                 Some(bound) => bound.map(|bound| (bound, address)),
-                None => listen_many(address, ListenOptions::default(), count),
+                None => launch.held.listen_many(purpose, address, options, count),
             };
             let (bound, address) = bound.map_err(|error| {
                 let why = match error.kind() {
@@ -115,12 +131,15 @@ impl Shards {
                 io::Error::new(error.kind(), format!("cannot listen at {address}: {why}"))
             })?;
             addresses.push((address, has_tls));
-            for (own, listener) in listeners.iter_mut().zip(bound) {
-                own.push(listener);
+            // A predecessor with more shards has left more sockets than there are shards.
+            tls.extend(std::iter::repeat_n(has_tls, bound.len() / count));
+            for (at, listener) in bound.into_iter().enumerate() {
+                listeners[at % count].push(listener);
             }
         }
         let (sockets, tables) = open(listeners, division.plan.is_some())?;
-        let place = Place { addresses, division, tables };
+        let place = Place { addresses, tls, division, tables };
+        launch.on_bound.take().map_or(Ok(()), |OnBound(call)| call())?;
         // Without TLS, its layer would only cost instructions.
         if !launch.uses_tls {
             return Self::run(sockets, place, launch);
@@ -141,12 +160,12 @@ impl Shards {
         place: Place,
         launch: Launch,
     ) -> io::Result<Self> {
-        let Place { addresses, division, tables } = place;
+        let Place { addresses, tls: of_listeners, division, tables } = place;
         let tables = tables.map(Arc::new);
         let has_tls: Vec<bool> = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
         let server = launch.tls.map(|tls| tls as ServerTls);
         let of_listener = |has_tls: &bool| server.clone().filter(|_| *has_tls);
-        let tls: Vec<_> = has_tls.iter().map(of_listener).collect();
+        let tls: Vec<_> = of_listeners.iter().map(of_listener).collect();
         let addresses = addresses.into_iter().map(|(address, _)| address).collect();
         let (count, descriptors_for) = (drivers.len(), division.connections);
         let admission = Arc::default();
@@ -180,7 +199,7 @@ impl Shards {
                 }
                 Err(error) => Some(throng_io::limits::thread_not_started(&error)),
             };
-            begun.shut_down(Duration::ZERO, Duration::ZERO);
+            begun.shut_down(Duration::ZERO, Duration::ZERO, false);
             let ended = begun.join();
             return Err(error.or(ended.err()).unwrap_or_else(|| io::Error::other("no thread")));
         }
@@ -243,9 +262,9 @@ impl Shards {
     }
 
     /// Stops accepting, closes tunnels with 1001 spread over `window`, and resets connections left
-    /// at `deadline`.
-    pub fn shut_down(&self, window: Duration, deadline: Duration) {
-        self.send(|| BalanceCommand::ShutDown { window, deadline });
+    /// at `deadline`. With `hand_over`, clients that have not sent a request yet are answered.
+    pub fn shut_down(&self, window: Duration, deadline: Duration, hand_over: bool) {
+        self.send(|| BalanceCommand::ShutDown { window, deadline, hand_over });
     }
 
     /// Returns whether all shards have ended.
@@ -312,6 +331,8 @@ const PUBLISHING: Duration = Duration::from_millis(200);
 struct Place {
     /// Bound addresses, each with whether it has TLS.
     addresses: Vec<(SocketAddr, bool)>,
+    /// For each listener of a shard, whether it has TLS.
+    tls: Vec<bool>,
     division: Division,
     /// The descriptors, if each shard has a table of its own.
     tables: Option<Tables>,

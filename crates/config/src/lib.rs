@@ -49,6 +49,7 @@ mod sources;
 pub mod tls;
 mod token;
 pub mod units;
+pub mod upgrade;
 mod values;
 
 pub use acme::AcmeValues;
@@ -63,6 +64,7 @@ pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
 pub use tls::TlsValues;
 pub use token::Token;
+pub use upgrade::UpgradeSettings;
 pub use values::{FromValue, Value, ValueEntry, Values};
 
 /// Returns the default time between the end of readiness and the first close of a shutdown.

@@ -21,6 +21,9 @@ pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod epoll;
 pub mod file;
+#[cfg(unix)]
+pub mod handover;
+pub mod held;
 pub mod id;
 pub mod inherited;
 pub mod limits;
@@ -46,6 +49,7 @@ pub use driver::{
     ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, SocketRecord, Traffic,
     Wake, Waker,
 };
+pub use held::{Held, HeldListeners, Origin, Purpose};
 pub use id::{ConnId, Slots};
 pub use inherited::{Inherited, InheritedAddress, inherited_addresses, inherited_listeners};
 pub use listen::{ListenOptions, listen, listen_many};

@@ -33,6 +33,8 @@ mod unix {
     use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixListener;
     use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -52,7 +54,7 @@ mod unix {
         /// It is removed when this is dropped, before the socket is closed: a file on which no one
         /// answers may be replaced, and the new one may have its number.
         #[allow(dead_code, reason = "for its drop")]
-        file: Option<SocketFile>,
+        file: Option<Arc<SocketFile>>,
         listener: UnixListener,
     }
 
@@ -80,11 +82,43 @@ mod unix {
                 remove_stale(&path, &address)?;
                 socket.bind(&address)?;
             }
-            let file = SocketFile::at(path)?;
+            let file = Arc::new(SocketFile::at(path)?);
             fs::set_permissions(&file.path, Permissions::from_mode(mode & 0o777))?;
             socket.listen(ListenOptions::default().backlog)?;
             socket.set_nonblocking(true)?;
             Ok(Self { listener: OwnedFd::from(socket).into(), file: Some(file) })
+        }
+
+        /// Takes over a socket that another process has [bound](Self::bind) and
+        /// [left](Self::leave_file) its file to this one, which removes it at the end.
+        ///
+        /// # Errors
+        /// The system's error, such as `NotFound` if the file is gone.
+        pub fn take_over(listener: UnixListener) -> io::Result<Self> {
+            let path = listener.local_addr()?.as_pathname().map(Path::to_owned);
+            let path = path.ok_or(ErrorKind::AddrNotAvailable)?;
+            Ok(Self { file: Some(Arc::new(SocketFile::at(path)?)), listener })
+        }
+
+        /// Returns another descriptor of the socket. The file is removed with the last one.
+        ///
+        /// # Errors
+        /// The system's error.
+        pub fn try_clone(&self) -> io::Result<Self> {
+            Ok(Self { file: self.file.clone(), listener: self.listener.try_clone()? })
+        }
+
+        /// Returns whether the file is removed at the end.
+        #[must_use]
+        pub fn has_file(&self) -> bool {
+            self.file.is_some()
+        }
+
+        /// Leaves the file to another process, also for all clones: it is not removed at the end.
+        pub fn leave_file(&self) {
+            if let Some(file) = &self.file {
+                file.is_left.store(true, Ordering::Relaxed);
+            }
         }
 
         /// Returns the path of its address; `None` if its address is not a path.
@@ -129,6 +163,17 @@ mod unix {
     }
 
     impl Listener {
+        /// Returns another descriptor of the socket.
+        ///
+        /// # Errors
+        /// The system's error.
+        pub fn try_clone(&self) -> io::Result<Self> {
+            match self {
+                Self::Tcp(listener) => listener.try_clone().map(Self::Tcp),
+                Self::Unix(socket) => socket.try_clone().map(Self::Unix),
+            }
+        }
+
         /// Makes accepting not block.
         ///
         /// # Errors
@@ -177,18 +222,21 @@ mod unix {
         path: PathBuf,
         /// Device and number, since the path may belong to another socket at the end.
         identity: (u64, u64),
+        /// Another process removes it.
+        is_left: AtomicBool,
     }
 
     impl SocketFile {
         fn at(path: PathBuf) -> io::Result<Self> {
             let identity = identity(&path)?;
-            Ok(Self { path, identity })
+            Ok(Self { path, identity, is_left: AtomicBool::new(false) })
         }
     }
 
     impl Drop for SocketFile {
         fn drop(&mut self) {
-            if identity(&self.path).is_ok_and(|now| now == self.identity) {
+            let is_left = self.is_left.load(Ordering::Relaxed);
+            if !is_left && identity(&self.path).is_ok_and(|now| now == self.identity) {
                 let _ = fs::remove_file(&self.path);
             }
         }
@@ -300,6 +348,20 @@ mod unix {
         }
 
         #[test]
+        fn a_file_that_was_left_to_a_successor_is_removed_by_that_one() {
+            let path = path("left");
+            let first = UnixSocket::bind(&path, 0o600).unwrap();
+            let held = first.try_clone().unwrap();
+            let second = UnixSocket::take_over(held.listener.try_clone().unwrap()).unwrap();
+            held.leave_file();
+            drop((first, held));
+            let _client = UnixStream::connect(&path).unwrap();
+            assert!(second.accept(&Options::default()).is_ok());
+            drop(second);
+            assert!(!path.exists());
+        }
+
+        #[test]
         fn a_file_that_is_no_socket_is_left_alone() {
             let path = path("file");
             fs::write(&path, "text").unwrap();
@@ -320,5 +382,14 @@ impl Listener {
     pub fn set_nonblocking(&self) -> std::io::Result<()> {
         let Self::Tcp(listener) = self;
         listener.set_nonblocking(true)
+    }
+
+    /// Returns another descriptor of the socket.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn try_clone(&self) -> std::io::Result<Self> {
+        let Self::Tcp(listener) = self;
+        listener.try_clone().map(Self::Tcp)
     }
 }

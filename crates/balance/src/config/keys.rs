@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use throng_config::{Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, tls};
+use throng_config::{
+    Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, tls, upgrade,
+};
 
 use super::sources;
 use crate::backend::MAX_WEIGHT;
@@ -232,6 +234,7 @@ const LISTS: &[&[Key]] = &[
     Key::new("shutdown.deadline", Kind::DURATION, "30s",
         "from the first close to a reset of connections that are left"),
     ],
+    upgrade::KEYS,
     &log::keys("errors"),
 ];
 

@@ -12,7 +12,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, Values};
+use throng_config::{
+    ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, UpgradeSettings, Values,
+};
 use throng_io::tables::DescriptorTables;
 
 use crate::settings::Settings;
@@ -85,6 +87,8 @@ pub struct Config {
     pub admin_token: Option<Token>,
     /// The shutdown: `[shutdown]`.
     pub shutdown: Shutdown,
+    /// The upgrades of the program: `[upgrade]`. The balancer itself begins none.
+    pub upgrade: UpgradeSettings,
     /// Whether the program refuses to start while a limit of the machine or a setting is worth a
     /// warning: `strict_start`. The balancer itself does not check them. Default: no.
     pub strict_start: bool,

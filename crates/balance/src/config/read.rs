@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use throng_config::listen::tcp_addresses;
-use throng_config::{Draft, LogSettings, drain_delay};
+use throng_config::{Draft, LogSettings, UpgradeSettings, drain_delay};
 
 use super::{
     BackendConfig, Config, NamedBackend, Register, Shutdown, defaults, server_names, sources, tls,
@@ -62,6 +62,7 @@ pub(super) fn read(draft: &Draft) -> Config {
             window: draft.get("shutdown.window"),
             deadline: draft.get("shutdown.deadline"),
         },
+        upgrade: UpgradeSettings::from_draft(draft),
         strict_start: draft.get("strict_start"),
         log: LogSettings::from_draft(draft),
         warnings: Vec::new(),

@@ -3,6 +3,7 @@
 //! [`Core::take_configuration`].
 
 mod apply;
+pub(crate) mod carried;
 mod health;
 mod names;
 mod rebalance;

@@ -17,9 +17,10 @@ use std::{fmt, io};
 use throng_acme::AcmeSettings;
 use throng_config::ConfigError;
 use throng_http::PlainHttp;
-use throng_io::Instant;
+use throng_io::{HeldListeners, Instant};
 use throng_tls::{TlsConfig, TlsServer};
 
+pub use self::core::carried::CarriedBackend;
 use self::core::{ControlCommand, Core};
 use crate::access::AccessLog;
 use crate::checks::Checks;
@@ -29,7 +30,7 @@ use crate::descriptors::divide;
 use crate::issuer::{CertificateEvent, Issuer};
 use crate::lookups::{self, Answer, Lookups, Resolver};
 use crate::report::{Metrics, Report};
-use crate::shards::{Launch, Shards};
+use crate::shards::{Launch, OnBound, Shards};
 use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
 
 pub use error::Error;
@@ -83,7 +84,28 @@ impl Balancer {
         config: Config,
         access: Arc<dyn AccessLog>,
     ) -> Result<Self, Error> {
-        Self::start_with(config, Arc::new(lookups::system), Some(access))
+        let resolver = Arc::new(lookups::system);
+        Self::start_with(config, resolver, With { access: Some(access), ..With::default() })
+    }
+
+    /// Does the same with the listening sockets of a list that a successor of this process gets,
+    /// and with the sockets and the backends of a predecessor. `on_bound` is called before the
+    /// first client is accepted; its error
+    /// ends the start. The list must be released when the balancer shuts down.
+    ///
+    /// # Errors
+    /// As for [`start`](Balancer::start), or the error of `on_bound`.
+    #[doc(hidden)]
+    pub fn start_on(
+        config: Config,
+        access: Arc<dyn AccessLog>,
+        held: HeldListeners,
+        carried: Vec<CarriedBackend>,
+        on_bound: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let on_bound = Some(OnBound(Box::new(on_bound)));
+        let with = With { access: Some(access), held, carried, on_bound };
+        Self::start_with(config, Arc::new(lookups::system), with)
     }
 
     /// Does the same as [`start`](Balancer::start), with `resolver` instead of the system's for the
@@ -92,7 +114,7 @@ impl Balancer {
     /// # Errors
     /// As for [`start`](Balancer::start).
     pub fn start_with_resolver(config: Config, resolver: Arc<Resolver>) -> Result<Self, Error> {
-        Self::start_with(config, resolver, None)
+        Self::start_with(config, resolver, With::default())
     }
 
     /// Does everything that [`start`](Balancer::start) does except listen, connect and look up
@@ -105,11 +127,8 @@ impl Balancer {
         Parts::read(config, Issuer::check).map(drop)
     }
 
-    fn start_with(
-        config: Config,
-        resolver: Arc<Resolver>,
-        access: Option<Arc<dyn AccessLog>>,
-    ) -> Result<Self, Error> {
+    fn start_with(config: Config, resolver: Arc<Resolver>, with: With) -> Result<Self, Error> {
+        let With { access, held, carried, on_bound } = with;
         let Parts { config, issuer, server, clients } = Parts::read(config, Issuer::open)?;
         let (listen, count) = (config.all_addresses(), config.shards);
         let descriptors = config.descriptors;
@@ -125,6 +144,7 @@ impl Balancer {
         // Addresses that are bound later; no name could lead to a port 0.
         core.set_addresses(&listen.iter().map(|(address, _)| *address).collect::<Vec<_>>());
         first_lookups(&mut core, &answered);
+        core.take_over(carried, Instant(0));
         let configuration = core.take_configuration().unwrap_or_default();
         let (reports, received) = mpsc::channel();
         if let (Some(server), Some(log)) = (&server, &access) {
@@ -142,6 +162,8 @@ impl Balancer {
             handshakes_per_second,
             uses_tls,
             access,
+            held,
+            on_bound,
         };
         let shards = Shards::start(launch).map_err(|error| {
             lookups.end();
@@ -461,6 +483,13 @@ impl Balancer {
         self.inner.change(|core, now| core.heartbeat(address, now))
     }
 
+    /// Returns the part of the list of backends that a successor takes over.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn carried(&self) -> Vec<CarriedBackend> {
+        self.inner.lock().carried()
+    }
+
     /// Ends a registration: the backend is drained and removed from the list with its last tunnel.
     ///
     /// # Errors
@@ -500,12 +529,40 @@ impl Balancer {
     /// # Errors
     /// A shard had failed: its poll, or a panic, which is a bug in this crate.
     pub fn shut_down(&self, window: Duration, deadline: Duration) -> io::Result<()> {
+        self.end(window, deadline, None::<fn()>)
+    }
+
+    /// Does the same while a successor accepts from the same sockets: clients that have connected
+    /// and not sent a request yet are answered before they are closed. `on_begun` is called when
+    /// the shards have the order to stop accepting.
+    ///
+    /// # Errors
+    /// As for [`shut_down`](Balancer::shut_down).
+    #[doc(hidden)]
+    pub fn hand_over(
+        &self,
+        window: Duration,
+        deadline: Duration,
+        on_begun: impl FnOnce(),
+    ) -> io::Result<()> {
+        self.end(window, deadline, Some(on_begun))
+    }
+
+    fn end(
+        &self,
+        window: Duration,
+        deadline: Duration,
+        hand_over: Option<impl FnOnce()>,
+    ) -> io::Result<()> {
         self.inner.lock().end();
         self.inner.changed.notify_all();
         self.inner.checks.end();
         self.inner.lookups.end();
         self.inner.issuer.end();
-        self.inner.shards.shut_down(window, deadline);
+        self.inner.shards.shut_down(window, deadline, hand_over.is_some());
+        if let Some(on_begun) = hand_over {
+            on_begun();
+        }
         let ended = self.inner.shards.join();
         // Reports end when the shards that send them end.
         let threads = std::mem::take(&mut *self.inner.threads());
@@ -513,6 +570,16 @@ impl Balancer {
         debug_assert_eq!(joined, 0, "a control thread panicked");
         ended
     }
+}
+
+/// Additions of a program to a start.
+#[derive(Default)]
+struct With {
+    access: Option<Arc<dyn AccessLog>>,
+    held: HeldListeners,
+    /// The backends of a predecessor.
+    carried: Vec<CarriedBackend>,
+    on_bound: Option<OnBound>,
 }
 
 /// The parts that a start needs before it listens.

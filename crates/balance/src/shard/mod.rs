@@ -364,8 +364,8 @@ impl BalanceParts {
                     // The caller may have stopped waiting.
                     let _ = published.send(());
                 }
-                BalanceCommand::ShutDown { window, deadline } => {
-                    self.begin_shutdown(driver, window, deadline);
+                BalanceCommand::ShutDown { window, deadline, hand_over } => {
+                    self.begin_shutdown(driver, window, deadline, hand_over);
                 }
             }
         }

@@ -12,7 +12,7 @@ use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, T
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::tables::DescriptorTables;
-use throng_io::{Driver, ListenOptions, Options, listen};
+use throng_io::{Driver, HeldListeners, ListenOptions, Options, listen};
 use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
 use throng_testkit::{eventually, poll};
@@ -78,6 +78,8 @@ impl Balancer {
             handshakes_per_second: 0,
             uses_tls: false,
             access: None,
+            held: HeldListeners::default(),
+            on_bound: None,
             shards,
             descriptors: tables(),
             configuration: Arc::new(configuration.clone()),
@@ -121,7 +123,7 @@ impl Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        self.shards.shut_down(Duration::ZERO, Duration::ZERO);
+        self.shards.shut_down(Duration::ZERO, Duration::ZERO, false);
         let ended = self.shards.join();
         if !std::thread::panicking() {
             ended.unwrap();

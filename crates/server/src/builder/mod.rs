@@ -21,6 +21,7 @@ use throng_engine::workers::WorkerSettings;
 use throng_engine::{Backpressure, Limits, SettingError};
 use throng_http::Origins;
 use throng_io::tables::DescriptorTables;
+use throng_io::{HeldListeners, Purpose};
 use throng_proto::ws::deflate::Settings as Deflate;
 
 pub use self::channels::Channels;
@@ -54,6 +55,8 @@ pub struct Server {
     descriptor_tables: DescriptorTables,
     sockets: SocketOptions,
     observe: Observe,
+    /// The process's list of its listening sockets, for its successor.
+    held: Option<(HeldListeners, Purpose)>,
     /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
     tls: Setting,
@@ -82,6 +85,7 @@ impl Server {
             descriptor_tables: DescriptorTables::Shared,
             sockets: SocketOptions::new(),
             observe: Observe::new(),
+            held: None,
             more_addresses: Vec::new(),
             tls: Setting::default(),
             cluster: crate::cluster::Setting::default(),

@@ -198,6 +198,20 @@ impl Server {
         self
     }
 
+    /// Takes listening sockets from a list that a successor of the process gets, and from a
+    /// predecessor's. Default: the server has its sockets to itself.
+    ///
+    /// For the binary alone: the list must be released when the server shuts down.
+    #[cfg(feature = "descriptor-tables")]
+    pub fn held_listeners(
+        mut self,
+        held: throng_io::HeldListeners,
+        purpose: throng_io::Purpose,
+    ) -> Self {
+        self.held = Some((held, purpose));
+        self
+    }
+
     /// Sets the worker pool for blocking work: [`Socket::offload`](crate::Socket::offload),
     /// [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
     /// [`Route::blocking`](crate::http::Route::blocking). Default: one thread per usable CPU, a

@@ -119,7 +119,8 @@ impl Server {
             }
             Division::Shared { .. } => {
                 let addresses = self.more_addresses.len() + usize::from(!inherited);
-                (self.max_connections(shards, shards * addresses)?, None)
+                let listeners = self.listener_descriptors(shards * addresses);
+                (self.max_connections(shards, listeners)?, None)
             }
         };
         let plan = Plan { shards, tables, max_connections, capacity, placement: None };
@@ -381,11 +382,8 @@ impl Server {
         address: SocketAddr,
         shards: usize,
     ) -> Result<(Vec<Vec<Listener>>, Addresses)> {
-        let (listeners, got) = listen_many(address, self.listen_options(), shards)
-            .map_err(|source| Error::bind(&address, source))?;
-        let mut of_shards: Vec<Vec<Listener>> =
-            listeners.into_iter().map(|listener| vec![listener.into()]).collect();
-        let mut tcp = vec![got];
+        let mut of_shards: Vec<Vec<Listener>> = (0..shards).map(|_| Vec::new()).collect();
+        let mut tcp = vec![self.open(address, &mut of_shards)?];
         self.listen_besides(&mut of_shards, &mut tcp)?;
         Ok((of_shards, Addresses { tcp, ..Addresses::default() }))
     }
@@ -401,15 +399,31 @@ impl Server {
             if let (0, Some(first)) = (address.port(), bound.first()) {
                 address.set_port(first.port());
             }
-            let (listeners, got) = listen_many(address, self.listen_options(), of_shards.len())
-                .map_err(|source| Error::bind(&address, source))?;
-            of_shards
-                .iter_mut()
-                .zip(listeners)
-                .for_each(|(all, listener)| all.push(listener.into()));
+            let got = self.open(address, of_shards)?;
             bound.push(got);
         }
         Ok(())
+    }
+
+    /// Opens the listeners of one address, at least one for each shard; returns the address.
+    fn open(&self, address: SocketAddr, of_shards: &mut [Vec<Listener>]) -> Result<SocketAddr> {
+        let (options, count) = (self.listen_options(), of_shards.len());
+        let (listeners, got) = match &self.held {
+            Some((held, purpose)) => held.listen_many(*purpose, address, options, count),
+            None => listen_many(address, options, count),
+        }
+        .map_err(|source| Error::bind(&address, source))?;
+        for (at, listener) in listeners.into_iter().enumerate() {
+            of_shards[at % count].push(listener.into());
+        }
+        Ok(got)
+    }
+
+    /// Returns the descriptors that this many listeners need besides those that are open already,
+    /// since a predecessor has passed them on. The second ones for a successor are of the reserve.
+    pub(super) fn listener_descriptors(&self, listeners: usize) -> usize {
+        let open = self.held.as_ref().map_or(0, |(held, _)| held.unused());
+        listeners.saturating_sub(open)
     }
 
     fn listen_options(&self) -> ListenOptions {

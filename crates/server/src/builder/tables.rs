@@ -17,7 +17,7 @@ impl Server {
     pub(super) fn plan_tables(&self, shards: usize, inherited: bool) -> Result<Division> {
         // They are not open yet, but will be where shards share a table.
         let addresses = 1 + self.more_addresses.len();
-        let listeners = if inherited { 0 } else { shards * addresses };
+        let listeners = if inherited { 0 } else { self.listener_descriptors(shards * addresses) };
         let descriptors = self.descriptors(listeners, addresses);
         let demanded = self.limits.max_connections;
         let demand = Demand {

@@ -333,7 +333,7 @@ impl World {
                 self.shut_down_at.get_or_insert(self.now());
                 let (window, deadline) =
                     (Duration::from_nanos(window), Duration::from_nanos(deadline));
-                self.post(|| BalanceCommand::ShutDown { window, deadline });
+                self.post(|| BalanceCommand::ShutDown { window, deadline, hand_over: false });
             }
         }
     }

@@ -302,16 +302,19 @@ impl BalanceParts {
         self.close_counted(driver, id);
     }
 
-    /// Closes all idle clients, and tunnels within `window`.
+    /// Closes all idle clients, and tunnels within `window`. With `hand_over`, clients that have
+    /// not sent a request yet are answered: they could not know that this process ends.
     pub(in crate::shard) fn begin_shutdown<D: Driver>(
         &mut self,
         driver: &mut D,
         window: Duration,
         deadline: Duration,
+        hand_over: bool,
     ) {
         driver.stop_listening();
         for (id, record) in self.records.iter() {
             let is_idle = match record {
+                BalanceRecord::Client(client) if hand_over && !client.has_asked() => false,
                 BalanceRecord::Client(client) => {
                     client.phase == Phase::Proxy
                         || client.phase == Phase::Head && client.decoder.is_between_requests()

@@ -259,7 +259,11 @@ fn shutting_down_sends_1001_to_all_and_resets_clients_that_do_not_answer() {
     let mut script = Script::new(1, with(Timeouts { close: HOUR, ..Timeouts::default() }));
     let (polite, its_server) = open(&mut script);
     let (unresponsive, _) = open(&mut script);
-    script.command(BalanceCommand::ShutDown { window: secs(2), deadline: secs(10) });
+    script.command(BalanceCommand::ShutDown {
+        window: secs(2),
+        deadline: secs(10),
+        hand_over: false,
+    });
     script.run(secs(3));
     assert_eq!(script.receive(polite), close_of_balancer(1001));
     script.send(polite, &close_of_client(1001));

@@ -1,0 +1,80 @@
+//! The part of the list of backends that a successor takes over, since its configuration does not
+//! have it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng_io::Instant;
+
+use super::Core;
+use crate::config::{BackendConfig, server_names};
+use crate::registry::Entry;
+
+/// A backend as operators and the backend itself have set it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct CarriedBackend {
+    address: SocketAddr,
+    weight: u32,
+    send_proxy: bool,
+    passthrough: Vec<String>,
+    /// An operator added it.
+    is_added: bool,
+    /// It registered itself, and may be silent for this long.
+    time_to_live: Option<Duration>,
+    /// It gets no new clients: it drains, or was removed from the configuration's list.
+    drains: bool,
+    is_removed: bool,
+}
+
+impl Core {
+    /// Returns the backends, for a successor.
+    pub(crate) fn carried(&self) -> Vec<CarriedBackend> {
+        let listed = |entry: &Entry| self.known(entry.backend.address()).is_some();
+        let of_one = |entry: &Entry| CarriedBackend {
+            address: entry.backend.address(),
+            weight: entry.backend.weight(),
+            send_proxy: entry.send_proxy,
+            passthrough: entry.passthrough.iter().map(ToString::to_string).collect(),
+            is_added: entry.desired.api,
+            time_to_live: entry.desired.ttl.map(|ttl| ttl.time_to_live),
+            drains: entry.drain.is_some(),
+            is_removed: entry.is_being_removed(),
+        };
+        // A removed backend that is not listed is not in the successor's list anyway.
+        let matters = |entry: &&Entry| !entry.is_being_removed() || listed(entry);
+        self.entries.iter().filter(matters).map(of_one).collect()
+    }
+
+    /// Takes over a predecessor's backends. What this configuration does not allow is left out.
+    pub(crate) fn take_over(&mut self, backends: Vec<CarriedBackend>, now: Instant) {
+        for carried in backends {
+            let CarriedBackend { address, weight, .. } = carried;
+            if carried.is_added {
+                let passthrough = server_names(carried.passthrough);
+                let send_proxy = carried.send_proxy;
+                let added = BackendConfig {
+                    weight,
+                    send_proxy,
+                    passthrough,
+                    ..BackendConfig::new(address)
+                };
+                let _ = self.add(added, now);
+            }
+            if let Some(time) = carried.time_to_live {
+                // The file's value may be out of the range for backends.
+                let _ = self
+                    .register(address, weight, Some(time), now)
+                    .or_else(|_| self.register(address, weight, None, now));
+            }
+            if !carried.is_removed {
+                let _ = self.set_weight(address, weight, now);
+            }
+            let _ = match (carried.is_removed, carried.drains) {
+                (true, drains) => self.remove(address, Some(drains), now).map(drop),
+                (false, true) => self.drain(address, None).map(drop),
+                (false, false) => Ok(()),
+            };
+        }
+    }
+}
