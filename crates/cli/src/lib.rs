@@ -40,6 +40,7 @@ mod service;
 pub mod signals;
 mod sockets;
 pub mod terminal;
+mod upgrade;
 mod wire;
 
 use std::ffi::OsString;
@@ -47,6 +48,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use build_labels::VERSION;
 pub use failure::Failure;
 
 /// WebSocket and HTTP server, load balancer and load generator.
@@ -57,9 +59,6 @@ struct Cli {
     #[command(subcommand)]
     command: ThrongCommand,
 }
-
-/// Version, commit and its date.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_COMMIT"), ")");
 
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -115,6 +114,8 @@ enum ThrongCommand {
     Cluster(cluster::Args),
     /// Make completions, manual pages, a Grafana dashboard and alert rules.
     Generate(generate::Args),
+    /// Replace a running server or balancer by a new process, without refusing a connect.
+    Upgrade(upgrade::Args),
     /// Report how many connections this machine holds, and which limits stop more of them.
     Doctor(Box<doctor::Args>),
     /// Print and check the settings of `serve` and `balance`.
@@ -136,6 +137,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         ThrongCommand::Doctor(args) => doctor::run(*args),
         ThrongCommand::Generate(args) => generate::run(&args, Cli::command()),
         ThrongCommand::Health(args) => health::run(args),
+        ThrongCommand::Upgrade(args) => upgrade::run(&args),
     };
     match outcome {
         Ok(code) => code,

@@ -43,9 +43,12 @@ pub(crate) struct Flags {
     register_address: Option<SocketAddr>,
 }
 
+/// The order to end without a message to the balancer.
+struct Quietly;
+
 /// The registrations of a server, each on a separate thread.
 pub(crate) struct Registrations {
-    threads: Vec<(mpsc::Sender<()>, JoinHandle<()>)>,
+    threads: Vec<(mpsc::Sender<Quietly>, JoinHandle<()>)>,
 }
 
 impl Flags {
@@ -112,6 +115,13 @@ impl Registrations {
             let _ = thread.join();
         }
     }
+
+    /// Leaves the registrations to a successor, which renews them.
+    pub(crate) fn leave_to_successor(self) {
+        for (stop, _) in self.threads {
+            let _ = stop.send(Quietly);
+        }
+    }
 }
 
 /// Returns the token in `file`: its content without surrounding white space.
@@ -152,7 +162,7 @@ enum Attempt {
 
 impl Backend {
     /// Runs until the other end of `stopped` is gone.
-    fn run(mut self, stopped: &mpsc::Receiver<()>) {
+    fn run(mut self, stopped: &mpsc::Receiver<Quietly>) {
         let (mut registered, mut logged_failure) = (false, None::<String>);
         let (mut pause, mut interval) = (FIRST_PAUSE, FIRST_PAUSE);
         loop {
@@ -200,7 +210,8 @@ impl Backend {
             };
             match stopped.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {}
-                _ => break,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Quietly) => return,
             }
         }
         self.leave(registered);

@@ -44,6 +44,11 @@ impl Service {
         send(&[NotifyState::Ready]);
     }
 
+    /// Notifies the manager that another process is the main one of the service from now on.
+    pub(crate) fn replaced_by(process: u32) {
+        send(&[NotifyState::MainPid(process)]);
+    }
+
     /// Notifies the manager that the process shuts down, which takes at most `length`.
     pub(crate) fn stopping(&self, length: Duration) {
         let micros = u32::try_from(length.as_micros()).unwrap_or(u32::MAX);

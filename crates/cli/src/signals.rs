@@ -92,7 +92,7 @@ pub(crate) struct Signals {
     stop: Stop,
     hangup: Arc<AtomicBool>,
     status: Arc<AtomicBool>,
-    /// SIGUSR2, reserved for upgrades; until there are any, it must not end the process.
+    /// SIGUSR2.
     upgrade: Arc<AtomicBool>,
     /// Standard error was a terminal at the start.
     on_terminal: bool,
@@ -165,8 +165,8 @@ impl Signals {
         self.status.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns a signal without effect that has come since the last call.
-    pub(crate) fn take_ignored(&self) -> Option<&'static str> {
-        self.upgrade.swap(false, Ordering::Relaxed).then_some("USR2")
+    /// Returns whether SIGUSR2 requested an upgrade since the last call.
+    pub(crate) fn take_upgrade(&self) -> bool {
+        self.upgrade.swap(false, Ordering::Relaxed)
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use throng::server::{Bound, Observe};
 use throng::{App, Limits, Server};
+use throng_io::{HeldListeners, Purpose};
 
 use crate::log::{Log, log_event};
 
@@ -25,8 +26,13 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longer than a browser's page or Prometheus asks again.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Binds a server for operators to `address`.
-pub(crate) fn bind(app: App, address: SocketAddr, log: Log) -> throng::Result<Bound> {
+/// Binds a server for operators to `address`, with the process's list of listening sockets.
+pub(crate) fn bind(
+    app: App,
+    address: SocketAddr,
+    held: HeldListeners,
+    log: Log,
+) -> throng::Result<Bound> {
     let limits = Limits::default()
         .max_connections(MAX_CONNECTIONS)
         .max_pending_handshakes(MAX_PENDING)
@@ -38,5 +44,6 @@ pub(crate) fn bind(app: App, address: SocketAddr, log: Log) -> throng::Result<Bo
         .limits(limits)
         .shards(1)
         .observe(Observe::new().on_event(move |event| log_event(&log, event)))
+        .held_listeners(held, Purpose::Operators)
         .bind(address)
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
-use throng::http::Status;
+use throng::http::{Method, Route, Status};
 use throng::metrics::openmetrics::{Format, Writer};
 use throng::metrics::process;
 use throng::server::Bound;
 use throng::{App, Request, Response};
 use throng_balance::{Balancer, Error};
 use throng_config::units::parse_duration;
+use throng_io::HeldListeners;
 
 use super::metrics;
 use super::reload::Reloader;
@@ -23,6 +24,7 @@ use crate::admin;
 use crate::admin::body::{EmptyBody, body, optional_body};
 use crate::admin::guard::{self, check_read, refuse, unauthorized};
 use crate::log::{Log, events};
+use crate::upgrade::{self, Upgrades};
 
 const PAGE: &str = include_str!("page.html");
 
@@ -36,6 +38,8 @@ pub(super) struct Api {
     pub(super) log: Log,
     /// Warnings of the checks at the start.
     pub(super) warnings: Vec<String>,
+    /// Upgrades of this process.
+    pub(super) upgrades: Upgrades,
 }
 
 /// An answer, or a refusal.
@@ -100,7 +104,11 @@ fn one_or_more<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<String>, D::Error
 }
 
 /// Binds the API to `address`.
-pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> {
+pub(super) fn bind(
+    api: Arc<Api>,
+    address: SocketAddr,
+    held: HeldListeners,
+) -> throng::Result<Bound> {
     let route = |handler: fn(&Api, &Request<'_>) -> Outcome| {
         let api = Arc::clone(&api);
         move |request: &Request<'_>| {
@@ -134,10 +142,12 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
         .post("/backends/{address}/undrain", route(Api::undrain))
         .post("/rebalance", route(Api::rebalance))
         .post("/reload", route(Api::reload))
+        // It waits for the start of the new process.
+        .route("/upgrade", Route::on(Method::Post, route(Api::upgrade)).blocking())
         .post("/register", route(Api::register))
         .post("/register/{address}/heartbeat", route(Api::heartbeat))
         .delete("/register/{address}", route(Api::deregister));
-    admin::bind(app, address, log)
+    admin::bind(app, address, held, log)
 }
 
 /// Returns the status page, which may load and request only this server's resources, and which no
@@ -157,6 +167,11 @@ impl Api {
         let Some(token) = self.reloader.admin_token() else { return true };
         let given = request.bearer().unwrap_or_default().as_bytes();
         token.matches(given) || self.balancer.check_token(given).is_ok()
+    }
+
+    fn upgrade(&self, request: &Request<'_>) -> Outcome {
+        self.check_operator(request)?;
+        Ok(upgrade::answer(&self.upgrades, request))
     }
 
     fn readyz(&self, _: &Request<'_>) -> Outcome {
@@ -304,6 +319,15 @@ impl Api {
     }
 
     fn check_change(&self, request: &Request<'_>) -> Result<(), Response> {
+        self.check_operator(request)?;
+        match self.upgrades.is_under_way() {
+            // The new process has the list of backends already.
+            true => Err(refuse(Status::new(409), "an upgrade is under way; try again")),
+            false => Ok(()),
+        }
+    }
+
+    fn check_operator(&self, request: &Request<'_>) -> Result<(), Response> {
         guard::check_change(request, self.reloader.admin_token().as_ref())
     }
 

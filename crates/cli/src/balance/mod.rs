@@ -9,6 +9,7 @@ mod reload;
 mod sentences;
 mod watch;
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +20,7 @@ use throng::metrics::process;
 use throng::server::{DrainPlan, Running};
 use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
 use throng_doctor::{Question, Role};
-use throng_io::may_pass;
+use throng_io::{HeldListeners, may_pass};
 
 use crate::aside::Aside;
 use crate::checks::check_start;
@@ -30,6 +31,7 @@ use crate::serve::{check_log, open_log};
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::terminal;
+use crate::upgrade::{Next, Predecessor, Source, Upgrades};
 use api::Api;
 pub(crate) use args::Flags;
 pub(crate) use checks::checked_settings;
@@ -88,9 +90,11 @@ the backend; --log-access all logs every request and tunnel.
 
 Signals: SIGHUP reloads --config and the certificates, and logs the changes; a
 file with a mistake changes nothing. SIGUSR1 logs the status and opens
---log-file again. SIGUSR2 has no effect. SIGTERM or Ctrl-C closes all tunnels
-over shutdown.window: exit code 0, or 3 if connections had to be reset at
-shutdown.deadline. A second one ends at once: exit code 130.";
+--log-file again. SIGUSR2, or POST /upgrade of the admin API, starts a new
+process that takes the listening sockets, and drains this one; see
+docs/upgrade.md. SIGTERM or Ctrl-C closes all tunnels over shutdown.window:
+exit code 0, or 3 if connections had to be reset at shutdown.deadline. A second
+one ends at once: exit code 130.";
 
 /// The interval at which signals are polled.
 const TICK: Duration = Duration::from_millis(100);
@@ -100,6 +104,9 @@ const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 /// The time that the admin API has for its last answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// The time for its last answers when a successor has begun: the report of the upgrade is one.
+const FINAL_ANSWERS: Duration = Duration::from_secs(5);
 
 pub(crate) use self::metrics::write_idle as write_idle_metrics;
 
@@ -112,6 +119,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         terminal::report_line(checked(flags.config()?)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    // Before there are threads, and before the environment is read.
+    let (predecessor, held) = Predecessor::connect()?;
+    let outcome = run_after(&predecessor, held, flags);
+    outcome.inspect_err(|failure| predecessor.refuse(failure))
+}
+
+/// Runs a balancer with the listening sockets of a predecessor, if there is one.
+fn run_after(
+    predecessor: &Predecessor,
+    held: HeldListeners,
+    flags: Flags,
+) -> Result<ExitCode, Failure> {
     // Before the first file is read.
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
     let (config, values) = flags.config_and_values()?;
@@ -122,8 +141,25 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let warnings = check_machine(&config, Some(&log))?;
     let access = Arc::new(log.clone());
-    let started = Balancer::start_with_access_log(config.clone(), access);
+    let leaves = Arc::new(AtomicBool::new(false));
+    let on_bound = {
+        let (predecessor, leaves) = (predecessor.clone(), Arc::clone(&leaves));
+        move || match predecessor.ready() {
+            Ok(Next::Serve) => Ok(()),
+            Ok(Next::Leave) => {
+                leaves.store(true, Relaxed);
+                Err(io::ErrorKind::Interrupted.into())
+            }
+            Err(failure) => Err(io::Error::other(failure.message)),
+        }
+    };
+    let carried = predecessor.state().unwrap_or_default();
+    let started = Balancer::start_on(config.clone(), access, held.clone(), carried, on_bound);
+    if leaves.load(Relaxed) {
+        return Ok(ExitCode::SUCCESS);
+    }
     let balancer = started.map_err(not_started)?;
+    let upgrades = Upgrades::new(held.clone(), log.clone());
     let reloader = Arc::new(Reloader::new(flags, balancer.clone(), (&config, values), log.clone()));
     let is_ending = Arc::new(AtomicBool::new(false));
     let api = Api {
@@ -132,14 +168,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         is_ending: Arc::clone(&is_ending),
         log: log.clone(),
         warnings,
+        upgrades: upgrades.clone(),
     };
-    let admin = match config.admin.map(|address| start_admin(api, address)).transpose() {
+    let start = |address| start_admin(api, address, held.clone());
+    let admin = match config.admin.map(start).transpose() {
         Ok(admin) => admin,
         Err(failure) => {
             let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
             return Err(failure);
         }
     };
+    held.close_unused();
     signals.serving();
     announce(&balancer, &config, admin.as_ref(), &log);
     let files = Files {
@@ -148,19 +187,45 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         expiry: ExpiryWatch::default(),
         log: log.clone(),
     };
+    if let Err(failure) = predecessor.serving() {
+        let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
+        return Err(failure);
+    }
+    upgrades.serving(source(&balancer, &reloader));
     let mut service = Service::ready();
-    attend(&balancer, files, &log, &signals, &mut service)?;
+    let is_replaced = attend(&balancer, files, &log, &signals, (&upgrades, &mut service))?;
     is_ending.store(true, Relaxed);
-    let plan = reloader.shutdown();
-    service.stopping(plan.delay + plan.deadline);
-    // During the delay, load balancers in front see that it is not ready.
-    std::thread::sleep(plan.delay);
-    let ended = end(&balancer, &reloader, &log);
+    let ended = if is_replaced {
+        held.leave_to_successor();
+        if let Some(admin) = &admin {
+            let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(FINAL_ANSWERS);
+            admin.stopper().shutdown(plan.hand_over(true));
+        }
+        end_replaced(&balancer, reloader.upgrade().window, || upgrades.left(), &log)
+    } else {
+        held.release();
+        let plan = reloader.shutdown();
+        service.stopping(plan.delay + plan.deadline);
+        // During the delay, load balancers in front see that it is not ready.
+        std::thread::sleep(plan.delay);
+        end(&balancer, &reloader, &log)
+    };
     if let Some(admin) = admin {
         let quick = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
         let _ = admin.shutdown(quick).wait();
     }
     ended
+}
+
+/// Returns what upgrades need of the balancer.
+fn source(balancer: &Balancer, reloader: &Arc<Reloader>) -> Source {
+    let (settings, balancer) = (Arc::clone(reloader), balancer.clone());
+    let carried = balancer.clone();
+    Source {
+        settings: Box::new(move || settings.upgrade()),
+        connections: Box::new(move || balancer.status().metrics.connections),
+        state: Box::new(move || serde_json::to_vec(&carried.carried()).unwrap_or_default()),
+    }
 }
 
 /// Prints and logs the addresses and the backends.
@@ -191,27 +256,28 @@ fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: 
     }
 }
 
-/// Handles signals, certificates and backends, until a signal ends the program.
+/// Handles signals, certificates and backends, until a signal or a successor ends the program.
+/// Returns whether a successor does.
 fn attend(
     balancer: &Balancer,
     mut files: Files,
     log: &Log,
     signals: &Signals,
-    service: &mut Service,
-) -> Result<(), Failure> {
+    (upgrades, service): (&Upgrades, &mut Service),
+) -> Result<bool, Failure> {
     files.expiry.look(log, balancer.certificates());
     let mut files = Aside::start(move |tick| files.carry_out(tick)).map_err(Failure::runtime)?;
     let mut watch = Watch::new(balancer);
     let (began, mut looked) = (Instant::now(), Instant::now());
     let mut tick = Tick::default();
-    while !signals.wait(TICK) {
+    while !signals.wait(TICK) && !upgrades.is_replaced() {
         tick.has_hangup |= signals.take_hangup();
         if signals.take_status() {
             log.reopen();
             log_status(log, balancer, began.elapsed());
         }
-        if let Some(signal) = signals.take_ignored() {
-            log.event(&events::SIGNAL, "ignored", [("signal", signal.into())]);
+        if signals.take_upgrade() {
+            upgrades.start();
         }
         if looked.elapsed() >= LOOK_AT_FILES {
             looked = Instant::now();
@@ -226,7 +292,7 @@ fn attend(
     }
     watch.clear();
     files.end();
-    Ok(())
+    Ok(upgrades.end())
 }
 
 /// Pending work with files.
@@ -292,9 +358,13 @@ fn look_at_certificates(balancer: &Balancer, expiry: &mut ExpiryWatch, log: &Log
     }
 }
 
-fn start_admin(api: Api, address: std::net::SocketAddr) -> Result<Running, Failure> {
+fn start_admin(
+    api: Api,
+    address: std::net::SocketAddr,
+    held: HeldListeners,
+) -> Result<Running, Failure> {
     let balancer = api.balancer.clone();
-    let bound = api::bind(Arc::new(api), address)?;
+    let bound = api::bind(Arc::new(api), address, held)?;
     balancer.set_admin_address(bound.local_addr());
     Ok(bound.start()?)
 }
@@ -340,20 +410,47 @@ fn log_status(log: &Log, balancer: &Balancer, uptime: Duration) {
 /// Closes everything, and reports the outcome.
 fn end(balancer: &Balancer, reloader: &Reloader, log: &Log) -> Result<ExitCode, Failure> {
     let plan = reloader.shutdown();
+    log_drain(balancer, plan.window, plan.deadline, log);
+    balancer.shut_down(plan.window, plan.deadline).map_err(Failure::runtime)?;
+    report(balancer, plan.deadline, "shutdown.deadline", log)
+}
+
+/// Closes everything while a successor accepts, and reports the outcome.
+fn end_replaced(
+    balancer: &Balancer,
+    window: Duration,
+    on_begun: impl FnOnce(),
+    log: &Log,
+) -> Result<ExitCode, Failure> {
+    let deadline = window * 2;
+    log_drain(balancer, window, deadline, log);
+    balancer.hand_over(window, deadline, on_begun).map_err(Failure::runtime)?;
+    report(balancer, deadline, "the end of the upgrade", log)
+}
+
+fn log_drain(balancer: &Balancer, window: Duration, deadline: Duration, log: &Log) {
     let connections = balancer.status().metrics.connections;
     log.event(
         &events::DRAIN,
         "tunnels are closed with 1001",
         [
             ("connections", connections.into()),
-            ("window", plan.window.into()),
-            ("grace", plan.deadline.saturating_sub(plan.window).into()),
+            ("window", window.into()),
+            ("grace", deadline.saturating_sub(window).into()),
         ],
     );
-    balancer.shut_down(plan.window, plan.deadline).map_err(Failure::runtime)?;
+}
+
+/// Reports the outcome of a drain.
+fn report(
+    balancer: &Balancer,
+    deadline: Duration,
+    until: &str,
+    log: &Log,
+) -> Result<ExitCode, Failure> {
     let forced = balancer.status().metrics.forced;
-    if forced > 0 && !plan.deadline.is_zero() {
-        let message = "not everything had ended by shutdown.deadline; the rest was reset";
+    if forced > 0 && !deadline.is_zero() {
+        let message = format!("not everything had ended by {until}; the rest was reset");
         log.event(&events::DRAIN_FORCED, message, [("connections", forced.into())]);
         return Ok(ExitCode::from(3));
     }

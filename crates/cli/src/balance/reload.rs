@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 
-use throng_config::{LogSettings, Values};
+use throng_config::{LogSettings, UpgradeSettings, Values};
 
 use super::args::Flags;
 use super::sentences::removed_in_words;
@@ -35,6 +35,7 @@ pub(super) struct Reloader {
 #[derive(Clone, PartialEq, Eq)]
 struct Own {
     shutdown: Shutdown,
+    upgrade: UpgradeSettings,
     admin_token: Option<Token>,
     log: LogSettings,
 }
@@ -42,7 +43,12 @@ struct Own {
 impl Own {
     fn of(config: &Config) -> Self {
         let log = LogSettings { file: None, ..config.log.clone() };
-        Self { shutdown: config.shutdown, admin_token: config.admin_token.clone(), log }
+        Self {
+            shutdown: config.shutdown,
+            upgrade: config.upgrade,
+            admin_token: config.admin_token.clone(),
+            log,
+        }
     }
 }
 
@@ -130,6 +136,11 @@ impl Reloader {
     /// Returns the settings of the shutdown.
     pub(super) fn shutdown(&self) -> Shutdown {
         self.own().shutdown
+    }
+
+    /// Returns the settings of upgrades.
+    pub(super) fn upgrade(&self) -> UpgradeSettings {
+        self.own().upgrade
     }
 
     /// Returns the token of the admin API.

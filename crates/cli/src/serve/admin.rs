@@ -1,5 +1,5 @@
 //! The server of `throng serve` for operators, separate from the clients: metrics, reloads,
-//! members.
+//! upgrades, members.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use throng::metrics::openmetrics::{Format, Writer};
 use throng::server::Bound;
 use throng::{App, Hub, Request, Response};
 use throng_config::Token;
+use throng_io::HeldListeners;
 
 use super::requests::{ReloadRequests, Reloaded};
 use crate::admin;
@@ -19,6 +20,7 @@ use crate::admin::body::{EmptyBody, optional_body};
 use crate::admin::guard::{check_change, check_read, refuse};
 use crate::changes::Changes;
 use crate::log::Log;
+use crate::upgrade::{self, Upgrades};
 
 /// The address of the server for operators, and the token that requests need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +33,14 @@ pub(crate) struct Admin {
 pub(super) fn bind(
     admin: &Admin,
     (observer, hub, requests): (Observer, Hub, ReloadRequests),
+    (upgrades, held): (Upgrades, HeldListeners),
     log: Log,
 ) -> throng::Result<Bound> {
+    let token = admin.token.clone();
+    let on_upgrade = move |request: &Request<'_>| match check_change(request, token.as_ref()) {
+        Ok(()) => upgrade::answer(&upgrades, request),
+        Err(refusal) => refusal.closing(),
+    };
     let token = admin.token.clone();
     let on_reload = move |request: &Request<'_>| match check_change(request, token.as_ref()) {
         Ok(()) => reload(&requests, request),
@@ -72,9 +80,11 @@ pub(super) fn bind(
         .get("/history/{channel}", of_channel(history))
         // The thread of the signals executes it.
         .route("/reload", Route::on(Method::Post, on_reload).blocking())
+        // It waits for the start of the new process.
+        .route("/upgrade", Route::on(Method::Post, on_upgrade).blocking())
         // It may have to ask the cluster.
         .route("/presence/{channel}", Route::on(Method::Get, of_channel(presence)).blocking());
-    admin::bind(app, admin.address, log)
+    admin::bind(app, admin.address, held, log)
 }
 
 /// Answers with the metrics of the server and of its log.

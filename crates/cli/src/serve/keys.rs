@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throng_config::units::LARGEST;
 use throng_config::{
-    Fields, Key, Kind, Records, Table, all_at_start, joined_keys, log, number_of_keys, tls,
+    Fields, Key, Kind, Records, Table, all_at_start, joined_keys, log, number_of_keys, tls, upgrade,
 };
 use throng_proto::escape::Escaped;
 
@@ -265,7 +265,7 @@ const LISTS: &[&[Key]] = &[
     Key::new("admin.listen", Kind::Address, "",
         "address where operators get metrics and statistics, and clients then do not; if not set, \
          there is none")
-        .details("/metrics, /stats.json, /livez, /readyz and POST /reload")
+        .details("/metrics, /stats.json, /livez, /readyz, POST /reload and POST /upgrade")
         .flag("--admin", "HOST:PORT").at_start(),
     Key::new("admin.token", Kind::Secret, "",
         "token for /metrics, /stats.json and /reload there; required unless it is a loopback \
@@ -277,6 +277,7 @@ const LISTS: &[&[Key]] = &[
         "/metrics and /stats.json are at `listen`, for every client; auto = without admin.listen, \
          and on loopback alone").at_start(),
     ],
+    upgrade::KEYS,
     // The data of a record would cost an allocation for each request.
     &log::keys("off"),
 ];

@@ -25,19 +25,20 @@ use throng::Server;
 use throng::server::{Bound, DrainPlan, Drained, Running, ShardLoad, Stats, StuckShard};
 use throng_config::LogSettings;
 use throng_doctor::{Question, Role};
-use throng_io::may_pass;
+use throng_io::{HeldListeners, may_pass};
 
 use self::admin::Admin;
 use self::certificates::Certificates;
 use self::refusals::Refusals;
 use self::reload::Reloader;
-use self::requests::{PendingReloads, ReloadRequests, reload_requests};
+use self::requests::{PendingReloads, reload_requests};
 use crate::aside::Aside;
 use crate::checks::check_start;
 use crate::failure::Failure;
 use crate::log::{Log, LogEvent, Value, events, log_event};
 use crate::service::Service;
 use crate::signals::Signals;
+use crate::upgrade::{Next, Predecessor, Source, Upgrades};
 use crate::{register, terminal};
 
 pub use flags::SettingFlags;
@@ -142,7 +143,9 @@ had to be reset, or a handler did not return. A second SIGTERM or Ctrl-C ends
 at once: exit code 130. SIGHUP, or POST /reload of the admin server, reads
 --config and the certificates again, and logs what has changed and what needs a
 restart; if the terminal is gone, SIGHUP drains. SIGUSR1 logs the status and
-opens --log-file again. SIGUSR2 has no effect.";
+opens --log-file again. SIGUSR2, or POST /upgrade of the admin server, starts
+a new process that takes the listening sockets, and drains this one; see
+docs/upgrade.md.";
 
 /// The interval at which signals are checked.
 const TICK: Duration = Duration::from_millis(250);
@@ -150,10 +153,25 @@ const TICK: Duration = Duration::from_millis(250);
 /// The time that the server for operators has for its last answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
+/// The time for its last answers when a successor has begun: the report of the upgrade is one.
+const FINAL_ANSWERS: Duration = Duration::from_secs(5);
+
 /// The interval at which the files of certificates, and the cluster's refusals, are checked.
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    // Before there are threads, and before the environment is read.
+    let (predecessor, held) = Predecessor::connect()?;
+    let outcome = run_after(&predecessor, held, args);
+    outcome.inspect_err(|failure| predecessor.refuse(failure))
+}
+
+/// Runs a server with the listening sockets of a predecessor, if there is one.
+fn run_after(
+    predecessor: &Predecessor,
+    held: HeldListeners,
+    args: Args,
+) -> Result<ExitCode, Failure> {
     // Before the first file is read.
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
     let reloader = Arc::new(Reloader::new(args.flags, args.registration.is_given())?);
@@ -164,17 +182,49 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     reload::log_warnings(&settings, &log);
     let warnings = check_machine(&settings, Some(&log))?;
     let server = watched(site::server(&settings, Some(&log)), &settings, warnings, &log);
-    let bound = site::listen(server, &settings)?;
+    let bound = site::listen_held(server, &settings, &held)?;
     let (requests, pending) = reload_requests();
-    let admin = start_admin(&bound, settings.admin.as_ref(), requests, &log)?;
+    let upgrades = Upgrades::new(held.clone(), log.clone());
+    let server = (bound.observer(), bound.hub(), requests);
+    let bind = |settings: &Admin| {
+        admin::bind(settings, server, (upgrades.clone(), held.clone()), log.clone())
+    };
+    let admin = settings.admin.as_ref().map(bind).transpose()?;
+    held.close_unused();
+    if predecessor.ready()? == Next::Leave {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let admin = admin.map(Bound::start).transpose()?;
     signals.serving();
     let running = Arc::new(listen(bound, &log)?);
     announce(admin.as_ref(), &log);
     let registrations = args.registration.begin(balancers, running.local_addr(), &log)?;
-    let ended = wait(&running, &signals, &log, Some((&reloader, pending)))?;
-    // Before the first close, so that clients which reconnect get another backend.
-    registrations.end();
-    let ended = end(ended, running, reloader.settings().drain, &log);
+    predecessor.serving()?;
+    upgrades.serving(source(&running, &reloader));
+    let own = (&reloader, pending, &upgrades);
+    let ended = wait(&running, &signals, &log, Some(own))?;
+    let Settings { drain, upgrade, .. } = &*reloader.settings();
+    let plan = match ended {
+        // The successor accepts from the same sockets.
+        Ended::Replaced => {
+            held.leave_to_successor();
+            registrations.leave_to_successor();
+            if let Some(admin) = &admin {
+                admin.stopper().shutdown(drained_after(Duration::ZERO, FINAL_ANSWERS));
+            }
+            let plan = drained_after(upgrade.window, drain.grace.max(upgrade.window));
+            running.stopper().shutdown(plan);
+            upgrades.left();
+            plan
+        }
+        Ended::Asked | Ended::Failed => {
+            held.release();
+            // Before the first close, so that clients which reconnect get another backend.
+            registrations.end();
+            *drain
+        }
+    };
+    let ended = end(ended, running, plan, &log);
     if let Some(admin) = admin {
         // It shows the drain until its end.
         let _ =
@@ -183,16 +233,22 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     ended
 }
 
-/// Starts the server for operators, if there is one.
-fn start_admin(
-    bound: &Bound,
-    admin: Option<&Admin>,
-    requests: ReloadRequests,
-    log: &Log,
-) -> Result<Option<Running>, Failure> {
-    let Some(settings) = admin else { return Ok(None) };
-    let server = (bound.observer(), bound.hub(), requests);
-    Ok(Some(admin::bind(settings, server, log.clone())?.start()?))
+/// Returns what upgrades need of the server.
+fn source(running: &Arc<Running>, reloader: &Arc<Reloader>) -> Source {
+    // The end of the server needs it whole.
+    let (settings, running) = (Arc::clone(reloader), Arc::downgrade(running));
+    Source {
+        settings: Box::new(move || settings.settings().upgrade),
+        connections: Box::new(move || {
+            running.upgrade().map_or(0, |running| running.stats().connections)
+        }),
+        state: Box::new(Vec::new),
+    }
+}
+
+/// Returns the plan of a drain while a successor accepts.
+fn drained_after(window: Duration, grace: Duration) -> DrainPlan {
+    DrainPlan::DEFAULT.window(window).grace(grace).hand_over(true)
 }
 
 /// Prints the address of the server for operators.
@@ -292,15 +348,29 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     Ok(running)
 }
 
-/// Waits for a signal to stop, or for the end of the server, for which it returns true. Renewed
-/// certificates are read within a second.
+/// Why a server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// A signal asked for it.
+    Asked,
+    /// A successor accepts.
+    Replaced,
+    /// An event loop has failed.
+    Failed,
+}
+
+/// Waits for a signal to stop, for a successor, or for the end of the server. Renewed certificates
+/// are read within a second.
 fn wait(
     running: &Arc<Running>,
     signals: &Signals,
     log: &Log,
-    reloader: Option<(&Arc<Reloader>, PendingReloads)>,
-) -> Result<bool, Failure> {
+    own: Option<(&Arc<Reloader>, PendingReloads, &Upgrades)>,
+) -> Result<Ended, Failure> {
+    let upgrades = own.as_ref().map(|(_, _, upgrades)| *upgrades);
+    let reloader = own.map(|(reloader, pending, _)| (reloader, pending));
     let own = reloader.as_ref().map(|(reloader, _)| Arc::clone(reloader));
+    let is_replaced = || upgrades.is_some_and(Upgrades::is_replaced);
     let mut files = Files {
         running: Arc::clone(running),
         reloader: own.clone().zip(reloader.map(|(_, pending)| pending)),
@@ -312,7 +382,7 @@ fn wait(
     let mut service = Service::ready();
     let (began, mut looked) = (Instant::now(), Instant::now());
     let mut tick = Tick { has_hangup: false, looks: true };
-    while !signals.wait(TICK) && !running.has_ended() {
+    while !signals.wait(TICK) && !running.has_ended() && !is_replaced() {
         if signals.take_hangup() {
             match own {
                 Some(_) => tick.has_hangup = true,
@@ -325,8 +395,11 @@ fn wait(
             log.reopen();
             observe::log_status(log, running, began.elapsed());
         }
-        if let Some(signal) = signals.take_ignored() {
-            log.event(&events::SIGNAL, "ignored", [("signal", signal.into())]);
+        if signals.take_upgrade() {
+            match upgrades {
+                Some(upgrades) => upgrades.start(),
+                None => log.event(&events::SIGNAL, "ignored", [("signal", "USR2".into())]),
+            }
         }
         service.report(|| turns(running), || observe::status_line(running));
         let is_second = looked.elapsed() >= LOOK_AT_FILES;
@@ -341,12 +414,17 @@ fn wait(
         }
     }
     let has_ended = running.has_ended();
-    if !has_ended {
+    let ended = match upgrades.is_some_and(Upgrades::end) {
+        true => Ended::Replaced,
+        false if has_ended => Ended::Failed,
+        false => Ended::Asked,
+    };
+    if ended == Ended::Asked {
         let plan = own.map_or(DrainPlan::DEFAULT, |reloader| reloader.settings().drain);
         service.stopping(plan.length_for(running.stats().connections as usize));
     }
     files.end();
-    Ok(has_ended)
+    Ok(ended)
 }
 
 /// Pending work with files.
@@ -395,12 +473,12 @@ fn turns(running: &Running) -> Vec<(u64, bool)> {
 
 /// Ends a server that is running or has ended.
 fn end(
-    has_ended: bool,
+    ended: Ended,
     running: Arc<Running>,
     plan: DrainPlan,
     log: &Log,
 ) -> Result<ExitCode, Failure> {
-    match (Arc::try_unwrap(running), has_ended) {
+    match (Arc::try_unwrap(running), ended == Ended::Failed) {
         (Ok(running), true) => running.wait().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
         (Ok(running), false) => drain(running, plan, log),
         (Err(running), _) => drain_beside(&running, plan, log),

@@ -18,7 +18,8 @@ use throng_config::listen::{overlap, without_address};
 #[cfg(not(feature = "tls"))]
 use throng_config::tls;
 use throng_config::{
-    ConfigError, ConfigErrors, Draft, Listen, LogSettings, Record, Token, drain_delay, units,
+    ConfigError, ConfigErrors, Draft, Listen, LogSettings, Record, Token, UpgradeSettings,
+    drain_delay, units,
 };
 use throng_io::tables::DescriptorTables;
 use throng_proto::ws::handshake::is_token;
@@ -61,6 +62,7 @@ pub struct Settings {
     /// Metrics and statistics are served at `listen`.
     pub(crate) public_metrics: bool,
     pub(crate) log: LogSettings,
+    pub(crate) upgrade: UpgradeSettings,
     /// A start fails while a check warns.
     pub(crate) strict_start: bool,
     /// The settings that the checks need.
@@ -183,6 +185,7 @@ impl Settings {
             tls: super::tls::read(&draft),
             max_upload_size: draft.get("max_upload_size"),
             log: LogSettings::from_draft(&draft),
+            upgrade: UpgradeSettings::from_draft(&draft),
             strict_start: draft.get("strict_start"),
             checked: throng_doctor::Settings::default(),
             warnings: Vec::new(),

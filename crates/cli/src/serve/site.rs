@@ -6,6 +6,7 @@ use throng::metrics::{self, openmetrics::Writer};
 use throng::prelude::*;
 use throng::server::{EndReason, Observe};
 use throng_config::Listen;
+use throng_io::{HeldListeners, Purpose};
 
 use super::settings::Members;
 use super::{Rule, Settings};
@@ -125,12 +126,30 @@ fn rules(settings: &Settings) -> Channels {
 
 /// Binds `server` to all addresses of `settings`.
 pub fn listen(server: Server, settings: &Settings) -> throng::Result<Bound> {
+    listen_on(server, settings, None)
+}
+
+/// Does the same with the process's list of listening sockets.
+pub(super) fn listen_held(
+    server: Server,
+    settings: &Settings,
+    held: &HeldListeners,
+) -> throng::Result<Bound> {
+    let server = server.held_listeners(held.clone(), Purpose::Clients);
+    listen_on(server, settings, Some(held))
+}
+
+fn listen_on(
+    server: Server,
+    settings: &Settings,
+    held: Option<&HeldListeners>,
+) -> throng::Result<Bound> {
     let all: Vec<_> = settings.listen.iter().map(|text| Listen::parse(text)).collect();
     let mut addresses = settings.listen.iter().filter(|text| Listen::parse(text).is_address());
     let also = |server: Server, address: &String| server.bind_also(address.as_str());
     if !all.iter().all(|listen| listen.is_address()) {
-        let mut listeners = sockets::take(&all)?;
-        listeners.extend(sockets::open(&all, settings.unix_mode.0)?);
+        let mut listeners = sockets::take(&all, held)?;
+        listeners.extend(sockets::open(&all, settings.unix_mode.0, held)?);
         return addresses.fold(server, also).listen_on(listeners);
     }
     let first = addresses.next().map_or("", String::as_str);

@@ -43,3 +43,5 @@ mod started;
 #[path = "../support/mod.rs"]
 mod support;
 mod tables;
+#[cfg(feature = "balance")]
+mod upgrade;

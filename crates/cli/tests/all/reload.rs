@@ -41,7 +41,8 @@ const fn row(
     Row { key, before, after, with, look, expected }
 }
 
-/// Settings whose effect needs a slow receiver or a route that reads bodies. In the engine,
+/// Settings whose effect needs an upgrade, a slow receiver or a route that reads bodies. `upgrade`
+/// has tests of the former. In the engine,
 /// `a_shard_that_was_configured_is_like_one_that_was_built_so` tests all limits.
 const ELSEWHERE: &[&str] = &[
     "max_backlog",
@@ -50,6 +51,8 @@ const ELSEWHERE: &[&str] = &[
     "max_body_memory",
     "min_body_rate",
     "min_response_rate",
+    "upgrade.start",
+    "upgrade.window",
 ];
 
 static ROWS: &[Row] = &[

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use throng_testkit::poll;
@@ -23,21 +23,37 @@ pub(crate) struct Started {
 impl Started {
     /// Starts a command with these settings, besides the settings of its log.
     pub(crate) fn start(command: &str, settings: &str) -> Self {
+        Self::start_at(Path::new(throng().get_program()), command, settings)
+    }
+
+    /// Does the same with the program at `path`.
+    pub(crate) fn start_at(path: &Path, command: &str, settings: &str) -> Self {
+        let mut program = Command::new(path);
+        program.args(throng().get_args()).stdin(Stdio::null());
+        Self::start_by(program, command, settings)
+    }
+
+    /// Does the same with a program whose standard input may be set.
+    pub(crate) fn start_by(mut program: Command, command: &str, settings: &str) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let name = |what: &str| format!("throng-signals-{process}-{number}.{what}");
         let [file, log] = ["toml", "log"].map(|what| std::env::temp_dir().join(name(what)));
         let _ = std::fs::remove_file(&log);
         write(&file, &log, settings);
-        let mut process = throng()
+        let mut process = program
             .args([command, "--config", file.to_str().unwrap()])
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         Self { process, file, log, lines }
+    }
+
+    /// The process that was started.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     pub(crate) fn configure(&self, settings: &str) {
@@ -82,7 +98,7 @@ fn write(file: &Path, log: &Path, settings: &str) {
 
 pub(crate) fn signal(process: &Child, name: &str) {
     let kill = format!("kill -{name} {}", process.id());
-    assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }
 
 /// The events of this name in a log.

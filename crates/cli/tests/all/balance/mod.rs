@@ -373,10 +373,9 @@ fn tunnels_are_closed_at_the_end_and_those_that_do_not_go_are_cut() {
     };
     let balancer = start("1h");
     let mut client = Client::connect(balancer.address, "/echo");
-    for signal in [
-        "USR1", "USR2", "ALRM", "VTALRM", "PROF", "IO", "XCPU", "PWR", "16", "XFSZ", "RTMIN",
-        "RTMAX",
-    ] {
+    for signal in
+        ["USR1", "ALRM", "VTALRM", "PROF", "IO", "XCPU", "PWR", "16", "XFSZ", "RTMIN", "RTMAX"]
+    {
         balancer.signal(signal);
         client.send(Opcode::Text, signal.as_bytes());
         assert_eq!(client.next(), Got::Text(signal.to_owned()));

@@ -1,0 +1,102 @@
+//! Upgrades: a process replaces itself by a successor, which takes its listening sockets.
+//!
+//! The sockets are the same ones in both processes, so that no connect is refused, and connections
+//! that wait for an accept are not reset. Until the successor accepts, it can fail in any way: the
+//! predecessor only goes on. Then the predecessor stops accepting, and drains its connections.
+//!
+//! ```text
+//! predecessor                         successor
+//!      <- HELLO    forms that it reads, its build
+//!      -> SOCKETS* listening sockets, with their descriptors
+//!      -> PLAN     all that was sent
+//!      <- READY    has read its configuration, and listens
+//!      -> GO                             STOP instead: it ends
+//!      <- SERVING  accepts
+//!      -> DONE     stops accepting
+//! ```
+//!
+//! REFUSE, with the reason, takes the place of any message of the successor.
+
+mod command;
+mod control;
+mod predecessor;
+mod program;
+mod successor;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::http::Status;
+use throng::{Request, Response};
+
+use crate::admin::body::optional_body;
+use crate::admin::guard::refuse;
+
+pub(crate) use self::command::{Args, run};
+pub(crate) use self::predecessor::{Next, Predecessor};
+pub(crate) use self::successor::{Refusal, Source, Upgrades};
+
+/// The form of messages that this release writes, and the oldest that it reads.
+const WIRE: u64 = 1;
+const OLDEST_WIRE: u64 = 1;
+
+/// The time until the successor says its HELLO, and until the predecessor has answered that.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// The outcome of an upgrade, for operators.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Upgrade {
+    /// The build that has served.
+    pub(crate) from: String,
+    /// The build that serves now, or could.
+    pub(crate) to: String,
+    /// The new process.
+    pub(crate) process: u32,
+    /// Connections that drain in the old process.
+    pub(crate) connections: u64,
+    /// The time from the request until the new process accepted.
+    pub(crate) duration_ms: u64,
+    /// Whether it was only tried.
+    pub(crate) dry_run: bool,
+}
+
+impl Upgrade {
+    /// Returns it on one line.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { from, to, process, connections, duration_ms, dry_run } = self;
+        let plural = if *connections == 1 { "connection drains" } else { "connections drain" };
+        match dry_run {
+            true => format!(
+                "upgrade {from} -> {to}: the new process was ready after {duration_ms} ms and has \
+                 ended; in an upgrade, {connections} {plural}"
+            ),
+            false => format!(
+                "upgrade {from} -> {to}: process {process} accepts since {duration_ms} ms after \
+                 the request; {connections} {plural}"
+            ),
+        }
+    }
+}
+
+/// The body of `POST /upgrade`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    dry_run: bool,
+}
+
+/// Answers `POST /upgrade`, which was checked, when the upgrade has succeeded or failed.
+pub(crate) fn answer(upgrades: &Upgrades, request: &Request<'_>) -> Response {
+    let options = match optional_body::<Options>(request, &serde_json::json!({"dry_run": true})) {
+        Ok(options) => options,
+        Err(refusal) => return refusal,
+    };
+    match upgrades.run(options.dry_run) {
+        Ok(report) => {
+            Response::json(format!("{}\n", serde_json::to_string(&report).unwrap_or_default()))
+        }
+        Err(Refusal::Busy) => refuse(Status::new(409), "an upgrade is under way"),
+        Err(Refusal::Failed(why)) => refuse(Status::new(422), &why),
+        Err(Refusal::Ending) => Response::unavailable(1, "shutting down"),
+    }
+}

@@ -1,0 +1,126 @@
+//! The side of the successor.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use throng_io::{HeldListeners, handover};
+
+use super::control::{Control, Hello, NoMessage, read_plan, read_refuse, tag};
+use super::{GREETING, OLDEST_WIRE, WIRE};
+use crate::build_labels::VERSION;
+use crate::failure::Failure;
+
+/// The time that the predecessor has to answer what needs no work.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// The process that has started this one as its successor, if one has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Predecessor {
+    control: Arc<Mutex<Option<Control>>>,
+    /// The addition of its program to the sockets, in JSON.
+    #[cfg_attr(not(feature = "balance"), allow(dead_code, reason = "the balancer's backends"))]
+    state: Vec<u8>,
+}
+
+/// The order of the predecessor to a successor that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Serve.
+    Serve,
+    /// End: it was only a trial.
+    Leave,
+}
+
+impl Predecessor {
+    /// Finds the predecessor, and takes its listening sockets. To be called before the process
+    /// starts a thread.
+    pub(crate) fn connect() -> Result<(Self, HeldListeners), Failure> {
+        let failed = |why: String| Failure::runtime(format!("the process to be replaced: {why}"));
+        let stream = handover::take_handover().map_err(|error| failed(error.to_string()))?;
+        let Some(stream) = stream else {
+            return Ok((Self::default(), HeldListeners::default()));
+        };
+        let mut control = Control::new(stream).map_err(failed)?;
+        let hello = Hello { wire: (OLDEST_WIRE, WIRE), build: VERSION.to_owned() };
+        control.send_hello(&hello).map_err(|why| failed(in_words(&why)))?;
+        let until = Instant::now() + GREETING;
+        let mut taken = Vec::new();
+        let state = loop {
+            let message = control.receive(until).map_err(|why| failed(in_words(&why)))?;
+            match message.tag() {
+                tag::SOCKETS => {
+                    let outcome = control.take_sockets(&message, &mut taken);
+                    outcome.map_err(|why| failed(in_words(&why)))?;
+                }
+                tag::PLAN => {
+                    break read_plan(&message).map_err(|error| failed(error.to_string()))?;
+                }
+                tag::REFUSE => return Err(failed(read_refuse(&message))),
+                other => return Err(failed(format!("unexpected message {other}"))),
+            }
+        };
+        let control = Arc::new(Mutex::new(Some(control)));
+        Ok((Self { control, state }, HeldListeners::of_predecessor(taken)))
+    }
+
+    /// Reports that this process can serve: it has read its configuration, and listens. Returns
+    /// whether it shall.
+    pub(crate) fn ready(&self) -> Result<Next, Failure> {
+        let mut lock = self.lock();
+        let Some(control) = &mut *lock else { return Ok(Next::Serve) };
+        let gone = "the process to be replaced does not answer, so this one ends";
+        control.send(tag::READY).map_err(|_| Failure::runtime(gone))?;
+        let message = control.receive(Instant::now() + ANSWER);
+        match message.map(|message| message.tag()) {
+            Ok(tag::GO) => Ok(Next::Serve),
+            Ok(tag::STOP) => {
+                *lock = None;
+                Ok(Next::Leave)
+            }
+            _ => Err(Failure::runtime(gone)),
+        }
+    }
+
+    /// Reports that this process accepts connections, and waits until its predecessor knows it.
+    ///
+    /// # Errors
+    /// The predecessor goes on serving, so this process must end.
+    pub(crate) fn serving(&self) -> Result<(), Failure> {
+        let Some(mut control) = self.lock().take() else { return Ok(()) };
+        if control.send(tag::SERVING).is_err() {
+            // It has ended, and this process serves alone.
+            return Ok(());
+        }
+        match control.receive(Instant::now() + ANSWER) {
+            Ok(message) if message.tag() == tag::STOP => {
+                Err(Failure::runtime("the process to be replaced goes on, so this one ends"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports why this process does not serve.
+    pub(crate) fn refuse(&self, failure: &Failure) {
+        if let Some(control) = self.lock().take() {
+            let _ = control.send_refuse(&failure.message);
+        }
+    }
+
+    /// Returns what the predecessor's program has added; `None` if it is of another form.
+    #[cfg(feature = "balance")]
+    pub(crate) fn state<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_slice(&self.state).ok()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Control>> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn in_words(why: &NoMessage) -> String {
+    match why {
+        NoMessage::Ended => "it has ended".to_owned(),
+        NoMessage::TimedOut => "it does not answer".to_owned(),
+        NoMessage::Wrong(why) => why.clone(),
+    }
+}

@@ -1,0 +1,381 @@
+//! The side of the predecessor: starts a successor, and ends once that accepts connections.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use throng_carry::Message;
+use throng_config::UpgradeSettings;
+use throng_io::HeldListeners;
+use throng_io::handover::HANDOVER_VARIABLE;
+
+use super::control::{Control, Hello, NoMessage, read_hello, read_refuse, tag};
+use super::program::Program;
+use super::{GREETING, OLDEST_WIRE, Upgrade, WIRE};
+use crate::build_labels::VERSION;
+use crate::log::{Log, events};
+use crate::service::Service;
+
+/// The time that this process has to stop accepting before the upgrade is reported.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// The time that a successor has to end by itself, before it is killed.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// The upgrades of this process, until one succeeds. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Upgrades(Arc<Inner>);
+
+struct Inner {
+    held: HeldListeners,
+    log: Log,
+    program: std::io::Result<Program>,
+    source: OnceLock<Source>,
+    state: Mutex<Phase>,
+}
+
+/// The parts of the running server that upgrades need.
+pub(crate) struct Source {
+    /// Returns the settings in force.
+    pub(crate) settings: Box<dyn Fn() -> UpgradeSettings + Send + Sync>,
+    /// Returns the number of open connections.
+    pub(crate) connections: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// Returns what the successor's program needs besides the sockets, in JSON.
+    pub(crate) state: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No upgrade is under way.
+    Idle,
+    /// A successor starts.
+    Starting,
+    /// The successor has the order to accept, and may already do so.
+    Committed,
+    /// The successor accepts.
+    Replaced,
+    /// This process accepts no more.
+    Left,
+    /// The process ends for another reason.
+    Ending,
+}
+
+/// Why there was no upgrade.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Another one is under way.
+    Busy,
+    /// The successor failed, for this reason.
+    Failed(String),
+    /// The process ends.
+    Ending,
+}
+
+impl Upgrades {
+    /// Creates the upgrades of a process with these listening sockets.
+    pub(crate) fn new(held: HeldListeners, log: Log) -> Self {
+        Self(Arc::new(Inner {
+            held,
+            log,
+            program: Program::of_this_process(),
+            source: OnceLock::new(),
+            state: Mutex::new(Phase::Idle),
+        }))
+    }
+
+    /// Records that the process serves: there can be upgrades from now on.
+    pub(crate) fn serving(&self, source: Source) {
+        let _ = self.0.source.set(source);
+    }
+
+    /// Begins an upgrade on a thread of its own; the log has its outcome.
+    pub(crate) fn start(&self) {
+        let upgrades = self.clone();
+        let thread = std::thread::Builder::new().name("upgrade".to_owned());
+        if let Err(error) = thread.spawn(move || upgrades.run_logged()) {
+            self.0.log_failure(&throng_io::limits::thread_not_started(&error).to_string());
+        }
+    }
+
+    fn run_logged(&self) {
+        if let Err(Refusal::Busy) = self.run(false) {
+            self.0.log_failure("an upgrade is under way");
+        }
+    }
+
+    /// Replaces this process, or with `dry_run` only tries whether that would succeed. Returns when
+    /// the successor accepts, or has failed and has ended. Logs the outcome.
+    pub(crate) fn run(&self, dry_run: bool) -> Result<Upgrade, Refusal> {
+        let inner = &self.0;
+        let Some(source) = inner.source.get() else { return Err(Refusal::Busy) };
+        match &mut *inner.state() {
+            state @ Phase::Idle => *state = Phase::Starting,
+            Phase::Starting | Phase::Committed => return Err(Refusal::Busy),
+            Phase::Replaced | Phase::Left | Phase::Ending => return Err(Refusal::Ending),
+        }
+        if !dry_run {
+            Service::reloading();
+        }
+        let outcome = inner.replace(source, dry_run);
+        // First: once replaced, the process may end.
+        match &outcome {
+            Ok(report) if !dry_run => inner.log_success(report),
+            Ok(_) => {}
+            Err(why) => inner.log_failure(why),
+        }
+        {
+            let mut state = inner.state();
+            *state = match (*state, &outcome) {
+                (Phase::Ending, _) => Phase::Ending,
+                (_, Ok(_)) if !dry_run => Phase::Replaced,
+                _ => Phase::Idle,
+            };
+        }
+        match (outcome, dry_run) {
+            (Ok(report), true) => Ok(report),
+            (Ok(report), false) => {
+                inner.await_leaving();
+                Ok(report)
+            }
+            (Err(why), _) => {
+                if !dry_run {
+                    Service::reloaded();
+                }
+                Err(Refusal::Failed(why))
+            }
+        }
+    }
+
+    /// Returns whether a successor accepts connections.
+    pub(crate) fn is_replaced(&self) -> bool {
+        *self.0.state() == Phase::Replaced
+    }
+
+    /// Returns whether a successor starts, or has replaced this process.
+    #[cfg(feature = "balance")]
+    pub(crate) fn is_under_way(&self) -> bool {
+        !matches!(*self.0.state(), Phase::Idle | Phase::Ending)
+    }
+
+    /// Records that this process accepts no more, since a successor does.
+    pub(crate) fn left(&self) {
+        *self.0.state() = Phase::Left;
+    }
+
+    /// Ends upgrades, because the process ends. One whose successor has the order to accept is
+    /// waited for. Returns whether a successor accepts.
+    pub(crate) fn end(&self) -> bool {
+        loop {
+            match &mut *self.0.state() {
+                Phase::Replaced | Phase::Left => return true,
+                Phase::Committed => {}
+                state => {
+                    *state = Phase::Ending;
+                    return false;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, Phase> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a successor and lets it take over. On a failure it has ended.
+    fn replace(&self, source: &Source, dry_run: bool) -> Result<Upgrade, String> {
+        let began = Instant::now();
+        if std::process::id() == 1 {
+            return Err("this is the first process of its container, whose end would end the \
+                        successor: replace the container"
+                .to_owned());
+        }
+        let (own, other) = UnixStream::pair().map_err(|error| error.to_string())?;
+        let mut child = self.spawn(other)?;
+        let talked = Control::new(own).map_err(Failed::For).and_then(|mut control| {
+            let outcome = self.talk(&mut control, source, dry_run, child.id());
+            if outcome.is_err() || dry_run {
+                let _ = control.send(tag::STOP);
+            }
+            match outcome {
+                // It may have said why before it ended.
+                Err(Failed::Ended) => {
+                    Err(expect(&mut control, tag::REFUSE, Instant::now() + ENDING, "")
+                        .map_or_else(|failed| failed, |message| refusal(&message)))
+                }
+                outcome => outcome,
+            }
+        });
+        match talked {
+            Ok(build) => {
+                if dry_run {
+                    await_end(&mut child, ENDING);
+                    end(&mut child);
+                }
+                Ok(Upgrade {
+                    from: VERSION.to_owned(),
+                    to: build,
+                    process: child.id(),
+                    connections: (source.connections)(),
+                    duration_ms: began.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
+                    dry_run,
+                })
+            }
+            Err(Failed::Ended) => {
+                await_end(&mut child, ENDING);
+                let status = end(&mut child);
+                Err(format!(
+                    "the new process ended ({status}) before it served; its standard error has \
+                     the reason"
+                ))
+            }
+            Err(Failed::For(why)) => {
+                // The connection is closed: it has no more to say.
+                end(&mut child);
+                Err(why)
+            }
+        }
+    }
+
+    /// Waits until this process accepts no more, so that the next connect is the successor's.
+    fn await_leaving(&self) {
+        let until = Instant::now() + LEAVING;
+        while *self.state() == Phase::Replaced && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn spawn(&self, stream: UnixStream) -> Result<Child, String> {
+        let program = self.program.as_ref().map_err(|error| error.to_string())?;
+        let mut command = program.command();
+        // As standard input, so that no other child process can inherit it.
+        command.stdin(Stdio::from(OwnedFd::from(stream))).env(HANDOVER_VARIABLE, "0");
+        command.spawn().map_err(|error| {
+            format!("{} cannot be started: {error}", command.get_program().display())
+        })
+    }
+
+    /// Takes the successor through its phases until it accepts, or with `dry_run` until it is
+    /// ready. Returns its build.
+    fn talk(
+        &self,
+        control: &mut Control,
+        source: &Source,
+        dry_run: bool,
+        process: u32,
+    ) -> Result<String, Failed> {
+        let settings = (source.settings)();
+        let until = Instant::now() + GREETING;
+        let greeting = expect(control, tag::HELLO, until, "said no word")?;
+        let Hello { wire, build } = read_hello(&greeting).map_err(|error| error.to_string())?;
+        if wire.1 < OLDEST_WIRE || wire.0 > WIRE {
+            let why = format!(
+                "the build {build} reads messages of forms {} to {}, and this one writes {WIRE}",
+                wire.0, wire.1
+            );
+            let _ = control.send_refuse(&why);
+            return Err(Failed::For(why));
+        }
+        let sockets = self.held.for_successor().map_err(|error| error.to_string())?;
+        control.send_sockets(&sockets)?;
+        drop(sockets);
+        control.send_plan(&(source.state)())?;
+        let until = Instant::now() + settings.start;
+        expect(control, tag::READY, until, "was not ready within upgrade.start")?;
+        if dry_run {
+            return Ok(build);
+        }
+        match &mut *self.state() {
+            state @ Phase::Starting => *state = Phase::Committed,
+            _ => return Err(Failed::For("this process ends".to_owned())),
+        }
+        control.send(tag::GO)?;
+        let until = Instant::now() + settings.start;
+        expect(control, tag::SERVING, until, "did not accept within upgrade.start")?;
+        // First: the service manager must know it before the successor reports to it.
+        Service::replaced_by(process);
+        let _ = control.send(tag::DONE);
+        Ok(build)
+    }
+
+    fn log_success(&self, report: &Upgrade) {
+        let Upgrade { from, to, process, connections, duration_ms, .. } = report;
+        let fields = [
+            ("from", from.clone().into()),
+            ("to", to.clone().into()),
+            ("process", u64::from(*process).into()),
+            ("connections", (*connections).into()),
+            ("duration", Duration::from_millis(*duration_ms).into()),
+        ];
+        self.log.event(&events::UPGRADE, "", fields);
+    }
+
+    fn log_failure(&self, why: &str) {
+        self.log.event(&events::UPGRADE_FAILED, "", [("reason", why.to_owned().into())]);
+    }
+}
+
+/// Why a successor does not take over.
+enum Failed {
+    /// It has ended, or closed the connection.
+    Ended,
+    For(String),
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Self {
+        Self::For(why)
+    }
+}
+
+impl From<NoMessage> for Failed {
+    fn from(why: NoMessage) -> Self {
+        match why {
+            NoMessage::Ended => Self::Ended,
+            NoMessage::TimedOut => Self::For("the new process does not read".to_owned()),
+            NoMessage::Wrong(why) => Self::For(format!("the new process: {why}")),
+        }
+    }
+}
+
+fn refusal(message: &Message) -> Failed {
+    Failed::For(format!("the new process refuses: {}", read_refuse(message)))
+}
+
+/// Receives the next message, which must be `wanted`.
+fn expect(
+    control: &mut Control,
+    wanted: u16,
+    until: Instant,
+    late: &str,
+) -> Result<Message, Failed> {
+    match control.receive(until) {
+        Ok(message) if message.tag() == wanted => Ok(message),
+        Ok(message) if message.tag() == tag::REFUSE => Err(refusal(&message)),
+        Ok(message) => {
+            let what = message.tag();
+            Err(Failed::For(format!("the new process sent an unexpected message ({what})")))
+        }
+        Err(NoMessage::TimedOut) => Err(Failed::For(format!("the new process {late}"))),
+        Err(why) => Err(why.into()),
+    }
+}
+
+/// Waits until a process has ended, at most for `time`.
+fn await_end(child: &mut Child, time: Duration) {
+    let until = Instant::now() + time;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Ends a process, unless it has ended.
+fn end(child: &mut Child) -> String {
+    // It fails if it has ended.
+    let _ = child.kill();
+    child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+}
