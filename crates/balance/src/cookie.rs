@@ -14,7 +14,7 @@ use throng_config::Token;
 #[derive(Clone, PartialEq, Eq)]
 pub struct CookieKey {
     key: [u8; 16],
-    /// Drawn at random: another process has another key.
+    /// Whether the key was drawn at random: another process then has another key.
     is_drawn: bool,
 }
 

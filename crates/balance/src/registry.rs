@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     /// The time since which its share grows.
     pub(crate) rising: Option<Instant>,
     pub(crate) last_failure: Option<(Cause, SystemTime)>,
-    /// It is down or removed, and its tunnels stay: see [`Entry::is_dead`].
+    /// Whether the backend is down or removed while its tunnels stay: see [`Entry::is_dead`].
     pub(crate) keeps_tunnels: bool,
     /// Active checks that failed in a row.
     pub(crate) failed_checks: u32,

@@ -51,7 +51,7 @@ impl Target {
     /// Appends the Host of a request without one: the backend's name, otherwise its address.
     pub(crate) fn write_host(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"Host: ");
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         drop(match &self.name {
             Some(name) => out.write_all(name.as_bytes()),
             None => write!(out, "{}", self.backend.address()),
@@ -162,7 +162,7 @@ pub struct Settings {
     pub health: Health,
 }
 
-/// The fate of the tunnels of a removed backend, which gets no new clients.
+/// Treatment of the tunnels of a removed backend, which gets no new clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removed {
     /// They stay until their clients or the backend end them.

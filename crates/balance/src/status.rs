@@ -29,8 +29,8 @@ pub struct Status {
     pub panics: u64,
     /// Sums over all shards, at most a second old.
     pub metrics: Metrics,
-    /// The last connect that failed because of the balancer itself, with the remedy. It counts
-    /// against no backend.
+    /// The last connect that failed because of the balancer itself, with the remedy. It does not
+    /// count against a backend.
     pub own_failure: Option<LastFailure>,
     /// TLS of clients, if there is any.
     pub tls: Option<TlsStatus>,
@@ -155,7 +155,7 @@ pub struct FirstByteTimes {
     pub up_to_micros: [(u64, u64); 12],
     /// The number of responses.
     pub count: u64,
-    /// The sum of their times, in microseconds.
+    /// The sum of the response times, in microseconds.
     pub sum_micros: u64,
 }
 

@@ -15,8 +15,8 @@ use crate::message::Refusal;
 /// close one because the next has come.
 const MIN_PENDING: usize = 16;
 
-/// Places of a shard for connections beyond the caps: they may send one request, so that health
-/// checks are answered and others are refused with the reason.
+/// Slots of a shard for connections beyond the caps. These may send one request, so that health
+/// checks are answered and other clients are refused with the reason.
 pub(super) const RESERVE: usize = 32;
 
 /// Counts and caps of one process.
@@ -78,8 +78,8 @@ impl Admission {
         admission
     }
 
-    /// Sets all caps except the cap on all connections. Connections that came from an address while
-    /// it had no cap are not counted later.
+    /// Sets all caps except the cap on all connections. Connections that began while their address
+    /// had no cap are not counted later.
     pub(crate) fn configure(&self, limits: &Limits) {
         let part = |divisor: usize, least: usize| match self.max_connections {
             usize::MAX => usize::MAX,
@@ -273,9 +273,9 @@ impl Admission {
 }
 
 /// The correction on top of SO_REUSEPORT, whose spread is random: a shard keeps the connections
-/// that it accepted while its load is at most 1/16 above the mean; beyond that the least loaded
-/// shard gets them. That bounds the spread well inside the promised 1.25, and hands over only the
-/// excess.
+/// that it accepted while its load is at most 1/16 above the mean; above that, new connections go
+/// to the least loaded shard. This keeps the spread well below the promised 1.25, and hands over
+/// only the excess.
 fn least_loaded_if_over(loads: impl Iterator<Item = usize> + Clone, me: usize) -> usize {
     let (count, total) = loads.clone().fold((0, 0), |(n, sum), load| (n + 1, sum + load));
     let mine = loads.clone().nth(me).unwrap_or(0);

@@ -32,8 +32,8 @@ use crate::stalls::{Watch, Watching};
 use crate::start::EngineStart;
 use crate::stats::Snapshot;
 
-/// Maximum sockets in transit to another shard at a time; above it a shard keeps the sockets that
-/// it accepts.
+/// Maximum sockets in transit to another shard at a time; above this number a shard keeps the
+/// sockets that it accepts.
 const HANDOVER_CAPACITY: usize = 4096;
 
 /// Result of [`build`].
@@ -61,7 +61,7 @@ pub struct BuildOptions {
     pub classes: Classes,
     /// Channels with presence.
     pub presences: PresenceRules,
-    /// Indexed by route; routes beyond the end have the defaults.
+    /// Options by route number; routes beyond the end have the defaults.
     pub routes: Arc<[RouteOptions]>,
     /// The limit on connections in force; 0 = none.
     pub max_connections: usize,
@@ -75,7 +75,7 @@ pub struct BuildOptions {
     pub mailbox_mark: Option<usize>,
     /// Replacement of [`MAILBOX_CAPACITY`], for simulations.
     pub mailbox_capacity: Option<usize>,
-    /// Replacement of the maximum number of sockets in transit to a shard, for simulations.
+    /// For simulations: replaces the maximum number of sockets in transit to a shard.
     pub handover_capacity: Option<usize>,
     /// Addresses of proxies; their connections have no cap by address.
     pub trusted_proxies: Option<TrustedProxies>,
@@ -168,8 +168,8 @@ struct Queues<K> {
 /// The queues of each shard, and the sending halves of the socket queues.
 type AllQueues<K> = (Vec<Queues<K>>, Vec<Mailbox<Handover<K>>>);
 
-/// Creates the queues of each shard. There is no sending half where shards do not hand over
-/// sockets.
+/// Creates the queues of each shard. Where shards do not hand over sockets, no sending halves are
+/// created.
 fn create_queues<D: Driver>(drivers: &[D], options: &BuildOptions) -> AllQueues<D::Socket> {
     let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
     let capacity = options.mailbox_capacity.unwrap_or(MAILBOX_CAPACITY);

@@ -12,29 +12,29 @@ use crate::limits::setters;
 #[must_use]
 pub struct DrainPlan {
     /// Closes of connections are spread over this time, so that their clients do not reconnect all
-    /// at once. Default 10 s. It is shortened where fewer than 200 connections a second would be
-    /// closed: there is no herd to spread. With 0, all are closed at once.
+    /// at once. Default 10 s. The window is shorter where fewer than 200 connections per second
+    /// would be closed: so few reconnections need no spreading. With 0, all are closed at once.
     pub window: Duration,
     /// Time from the end of the window until connections that are still open are reset. Default 5
     /// s. With 0, they are reset as soon as all were notified. A session whose messages workers or
     /// futures still process is closed when they are done, or when a quarter of this time (at most
     /// a second) is left.
     pub grace: Duration,
-    /// Time from the start, when `/readyz` turns to 503, to the window. A load balancer needs it to
-    /// notice; until then it sends new clients, which are served as before. Default 0. With
+    /// Time from the start, when `/readyz` turns to 503, to the window. A load balancer needs this
+    /// time to notice; until then it sends new clients, which are served as usual. Default 0. With
     /// [`DrainPlan::hand_over`], the other process serves new clients from the start.
     pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
     pub code: CloseCode,
     /// Whether another process accepts connections on the same port or socket. Then the listeners
     /// close when the drain begins, and requests on connections that were accepted earlier are
-    /// answered. Sessions and event streams that these requests begin are closed in their turn, or
-    /// right after they begin if it has passed: their clients reconnect, to the other process.
-    /// Otherwise (the default) all new clients get 503 after the delay, until all connections were
-    /// closed.
+    /// answered. Sessions and event streams that these requests begin are closed at their scheduled
+    /// times, or right after they begin if that time has passed: their clients reconnect to the
+    /// other process. Otherwise (the default) all new clients get 503 after the delay, until all
+    /// connections were closed.
     ///
     /// On Linux, set `net.ipv4.tcp_migrate_req` to 1 where processes share a port: without it the
-    /// kernel resets connections that arrive in the moment in which a listener is closed.
+    /// kernel resets connections that arrive at the moment a listener is closed.
     pub hand_over: bool,
 }
 
@@ -57,7 +57,7 @@ impl DrainPlan {
         hand_over: false,
     };
 
-    /// Leaves connections no time: sessions get a Close frame, and are reset.
+    /// No time for connections: sessions get a Close frame, and are reset.
     pub const NOW: Self = Self { window: Duration::ZERO, grace: Duration::ZERO, ..Self::DEFAULT };
 
     /// Returns the time over which this many connections of a shard are closed: the window, or less

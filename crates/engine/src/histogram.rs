@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Binary logarithm of the first bucket's bound in nanoseconds: 33 µs.
 const FIRST: u32 = 15;
 
-/// Number of buckets with a bound; each bound is twice the previous one, the last is 17 s.
+/// Number of buckets with a bound. Each bound is twice the previous bound; the last is 17 s.
 const BOUNDS: usize = 20;
 
 /// Returns the bucket of a duration. It is computed rather than looked up: shards count each turn.
@@ -16,7 +16,7 @@ fn bucket(nanos: u64) -> usize {
     (doublings as usize).min(BOUNDS)
 }
 
-/// Counts of durations, in buckets whose width doubles from each to the next.
+/// Counts of durations. The width of the buckets doubles from each bucket to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// The last bucket has no bound.

@@ -78,13 +78,14 @@ pub struct Limits {
     /// in use for moments, and the allocator's overhead is not counted.
     pub max_memory: Limit,
     /// Memory of the histories of all channels together, in bytes; see [`History`](crate::History).
-    /// Default 64 MiB. It is a part of `max_memory`, at most a quarter, and only if a channel has a
-    /// history. When it is used up, whole channels are forgotten, those published to least recently
-    /// first.
+    /// Default 64 MiB. This memory is a part of `max_memory`, at most a quarter, and is reserved
+    /// only if a channel has a history. When it is used up, whole channels are forgotten, the least
+    /// recently published first.
     pub max_history_memory: usize,
     /// Memory of presence in all channels together, in bytes; see [`Presence`](crate::Presence).
-    /// Default 16 MiB. It is a part of `max_memory`, at most a quarter, and only if a channel has
-    /// presence. When it is used up, clients that join become members but are not listed.
+    /// Default 16 MiB. This memory is a part of `max_memory`, at most a quarter, and is reserved
+    /// only if a channel has presence. When it is used up, clients that join become members but are
+    /// not listed.
     pub max_presence_memory: usize,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in
     /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.
@@ -110,12 +111,12 @@ pub struct Limits {
     /// Whether connections that are not silent are pinged too. Default false.
     pub heartbeat_always: bool,
     /// Bytes queued for one connection, and not taken by its peer, before the slow-consumer policy
-    /// applies. Default 1 MiB. A message is accepted while the queue is shorter, so the queue is at
-    /// most this and one message. Messages that one callback sends to one connection, before the
-    /// kernel can be asked whether its peer takes them, may reach 16 times as much; they have no
-    /// limit where the policy drops messages. Above half of this value the connection is not read
-    /// and its further messages wait. The rest of a message that leaves in fragments does not
-    /// count: its peer is read during it, and its pings are answered.
+    /// applies. Default 1 MiB. A message is accepted while the queue is shorter than this, so the
+    /// queue can exceed the limit by at most one message. Messages that one callback sends to one
+    /// connection, before the kernel can be asked whether its peer takes them, may reach 16 times
+    /// as much; they have no limit where the policy drops messages. Above half of this value the
+    /// connection is not read and its further messages wait. The rest of a message that leaves in
+    /// fragments does not count: its peer is read during it, and its pings are answered.
     pub max_backlog: usize,
     /// Messages that one connection may send in a second. Default `None`: no limit. More are closed
     /// with 1008.
@@ -252,8 +253,8 @@ impl Limits {
         self
     }
 
-    /// Sets the maximum payload of one frame in bytes, if it must be smaller than the maximum of a
-    /// message; a larger frame is closed with 1009. Default: the maximum of a message.
+    /// Sets the maximum payload of one frame in bytes, where it must be smaller than the maximum
+    /// message. A larger frame closes the session with 1009. Default: the maximum of a message.
     pub fn max_frame_size(mut self, bytes: usize) -> Self {
         self.ws.max_frame_size = bytes;
         self
@@ -286,7 +287,7 @@ impl Limits {
 pub(crate) struct Checked {
     /// Limits of sessions on routes without their own limits.
     pub(crate) route: RouteLimits,
-    /// Indexed by route; routes beyond the end have the limits in `route`.
+    /// Limits by route number; routes beyond the end have the limits in `route`.
     pub(crate) routes: Arc<[RouteLimits]>,
     pub(crate) http: http1::Limits,
     pub(crate) handshake: u16,
@@ -337,8 +338,8 @@ impl Limits {
         self.checked().map(drop)
     }
 
-    /// Returns the limits for connections with their own threads: the accepting thread cannot make
-    /// room among them.
+    /// Returns the limits for connections with their own threads: the accepting thread cannot evict
+    /// such connections.
     pub(crate) fn with_threads(&self) -> Self {
         let mut limits = self.clone();
         if limits.max_pending_handshakes == Limit::Auto {
@@ -397,7 +398,7 @@ impl Limits {
         })
     }
 
-    /// Returns the limits of sessions whose routes have no limits of their own.
+    /// Returns the limits of sessions on routes without their own limits.
     fn route_limits(&self) -> Result<RouteLimits, SettingError> {
         Ok(RouteLimits {
             ws: self.ws,

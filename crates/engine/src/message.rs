@@ -52,19 +52,19 @@ pub enum Refusal {
 /// Fault that ends a connection, or a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The peer broke the WebSocket protocol; the session is closed with the code of that error.
+    /// The peer violated the WebSocket protocol; the session is closed with the code of the error.
     Protocol(ProtocolError),
     /// The TLS session failed after its handshake: by an alert, a violation of the protocol, or
     /// exhausted keys. A missing close_notify is a failure only when the peer is a server.
     Tls(SessionFailure),
-    /// The peer read too slowly, and its policy closed it.
+    /// The peer read too slowly, and its policy closed the connection.
     SlowConsumer,
     /// A callback panicked.
     Panic {
-        /// The route that was [entered](crate::Cx::enter_route) last.
+        /// The route that the request [entered](crate::Cx::enter_route) last.
         route: Option<u32>,
     },
-    /// A rule or limit of the server ended it.
+    /// A rule or limit of the server ended the connection or request.
     Ended(EndReason),
 }
 
@@ -82,7 +82,7 @@ impl Fault {
         words
     };
 
-    /// Returns its place in [`Fault::WORDS`].
+    /// Returns the index of this fault in [`Fault::WORDS`].
     pub(crate) fn number(self) -> usize {
         match self {
             Self::Protocol(_) => 0,
@@ -99,7 +99,7 @@ impl Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// The client sent more messages or bytes in a second than it may.
+    /// The client sent more messages or bytes per second than allowed.
     Rate,
     /// A message took too long to arrive.
     Reassembly,
@@ -113,27 +113,27 @@ pub enum EndReason {
     Write,
     /// The cluster did not answer in time, so that the client could not join a channel.
     Cluster,
-    /// The cluster does not accept messages, and a message of the client would have been lost.
+    /// The cluster does not accept publications, and the client would have lost a publication.
     Publication,
-    /// Messages of a channel with history are lost in the cluster: the client must reconnect, and
-    /// learns that it cannot continue.
+    /// Messages of a channel with history were lost in the cluster. The client must reconnect, and
+    /// is then informed that it cannot continue.
     Loss,
-    /// The workers have no room for the client's work.
+    /// The workers have no capacity for the client's work.
     Workers,
     /// The client has asked a channel for something that the channel does not have, such as a
     /// position without a history.
     Channel,
-    /// The server has as many connections as it may, and another one needed the place.
+    /// The server is at its limit of connections, and another connection needed the slot.
     Place,
-    /// The client's address has as many connections as it may, and another one needed the place.
+    /// The client's address is at its limit of connections, and another connection needed the slot.
     PlaceOfAddress,
-    /// The client connected and did not begin a request in time.
+    /// The client connected but did not begin a request in time.
     Handshake,
     /// A request took too long to arrive.
     Request,
     /// The answer to an upgrade took too long.
     Upgrade,
-    /// The body of a request came too slowly, and others needed its memory.
+    /// The body of a request came too slowly, and other bodies needed its memory.
     Body,
 }
 
@@ -159,8 +159,8 @@ impl EndReason {
         Self::Body,
     ];
 
-    /// Returns why a connection that was refused for `why` ends without a request; `None` if it was
-    /// not at a limit on connections.
+    /// Returns why a connection that was refused for `why` ends without a request; `None` if the
+    /// connection was not refused at a limit on connections.
     pub(crate) fn of_refusal(why: Refusal) -> Option<Self> {
         match why {
             Refusal::Full => Some(Self::Place),
@@ -169,7 +169,7 @@ impl EndReason {
         }
     }
 
-    /// Returns its word in metrics.
+    /// Returns the word for this reason in metrics.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -193,7 +193,7 @@ impl EndReason {
         }
     }
 
-    /// Returns the code that a session is closed with.
+    /// Returns the code with which a session is closed.
     #[must_use]
     pub const fn code(self) -> CloseCode {
         match self {
@@ -203,7 +203,7 @@ impl EndReason {
             Self::Heartbeat | Self::Write => CloseCode::ABNORMAL,
             Self::Lifetime => CloseCode::GOING_AWAY,
             Self::Cluster | Self::Publication | Self::Workers => CloseCode::TRY_AGAIN_LATER,
-            // These are not sessions.
+            // These reasons do not end sessions.
             Self::Place
             | Self::PlaceOfAddress
             | Self::Handshake
@@ -213,7 +213,7 @@ impl EndReason {
         }
     }
 
-    /// Returns the text that the client is given, where the close has one.
+    /// Returns the text that the client gets, for closes that have a text.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -237,7 +237,7 @@ impl EndReason {
         }
     }
 
-    /// Returns the settings that it follows from, where there are any.
+    /// Returns the settings that cause this reason, if any.
     #[must_use]
     pub const fn setting(self) -> Option<&'static str> {
         Some(match self {
@@ -260,7 +260,7 @@ impl EndReason {
     }
 }
 
-/// The text has the settings that the reason follows from.
+/// The text includes the settings that cause the reason.
 impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text())?;

@@ -22,9 +22,9 @@ pub struct RouteOptions {
     pub heartbeat_timeout: Option<Duration>,
     /// Lifetime of a session; `Some(None)` for no limit.
     pub max_lifetime: Option<Option<Duration>>,
-    /// Messages that a connection may send in a second. [`Limit::Auto`]: the server's limit.
+    /// Maximum messages that a connection may send per second. [`Limit::Auto`]: the server's limit.
     pub max_messages_per_second: Limit,
-    /// Bytes that a connection may send in a second. [`Limit::Auto`]: the server's limit.
+    /// Maximum bytes that a connection may send per second. [`Limit::Auto`]: the server's limit.
     pub max_bytes_per_second: Limit,
 }
 
@@ -40,7 +40,7 @@ impl RouteOptions {
     /// Returns the server's limits, with the route's own limits in their place where they are set.
     ///
     /// # Errors
-    /// A limit of the route would let nothing in, or a time is out of range.
+    /// A limit of the route would admit nothing, or a time is out of range.
     pub(crate) fn over(&self, server: RouteLimits) -> Result<RouteLimits, SettingError> {
         let mut limits = server;
         limits.ws = self.ws_limits.unwrap_or(server.ws);

@@ -121,8 +121,8 @@ impl Durations {
     }
 }
 
-/// A shard's sample: of each kind, the instance that is being measured. The next instance is chosen
-/// when it has ended, so long ones are neither left out nor preferred.
+/// A shard's sample: for each kind, the instance that is being measured. The next instance is
+/// chosen when the current one has ended, so long instances are neither omitted nor preferred.
 #[derive(Debug)]
 pub(crate) struct Samples {
     pub(crate) measured: Arc<Measured>,
@@ -155,7 +155,7 @@ impl Samples {
     }
 
     /// Records that a request was answered, but not by an upgrade: its connection may stay open for
-    /// long, and no handshake is awaited on it. `now` is read only for a sample.
+    /// long, without any handshake. `now` is read only for a sample.
     #[inline]
     pub(crate) fn end_request(&mut self, id: ConnId, now: impl FnOnce() -> Instant) {
         self.handshake.take_if(|(sampled, _)| *sampled == id);

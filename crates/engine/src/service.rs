@@ -87,8 +87,8 @@ pub trait Service {
         let _ = (core, event);
     }
 
-    /// Called with a value that another thread sent to this session or event stream, among others;
-    /// it is still open.
+    /// Called with a value that another thread sent to several connections, including this open
+    /// session or event stream.
     fn on_notice(&mut self, cx: &mut Cx<'_>, notice: &Notice) {
         let _ = (cx, notice);
     }
@@ -105,12 +105,12 @@ pub trait Service {
         let _ = cx;
     }
 
-    /// Called when the peer broke HTTP, or a callback panicked; writes an answer of this status.
-    /// The connection closes after it.
+    /// Called when the peer violated HTTP, or a callback panicked; writes an answer with this
+    /// status. The connection closes after it.
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str);
 
-    /// Called when a rule or limit of the server ends a request that is not answered; writes an
-    /// answer of this status. The connection closes after it.
+    /// Called when a rule or limit of the server ends an unanswered request; writes an answer with
+    /// this status. The connection closes after it.
     fn on_request_ended(&mut self, cx: &mut Cx<'_>, status: u16, reason: EndReason) {
         self.on_bad_request(cx, status, reason.text());
     }

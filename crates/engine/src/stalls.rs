@@ -1,10 +1,10 @@
 //! Detection of stalls: callbacks that hold a shard too long, and their route.
 //!
 //! A shard serves thousands of connections on one thread: while a callback computes or waits, all
-//! of them wait. Reading the clock for each message would cost too much. So the shard reads it once
-//! more at the end of each turn, and keeps one fact about the turn's callbacks: their route, if all
-//! had the same. After a turn that took too long the shard uses fine-grained timing for a while: it
-//! reads the clock after each event, and so finds the event that takes long.
+//! of them wait. Reading the clock for each message would cost too much. So the shard reads the
+//! clock once more at the end of each turn, and keeps only the route of the turn's callbacks, if
+//! all had the same route. After a turn that took too long the shard uses fine-grained timing for a
+//! while: it reads the clock after each event, and so finds the long event.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -106,8 +106,8 @@ impl Load {
         self.turns.read()
     }
 
-    /// Returns the longest turn. Reading begins a new window if the last is a second old: no turn
-    /// is lost between two readings, even if they are far apart, and two readers do not take it
+    /// Returns the longest turn. A read begins a new window if the last window is a second old: no
+    /// turn is lost between two reads, even if they are far apart, and two readers do not take it
     /// from each other.
     pub(crate) fn longest(&self) -> Duration {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +126,7 @@ impl Load {
     }
 }
 
-/// Mark of deliveries in [`Watch::every`] and [`Watch::any`]: the number of a route that does not
+/// Marks deliveries in [`Watch::every`] and [`Watch::any`]: the number of a route that does not
 /// exist.
 const DELIVERY: u32 = u32::MAX;
 
@@ -140,11 +140,11 @@ pub(crate) struct Watch {
     shard: usize,
     /// Settings; nothing is measured without them.
     watching: Option<Watching>,
-    /// Nanoseconds that are a stall; `u64::MAX` if stalls are not reported.
+    /// Nanoseconds from which a turn is a stall; `u64::MAX` if stalls are not reported.
     threshold: u64,
-    /// Bits that all routes called since the last checkpoint have, and bits that any of them has,
-    /// each by its number plus one. The two are equal if only one route was called. This costs two
-    /// instructions a message, and no branch.
+    /// The bitwise AND and OR of the numbers, plus one, of all routes called since the last
+    /// checkpoint. The two are equal if only one route was called. This costs two instructions a
+    /// message, and no branch.
     every: u32,
     any: u32,
     turns: u64,
@@ -193,8 +193,8 @@ impl Watch {
         self
     }
 
-    /// Samples for how long the kernel did not run this thread, about once a second: no callback
-    /// caused that part of a stall.
+    /// Samples for how long the kernel did not run this thread, about once a second: callbacks did
+    /// not cause that part of a stall.
     pub(crate) fn sample_run_delay(&mut self) {
         if self.threshold < u64::MAX {
             self.run_delay.sample();
@@ -222,8 +222,8 @@ impl Watch {
         self.any |= mark;
     }
 
-    /// Records that publications are delivered. Without it, a turn that spends long on them would
-    /// also be attributed to the route of a handler that ran in it.
+    /// Records that publications are delivered. Otherwise a turn that spends long on deliveries
+    /// would be attributed to the route of a handler that ran in it.
     #[inline]
     pub(crate) fn deliver(&mut self) {
         self.every &= DELIVERY;

@@ -139,7 +139,7 @@ counters! {
     repeated_sends Counter,
     /// Commands to other shards that found their mailbox full.
     commands_dropped Counter,
-    /// Times that a connection was not read because the queue of another shard, to which it
+    /// Times that a connection was not read because the queue of another shard to which it
     /// publishes, or the queue of messages for the cluster, was nearly full.
     publishers_held Counter,
     /// Bytes received.
@@ -289,14 +289,14 @@ impl Snapshot {
         self.measured.losses()
     }
 
-    /// Returns the connections and requests that ended by a [`Fault`](crate::Fault), by a word for
-    /// it.
+    /// Returns the number of connections and requests that each [`Fault`](crate::Fault) ended, by
+    /// the word for the fault.
     pub fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.measured.faults()
     }
 
-    /// Returns the progress of the shard at this moment; with a thread for each connection, the
-    /// acceptor's progress.
+    /// Returns the current progress of the shard; with a thread for each connection, the acceptor's
+    /// progress.
     #[must_use]
     pub fn progress(&self) -> ShardProgress {
         self.progress.read()

@@ -167,8 +167,8 @@ fn commands_to_an_owner_that_is_gone_are_dropped_and_never_refused_again() {
     });
 }
 
-/// A sender that finds the queue crowded waits until it has room, during any steps of the owner; if
-/// the owner ends instead, the sender is woken as well. A lost wake-up is a deadlock, which loom
+/// A sender that finds the queue crowded waits until it has space, during any steps of the owner.
+/// If the owner ends instead, the sender is also woken. A lost wake-up is a deadlock, which loom
 /// reports.
 #[test]
 fn a_sender_that_waits_for_room_is_woken_when_the_commands_are_taken_or_their_owner_is_gone() {
@@ -199,8 +199,8 @@ fn a_sender_that_waits_for_room_is_woken_when_the_commands_are_taken_or_their_ow
     }
 }
 
-/// Two shards that publish to each other and both wait for room: each takes its commands even while
-/// it waits, so both go on.
+/// Two shards publish to each other and both wait for space: each takes its commands even while it
+/// waits, so both continue.
 #[test]
 fn shards_that_wait_for_room_with_each_other_both_go_on() {
     /// A shard's turns: takes its commands, and sends the next message if the last has found room.

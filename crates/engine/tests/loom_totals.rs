@@ -35,7 +35,7 @@ fn a_channel_that_one_shard_leaves_while_another_comes_counts_both_and_is_forgot
     });
 }
 
-/// A member that stays is counted, during any steps of the others.
+/// A member that stays is always counted, during any steps of the other members.
 #[test]
 fn a_subscriber_that_stays_is_never_forgotten() {
     let mut model = loom::model::Builder::new();
@@ -62,7 +62,7 @@ fn a_subscriber_that_stays_is_never_forgotten() {
     });
 }
 
-/// Every publication after a reported subscription sees it, even if other shards change the
+/// Every publication after a reported subscription reaches it, even if other shards change the
 /// channel.
 #[test]
 fn a_publisher_that_heard_of_a_subscription_posts_to_its_shard() {

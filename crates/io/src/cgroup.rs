@@ -21,8 +21,8 @@ pub(crate) fn lowest(file: &str, version_1: Option<(&str, &str)>) -> Option<u64>
     limits.min()
 }
 
-/// Returns the lowest number in `file` of the folder `path` below `root` and of the folders above
-/// it. In a container the path is the host's and does not exist; the root is the container's own.
+/// Returns the lowest number in `file` of the folder `path` below `root` and of its parent folders.
+/// In a container the path belongs to the host and does not exist, but the root is the container's.
 fn lowest_limit(root: &Path, path: &str, file: &str) -> Option<u64> {
     let own = root.join(path);
     let limit = |at: &Path| std::fs::read_to_string(at.join(file)).ok()?.trim().parse::<u64>().ok();

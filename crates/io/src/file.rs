@@ -33,7 +33,7 @@ pub enum Fault {
     Missing,
     /// The process may not read it, or enter a folder above it: there may be a file or not.
     Forbidden,
-    /// It is a folder, a pipe or a device: this word with its article.
+    /// The file is a folder, a pipe or a device. Contains this word with its article.
     NotRegular(&'static str),
     /// It has more bytes than this.
     TooLarge(u64),

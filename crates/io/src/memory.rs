@@ -94,8 +94,8 @@ pub struct Trim {
 }
 
 impl Trim {
-    /// Requests a trim: memory has been freed. Freed blocks that the allocator keeps for this
-    /// thread alone are returned to its heap, which takes the start of a thread.
+    /// Requests a trim after memory was freed. First returns freed blocks that the allocator keeps
+    /// for this thread to its heap, which takes the start of a thread.
     pub fn request(&mut self) {
         empty_cache();
         self.last = last_block();

@@ -58,7 +58,7 @@ mod tests {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(may_pass(&error), passes, "{error}");
         }
-        // A name that is not found: the system does not report the reason.
+        // A name without an address: the system does not report a specific reason.
         assert!(may_pass(&io::Error::other("failed to lookup address information")));
     }
 }

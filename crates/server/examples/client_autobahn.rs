@@ -58,7 +58,7 @@ fn run(url: &str, authorities: Option<&str>) -> Result<usize, String> {
     let count = count.trim().parse::<usize>().map_err(|_| format!("`{count}` is no number"))?;
     for case in 1..=count {
         let path = format!("/runCase?case={case}&agent={AGENT}");
-        // Even if the case fails: Autobahn judges the outcome.
+        // Close even if the case fails: Autobahn judges the outcome.
         let _ = echo(builder(&path).connect().map_err(failed)?);
     }
     let reports = format!("/updateReports?agent={AGENT}");

@@ -20,8 +20,8 @@ const PAGE: &str = "<!doctype html><title>hello</title><ul id=new></ul><script>\
     document.querySelector('#new').append(event.data, document.createElement('br'))</script>\n";
 const NEWS: &str = "news";
 
-/// Orders, and the hub that announces them. Both happen under the lock, so news come in the order
-/// of the orders.
+/// Orders, and the hub that announces them. An order is added and announced under one lock, so
+/// announcements have the same sequence as the orders.
 #[derive(Clone)]
 struct Orders {
     all: Arc<Mutex<Vec<String>>>,

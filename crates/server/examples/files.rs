@@ -1,4 +1,4 @@
-//! Uploads and downloads of any size, without either in memory.
+//! Uploads and downloads of any size, which are never held in memory whole.
 //!
 //! ```text
 //! cargo run --release --example files -- /tmp/shelf
@@ -21,7 +21,7 @@ use throng::prelude::*;
 /// Files of up to a tebibyte.
 const MAX_FILE: u64 = 1 << 40;
 
-/// Returns a path that cannot lead out of the shelf.
+/// Returns a path that cannot point outside of the shelf.
 fn place(shelf: &Path, request: &Request<'_>) -> Option<PathBuf> {
     let name = request.param("name")?;
     let is_plain = name.chars().all(|c| c.is_alphanumeric() || "._-".contains(c));

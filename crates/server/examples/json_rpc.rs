@@ -2,8 +2,9 @@
 //! `ws://127.0.0.1:9001/rpc`. Needs the feature `tokio`.
 //!
 //! `{"id":1,"method":"price","params":"EUR"}` calls, `{"cancel":1}` cancels. A call may take two
-//! seconds. Cancelling a call aborts it, and so does the client's end; calls in progress at the
-//! server's shutdown are answered first. The service gets a line, and answers until it closes.
+//! seconds. Cancelling a call or ending the session aborts the call; calls in progress at the
+//! server's shutdown are answered before it ends. The service gets one line and answers until the
+//! connection closes.
 
 use std::collections::HashMap;
 use std::io;
@@ -63,8 +64,8 @@ async fn serve(
                 running.remove(&answer["id"].to_string());
                 socket.send(answer.to_string()).await?;
             }
-            // Also polled while all calls are in use, so that a cancel or the end is noticed at
-            // once.
+            // This is also polled while all calls are in use, so that a cancel or the end is
+            // noticed at once.
             message = socket.next(), if !is_ending => {
                 let Some(message) = message else { return Ok(()) };
                 let call: Value = serde_json::from_slice(message.as_bytes()).unwrap_or_default();

@@ -2,8 +2,8 @@
 //! `ws://127.0.0.1:9001/rooms/lobby?token=hello.cOiuAgsqhCiHer7-LO4afZ_6XDqbEfCMnflZv0XoZII`.
 //!
 //! Users have signed tokens (with the argument `ada` the program prints the token of `ada`), in a
-//! header, a cookie or the query, and any number of devices. A room has its last 50 messages and a
-//! list of who is there; a line goes to the room, `@bob hi` to all devices of bob, and `...` shows
+//! header, a cookie or the query, and any number of devices. A room keeps its last 50 messages and
+//! a list of its members; a line goes to the room, `@bob hi` to all devices of bob, and `...` shows
 //! the others that the user is typing. A user may send twenty messages in ten seconds; more are
 //! refused, and the session stays open.
 

@@ -17,13 +17,13 @@ fn main() -> throng::Result<()> {
     let bound = Server::new(app)
         .limits(limits)
         .observe(Observe::new().on_event(|event| match event {
-            // The proxy's access log records them.
+            // The proxy's access log already has these refusals.
             ServerEvent::Refused { .. } => {}
             event => eprintln!("{event}"),
         }))
         .bind("127.0.0.1:9001")?;
-    // Load balancers see `/readyz` turn to 503 and have two seconds, in which new clients are still
-    // served; then the server closes the sessions over ten seconds.
+    // Load balancers see `/readyz` turn to 503; new clients are still served for two seconds. Then
+    // the server closes the sessions over ten seconds.
     let plan = DrainPlan::default()
         .delay(Duration::from_secs(2))
         .window(Duration::from_secs(10))

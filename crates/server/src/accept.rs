@@ -7,7 +7,7 @@ use std::fmt;
 use throng_http::{HeaderError, STRICT_TRANSPORT_SECURITY, check_header};
 use throng_proto::http1::{HeaderName, HeaderValue};
 
-/// Headers of a 101 response besides the handshake's own, such as cookies: see
+/// Headers of a 101 response besides the headers of the handshake, such as cookies: see
 /// [`Ws::on_accept`](crate::Ws::on_accept).
 #[derive(Default)]
 pub struct AcceptHeaders(Vec<(Cow<'static, str>, Cow<'static, str>)>);
@@ -33,7 +33,8 @@ impl AcceptHeaders {
         Ok(())
     }
 
-    /// Returns the headers, with this value of Strict-Transport-Security unless they have one.
+    /// Returns the headers, with this value of Strict-Transport-Security unless they already
+    /// contain that header.
     pub(crate) fn fields<'a>(
         &'a self,
         hsts: Option<&'a str>,
@@ -58,7 +59,7 @@ impl fmt::Debug for AcceptHeaders {
     }
 }
 
-/// An accepted upgrade: the data of the connection, and headers of the 101 response.
+/// An accepted upgrade: the data of the connection, and additional headers of the 101 response.
 pub(crate) struct Accept<D> {
     pub(crate) data: D,
     pub(crate) headers: AcceptHeaders,

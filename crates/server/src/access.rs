@@ -22,8 +22,8 @@ use crate::tls::TlsConnection;
 ///
 /// [`Observe::access_log`]: crate::server::Observe::access_log
 pub trait AccessLog: Send + Sync + 'static {
-    /// Returns whether the log wants requests that begin now and the sessions that they open. The
-    /// others cost nothing.
+    /// Returns whether the log wants requests that begin now and the sessions that they open. Other
+    /// requests cost nothing.
     fn is_on(&self) -> bool {
         true
     }
@@ -60,9 +60,9 @@ pub struct AccessEntry<'a> {
     /// The time from the head of the request to the end; `None` if both came in the same turn of
     /// the event loop, which reads the clock once.
     pub duration: Option<Duration>,
-    /// The host that the request is for, with its port; of 128 bytes at most.
+    /// The host that the request is for, with its port; at most 128 bytes.
     pub host: Option<&'a str>,
-    /// The header User-Agent, of 256 bytes at most.
+    /// The header User-Agent; at most 256 bytes.
     pub user_agent: Option<&'a str>,
     /// The id from [`RequestIds`](crate::http::RequestIds), otherwise the request's header
     /// X-Request-ID; at most 128 bytes.
@@ -96,7 +96,7 @@ impl Log {
 
     pub(crate) fn record(&self, access: &AccessEntry<'_>, events: &Events) {
         if let Some(log) = &self.0 {
-            // The request has its answer, so a panic does not close its connection.
+            // The request has its response, so a panic does not close its connection.
             events.guard(Callback::AccessLog, || log.record(access));
         }
     }

@@ -9,8 +9,8 @@ use crate::hub::Hub;
 
 impl Hub {
     /// Serves a connection that another part of the program has accepted: HTTP and WebSockets, as
-    /// if the server had accepted it, and within the same limits. `received` is what was read of it
-    /// already, from the first byte on; empty if nothing was.
+    /// if the server had accepted it, and within the same limits. `received` has the bytes already
+    /// read from the connection, from the first byte on; it is empty if none were read.
     ///
     /// This lets a program share a port with a server of another library: it accepts connections,
     /// looks at their first bytes with [`TcpStream::peek`], and gives Throng's connections to the
@@ -97,7 +97,8 @@ mod upgraded {
         subprotocol: Option<HeaderValue>,
     }
 
-    /// Fields that the server must not see: it negotiates nothing, and there is no body.
+    /// Fields that the server must not see: the upgrade negotiates no extension, and the request
+    /// has no body.
     const LEFT_OUT: [HeaderName; 5] = [
         header::SEC_WEBSOCKET_EXTENSIONS,
         header::SEC_WEBSOCKET_PROTOCOL,
@@ -112,7 +113,7 @@ mod upgraded {
         ///
         /// # Errors
         /// The request is not a WebSocket handshake of HTTP/1.1; the rejection is the response to
-        /// it.
+        /// send.
         pub fn new<B>(request: &http::Request<B>) -> Result<Self, Reject> {
             let is_http11 = request.version() == http::Version::HTTP_11;
             let fields = Fields(request.headers());
@@ -123,7 +124,7 @@ mod upgraded {
         }
 
         /// Sets the subprotocol of the response. The client must have offered it; the handler's
-        /// route sees no other. Default: none.
+        /// route sees no other subprotocol. Default: none.
         ///
         /// # Errors
         /// The name is not a valid token.
@@ -149,7 +150,7 @@ mod upgraded {
             response
         }
 
-        /// Gives the connection to a server after the response was sent. `received` are the bytes
+        /// Gives the connection to a server after the response was sent. `received` has the bytes
         /// that the other server has read after the request.
         ///
         /// # Errors

@@ -15,8 +15,8 @@ use crate::io_backend::IoBackend;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuAffinity {
-    /// The system may move event loops between CPUs: right where other programs also need CPUs. The
-    /// default.
+    /// The system may move event loops between CPUs, which is right where other programs also need
+    /// CPUs. The default.
     #[default]
     None,
     /// Pins each shard to its own CPU, among the CPUs that the process may use. Linux only; more

@@ -5,7 +5,7 @@ use throng_proto::ws::deflate::{Mode, Settings};
 /// Compression of a route's messages, for clients that offer permessage-deflate (RFC 7692).
 ///
 /// Compressor and decompressor belong to the shard: one per connection would take about 300 KB each
-/// with zlib. This type has the modes only; [`Deflate`](crate::ws::Deflate), into which it
+/// with zlib. This type has only the modes; [`Deflate`](crate::ws::Deflate), into which it
 /// converts, has all settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -35,7 +35,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns who must act on it.
+    /// Returns who must act on the error.
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {

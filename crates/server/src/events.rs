@@ -25,12 +25,12 @@ pub struct Subject {
     /// `None` if the connection was closed before it was served.
     pub handle: Option<Handle>,
     /// The other end of the connection, which may be a proxy: of the socket, or of the connection
-    /// that a [PROXY header](crate::server::Proxies::proxy_protocol) describes. `None` of a Unix
-    /// socket, and of a connection that its client has reset.
+    /// that a [PROXY header](crate::server::Proxies::proxy_protocol) describes. `None` for a Unix
+    /// socket, and for a connection that its client has reset.
     pub peer: Option<SocketAddr>,
     /// The address of the client: the peer's, or the address named by a [trusted
-    /// proxy](crate::server::Proxies::trusted). A session does not keep that name: behind such a
-    /// proxy, events of requests have it, and events of a session only where there is an
+    /// proxy](crate::server::Proxies::trusted). A session does not keep a proxied address: behind
+    /// such a proxy, events of requests have it, but events of sessions have it only with an
     /// [`AccessLog`](crate::server::AccessLog).
     pub client: Option<IpAddr>,
 }
@@ -73,7 +73,7 @@ pub enum ServerEvent<'a> {
     /// its peer is not a trusted proxy, or its header was wrong or late.
     #[non_exhaustive]
     ProxyRefused {
-        /// The client: its address alone.
+        /// The client: only its address is known.
         subject: Subject,
         /// The cause, and the remedy.
         reason: &'a str,
@@ -81,8 +81,8 @@ pub enum ServerEvent<'a> {
     /// The TLS handshake of a client failed, and its connection was closed.
     #[non_exhaustive]
     TlsRefused {
-        /// The client: its address alone. Of an IPv6 address the first 64 bits are
-        /// known; a Unix socket has none.
+        /// The client: only its address is known, and of an IPv6 address only the first 64 bits. A
+        /// Unix socket has no address.
         subject: Subject,
         /// The cause.
         reason: &'a str,
@@ -127,7 +127,7 @@ pub enum ServerEvent<'a> {
     /// A client broke the WebSocket protocol, and its session was closed.
     #[non_exhaustive]
     ProtocolError {
-        /// The client that broke it.
+        /// The client that violated the protocol.
         subject: Subject,
         /// The path of its route.
         route: &'a str,
@@ -150,13 +150,13 @@ pub enum ServerEvent<'a> {
     Ended {
         /// The client of that session, stream or response.
         subject: Subject,
-        /// The path of its route; `None` of a response or a connection.
+        /// The path of the route; `None` for a response or a connection.
         route: Option<&'a str>,
         /// The reason.
         reason: EndReason,
     },
     /// A handler panicked, and its connection was closed or its request answered with 500. A future
-    /// or a job may do so when its connection has ended already.
+    /// or a job may also panic after its connection has ended.
     #[non_exhaustive]
     Panicked {
         /// The client of that connection.
@@ -260,7 +260,7 @@ impl fmt::Display for ServerEvent<'_> {
     }
 }
 
-/// A subject with known addresses only; without addresses it was on a Unix socket.
+/// A subject by its known addresses; a subject without addresses was on a Unix socket.
 struct OrUnix<'a>(&'a Subject);
 
 impl fmt::Display for OrUnix<'_> {
@@ -272,7 +272,7 @@ impl fmt::Display for OrUnix<'_> {
     }
 }
 
-/// A subject with the number of its connection, or of its session.
+/// A subject with the number of its connection or session.
 struct Named<'a>(&'static str, &'a Subject);
 
 impl fmt::Display for Named<'_> {
@@ -307,7 +307,7 @@ pub struct Stall<'a> {
     pub route: &'a str,
     /// The event loop, from 0.
     pub shard: usize,
-    /// The time for which the shard was blocked.
+    /// Time for which the shard was blocked.
     pub length: Duration,
 }
 
@@ -357,7 +357,8 @@ impl Events {
         }
     }
 
-    /// Calls a function that belongs to no connection. `None`: it panicked, which is reported.
+    /// Calls a function that belongs to no connection. Returns `None` if it panicked, which is
+    /// reported.
     pub(crate) fn guard<T>(&self, callback: Callback, call: impl FnOnce() -> T) -> Option<T> {
         let returned = guarded(call);
         if returned.is_none() {
@@ -456,7 +457,7 @@ fn trace(event: &ServerEvent<'_>) {
     }
 }
 
-/// A field of a subject.
+/// A field of a subject in `tracing`, if it is known.
 #[cfg(feature = "tracing")]
 type Shown<T> = Option<tracing::field::DisplayValue<T>>;
 
@@ -471,7 +472,7 @@ fn shown(subject: &Subject) -> (Shown<Handle>, Shown<IpAddr>, Shown<SocketAddr>)
 #[cfg_attr(feature = "tracing", allow(dead_code, reason = "events are logged with tracing"))]
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
-/// Lines on standard error, limited in rate so that they do not block anything.
+/// Lines on standard error, limited in rate so that writing them does not delay shards.
 #[cfg_attr(feature = "tracing", allow(dead_code, reason = "events are logged with tracing"))]
 #[derive(Default)]
 struct Lines {

@@ -33,7 +33,7 @@ impl Handle {
     }
 }
 
-/// Formats it for logs: 16 hexadecimal digits, the same as [`Handle::to_bits`].
+/// Formats the handle for logs: 16 hexadecimal digits, the same as [`Handle::to_bits`].
 impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.to_bits())

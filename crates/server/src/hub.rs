@@ -12,10 +12,10 @@ use crate::handle::Handle;
 /// Reaches every connection and channel of a server from any thread; clone it freely.
 ///
 /// Each call queues one command for each shard concerned, and wakes the shard if it sleeps. A
-/// shard's queue has room for 65,536 commands and 64 MiB of messages; a call that finds it full
-/// returns an error. Connections that publish with [`Socket::publish`](crate::Socket::publish) are
-/// delayed before the queue fills up. The commands of one thread run in order; commands of a
-/// callback run after the callback's own sends.
+/// shard's queue holds 65,536 commands and 64 MiB of messages; a call that finds it full returns an
+/// error. Connections that publish with [`Socket::publish`](crate::Socket::publish) are delayed
+/// before the queue fills up. The commands of one thread run in order; commands of a callback run
+/// after the callback's own sends.
 #[derive(Clone, Debug)]
 pub struct Hub {
     reach: Reach,
@@ -33,7 +33,7 @@ enum Reach {
 #[derive(Debug)]
 struct Later {
     shards: OnceLock<Remote>,
-    /// A hub without receivers, used until then.
+    /// A hub without receivers, used until the hub has a server.
     none: Remote,
 }
 
@@ -95,9 +95,9 @@ impl From<SessionNotice> for Notice {
 pub struct Present {
     /// The connection.
     pub handle: Handle,
-    /// The information given when it joined, by
+    /// The information given when the member joined, by
     /// [`Socket::subscribe_as`](crate::Socket::subscribe_as) or
-    /// [`EventStream::info`](crate::http::EventStream::info); empty without any.
+    /// [`EventStream::info`](crate::http::EventStream::info); empty if none was given.
     pub info: Arc<str>,
 }
 
@@ -171,8 +171,8 @@ impl Hub {
 
     /// Sends a message to every member of a channel, in one order: all members, on all shards, get
     /// the publications of hubs and [`Socket::publish`](crate::Socket::publish) in the same order.
-    /// It costs one command for each shard that has members at this moment, for any number of
-    /// members.
+    /// A publication costs one command for each shard that has members at this moment, for any
+    /// number of members.
     ///
     /// # Errors
     /// A shard's queue is full. Members on the other shards get the message, and the error has the
@@ -205,12 +205,12 @@ impl Hub {
         self.remote().publish_all(channel, messages.into_iter().map(Into::into).collect())
     }
 
-    /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards'
-    /// queues for at most `timeout`; if it had to wait, other publications may come first. Do not
-    /// call it in callbacks: their shard would wait for itself.
+    /// Publishes a message like [`publish`](Self::publish), and waits at most `timeout` for space
+    /// in the shards' queues; while it waits, other publications may come first. Do not call it in
+    /// callbacks: their shard would wait for itself.
     ///
     /// # Errors
-    /// There was no room in a shard's queue. Members on the other shards get the message.
+    /// A shard's queue had no space in time. Members on the other shards get the message.
     pub fn publish_timeout(
         &self,
         channel: &str,
@@ -265,8 +265,8 @@ impl Hub {
     }
 
     /// Returns up to `most` of the last publications in a channel's history; `None` if the channel
-    /// has no history, or is a cluster's channel that this server does not follow, since it has no
-    /// members here.
+    /// has no history, or belongs to a cluster and has no members on this server, which therefore
+    /// does not follow it.
     #[must_use]
     pub fn history(&self, channel: &str, most: usize) -> Option<HistoryPage> {
         let (position, publications) = self.remote().history(channel, most)?;
@@ -294,7 +294,7 @@ impl Hub {
     /// has processed the message: without receivers, the connection has ended.
     ///
     /// # Errors
-    /// Its shard's queue is full.
+    /// The queue of the connection's shard is full.
     pub fn send(&self, to: Handle, message: impl Into<Frame>) -> Result<Receipt, QueueFull> {
         self.remote().send(to.id(), &message.into())
     }
@@ -303,7 +303,7 @@ impl Hub {
     /// [`Socket::close`](crate::Socket::close).
     ///
     /// # Errors
-    /// Its shard's queue is full.
+    /// The queue of the connection's shard is full.
     pub fn close(
         &self,
         to: Handle,
@@ -315,8 +315,8 @@ impl Hub {
 
     /// Removes the sessions that `filter` selects from a channel, as
     /// [`Socket::unsubscribe`](crate::Socket::unsubscribe), and ends the event streams of that
-    /// channel that it selects. They may subscribe again. The receipt counts all selected receivers
-    /// as delivered.
+    /// channel that the filter selects. Sessions may subscribe again. The receipt counts all
+    /// selected receivers as delivered.
     ///
     /// # Errors
     /// A shard's queue is full. Sessions on the other shards are removed.
@@ -365,8 +365,8 @@ impl Hub {
     }
 
     /// Begins the closing handshake with every session that `filter` selects, and ends the event
-    /// streams that it selects. The receipt counts them as delivered, and sessions that were
-    /// closing already as closed.
+    /// streams that the filter selects. The receipt counts them as delivered, and sessions that
+    /// were already closing as closed.
     ///
     /// # Errors
     /// A shard's queue is full. Sessions on the other shards are closed.

@@ -22,9 +22,9 @@ pub enum IoBackend {
     /// Handlers of different connections run in parallel and may block: a blocked handler delays
     /// only its own connection. This is the simplest model to reason about, and suits up to a few
     /// thousand connections. Each connection takes two descriptors and 27 KiB of memory, besides 16
-    /// KiB of kernel memory for its thread, where an event loop takes about a hundred bytes. It
-    /// takes 300 KB more once a message was compressed for it, and a publish wakes one thread per
-    /// receiver. Everything else works as with event loops.
+    /// KiB of kernel memory for its thread, where an event loop takes about a hundred bytes. A
+    /// connection takes 300 KB more after the first message that was compressed for it, and a
+    /// publish wakes one thread per receiver. Everything else works as with event loops.
     /// [`Shards::count`](crate::server::Shards::count) has no effect; the size of the stacks is
     /// [`Shards::thread_stack`](crate::server::Shards::thread_stack).
     Threads,

@@ -11,8 +11,9 @@ pub use crate::observe::Observer;
 
 /// A route that serves the server's metrics, followed by the metrics of the program that `own`
 /// writes. It is called for each request on the connection's shard, so it must not block: read
-/// counters that other code updates. Their names begin with `app_`, or the prefix that
-/// [`set_prefix`](openmetrics::Writer::set_prefix) sets; `throng_` is the server's.
+/// counters that other code updates. The names of the program's metrics begin with `app_`, or the
+/// prefix that [`set_prefix`](openmetrics::Writer::set_prefix) sets; `throng_` is the prefix of the
+/// server's metrics.
 ///
 /// ```
 /// use std::sync::Arc;

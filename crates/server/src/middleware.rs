@@ -37,7 +37,8 @@ pub trait Middleware: Send + Sync + 'static {
     /// Decides what happens to a request.
     fn call(&self, request: &mut Request<'_>) -> Next;
 
-    /// Returns a mistake in its settings, which makes [`Server::bind`](crate::Server::bind) fail.
+    /// Returns a mistake in the settings of this middleware, which makes
+    /// [`Server::bind`](crate::Server::bind) fail.
     #[doc(hidden)]
     fn mistake(&self) -> Option<SettingError> {
         None
@@ -59,8 +60,8 @@ pub enum Next {
     /// The request goes on to the next middleware, or to its handler.
     Continue,
     /// The request continues, and its response is passed through this function, on the connection's
-    /// shard. The response is the handler's, or the server's own, such as 413 to a body that is too
-    /// large, 408 to a late body, or 500 when the handler panics. The response of a stream of
+    /// shard. The response comes from the handler or from the server, such as 413 to a body that is
+    /// too large, 408 to a late body, or 500 when the handler panics. The response of a stream of
     /// events is its head: with a status other than 200 it is sent in place of the stream. The 101
     /// of an accepted upgrade is not passed through; a response that refuses an upgrade is.
     Then(ThenFn),

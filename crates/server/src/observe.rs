@@ -147,8 +147,8 @@ impl Observer {
         Response::json(Value::Object(figures).to_string())
     }
 
-    /// Returns the answer of the server's `/readyz`: 200 while it is ready or
-    /// [degraded](Readiness::Degraded), else 503.
+    /// Returns the answer of the server's `/readyz`: 200 while the server is ready or
+    /// [degraded](Readiness::Degraded), otherwise 503.
     pub fn readiness(&self) -> Response {
         self.state().response()
     }

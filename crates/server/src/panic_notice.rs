@@ -29,7 +29,7 @@ impl PanicNotice {
         Self { reporter: Arc::clone(reporter), id, is_answered: false }
     }
 
-    /// Leaves the report to the caller.
+    /// Ends the notice without a report: the caller reports the panic.
     pub(crate) fn answer(mut self) {
         self.is_answered = true;
     }

@@ -35,7 +35,7 @@ impl Callback {
         Self::Answer,
     ];
 
-    /// Returns its label in metrics.
+    /// Returns the label of this function in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Tick => "tick",
@@ -49,7 +49,7 @@ impl Callback {
     }
 }
 
-/// The counts of a server.
+/// The counts of panics of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Panics {
     /// By [`Callback`].
@@ -82,7 +82,8 @@ impl Panics {
     }
 }
 
-/// Calls a function of the program. `None`: it panicked; the panic hook has reported that.
+/// Calls a function of the program. Returns `None` if it panicked, which the panic hook has
+/// reported.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     // The payload is leaked: its `Drop` could panic.
     catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget).ok()

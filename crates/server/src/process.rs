@@ -61,7 +61,7 @@ const TICKS: f64 = 100.0;
 #[derive(Debug, PartialEq)]
 struct Times {
     cpu: f64,
-    /// Seconds from the system's start to the process's.
+    /// Seconds from the start of the system to the start of the process.
     started: f64,
 }
 

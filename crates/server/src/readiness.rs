@@ -3,21 +3,21 @@
 /// Value of `Retry-After` for refused clients, in seconds.
 pub(crate) const RETRY_AFTER: u64 = 5;
 
-/// Whether a server should get clients. `/readyz`, metrics, statistics and logs all use this one
-/// result.
+/// Whether a load balancer should send clients to a server. `/readyz`, metrics, statistics and logs
+/// all use this one result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Readiness {
-    /// It serves everything. `/readyz` answers 200.
+    /// The server serves everything. `/readyz` answers 200.
     Ready,
-    /// It serves, but its cluster's broker has become unreachable or falls behind, which affects
-    /// only the channels that the broker carries. Or a function of
+    /// The server serves clients, but its cluster's broker has become unreachable or is behind,
+    /// which affects only the channels that the broker carries. Or a function of
     /// [`Server::every`](crate::Server::every) has panicked at its last call. `/readyz` answers 200
     /// with this reason, since it affects all servers at the same time.
     Degraded(String),
-    /// It should get no clients: it drains, or it has not reached its broker since the start, or
-    /// its broker has been away for longer than `Cluster::unready_after`. `/readyz` answers 503
-    /// with this reason.
+    /// The server should get no clients: it drains, has not reached its broker since the start, or
+    /// its broker has been unavailable for longer than `Cluster::unready_after`. `/readyz` answers
+    /// 503 with this reason.
     NotReady(String),
 }
 
@@ -32,8 +32,8 @@ impl Readiness {
         }
     }
 
-    /// Returns why the server is not simply ready. The text omits the broker's address, since any
-    /// client may read it.
+    /// Returns the reason why the server is degraded or not ready. The text omits the broker's
+    /// address, since any client may read it.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {

@@ -18,7 +18,7 @@ pub(crate) struct Tick {
     period: Duration,
     /// `None` before the server runs.
     next: Option<Instant>,
-    /// Whether each shard has its own.
+    /// Whether each shard calls the function itself.
     of_shard: bool,
     /// Whether its last call panicked.
     fails: bool,

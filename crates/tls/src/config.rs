@@ -516,9 +516,9 @@ fn check_strength(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
     }
 }
 
-/// Checks that certificates of a chain are in the order of RFC 8446 section 4.4.2: each certificate
-/// before its issuer's. Authorities that lead nowhere in the file, or to another root by a second
-/// certificate of the same authority, are left to the client.
+/// Checks that a chain's certificates are in the order of RFC 8446 section 4.4.2: each certificate
+/// precedes its issuer's. Leaves two cases to the client: authorities without an issuer in the
+/// file, and a second certificate of the same authority that leads to another root.
 fn check_order(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
     let all = chain.certificates.iter().zip(&chain.lines);
     let parsed = all.map(|(certificate, line)| parse(file, *line, certificate));

@@ -107,7 +107,7 @@ pub enum End {
     CloseNotify,
     /// The peer has ended the session with a fatal alert.
     PeerAlert(Alert),
-    /// The input does not belong to this session; send this alert.
+    /// The input does not belong to this session; the caller sends this alert.
     Fatal(Alert),
 }
 

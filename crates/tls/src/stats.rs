@@ -74,7 +74,7 @@ pub struct SessionStats {
     pub failed: [u64; SESSION_CAUSES],
 }
 
-/// The causes by which failures of sessions are counted.
+/// The number of causes by which failed sessions are counted.
 const SESSION_CAUSES: usize = SessionFailure::LABELS.len();
 
 /// Returns the failure for which we send an alert.

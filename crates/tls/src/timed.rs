@@ -24,7 +24,7 @@ struct Limit {
 }
 
 impl Limit {
-    /// Returns the timeout to set on the socket, if it has another one.
+    /// Returns the timeout to set on the socket, if it differs from the current one.
     fn next(&mut self) -> io::Result<Option<Option<Duration>>> {
         let timeout = match (self.most, self.began) {
             (Some(most), Some(began)) => {

@@ -385,7 +385,7 @@ fn is_indispensable(name: &str) -> bool {
         "transfer-encoding",
         "upgrade",
     ]
-    // Where headers are dropped, `_` counts as `-`.
+    // A server that drops headers treats `_` as `-`.
     .contains(&&*name.replace('_', "-").to_ascii_lowercase())
 }
 

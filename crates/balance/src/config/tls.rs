@@ -52,7 +52,7 @@ impl ClientSide {
         }
     }
 
-    /// Returns whether there is a certificate, so that TLS is ended here.
+    /// Returns whether the balancer has a certificate, so that it terminates TLS itself.
     pub(super) fn has_certificate(&self) -> bool {
         !self.server.certificates.is_empty() || self.acme.is_some()
     }

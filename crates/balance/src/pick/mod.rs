@@ -174,7 +174,7 @@ impl Whole {
     ///
     /// It does not compare the load per share: under low load, a backend with a small share is
     /// usually idle, so that a pick by load per share would give it either nothing or everything.
-    /// Below a whole unit the turn decides, by share.
+    /// For differences below a whole unit, backends take turns by share.
     fn short_of_part(self, backend: &Backend) -> i64 {
         let part = (self.load + 1) * u64::from(backend.share()) / self.share.max(1);
         part as i64 - i64::from(backend.load(self.wanted))

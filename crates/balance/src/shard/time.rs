@@ -10,7 +10,7 @@ pub(super) struct Time {
     now: Instant,
     tick: EighthTick,
     swept: EighthTick,
-    /// The date of answers without one.
+    /// The date for answers that have no date.
     date: LiveDate,
     /// The slots whose deadlines have come, during a sweep.
     due: Vec<u32>,

@@ -76,7 +76,7 @@ fn a_hundred_changes_touch_no_tunnel_and_no_message() {
     let mut clients: Vec<Peer> = (0..24).map(|_| open(&balancer)).collect();
     let picks = ["power_of_two", "least_connections", "round_robin", "rendezvous", "random"];
     for change in 0..100usize {
-        // These requests are under way while the configuration changes.
+        // These requests are in flight while the configuration changes.
         for (number, client) in clients.iter_mut().enumerate() {
             client.send_text(&format!("{change} of {number}"));
         }

@@ -148,7 +148,7 @@ fn a_refused_connection_is_tried_on_another_backend() {
     let balancer = Balancer::start(&[unused_address(), backend.address], settings);
     for _ in 0..2 {
         let mut client = balancer.connect();
-        // A body is not an obstacle: no backend has read any of it.
+        // A body does not prevent a retry, because no backend has read any of it.
         client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
         let mut server = backend.accept();
         server.head();

@@ -26,7 +26,7 @@ fn tables() -> DescriptorTables {
     }
 }
 
-/// More than any step of these tests takes.
+/// Longer than any step of these tests.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";

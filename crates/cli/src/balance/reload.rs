@@ -24,7 +24,7 @@ pub(super) struct Reloader {
     started: Values,
     values: Mutex<Values>,
     own: Mutex<Own>,
-    /// Other machines can reach the admin API, until the next start.
+    /// Whether other machines can reach the admin API; fixed until the next start.
     is_exposed: bool,
     /// The thread that handles certificates has not noticed it yet.
     has_reloaded: AtomicBool,

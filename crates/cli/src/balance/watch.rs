@@ -84,7 +84,7 @@ impl Watch {
     /// Returns the changes of backends since the last call.
     fn changes(&mut self, status: &Status) -> Vec<Change> {
         let changed = |row: &&Row| match (self.states.get(&row.address), row.state) {
-            // New backends and drains are logged by their commands.
+            // New backends and drains are already logged by the commands that cause them.
             (Some(&before), state @ ("up" | "down")) => {
                 before != state && !matches!(before, "draining" | "removed")
             }

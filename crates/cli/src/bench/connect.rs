@@ -45,7 +45,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// The measurement.
+    /// Returns the measurement.
     ///
     /// # Errors
     /// Flags that contradict each other.

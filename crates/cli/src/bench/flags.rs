@@ -66,7 +66,7 @@ pub(super) struct LoopArgs {
 }
 
 impl LoopArgs {
-    /// Puts the flags into the plan, whose [times](Self::times) are known.
+    /// Copies the flags to the plan, whose [times](Self::times) are already known.
     pub(super) fn apply(self, number: Option<u64>, plan: &mut PlanCommon) {
         (plan.number, plan.rate_ramp, plan.stages) = (number, self.rate_ramp, self.stages);
     }

@@ -75,7 +75,7 @@ struct KindCounters {
 
 enum Job {
     Write(Box<Record>),
-    /// Open the file again at this point, unless that is done.
+    /// Open the file again at this point, unless it was already opened again.
     Wake,
     /// Write everything, then answer.
     Flush(SyncSender<()>),

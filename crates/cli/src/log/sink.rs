@@ -29,7 +29,8 @@ pub(super) struct Sink {
     form: Form,
     /// `None`: standard error.
     file: Option<(PathBuf, File)>,
-    /// The last line is incomplete and could not be cut off: the next one begins on a new line.
+    /// Whether the last line is incomplete and could not be removed: the next line then begins on a
+    /// new line.
     owes_newline: bool,
     /// The counts of dropped lines at the last report.
     over_rate: u64,

@@ -29,7 +29,7 @@ const MOST_CLIENTS: usize = 500;
 /// misses.
 const MOST_MESSAGES: f64 = 5_000.0;
 
-/// When a server is killed, and started again, in a run without an end.
+/// Interval at which an endless run kills a server, and the time until it starts the server again.
 const KILL: Duration = Duration::from_secs(10);
 const RESTART: Duration = Duration::from_secs(15);
 

@@ -198,7 +198,7 @@ fn a_client_continues_on_another_server_also_after_redis_was_killed() {
     }
 }
 
-/// As after a failover, with `appendfsync everysec`, or after restoring a dump.
+/// The state after a failover with `appendfsync everysec`, or after restoring a dump.
 #[test]
 fn clients_learn_of_an_end_that_redis_has_lost_and_replaced_while_no_server_followed_it() {
     let Some(mut redis) = Redis::start("tail", &[]) else { return };
@@ -360,7 +360,7 @@ fn a_client_is_closed_with_1013_when_redis_does_not_answer() {
     assert_eq!((code, &*reason), (1013, "the cluster does not answer; try again later"));
     std::io::copy(&mut events, &mut std::io::sink()).unwrap();
     redis.signal("-CONT");
-    // Members have stayed, and clients that come back are served.
+    // Members have stayed, and clients that return are served.
     eventually("its connections are made again", || {
         let mut writer = join(&server, "/ws/log.a");
         writer.send_text("back");
@@ -513,8 +513,8 @@ fn servers_whose_rules_differ_lose_nothing_and_say_which_rules_differ() {
     assert_eq!(alone.matches("has others, and was not asked").count(), 2, "{alone}");
 }
 
-/// A server without presence does not list its members, and one with another `while_down` refuses
-/// what the others hold back.
+/// A server without presence does not list its members. A server with another `while_down` refuses
+/// publications that the others hold.
 #[test]
 fn servers_with_other_rules_for_presence_or_outages_differ() {
     let Some(redis) = Redis::start("other-rules", &[]) else { return };

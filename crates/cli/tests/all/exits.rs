@@ -39,7 +39,7 @@ fn a_start_that_fails_says_whether_another_may_work() {
     let acme = "--set tls.acme.domains=a.example --set tls.acme.agree_tos=true \
                 --set tls.acme.dir=%/closed/acme";
     let admin = "--admin 127.0.0.1:0 --set admin.token_file=%/none";
-    // The check of the settings also finds the marked ones, with the same code.
+    // `config check` also detects the marked mistakes, with the same code.
     let mut table = vec![
         (format!("{serve} --set shard=1"), 2, true),
         (format!("{serve} --config %/none.toml"), 1, true),

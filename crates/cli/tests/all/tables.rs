@@ -1,4 +1,4 @@
-//! More connections than a descriptor table has room for, with one process at each end.
+//! More connections than a descriptor table can hold, with one process at each end.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader, Read, Write};

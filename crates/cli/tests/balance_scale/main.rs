@@ -250,7 +250,8 @@ fn rebalance(size: Size) {
     );
     assert_eq!(clients.counts().sent_away, total);
     if size.is_full {
-        // The counts are sometimes read a little late, so a second may seem to have a few more.
+        // The test sometimes reads the counts a little late, so a second may seem to have a few
+        // more.
         assert!(fastest <= rate + rate / 5, "{fastest} in a second");
     }
     assert!(spread(&after) <= 0.1, "{after:?}");

@@ -237,7 +237,7 @@ fn boot_settings(tree: &Tree) -> BTreeMap<String, String> {
     settings
 }
 
-/// Times reads of the clock, in nanoseconds each.
+/// Returns the time of a clock read in nanoseconds, as an average of many reads.
 fn clock_read() -> u64 {
     let began = Instant::now();
     for _ in 0..CLOCK_READS {

@@ -112,7 +112,8 @@ pub(super) const RULES: &[Rule] = &[
                 .wanted(if is_enough { String::new() } else { count(needed) })
                 .because("no hard limit on open files can be higher")
                 .remedy(sysctl(case.facts, key, needed));
-            // Otherwise it is the wall of the hard limit, which cannot be raised.
+            // If the needed limit exceeds the hard limit, which cannot be raised, the hard limit is
+            // the wall.
             if most > hard { verdict.wall(wall) } else { verdict }
         },
     },

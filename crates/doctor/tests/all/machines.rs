@@ -35,7 +35,7 @@ pub(crate) fn read(name: &str) -> Facts {
     read_tree(text.split("\n== ").skip(1).map(|file| {
         let (path, content) = file.split_once('\n').unwrap_or((file, ""));
         let content = format!("{content}\n");
-        // The environment has its variables between zeros.
+        // The variables of an environment are separated by zero bytes.
         let is_environment = path.ends_with("environ");
         (path, if is_environment { content.replace('\n', "\0") } else { content })
     }))

@@ -16,8 +16,8 @@ pub enum HistoryMode {
     /// All that it missed, or the explicit answer that this is not possible.
     #[default]
     Stream,
-    /// The newest publication, if the client has not got that: for channels where each message
-    /// replaces the earlier ones.
+    /// Keeps only the newest publication, for channels where each message replaces the earlier
+    /// ones. A returning client gets it unless it already has it.
     Cache,
 }
 
@@ -34,9 +34,10 @@ pub struct History {
     pub count: usize,
     /// Age up to which they are kept.
     pub age: Duration,
-    /// Bytes kept of one channel, with about 250 for each publication and channel besides the
-    /// message. Default `None`: half of [`Limits::max_backlog`](crate::Limits::max_backlog), which
-    /// is also the maximum, so that recovered publications fit into a connection's queue.
+    /// Bytes kept of one channel. Each publication and each channel counts about 250 bytes more
+    /// than its messages. Default `None`: half of
+    /// [`Limits::max_backlog`](crate::Limits::max_backlog), which is also the maximum, so that
+    /// recovered publications fit into a connection's queue.
     pub max_bytes: Option<usize>,
     /// Part of it that a client that comes back gets. Default [`HistoryMode::Stream`].
     pub mode: HistoryMode,

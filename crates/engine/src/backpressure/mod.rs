@@ -116,7 +116,7 @@ pub(crate) type ClassIndex = u16;
 pub(crate) struct Class {
     pub(crate) name: Arc<str>,
     pub(crate) policy: SlowPolicy,
-    /// Whether it is the class of channels with a history, which other rules do not replace.
+    /// Whether this class is for channels with a history, which other rules do not replace.
     pub(crate) is_history: bool,
     pub(crate) max_backlog: usize,
     /// Longest wait in milliseconds; 0 = unlimited.
@@ -147,8 +147,8 @@ impl Classes {
     }
 
     /// Adds rules for channels whose names match `pattern`: tokens separated by dots, `*` for any
-    /// one token, `>` at the end for any that follow. Of several matching patterns the one added
-    /// first wins.
+    /// one token, `>` at the end for any that follow. If several patterns match, the first added
+    /// applies.
     ///
     /// # Errors
     /// The pattern is malformed, or an earlier one matches all its channels.
@@ -160,7 +160,7 @@ impl Classes {
 
     /// Keeps a history of channels whose names match `pattern`, written as for
     /// [`Classes::add_channels`]. Slow receivers of those channels are closed, even if other rules
-    /// match. `None`: those channels have no history, even if patterns that are added later match.
+    /// match. With `None` those channels have no history, even if a later pattern matches.
     ///
     /// # Errors
     /// The pattern is malformed, or an earlier one matches all its channels.
@@ -179,8 +179,8 @@ impl Classes {
         self.routes.push((route, name.to_owned(), rules));
     }
 
-    /// Returns whether any of these rules drops messages that wait: the fresher messages must be,
-    /// the less may wait in the kernel, where no rule reaches.
+    /// Returns whether any of these rules drops waiting messages. The fresher the messages must be,
+    /// the less data may wait in the kernel, which no rule reaches.
     #[must_use]
     pub fn drop_stale(&self) -> bool {
         let channels = self.channels.iter().map(|(_, rules)| rules);
@@ -220,7 +220,7 @@ impl Classes {
         for (pattern, history) in &self.histories {
             let rule = match *history {
                 Some(history) => {
-                    // Recovered publications are sent as the route's own messages are.
+                    // Recovered publications are sent like the route's own messages.
                     let max_backlog = limits.max_backlog.min(rules.least_cap_of_answers());
                     let max_bytes = history.checked(pattern.as_str(), max_backlog)?;
                     let class = rules.add(pattern.as_str(), SlowPolicy::Close.into(), limits)?;

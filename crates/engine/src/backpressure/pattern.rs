@@ -25,12 +25,12 @@ impl Pattern {
         Ok(Self(pattern.to_owned()))
     }
 
-    /// Checks a pattern whose rule comes after the rules of `earlier` patterns. The first that
+    /// Creates a pattern whose rule follows the rules of `earlier` patterns. The first pattern that
     /// matches a channel applies.
     ///
     /// # Errors
-    /// It is malformed, or an earlier pattern matches all its channels, so that its rule would
-    /// never apply.
+    /// The pattern is malformed, or an earlier pattern matches all its channels, so that its rule
+    /// would never apply.
     pub fn after<'p>(
         earlier: impl IntoIterator<Item = &'p Self>,
         pattern: &str,
@@ -67,7 +67,7 @@ impl Pattern {
             match (tokens.next(), others.next()) {
                 (None, None) => return true,
                 (Some(">"), Some(_)) => return true,
-                // It stands for several tokens.
+                // `>` stands for several tokens.
                 (_, Some(">")) => return false,
                 (Some("*"), Some(_)) => {}
                 (Some(wanted), Some(token)) if wanted == token => {}
@@ -91,8 +91,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the rules that have an effect: those that are not `usual`, and usual ones that keep
-    /// later ones from a channel.
+    /// Returns the rules that have an effect: rules that are not `usual`, and usual rules that keep
+    /// later rules from a channel.
     pub fn effective<'r, T>(
         rules: &'r [(Self, T)],
         is_usual: impl Fn(&T) -> bool + 'r,

@@ -7,8 +7,8 @@ use throng_io::{ConnId, Instant};
 
 use crate::conn::by_address::AddressKey;
 
-/// Connections in order of arrival: connections that may have to make room, and some that no longer
-/// have to.
+/// Connections in order of arrival. The list may still contain connections that can no longer be
+/// evicted.
 #[derive(Debug, Default)]
 pub struct Arrivals(VecDeque<ConnId>);
 
@@ -30,7 +30,7 @@ impl Arrivals {
         self.0.len()
     }
 
-    /// Removes connections that no longer have to make room. Called once a second.
+    /// Removes connections that can no longer be evicted. Called once a second.
     pub fn retain(&mut self, may_go: impl Fn(ConnId) -> bool) {
         if self.0.is_empty() {
             return;
@@ -40,9 +40,9 @@ impl Arrivals {
     }
 }
 
-/// Age from which a connection may have to make room for another of its address. A handshake over a
-/// slow network takes less; without a minimum, a stranger that shares the address, perhaps behind
-/// the same NAT, could end each handshake with one more connection.
+/// Age from which a connection may be ended in favour of another from its address. A handshake over
+/// a slow network takes less time. Without a minimum, a stranger that shares the address, perhaps
+/// behind the same NAT, could end every handshake with one more connection.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
 /// Connections of each address that has a cap, in the order in which they came, and when.
@@ -57,8 +57,8 @@ impl ArrivalsByAddress {
         }
     }
 
-    /// Removes and returns the oldest connection of an address that `may_go` and came `MIN_AGE`
-    /// ago.
+    /// Removes and returns the oldest connection of an address that is at least `MIN_AGE` old and
+    /// that `may_go` accepts.
     pub fn pop_oldest(
         &mut self,
         key: Option<AddressKey>,
@@ -79,7 +79,7 @@ impl ArrivalsByAddress {
         None
     }
 
-    /// Removes connections that no longer have to make room. Called once a second.
+    /// Removes connections that can no longer be evicted. Called once a second.
     pub fn retain(&mut self, may_go: impl Fn(ConnId) -> bool) {
         if self.0.is_empty() {
             return;

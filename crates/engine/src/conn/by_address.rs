@@ -30,8 +30,8 @@ impl AddressCounts {
         }
     }
 
-    /// Counts a connection in, if it has a key. Returns false if the key has `most` connections
-    /// already.
+    /// Counts a connection under its key, if it has one. Returns false if the key already has
+    /// `most` connections.
     #[must_use]
     pub fn enter(&self, key: Option<AddressKey>, most: usize) -> bool {
         let Some(key) = key else { return true };

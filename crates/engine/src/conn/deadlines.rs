@@ -187,7 +187,8 @@ mod tests {
         }
     }
 
-    /// The cost of a sweep follows from the number of due deadlines, not of connections.
+    /// The cost of a sweep depends on the number of due deadlines, not on the number of
+    /// connections.
     #[test]
     fn slots_that_wait_for_an_hour_are_hardly_looked_at() {
         let looked_at = |slots: usize| {

@@ -58,9 +58,9 @@ impl HeldInput {
         self.bytes.extend_from_slice(more);
     }
 
-    /// Marks `count` more bytes as used. The rest is moved, and the memory of used bytes freed,
-    /// only when the rest is at most half of all, which makes the cost of a byte constant. With no
-    /// bytes left, no memory is kept.
+    /// Marks `count` more bytes as used. The unused bytes are moved, and the memory of used bytes
+    /// is freed, only when at most half of the bytes are unused: this makes the cost per byte
+    /// constant. An empty buffer keeps no memory.
     pub fn consume(&mut self, count: usize) {
         self.used += count;
         debug_assert!(self.used <= self.bytes.len(), "more was used than there is");

@@ -21,7 +21,7 @@ const EVENTS: u32 = 32;
 pub(crate) struct InputTime {
     /// Events until the clock is read.
     left: u32,
-    /// The connection at whose event the clock was read, and the time.
+    /// The connection whose event caused the clock to be read, and the time.
     of: ConnId,
     since: Instant,
 }
@@ -31,8 +31,7 @@ impl InputTime {
         Self { left: EVENTS, of: NO_CONN, since: Instant(0) }
     }
 
-    /// Counts an event that others of the same read follow; returns whether the rest of the input
-    /// must wait.
+    /// Counts an event of a read; returns whether the rest of the input must wait.
     #[inline(always)]
     pub(crate) fn is_up(&mut self, id: ConnId, clock: &Clock) -> bool {
         self.left -= 1;
@@ -60,7 +59,7 @@ impl InputTime {
         is_up
     }
 
-    /// Begins a turn: the time of the last one does not count.
+    /// Begins a turn: time spent in the previous turn does not count.
     #[inline]
     pub(crate) fn begin_turn(&mut self) {
         self.of = NO_CONN;

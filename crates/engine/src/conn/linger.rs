@@ -1,9 +1,9 @@
 //! Bounds on reading and dropping input after our FIN.
 //!
-//! A peer that sends its whole request before it reads has not read an answer that we gave early. A
-//! close with its bytes unread, or a close that further bytes meet, would become a reset and
-//! destroy that answer. So we read on while bytes come, within bounds that no honest request needs
-//! and that do not profit a dishonest one: dropped input costs a receive, and no memory.
+//! A peer that sends its whole request before it reads has not yet read an early answer. If we
+//! closed with unread bytes, or if more bytes met the closed socket, the kernel would send a reset,
+//! which destroys that answer. So we keep reading while bytes come, within bounds that no honest
+//! request needs. A dishonest peer gains nothing: dropped input costs one receive, and no memory.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::conn::deadlines::Tick;
 /// Silence after which a lingering connection is closed.
 pub const LINGER_SILENCE: Duration = Duration::from_secs(2);
 
-/// Seconds after which it is closed, even if it still sends.
+/// Seconds after which the connection is closed, even if its peer still sends.
 const MAX_SECS: u32 = 30;
 
-/// Bytes after which it is closed, even if more come.
+/// Bytes after which the connection is closed, even if its peer sends more.
 const MAX_BYTES: usize = 1 << 30;
 
 /// Data that a lingering connection sent after our FIN.

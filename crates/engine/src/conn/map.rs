@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use throng_io::ConnId;
 
-/// A map from connections. This process creates the ids, not the network, so no key can be chosen
-/// to collide, and spreading them costs one multiplication.
+/// A map from connections. The ids come from this process and not from the network, so a client
+/// cannot choose colliding keys, and a hash of one multiplication is enough.
 pub type ConnMap<V> = HashMap<ConnId, V, BuildHasherDefault<IdHasher>>;
 
 /// Hasher of a [`ConnMap`].

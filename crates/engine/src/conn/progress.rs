@@ -8,8 +8,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Counts bytes. Returns true when `enough` have come since it last returned true: the deadline
-    /// must be moved.
+    /// Counts bytes. Returns true when at least `enough` bytes have come since the last time it
+    /// returned true: the caller must then move the deadline.
     pub fn add(&mut self, bytes: usize, enough: u64) -> bool {
         self.fresh = self.fresh.saturating_add(bytes as u64);
         let is_enough = self.fresh >= enough;

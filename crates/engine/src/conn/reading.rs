@@ -18,8 +18,8 @@ pub(crate) struct Reading {
     /// Connections with an incomplete message or request. At each sweep the deadline of the message
     /// is checked.
     incomplete: WorkList,
-    /// Sessions that are not read, and end when their peer has gone, and requests whose service
-    /// learns when the peer has gone. At each sweep the driver is asked about the paused ones.
+    /// Sessions that are not read and end when their peer is gone, and requests whose service is
+    /// notified when the peer is gone. Each sweep asks the driver about the paused ones.
     watched: WorkList,
     /// All bytes received when incomplete input was last counted.
     counted_in: u64,
@@ -98,8 +98,8 @@ impl Reading {
         !self.incomplete.is_empty()
     }
 
-    /// Lists a session that is not read, and ends when its peer has gone, or a request whose
-    /// service learns when the peer has gone.
+    /// Lists a session that is not read and ends when its peer is gone, or a request whose service
+    /// is notified when the peer is gone.
     pub(crate) fn watch(&mut self, conn: &mut Conn) {
         self.watched.add(conn);
     }
@@ -114,7 +114,7 @@ impl Reading {
         !self.watched.is_empty()
     }
 
-    /// Returns whether any connection must be read again.
+    /// Returns whether any connection must continue reading.
     pub(crate) fn has_resumed(&self) -> bool {
         !self.resumed.is_empty()
     }

@@ -153,7 +153,8 @@ impl Cold {
 mod tests {
     use super::*;
 
-    /// The budget of docs/design/memory.md: 128 bytes a connection, all tables together.
+    /// Part of the budget in docs/design/memory.md: 128 bytes per connection, for all tables
+    /// together.
     #[test]
     fn an_idle_connection_is_small() {
         assert!(size_of::<Conn>() <= 32, "Conn is {} bytes", size_of::<Conn>());

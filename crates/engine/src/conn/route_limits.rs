@@ -17,7 +17,7 @@ pub(crate) struct RouteLimits {
     pub(crate) rates: RateLimits,
 }
 
-/// Maximum input of one connection in a second; `u64::MAX` = no limit.
+/// Maximum input of one connection per second; `u64::MAX` = no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RateLimits {
     pub(crate) max_messages: u64,

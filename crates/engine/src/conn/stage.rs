@@ -90,7 +90,7 @@ pub(crate) mod flag {
     pub(crate) const PAUSED: u32 = 1 << 4;
     /// `on_open` was called and `on_close` was not.
     pub(crate) const SESSION: u32 = 1 << 5;
-    /// A send returned `Queued` or `Dropped`; `on_drain` must follow.
+    /// A send returned `Queued` or `Dropped`, so `on_drain` must follow.
     pub(crate) const NOTIFY_ON_DRAIN: u32 = 1 << 6;
     /// A request is incomplete; its deadline runs.
     pub(crate) const REQUEST: u32 = 1 << 7;
@@ -126,8 +126,8 @@ pub(crate) mod flag {
     /// or it is answered; after an acceptance the stage is [`Stage::Http`](super::Stage::Http)
     /// again.
     pub(crate) const UPGRADE_LATER: u32 = 1 << 21;
-    /// In a session, which has no upgrade to decide on: its output waits behind a publication of
-    /// its own; see `outbox/behind.rs`.
+    /// For a session, which has no upgrade to decide on: its output waits behind a publication it
+    /// made; see `outbox/behind.rs`.
     pub(crate) const HELD: u32 = UPGRADE_LATER;
     /// Publications of channels with history are sent with their offsets.
     pub(crate) const OFFSETS: u32 = 1 << 22;
@@ -139,9 +139,9 @@ pub(crate) mod flag {
     /// The service wants the byte counts of this connection.
     pub(crate) const COUNTED: u32 = 1 << 31;
 
-    /// Flags with which sending a message takes more than appending it to the queue.
+    /// Flags that take a send off the fast path, which only appends the message to the queue.
     pub(crate) const SEND_SLOW_MASK: u32 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE | HELD;
-    /// Flags with which a flush takes more than handing the queue to the driver.
+    /// Flags that take a flush off the fast path, which only passes the queue to the driver.
     pub(crate) const FLUSH_SLOW_MASK: u32 =
         IN_FLIGHT | PAUSED | NOTIFY_ON_DRAIN | UPGRADING | WAITING | FAN_OUT | STOPPED;
     /// Flags with which more than the queue decides whether further messages are decoded.
@@ -167,7 +167,7 @@ impl Status {
         Self((stage as u32) << STAGE_SHIFT)
     }
 
-    /// Returns the stage. The numbers are the enum's, so this compiles to a shift.
+    /// Returns the stage. The bits hold the discriminants of the enum, so this compiles to a shift.
     #[inline]
     pub(crate) const fn stage(self) -> Stage {
         match (self.0 & STAGE_MASK) >> STAGE_SHIFT {
@@ -227,7 +227,7 @@ impl Status {
         self.0 & flags != 0
     }
 
-    /// Returns whether a flush takes more than handing the queue to the driver.
+    /// Returns whether a flush needs more than passing the queue to the driver.
     #[inline(always)]
     pub(crate) const fn flushes_slowly(self) -> bool {
         self.0 & (flag::FLUSH_SLOW_MASK | AFTER_MASK) != 0

@@ -90,10 +90,11 @@ impl Timers {
         timers
     }
 
-    /// Changes the times of heartbeats and the longest lifetimes. The limits of routes without
-    /// their own limits come first. Pings come after the last input, or `pings_always`. Heartbeats
-    /// of open sessions follow with [`Timers::await_heartbeat`]; the ends of their lifetimes stay,
-    /// unless no session has a longest lifetime now.
+    /// Changes the times of heartbeats and the longest lifetimes. The first limits apply to routes
+    /// without their own limits. A ping is sent an interval after the last input, or with
+    /// `pings_always` at each interval. Heartbeats of open sessions follow with
+    /// [`Timers::await_heartbeat`]; the ends of their lifetimes stay, unless no session has a
+    /// longest lifetime now.
     pub(crate) fn configure<'a>(
         &mut self,
         routes: impl Iterator<Item = &'a RouteLimits> + Clone,
@@ -186,8 +187,8 @@ impl Timers {
         }
     }
 
-    /// Sets the deadline of a connection in seconds from now. It passes after at least `secs`
-    /// seconds and less than one more, since the current second has already begun.
+    /// Sets the deadline of a connection in seconds from now. The deadline passes after at least
+    /// `secs` and less than `secs + 1` seconds, since the current second has already begun.
     pub(crate) fn due_in(&mut self, id: ConnId, secs: u16) {
         self.deadlines.set(id.slot(), self.tick.after(secs + 1));
     }

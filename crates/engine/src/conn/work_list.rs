@@ -33,8 +33,8 @@ impl WorkList {
         self.flag
     }
 
-    /// Removes and returns all ids. Their flags stay, so that no id is added again before its turn;
-    /// `Connections::unlist` clears them one by one.
+    /// Removes and returns all ids. The connections keep their flags, so that no id is added again
+    /// before its turn; `Connections::unlist` clears them one by one.
     pub(crate) fn take(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.ids)
     }

@@ -1,5 +1,5 @@
-//! Messages to a session while a publication of its own waits in the shard's queue: they follow
-//! that, in the order of the calls.
+//! Messages to a session whose own publication waits in the shard's queue: the messages follow the
+//! publication, in the order of the calls.
 
 use throng_io::ConnId;
 
@@ -13,7 +13,8 @@ use crate::outbox::sent::{REFERENCE_COST, Sent};
 
 impl Connections {
     /// Keeps this session's output from now on until a publication that waits in the shard's queue
-    /// is carried out: [`Connections::release_behind`]. Returns false if it is not an open session.
+    /// is carried out: [`Connections::release_behind`]. Returns false if `id` is not an open
+    /// session.
     pub(crate) fn hold_behind(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.table.conn_mut(id).filter(|conn| conn.is(Stage::Open)) else {
             return false;
@@ -29,7 +30,7 @@ impl Connections {
         conn.is_some_and(|conn| conn.has(flag::HELD) && conn.is(Stage::Open))
     }
 
-    /// Returns whether this session is open and was not closed by a call that waits.
+    /// Returns whether this session is open, with no Close waiting behind a publication.
     pub(crate) fn is_open(&self, id: ConnId) -> bool {
         let conn = self.table.conn(id).filter(|conn| conn.is(Stage::Open));
         conn.is_some_and(|conn| !self.outbox.is_closing_behind(conn))
@@ -80,8 +81,8 @@ impl Connections {
         }
     }
 
-    /// Begins the closing handshake of a session that gets no more publications: output that waits
-    /// for them is sent without them.
+    /// Begins the closing handshake of a session that gets no further publications: output that
+    /// waits behind publications is sent without them.
     pub(crate) fn close_at_once(&mut self, id: ConnId, code: u16, reason: &str) {
         while self.is_held_behind(id) {
             self.release_behind(id);
@@ -101,7 +102,7 @@ impl Connections {
         self.outbox.mark_dirty(conn);
         let count = items.len() as u64;
         for item in items {
-            // Its sender already has an outcome; only count the messages that are dropped now.
+            // The sender already has an outcome; count only the messages that are dropped now.
             match item {
                 Item::Publication => {}
                 Item::Message { text, payload, compressible } => {

@@ -22,7 +22,7 @@ impl Connections {
     }
 
     fn close_session(&mut self, id: ConnId, code: u16, reason: &str) {
-        // Read on, past any input, to the peer's Close.
+        // Continue reading, past any input, up to the peer's Close.
         self.resume_reading(id);
         self.end_delay(id);
         self.queue_all_waiting(id);
@@ -59,8 +59,8 @@ impl Connections {
         self.fail(id, reason.code().get(), reason.text());
     }
 
-    /// Records the end of a connection that was refused at a limit, and that has sent no request to
-    /// be refused. Does nothing for any other.
+    /// Records the end of a connection that was refused at a limit and sent no request to refuse.
+    /// Other connections are ignored.
     #[cold]
     pub(crate) fn note_unserved(&mut self, id: ConnId) {
         let is_unserved =
@@ -163,8 +163,8 @@ impl Connections {
         let conn = self.table.conn_mut(id).filter(|conn| conn.has(flag::SESSION))?;
         conn.set(flag::SESSION, false);
         if conn.is(Stage::Open) {
-            // It ended without a Close frame: nothing more can be sent, and no `on_drain` may
-            // follow.
+            // The session ended without a Close frame: nothing more can be sent, and no `on_drain`
+            // may follow.
             conn.advance(Stage::Closing);
         }
         self.stats.sessions -= 1;

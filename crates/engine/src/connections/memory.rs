@@ -1,18 +1,18 @@
 //! Account of the memory that connections cause, and the action when it is used up.
 //!
-//! Memory that follows a peer's behaviour is counted: output that it does not take, input that is
-//! incomplete or held back, request bodies, compression contexts, and TLS handshakes in progress.
-//! Nothing is counted when it is queued, which would cost something for each message. Instead the
-//! shard adds up, on slow paths only, how much came, and from time to time measures the connections
-//! that use memory, which are already on lists. A measurement is exact about the memory that it
-//! finds, so errors do not add up.
+//! Memory that depends on a peer's behaviour is counted: output that the peer does not take, input
+//! that is incomplete or held back, request bodies, compression contexts, and TLS handshakes in
+//! progress. Nothing is counted when it is queued, which would cost something for each message.
+//! Instead the shard adds up the received bytes, on slow paths only, and from time to time measures
+//! the connections that use memory, which are already listed. Each measurement is exact, so errors
+//! do not accumulate.
 //!
 //! All shards share one [`MemoryAccount`], which distinguishes connections by the memory that they
 //! use. When it is over its limit each shard ends the connections that use the most, until seven
 //! eighths of the limit remain; the first to notice wakes the others. New connections are still
 //! accepted: they use no memory yet, and an attacker who fills the memory again and again must not
-//! keep others out. All TLS handshakes in progress count as one holder: each of a storm is small,
-//! but none of them is worth the session of another client.
+//! keep others out. All TLS handshakes in progress count as one holder: each handshake of a storm
+//! is small, but no handshake is worth the session of another client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ use crate::random::Random;
 /// Connections are distinguished by how much they hold, in powers of two.
 const SIZES: usize = usize::BITS as usize;
 
-/// The class of connections whose TLS handshake is in progress, besides the size classes.
+/// The class of connections whose TLS handshake is in progress; the other classes are sizes.
 const HANDSHAKES: usize = SIZES;
 
 const CLASSES: usize = SIZES + 1;
@@ -40,7 +40,7 @@ pub(crate) struct MemoryAccount {
     limit: AtomicUsize,
     /// Part of the configured limit that histories and presence have.
     reserved: usize,
-    /// The sum of `of_class`, and its maximum since it was last read.
+    /// The sum of `of_class`, and its maximum since the last reading.
     used: AtomicUsize,
     most_used: AtomicUsize,
     /// Memory of the connections that use 2^n to 2^(n+1) - 1 bytes each, and of [`HANDSHAKES`].
@@ -58,7 +58,7 @@ pub(crate) struct ShardMemory {
     came: usize,
     /// Whether this shard has ended its part since the account went over its limit.
     has_acted: bool,
-    /// Whether other shards have to end their part, and must be woken for that.
+    /// Whether other shards have to end connections too, and must be woken for that.
     must_wake_others: bool,
     random: Random,
     /// Whether this shard has one connection at most: a thread's.
@@ -117,8 +117,7 @@ struct Excess {
 }
 
 impl MemoryAccount {
-    /// Creates an account; without a number its limit is a quarter of the memory that the process
-    /// may use.
+    /// Creates an account. [`Limit::Auto`] is a quarter of the memory that the process may use.
     pub(crate) fn new(limit: Limit) -> Self {
         let account = Self {
             limit: AtomicUsize::default(),
@@ -163,8 +162,8 @@ impl MemoryAccount {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `bytes` out of the account for another purpose, at most a quarter of the rest;
-    /// returns how many.
+    /// Reserves up to `bytes` of the account for another purpose, at most a quarter of the
+    /// remaining memory; returns the reserved bytes.
     pub(crate) fn reserve(&mut self, bytes: usize) -> usize {
         let reserved = bytes.min(self.limit() / 4);
         self.reserved += reserved;
@@ -186,7 +185,7 @@ impl MemoryAccount {
     fn report(&self, reported: &mut [usize; CLASSES], measured: &[usize; CLASSES]) {
         for ((total, before), now) in self.of_class.iter().zip(reported).zip(measured) {
             if *before != *now {
-                // A decrease wraps around, which addition undoes.
+                // A decrease wraps around; the addition wraps back.
                 total.fetch_add(now.wrapping_sub(*before), Ordering::Relaxed);
                 self.used.fetch_add(now.wrapping_sub(*before), Ordering::Relaxed);
                 *before = *now;
@@ -230,7 +229,7 @@ fn size_class(bytes: usize) -> usize {
     bytes.max(1).ilog2() as usize
 }
 
-/// Memory of a connection that moves to another shard: no measurement finds it on the move.
+/// Memory of a connection that moves to another shard, which no measurement finds during the move.
 #[derive(Debug)]
 pub(crate) struct InTransit {
     account: Arc<MemoryAccount>,
@@ -272,8 +271,8 @@ impl ShardMemory {
         self.came = self.came.saturating_add(bytes);
     }
 
-    /// Returns whether other shards must be woken, once: a shard that sleeps would otherwise keep
-    /// the memory of its connections until its next sweep.
+    /// Returns whether other shards must be woken, once: a sleeping shard would otherwise keep the
+    /// memory of its connections until its next sweep.
     pub(crate) fn must_wake_others(&mut self) -> bool {
         std::mem::take(&mut self.must_wake_others)
     }
@@ -283,16 +282,16 @@ impl ShardMemory {
         self.reported.iter().sum()
     }
 
-    /// Returns the memory of the connections of all shards, as measured last, and its maximum since
-    /// the last call.
+    /// Returns the last measured memory of the connections of all shards, and its maximum since the
+    /// last call.
     pub(crate) fn of_all_shards(&self) -> (usize, usize) {
         let now = self.account.used.load(Ordering::Relaxed);
         (now, self.account.most_used.swap(now, Ordering::Relaxed))
     }
 
-    /// Returns whether the connections must be measured: when much came, and once when the account
-    /// is over its limit. Until other shards have ended their part, a measurement in each turn
-    /// would only cost time.
+    /// Returns whether the connections must be measured: when enough input has come, and once when
+    /// the account is over its limit. Until other shards have ended their connections, a
+    /// measurement in each turn would only cost time.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         let is_over = self.account.is_over();
@@ -301,8 +300,8 @@ impl ShardMemory {
         self.came >= step.max(LEAST_STEP) || is_over && !self.has_acted
     }
 
-    /// Reports the memory of `holders`, measured just now. Sorts them by falling rank, and returns
-    /// how many of them must be ended.
+    /// Adds the just measured memory of `holders` to the account. Sorts them by descending rank,
+    /// and returns how many of them must be ended.
     pub(crate) fn measure(&mut self, holders: &mut [Holder]) -> usize {
         let mut measured = [0; CLASSES];
         for holder in &*holders {
@@ -319,7 +318,8 @@ impl ShardMemory {
         let is_first = !std::mem::replace(&mut self.has_acted, true);
         let draw = (self.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
         let worst = self.worst(holders, excess, draw);
-        // Their memory is being freed: other connections must not free it as well.
+        // The memory of these connections is being freed: other shards must not end connections to
+        // free it again.
         for holder in &holders[..worst] {
             measured[holder.rank.class()] -= holder.bytes;
         }
@@ -328,8 +328,8 @@ impl ShardMemory {
         worst
     }
 
-    /// Returns how many of `holders`, sorted by falling memory, must be ended. `draw` is a random
-    /// number below 1.
+    /// Returns how many of `holders`, sorted by descending memory, must be ended. `draw` is a
+    /// random number below 1.
     fn worst(&self, holders: &[Holder], excess: Excess, draw: f64) -> usize {
         let own = self.reported[excess.rank.class()];
         let goal = (own as u128 * excess.part as u128).div_ceil(excess.of.max(1) as u128) as usize;
@@ -338,7 +338,7 @@ impl ShardMemory {
             if holder.rank != excess.rank {
                 return holder.rank > excess.rank;
             }
-            // Of many threads with one connection each some must end, not each of them.
+            // Of many threads with one connection each, only some must end their connection.
             let goes = match self.is_single {
                 true => draw * (excess.of as f64) < excess.part as f64,
                 false => ended < goal,
@@ -376,7 +376,8 @@ mod tests {
         assert_eq!(account.limit(), 3563);
     }
 
-    /// Two shards' memory in an account of 800 bytes, and how many of each must be ended.
+    /// Runs two shards with an account of 800 bytes; returns how many connections of each must be
+    /// ended.
     fn shards(of: [&[usize]; 2], is_single: bool, draw: f64) -> (Arc<MemoryAccount>, Vec<usize>) {
         let account = Arc::new(MemoryAccount::new(Limit::AtMost(800)));
         let mut all = Vec::new();

@@ -43,8 +43,8 @@ pub(crate) struct Connections {
     memory: ShardMemory,
     /// The time of this turn.
     now: Instant,
-    /// Faults to be reported when the driver can be asked for addresses: at the latest before it
-    /// closes the socket.
+    /// Faults to report as soon as the driver can return their addresses, at the latest before the
+    /// socket is closed.
     faults: Vec<(ConnId, Fault)>,
 }
 
@@ -167,8 +167,8 @@ impl Connections {
         self.timers.silence(id, interval)
     }
 
-    /// Registers input after our Close, when only the peer's is awaited; `None` when input
-    /// no longer matters.
+    /// Registers input after our Close, while only the peer's Close is awaited; `None` if input no
+    /// longer matters.
     #[cold]
     pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<ServiceFields> {
         self.outbox.compression().end_relay();
@@ -194,9 +194,8 @@ impl Connections {
         }
     }
 
-    /// Counts all bytes received since the last incomplete input as held. That is too much, and
-    /// costs no more than an early measurement; recording the length of each read would cost each
-    /// read.
+    /// Counts all bytes received since the last incomplete input as held. The excess costs only an
+    /// early measurement; recording the length of each read would cost time in every read.
     pub(crate) fn count_incomplete(&mut self) {
         let came = self.reading.count_incomplete(self.stats.bytes_in);
         self.memory.add(came);
@@ -266,7 +265,7 @@ impl Connections {
             && !conn.is_finishing();
         if is_awaited {
             conn.advance(Stage::Http);
-            // For messages that came during the write.
+            // Continues with messages that came during the write.
             self.reading.mark_resumed(conn);
         }
         is_awaited

@@ -151,7 +151,7 @@ impl Connections {
             return false;
         }
         let is_http = conn.stage() <= Stage::Serving;
-        // Its end was reported already, or is the program's own.
+        // The end was already reported, or the program requested it.
         let is_closing = conn.stage() >= Stage::Closing;
         self.outbox.expire_waiting(conn, millis);
         // One byte is a sign of life from a session's peer. A client that requests a page and then

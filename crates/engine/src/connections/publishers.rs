@@ -2,14 +2,15 @@
 //! has room.
 //!
 //! A connection whose publication finds queues crowded is *delayed*: the rest of its input is not
-//! pulled, and the driver does not read it. Each finds that out by itself and at most once a
-//! message, so the queue's remaining room (see `RESERVE` in `remote/mod.rs`) is one message's worth
-//! for each of very many connections; other connections of the shard go on. The shard that takes
-//! its commands wakes the connections that wait for it. It never waits itself, so shards that wait
-//! for each other go on: both take their commands in their next turn, even while they wait.
+//! pulled, and the driver does not read it. Each connection discovers this by itself, at most once
+//! per message, so the queue's reserve (see `RESERVE` in `remote/mod.rs`) is enough for one message
+//! of each of very many connections. Other connections of the shard continue. The shard that takes
+//! its commands wakes the connections that wait for it. A shard never waits itself, so two shards
+//! whose connections wait for each other cannot block each other: both take their commands in their
+//! next turn.
 //!
-//! The queue to a broker is one more such queue: the relay reports when it is crowded, and wakes
-//! the shards when it has room.
+//! The queue to a broker works in the same way: the relay reports when it is crowded, and wakes the
+//! shards when it has space.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +34,9 @@ pub(crate) struct Publishers {
 #[derive(Debug)]
 pub(crate) struct Publisher {
     pub(crate) id: ConnId,
-    /// Other shards whose queues it found crowded, or the broker. It resumes when each had room
-    /// once: otherwise one stuck shard would get another message each time that a quick one has
-    /// room.
+    /// Other shards with crowded queues, or the broker. The publisher resumes after each of these
+    /// queues has had space once: otherwise a stuck shard would get another message each time that
+    /// a quick shard has space.
     others: Vec<usize>,
 }
 
@@ -57,7 +58,7 @@ impl Connections {
         }
     }
 
-    /// Returns whether the connection is a publisher that is delayed.
+    /// Returns whether the connection is a delayed publisher.
     pub(crate) fn awaits_capacity(&self, id: ConnId) -> bool {
         self.table.cold(id).is_some_and(|cold| cold.awaits_capacity)
     }
@@ -130,8 +131,8 @@ impl Connections {
         self.mark_drained(id);
     }
 
-    /// Applies its policy to a receiver that misses this many publications, which were lost in
-    /// transit to this shard.
+    /// Applies the receiver's policy for this many publications that were lost in transit to this
+    /// shard.
     pub(crate) fn miss(&mut self, id: ConnId, of: Published<'_>, count: u64) {
         if !matches!(self.table.stage(id), Stage::Open | Stage::Events) {
             return;

@@ -228,7 +228,7 @@ impl Connections {
     pub(crate) fn record_request(&mut self, id: ConnId, between: bool) {
         let Some(conn) = self.table.conn_mut(id) else { return };
         if conn.has(flag::FINISHED) {
-            // It has half-closed, and its earlier requests are answered.
+            // The peer has half-closed, and its earlier requests are answered.
             return self.finish(id, AfterFlush::Close);
         }
         // The first request's deadline runs since the accept.

@@ -80,7 +80,7 @@ impl Connections {
         sent
     }
 
-    /// Queues a reference to a finished frame, published to a channel or sent by itself, even if
+    /// Queues a reference to a finished frame, published to a channel or sent directly, even if
     /// other output waits behind publications.
     pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
         let Self { table, outbox, stats, memory, .. } = self;
@@ -121,14 +121,14 @@ impl Connections {
             Sent::Accepted => counters.delivered += 1,
             Sent::Queued => counters.queued += 1,
             Sent::Closed => counters.closed += 1,
-            // Counted where it was dropped.
+            // Already counted where the message was dropped.
             Sent::Dropped => {}
         }
         sent
     }
 
-    /// Returns the class of messages to this connection that belong to no channel with its own
-    /// rules. Ids in a filter come from the user and may not exist.
+    /// Returns the class of messages to this connection outside of channels with their own rules.
+    /// Ids in a filter come from the user and may not exist.
     pub(crate) fn class_of(&self, id: ConnId) -> ClassIndex {
         self.table.route_in_slot(id).map_or(0, |route| self.outbox.rules().of_route(route))
     }

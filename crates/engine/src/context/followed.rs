@@ -11,8 +11,8 @@ use crate::pubsub::history::{Joined as Place, Recovery, Since};
 use crate::pubsub::relay::Joined;
 
 impl Core {
-    /// Closes a connection that wants to join a channel whose broker was never there: it would get
-    /// nothing, and not learn so. Returns whether it was closed.
+    /// Closes a connection that wants to join a channel whose broker has never been connected: the
+    /// client would get nothing, and would not notice. Returns whether it was closed.
     pub(super) fn turn_away(&mut self, id: ConnId, channel: &str) -> bool {
         let is_linked = self.remote.was_linked(channel);
         if !is_linked {
@@ -64,8 +64,8 @@ impl Core {
         self.finish_join(id, rule, place, since)
     }
 
-    /// Closes members for which the broker has not answered in time: when it does, they would have
-    /// missed earlier publications.
+    /// Closes members for which the broker has not answered in time: a later answer would come
+    /// after publications that they have missed.
     pub(crate) fn end_waits(&mut self) {
         if self.pubsub.recent.are_waiting() {
             for id in self.pubsub.recent.expire(self.conns.now()) {
@@ -76,8 +76,8 @@ impl Core {
         }
     }
 
-    /// Returns the outcome for a member that waits, now that the broker has answered; `None`: it no
-    /// longer waits, or waits for one more answer.
+    /// Returns the outcome for a waiting member after an answer of the broker; `None` if the member
+    /// no longer waits, or waits for one more answer.
     pub(crate) fn admit(&mut self, id: ConnId, channel: &Arc<str>) -> Option<Joined> {
         let Waiting { since, is_asked, .. } = self.pubsub.recent.waits(id, channel)?;
         let slot = id.slot() as u32;

@@ -1,5 +1,6 @@
-//! Members that joined while publications waited for this shard: those were published before, so
-//! they must not get them. A mark in the shard's queue shows where their membership begins.
+//! Members that joined while publications waited for this shard. Those publications were made
+//! before the join, so the members must not get them. A mark in the shard's queue shows where each
+//! membership begins.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -221,8 +221,8 @@ impl Core {
         }
     }
 
-    /// Begins a function that the shard calls outside of callbacks: from here on, its messages
-    /// follow its publications by [`Core::publish_unheld`].
+    /// Begins a function that the shard calls outside of callbacks: its later messages follow the
+    /// publications it makes by [`Core::publish_unheld`].
     pub fn begin_tick(&mut self) {
         self.pubsub.waits_here = false;
     }
@@ -258,8 +258,9 @@ impl Core {
         self.conns.close(conn, code, reason);
     }
 
-    /// Reports a fault of a connection that the service has found:
-    /// [`Service::on_fault`](crate::Service::on_fault) follows when its address can be asked for.
+    /// Reports a fault that the service found in a connection:
+    /// [`Service::on_fault`](crate::Service::on_fault) is called once the driver can return its
+    /// address.
     pub fn note_fault(&mut self, conn: ConnId, fault: Fault) {
         self.conns.note_fault(conn, fault);
     }
@@ -288,8 +289,7 @@ impl Core {
     /// Moves a connection whose upgrade is awaited to another shard, whose service then gets
     /// `event` in [`Service::on_user_event`](crate::Service::on_user_event), under another id.
     /// Where it cannot be moved, because a response still has to leave, the other shard has no
-    /// room, or shards have descriptor tables of their own, the service of this shard gets the
-    /// event.
+    /// room, or each shard has its own descriptor table, the service of this shard gets the event.
     ///
     /// Before the call, its state at the service of this shard must be dropped, or put into the
     /// event: no callback for the old id follows.
@@ -502,8 +502,8 @@ impl<'a> Cx<'a> {
     }
 
     /// Adds this connection to the channel of exactly this name; returns false if it was a member,
-    /// or is closing. A connection is closed if the channel's broker was never there. It gets
-    /// publications from now on.
+    /// or is closing. The connection gets publications from now on. It is closed if the channel's
+    /// broker has never been connected.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         if self.can_join(channel) {
             self.core.begin_join(self.id, channel, false);
@@ -550,9 +550,9 @@ impl<'a> Cx<'a> {
         Ok(joined)
     }
 
-    /// Adds this connection to the channel of exactly this name, at an exact place: the
-    /// publications missed since the position `since`, which the result has, and the live ones are
-    /// together all publications from there on, each once and in order. Without history it is like
+    /// Adds this connection to the channel of exactly this name, at an exact position. The result
+    /// has the publications missed since `since`; together with the live publications they are all
+    /// publications after that position, each once and in order. Without history it is like
     /// [`Cx::subscribe`].
     pub fn subscribe_since(&mut self, channel: &str, since: impl Into<Since>) -> Recovery {
         self.subscribe_as(channel, since, "")
@@ -572,8 +572,8 @@ impl<'a> Cx<'a> {
     }
 
     /// Sends the missed publications of [`Cx::subscribe_since`], by the rules of the channel: all
-    /// of them leave, or the connection is closed as too slow and comes back for them. Other
-    /// messages to the connection may have rules by which some are dropped.
+    /// of them are sent, or the connection is closed as too slow, and the client reconnects for
+    /// them. Other messages to the connection may have rules by which some are dropped.
     pub fn send_missed(&mut self, recovery: &Recovery) -> Sent {
         self.core.send_missed(self.id, recovery)
     }
@@ -618,7 +618,7 @@ impl<'a> Cx<'a> {
 
     /// Sends to every member of a channel, in one order for all members on all shards; see
     /// [`Core::publish`]. When the queue of a shard with members is nearly full, or the queue to
-    /// the broker that carries the channel, this connection is not read until it has room.
+    /// the broker that carries the channel, this connection is not read until the queue has space.
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Receipt {
         self.core.pubsub.publisher = Some(self.id);
         let receipt = self.core.publish(channel, frame, None);
@@ -652,9 +652,10 @@ impl<'a> Cx<'a> {
         receipt
     }
 
-    /// Returns whether this connection is held back because its publications found another shard's
-    /// queue crowded, or the queue to the broker. It is read again when there is room, and
-    /// [`Service::on_drain`](crate::Service::on_drain) follows if [`Core::await_drain`] was called.
+    /// Returns whether this connection is delayed because its publications found the queue of
+    /// another shard, or the queue to the broker, crowded. Reading resumes when the queue has
+    /// space, and [`Service::on_drain`](crate::Service::on_drain) follows if [`Core::await_drain`]
+    /// was called.
     #[must_use]
     pub fn is_held_back(&self) -> bool {
         self.core.conns.awaits_capacity(self.id)

@@ -24,7 +24,8 @@ impl Core {
     fn enter_listed(&mut self, id: ConnId, channel: &str, info: &str) {
         let presences = self.remote.presence_of(channel);
         if presences.is_some_and(|presences| presences.join(channel, id, info)) {
-            // A client that waits for its place in the channel's history gets that first.
+            // A client that waits for its position in the channel's history gets that history
+            // first.
             if self
                 .pubsub
                 .recent
@@ -37,8 +38,8 @@ impl Core {
         }
     }
 
-    /// Sends a notice to a client that has joined a channel where joins and leaves are not
-    /// announced, behind its handler's current output.
+    /// Sends a notice to a client that has joined a channel without announcements of joins and
+    /// leaves, behind its handler's current output.
     pub(crate) fn tell_if_unannounced(&mut self, id: ConnId, channel: &str) {
         if !self.remote.announces(channel) {
             return;
@@ -115,8 +116,8 @@ impl Core {
         }
     }
 
-    /// Sends a join or leave to the other members of its channel, or a notice to all that they get
-    /// no more of them. It does not enter the channel's history.
+    /// Sends a join or leave to the other members of its channel, or the notice to all members that
+    /// announcements end. The message does not enter the channel's history.
     fn announce(&mut self, id: ConnId, channel: &str, info: &str, change: PresenceChange) {
         let event = PresenceEvent { change, channel, node: None, client: id.to_bits(), info };
         match self.remote.presence_frame(&event) {
@@ -125,8 +126,8 @@ impl Core {
                     Announced::Event(frame) => (frame, Some(id)),
                     Announced::Switch { frame, .. } => (frame, None),
                 };
-                // It was made without the lock of the order, under which functions of the program
-                // cannot be called. It is not sent if another shard has switched first.
+                // The message was made without the order's lock, under which functions of the
+                // program must not be called. It is not sent if another shard has switched first.
                 let announced = Some(&announced);
                 let publishing =
                     Publishing { announced, ..Publishing::new(channel, frame, except) };

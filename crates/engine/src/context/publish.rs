@@ -23,8 +23,8 @@ impl Core {
     /// Sends to every member of `channel` but `except`, by one command to each shard with members.
     /// All members get these publications, from any shard or other threads, in one order.
     ///
-    /// The members of this shard get it now, unless commands of other threads wait here: those come
-    /// first.
+    /// The members of this shard get it now, unless commands of other threads wait here: these
+    /// commands come first.
     #[inline]
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Receipt {
         self.conns.count(|stats| stats.publishes += 1);
@@ -67,9 +67,9 @@ impl Core {
         self.mail.has_commands()
     }
 
-    /// Publishes in the order of the channel; a message about presence only if it is still current
-    /// when its turn has come. Where all members are on this shard, and no commands wait for it,
-    /// nothing of other shards can come before it.
+    /// Publishes in the order of the channel; a message about presence is sent only if it is still
+    /// current at its turn. Where all members are on this shard and no commands wait for it, no
+    /// publication of another shard can come first.
     #[inline(never)]
     pub(super) fn post_to_members(&mut self, publishing: &Publishing<'_>) -> Receipt {
         let Publishing { channel, frame, except, .. } = *publishing;
@@ -105,9 +105,9 @@ impl Core {
         self.pubsub.homes.iter().all(|home| usize::from(*home) == self.shard)
     }
 
-    /// Posts a command to each shard that `homes` lists: for a publication in the order of its
-    /// channel, else in the order of all channels. If nothing waits for this shard, it gets no
-    /// command, and its slot is returned: the receivers here are next.
+    /// Posts a command to each shard that `homes` lists: a publication to a channel in the order of
+    /// its channel, any other in the order of all channels. If no commands wait for this shard, it
+    /// gets no command and its slot is returned: the receivers here are served next.
     fn post_in_order(
         &mut self,
         publishing: Option<&Publishing<'_>>,
@@ -171,7 +171,7 @@ impl Core {
         }
     }
 
-    /// Holds back a session's output until the shard has carried out all commands that wait now.
+    /// Keeps a session's output back until the shard has carried out all commands that wait now.
     pub(super) fn hold_behind(&mut self, id: ConnId) {
         if self.conns.hold_behind(id) {
             self.mail.put(Command::Behind { of: id });
@@ -265,8 +265,8 @@ impl Core {
         posting.lost
     }
 
-    /// Sends to the members of this shard except `new`, those that joined after the publication was
-    /// queued, and measures that if it began at a known time.
+    /// Sends to the members of this shard, except members in `new`, which joined after the
+    /// publication was queued. Measures the duration if the start time is known.
     pub(crate) fn deliver_here(&mut self, publishing: &Publishing<'_>, new: &[ConnId]) -> Delivery {
         let Publishing { channel, frame, except, .. } = *publishing;
         if let Some(began) = publishing.began {

@@ -8,20 +8,21 @@ use throng_io::{ConnId, Instant};
 
 use crate::pubsub::history::{Position, Since};
 
-/// Maximum time for which a member waits for the broker.
+/// Maximum time that a member waits for the broker.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Maximum members that end each second because they have waited for too long: they come back, and
-/// not all at once.
+/// Maximum members ended per second because they have waited too long: they reconnect, and should
+/// not all do so at once.
 const MAX_EXPIRED: usize = 1_024;
 
 type Joins = HashMap<(ConnId, Arc<str>), Position>;
 
-/// Places up to which members have got a channel's publications from its history. They are kept as
-/// long as commands with the same publications may wait for this shard.
+/// Positions up to which members have got a channel's publications from its history. A position is
+/// kept as long as commands with the same publications may wait for this shard.
 ///
-/// Commands that wait when a member joins have been carried out when the queue was taken twice: the
-/// first time the commands that had been taken are done, the second time the commands in the queue.
+/// The commands that wait when a member joins have been carried out once the queue was taken twice:
+/// after the first time, the commands that had already been taken are done; after the second, the
+/// commands that were in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct RecentJoins {
     newer: Joins,
@@ -120,9 +121,9 @@ impl RecentJoins {
         !self.waiting.is_empty()
     }
 
-    /// Returns whether a member has got this publication already, or gets it later, or it is of
-    /// another sequence than the member's: of an older sequence, and it waited in the queue, since
-    /// members do not stay when another sequence begins.
+    /// Returns whether a member already has this publication, or gets it later, or whether it
+    /// belongs to a sequence other than the member's. Such a publication waited in the queue and is
+    /// of an older sequence, since members do not stay when a new sequence begins.
     pub(crate) fn has_got(&self, id: ConnId, channel: &Arc<str>, place: Position) -> bool {
         if self.waits(id, channel).is_some() {
             return true;
@@ -164,7 +165,7 @@ mod tests {
         let has_got = |recent: &RecentJoins, at| recent.has_got(id, &channel, at);
         assert!(has_got(&recent, place(2, 3)) && !has_got(&recent, place(2, 4)));
         assert!(has_got(&recent, place(1, 9)), "it is of a sequence that has ended");
-        // A member that has left and come back is at its last place.
+        // A member that left and rejoined is at its last position.
         recent.queue_taken();
         recent.add(id, Arc::clone(&channel), place(3, 1));
         assert!(has_got(&recent, place(2, 4)) && !has_got(&recent, place(3, 2)));

@@ -115,7 +115,7 @@ impl Core {
         self.finish_join(id, rule, &place, since)
     }
 
-    /// Returns the part of the history that a member gets that has joined at `place`.
+    /// Completes a join: returns the part of the history for a member that has joined at `place`.
     pub(super) fn finish_join(
         &self,
         id: ConnId,

@@ -135,10 +135,10 @@ impl RequestBodies {
         true
     }
 
-    /// Returns the bodies that make room for the body of `id` when no memory is left. A body is
-    /// measured by the time that its buffered bytes would take at its recent rate; all bodies above
-    /// twice the time of `id` qualify. The worst 64th of all bodies is returned, so that one search
-    /// serves many.
+    /// Returns the bodies to drop in favour of the body of `id` when no memory is left. A body is
+    /// rated by the time that its buffered bytes would take at its recent rate; all bodies rated
+    /// above twice the time of `id` qualify. The worst 64th of all bodies is returned, so that one
+    /// search serves many calls.
     pub(crate) fn slowest(&self, id: ConnId, now: Instant) -> Vec<ConnId> {
         let Some(own) = self.coming.get(&id) else { return Vec::new() };
         let time_held = |body: &RequestBody| body.rate.time_of(body.body.len(), now);

@@ -1,9 +1,9 @@
-//! Output of sessions that waits behind publications of their own.
+//! Output of sessions that waits behind their own publications.
 //!
-//! Where commands wait for a shard, a callback's publication is queued behind them, since that is
-//! its place in the channel's order. Later output of the session must follow the publication: it is
-//! kept here, with a mark for each publication, until the shard has carried that out. Close frames
-//! also wait. Sessions without such a publication are not affected.
+//! Where commands wait for a shard, a callback's publication is queued behind them, as the
+//! channel's order requires. Later output of the session must follow the publication: it is kept
+//! here, with a mark for each publication, until the shard has carried out the publication. Close
+//! frames also wait. Sessions without such a publication are not affected.
 
 use std::collections::VecDeque;
 
@@ -53,7 +53,7 @@ impl Outbox {
         conn.set(flag::HELD, true);
     }
 
-    /// Adds output to the kept output.
+    /// Appends output to the kept output.
     pub(crate) fn keep(&mut self, conn: &Conn, item: Item) {
         let behind = self.behind.entry(conn.id).or_default();
         behind.bytes += item.bytes();
@@ -61,8 +61,8 @@ impl Outbox {
         behind.items.push_back(item);
     }
 
-    /// Takes the output that waits for the publication that was just carried out: up to the next
-    /// one.
+    /// Takes the output that waits for the publication that was just carried out, up to the next
+    /// mark.
     pub(crate) fn take_behind(&mut self, conn: &mut Conn) -> Vec<Item> {
         let Some(behind) = self.behind.get_mut(&conn.id) else { return Vec::new() };
         behind.items.pop_front();
@@ -73,7 +73,7 @@ impl Outbox {
         taken
     }
 
-    /// Continues to hold a session if there are further publications, and it has not ended.
+    /// Continues to hold the output of a session that has further publications and has not ended.
     pub(crate) fn hold_on(&mut self, conn: &mut Conn) {
         let Some(behind) = self.behind.get(&conn.id) else { return };
         if behind.items.is_empty() || !conn.is(Stage::Open) {

@@ -1,7 +1,7 @@
 //! permessage-deflate for a shard's connections: their agreements, and the one codec they share.
 //!
-//! A connection that agreed costs two bytes by slot; a connection that keeps a context also costs a
-//! box once a message was compressed.
+//! A connection that negotiated compression costs two bytes in a table by slot; a connection that
+//! keeps a context also costs a box after its first compressed message.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,10 +49,10 @@ struct Histories {
     peers: Option<History>,
 }
 
-/// Bytes that go through the codec for one connection's input before other connections have their
-/// turn, and for all input that came in a turn: a millisecond or two. A receive buffer of tiny
-/// messages, or of bombs that stay within the limit, would otherwise take seconds. One message may
-/// exceed it.
+/// Maximum bytes that the codec processes for one connection's input before other connections have
+/// their turn, and for all input that came in a turn: a millisecond or two. A receive buffer of
+/// tiny messages, or of bombs that stay within the limit, would otherwise take seconds. One message
+/// may exceed it.
 const WORK_BUDGET: usize = 1 << 20;
 
 /// Cost of a message beside its bytes and its context, in bytes: about a microsecond.
@@ -181,13 +181,13 @@ impl Compression {
     }
 
     /// Begins a phase of a turn: the events that came in it, or the input held from earlier turns.
-    /// Held input has a budget of its own, so that it does not wait for as long as more comes.
+    /// Held input has a separate budget, so that new input cannot delay it forever.
     pub(crate) fn begin_phase(&mut self) {
         self.phase_work = 0;
     }
 
-    /// Returns whether compressed input must wait, since other connections' input took this phase's
-    /// time.
+    /// Returns whether compressed input must wait because the input of other connections has used
+    /// this phase's time.
     pub(crate) fn is_phase_spent(&self) -> bool {
         self.phase_work > WORK_BUDGET
     }

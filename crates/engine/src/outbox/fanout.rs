@@ -43,8 +43,8 @@ pub(crate) struct Fanout {
     /// The list of each connection, indexed by slot.
     of: Vec<ListIndex>,
     lists: Vec<List>,
-    /// The longer list that was needed last, for each form of a frame: consecutive receivers of a
-    /// publication usually need the same.
+    /// The longer list that was last needed, for each form of a frame: consecutive receivers of a
+    /// publication usually need the same list.
     recent: [ListIndex; 3],
     joined: Vec<u8>,
     /// The list that `joined` holds.

@@ -71,7 +71,7 @@ thread_local! {
 /// Bytes of that memory that a thread keeps.
 const MAX_KEPT: usize = 64 * 1024;
 
-/// Equal if message, key, setting for compression, id and name are equal.
+/// Frames are equal if their message, key, compression setting, id and name are equal.
 impl PartialEq for Frame {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&*self.inner, &*other.inner);
@@ -227,8 +227,8 @@ impl Frame {
     }
 
     /// Sets the id that the message has as a server-sent event. A browser whose stream ends sends
-    /// the id of the last event with its next request (`Request::last_event_id`). Ends of lines are
-    /// left out.
+    /// the id of the last event with its next request (`Request::last_event_id`). Line breaks in
+    /// `id` are removed.
     #[must_use]
     pub fn event_id(self, id: impl AsRef<str>) -> Self {
         self.with_fields(|fields| fields.set_id(id.as_ref()))
@@ -241,7 +241,7 @@ impl Frame {
         self.with_fields(|fields| fields.set_name(name.as_ref()))
     }
 
-    /// Returns the parts of the message, for another process.
+    /// Returns the parts of the message, to send it to another process.
     #[must_use]
     pub fn parts(&self) -> FrameParts<'_> {
         let fields = self.inner.fields.as_deref();
@@ -372,8 +372,8 @@ impl Frame {
         out.into()
     }
 
-    /// Returns the event `lost`, whose id and data are the id of this message. It has its form as
-    /// an event, for an id of any length.
+    /// Returns the event `lost`, whose id and data are the id of this message. The event has one
+    /// form for ids of any length.
     fn lost(&self) -> Self {
         let id = self.inner.fields.as_deref().and_then(sse::Fields::id);
         let lost = Self::text(id.unwrap_or_default()).event_name("lost");

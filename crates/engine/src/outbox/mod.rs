@@ -134,8 +134,8 @@ impl Outbox {
         }
     }
 
-    /// Applies other limits and rules to later output. The numbers of existing classes still mean
-    /// the same.
+    /// Applies other limits and rules to later output. The numbers of existing classes keep their
+    /// meaning.
     pub(crate) fn configure(&mut self, limits: OutboxLimits, rules: Arc<Rules>) {
         self.fast_below = fast_below(&limits);
         self.high_water = limits.max_backlog / 2;
@@ -160,8 +160,9 @@ impl Outbox {
         }
     }
 
-    /// Returns the connection's queue if a message of `len` bytes is just appended to it: for a
-    /// small message to a session of a server with the usual flags, so for nearly all messages.
+    /// Returns the connection's queue if a message of `len` bytes only has to be appended to it:
+    /// true for a small message to a server's session with the usual flags, and so for nearly all
+    /// messages.
     #[inline(always)]
     pub(crate) fn fast_queue<'c>(
         &mut self,
@@ -213,7 +214,7 @@ impl Outbox {
         }
     }
 
-    /// Keeps a batch that is no longer needed.
+    /// Keeps the memory of a batch that is no longer needed.
     #[inline]
     pub(crate) fn give(&mut self, batch: Box<Batch>) {
         self.spares.give(batch);
@@ -440,7 +441,7 @@ impl Masks {
         ((self.0.bits() >> 32) as u32).to_ne_bytes()
     }
 
-    /// Returns the key of the next frame to this connection, if we mask its frames.
+    /// Returns the masking key for the next frame to this connection, if we mask its frames.
     fn for_conn(&mut self, conn: &Conn) -> Option<[u8; 4]> {
         conn.has(flag::CLIENT).then(|| self.next())
     }

@@ -1,8 +1,7 @@
 //! Messages that wait for a slow receiver one by one, so that each can still be dropped, replaced
-//! or grow too old.
-//! One lane a class of back-pressure, each in the order of its messages; numbers give the order
-//! across lanes. Created when a message that may be dropped is sent to a connection that the kernel
-//! took no more bytes for, and freed when the last message has left.
+//! or grow too old. Each class of back-pressure has one lane, in the order of its messages; numbers
+//! give the order across lanes. Created when a message that may be dropped is sent to a connection
+//! that the kernel took no more bytes for, and freed when the last message has left.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -63,13 +62,13 @@ impl Content {
         }
     }
 
-    /// Returns the bytes it counts as: at least its own memory.
+    /// Returns the bytes that this message counts as: at least its own memory.
     fn weight(&self) -> usize {
         self.len().max(SMALL_FRAME)
     }
 }
 
-/// A message whose first fragments have left.
+/// A message whose first fragments have been sent.
 #[derive(Debug)]
 pub(crate) struct Partial {
     pub(crate) content: Content,
@@ -136,8 +135,8 @@ impl Waiting {
         self.bytes + self.unsent_of_partial()
     }
 
-    /// Returns an estimate of the memory of the waiting messages; a frame that several connections
-    /// wait for counts by its share.
+    /// Returns an estimate of the memory of the waiting messages; of a frame that several
+    /// connections wait for, only this connection's share counts.
     pub(crate) fn memory(&self) -> usize {
         let partial = self.partial.as_ref().map_or(0, |partial| partial.content.share());
         self.lanes.iter().map(Lane::memory).sum::<usize>() + partial
@@ -170,7 +169,8 @@ impl Waiting {
     }
 
     /// Queues a message of class number `index`, or applies the class's policy if the receiver is
-    /// slow. The caller applies [`SlowPolicy::Close`]: here its messages are always accepted.
+    /// slow. The caller applies [`SlowPolicy::Close`]: this function always accepts messages of
+    /// that policy.
     pub(crate) fn admit(
         &mut self,
         (index, class): (ClassIndex, &Class),
@@ -221,7 +221,7 @@ impl Waiting {
         Admitted::Queued
     }
 
-    /// Takes the oldest message of any class that is not too old.
+    /// Removes and returns the oldest message of any class that has not expired.
     pub(crate) fn pop<'c>(
         &mut self,
         now: Millis,

@@ -2,7 +2,7 @@
 
 use throng_io::Batch;
 
-/// Small batches kept by a server's shard. More can be in use; the excess is freed.
+/// Maximum small batches that a server's shard keeps. More can be in use; the excess is freed.
 const SMALL_SPARES: usize = 1024;
 /// A batch whose memory is at most this is small.
 const SMALL_CAPACITY: usize = 16 * 1024;

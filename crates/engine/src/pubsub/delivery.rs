@@ -1,4 +1,4 @@
-//! Outcome of a publication: the counts of one shard, and receipts for the counts of all.
+//! Outcome of a publication: the counts of one shard, and receipts for the counts of all shards.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,9 +24,9 @@ pub struct Delivery {
     pub dropped: u64,
     /// Not sent: the receiver is closing.
     pub closed: u64,
-    /// Shards whose mailbox was full, or that have stopped: none of their receivers gets the
-    /// message, and their number is unknown. A broker that has not taken the message also counts
-    /// here, and so does a broker whose answer is [unknown](Receipt::is_unknown).
+    /// Shards whose mailbox was full, or that have stopped: no receiver there gets the message, and
+    /// the number of these receivers is unknown. A broker that has not taken the message also
+    /// counts here, and so does a broker whose answer is [unknown](Receipt::is_unknown).
     pub unreached: u64,
 }
 
@@ -67,7 +67,7 @@ enum Counts {
     /// No other shard had receivers.
     Known(Delivery),
     Awaited(Arc<Tally>),
-    /// A broker has the publication, and does the rest.
+    /// A broker has taken the publication and delivers it.
     Carried(Arc<dyn Carried>),
     /// Receipts of several publications.
     Several(Arc<[Receipt]>),
@@ -77,7 +77,7 @@ enum Counts {
 struct Tally {
     /// When the publication began, if it is measured.
     began: Option<throng_io::Instant>,
-    /// Its place in the history of its channel.
+    /// The position of the publication in the history of its channel.
     position: Option<Position>,
     sum: Mutex<Sum>,
 }
@@ -104,18 +104,18 @@ pub struct AckSlot {
     lost: u64,
 }
 
-/// The slots of a receipt. Those that are not taken report shards that were not reached.
+/// The slots of a receipt. A slot that is not taken reports a shard that was not reached.
 #[derive(Debug)]
 pub(crate) struct AckSlots {
     tally: Arc<Tally>,
     left: usize,
-    /// As in each slot.
+    /// Number of shards that count as not reached if a slot is dropped.
     lost: u64,
 }
 
 impl AckSlots {
-    /// Turns the slots into the slots of shards with one connection each: if that connection is
-    /// gone, no receiver is missed.
+    /// Makes these the slots of shards with one connection each: if that connection is gone, no
+    /// receiver is missed.
     pub(crate) fn of_one(mut self) -> Self {
         self.lost = 0;
         self
@@ -197,8 +197,8 @@ impl Receipt {
     }
 
     /// Returns whether the broker that carries the channel is known not to take the publication: no
-    /// member gets it, in any process. This is known at once while the broker is away, and
-    /// [later](Self::total) for a publication that has waited for the broker for too long.
+    /// member in any process gets it. This is known at once while the broker is disconnected, and
+    /// [later](Self::total) if the publication has waited too long for the broker.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         match &self.counts {
@@ -209,8 +209,8 @@ impl Receipt {
         }
     }
 
-    /// Returns whether the broker that carries the channel was sent the publication and has not
-    /// answered: members may get it or not.
+    /// Returns whether the broker that carries the channel was sent the publication but has not
+    /// answered: members may or may not get it.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         match &self.counts {
@@ -229,7 +229,8 @@ impl Receipt {
         waiting::block_until(deadline, |waker| self.poll_total(waker))
     }
 
-    /// Returns [`total`](Self::total); if it is not complete, calls `waker` when it may be.
+    /// Returns [`total`](Self::total); if the counts are not complete, calls `waker` when they may
+    /// be.
     fn poll_total(&self, waker: &Waker) -> Option<Delivery> {
         let tally = match &self.counts {
             Counts::Known(delivery) => return Some(*delivery),

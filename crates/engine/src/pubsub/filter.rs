@@ -30,7 +30,8 @@ impl Filter {
         add(self.include.get_or_insert_default(), ids);
     }
 
-    /// Excludes these connections, even if all other conditions hold; further calls add to them.
+    /// Excludes these connections, even if they meet all other conditions. Further calls exclude
+    /// more connections.
     pub fn exclude(&mut self, ids: impl IntoIterator<Item = ConnId>) {
         add(&mut self.exclude, ids);
     }

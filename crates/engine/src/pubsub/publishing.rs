@@ -1,4 +1,4 @@
-//! A publication from its call to its receivers, and the way that it takes.
+//! A publication from its call to its receivers, and the route that it takes.
 
 use throng_io::{ConnId, Instant};
 
@@ -11,9 +11,9 @@ use crate::pubsub::presence::Announced;
 pub(crate) struct Publishing<'p> {
     pub(crate) channel: &'p str,
     pub(crate) frame: &'p Frame,
-    /// The member that does not get it, usually the publisher.
+    /// The member that does not get the publication, usually the publisher.
     pub(crate) except: Option<ConnId>,
-    /// When it began, if that is measured.
+    /// When the publication began, if it is measured.
     pub(crate) began: Option<Instant>,
     /// Set for a message about presence, which is not sent if it is no longer current at its turn.
     pub(crate) announced: Option<&'p Announced>,
@@ -25,18 +25,19 @@ impl<'p> Publishing<'p> {
     }
 }
 
-/// The way of a publication.
+/// The route of a publication.
 pub(crate) enum PublishRoute {
-    /// There is one shard.
+    /// Only one shard exists.
     Here,
     /// Several shards may have members.
     Shards,
     /// The channel has a history, by the rule with this number.
     History(u16),
-    /// A broker carries the channel, and was given the publication.
+    /// A broker carries the channel, and has the publication.
     Broker {
         receipt: Receipt,
-        /// The queue to the broker if it is crowded, as in `crowded` of a shard.
+        /// The number of the queue to the broker, as in `crowded` of a shard, if that queue is
+        /// crowded.
         crowded: Option<usize>,
     },
 }

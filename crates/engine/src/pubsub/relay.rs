@@ -20,9 +20,9 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// Returns whether it carries the publications of this channel.
     fn carries(&self, channel: &str) -> bool;
 
-    /// Takes a publication; `None`: it cannot. A `publisher` is a connection that is not read while
-    /// its part of the queue to the broker is [crowded](RelayFill::Crowded), may use the room that
-    /// is reserved for publishers, and learns if the publication is lost.
+    /// Takes a publication, or returns `None` if it cannot. A `publisher` is a connection: it is
+    /// not read while its part of the queue to the broker is [crowded](RelayFill::Crowded), may use
+    /// the space reserved for publishers, and is informed if the publication is lost.
     fn publish(
         &self,
         channel: &str,
@@ -31,13 +31,13 @@ pub trait Relay: Any + Debug + Send + Sync {
         publisher: Option<ConnId>,
     ) -> Option<(RelayFill, Arc<dyn Carried>)>;
 
-    /// Returns whether the broker has been there for this channel since the start. Until then no
-    /// member is admitted.
+    /// Returns whether the broker for this channel has been connected at any time since the start.
+    /// Until then no member is admitted.
     fn was_linked(&self, channel: &str) -> bool;
 
     /// Registers `waker` to be woken when the queue to this part of the broker is no longer
-    /// crowded; returns false if it is not crowded now. It replaces the waker that the same
-    /// `sender` registered for the part before.
+    /// crowded; returns false if it is not crowded now. The waker replaces an earlier waker of the
+    /// same `sender` for this part.
     fn await_capacity(&self, part: u16, sender: usize, waker: &Waker) -> bool;
 
     /// Records that a channel has its first member in this process.
@@ -56,8 +56,8 @@ pub trait Relay: Any + Debug + Send + Sync {
     fn present(&self, presence: CarriedPresence<'_>);
 }
 
-/// The outcome of a publication that a broker carries: known once the broker has answered, or has
-/// not answered for too long.
+/// The outcome of a publication that a broker carries. It is known once the broker has answered or
+/// the wait has timed out.
 pub trait Carried: Debug + Send + Sync {
     /// Returns the outcome, if it is known.
     fn outcome(&self) -> Option<CarriedOutcome>;
@@ -69,15 +69,16 @@ pub trait Carried: Debug + Send + Sync {
 /// Outcome of a publication that a broker carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarriedOutcome {
-    /// The broker has it, or, while that is away, the members of this process got it.
+    /// The broker has the publication. While the broker is disconnected: the members of this
+    /// process got it.
     Taken,
-    /// The broker has not taken it: no member gets it.
+    /// The broker has not accepted the publication: no member gets it.
     Refused,
-    /// The broker has not answered: members may get it.
+    /// The broker has not answered: members may or may not get the publication.
     Unknown,
 }
 
-/// Fill of the queue to the broker after a publication was taken.
+/// Fill level of the queue to the broker after it took a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayFill {
     /// There is room for many more.

@@ -34,12 +34,12 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// One for all waits of a thread, so that a repeated wait adds nothing.
+    /// One waker for all waits of a thread, so that a repeated wait does not add another.
     static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Blocks the thread until `poll` returns a value, or until `deadline`; without a deadline, for as
-/// long as it takes. `poll` is repeated after its waker was called.
+/// Blocks the thread until `poll` returns a value, or until `deadline`; without a deadline, without
+/// limit. `poll` is repeated each time its waker is called.
 pub(crate) fn block_until<T>(
     deadline: Option<Instant>,
     mut poll: impl FnMut(&Waker) -> Option<T>,

@@ -16,7 +16,7 @@ use crate::remote::adoption::Adoption;
 /// A request from one thread to the shard of another.
 #[derive(Debug)]
 pub enum Command {
-    /// Send to every member of a channel but one: one command per shard and publication, for any
+    /// Send to every member of a channel except one: one command per shard and publication, for any
     /// number of members.
     Publish {
         /// The channel's name.
@@ -36,7 +36,7 @@ pub enum Command {
         frames: Arc<[Frame]>,
         /// Number of the message that is next.
         next: usize,
-        /// The counts of the messages before it.
+        /// The counts of the earlier messages.
         so_far: Delivery,
         /// Slot for the shard's counts.
         ack: AckSlot,
@@ -97,12 +97,13 @@ pub enum Command {
         /// Slot for the shard's counts.
         ack: AckSlot,
     },
-    /// Send a session its output that waits behind a publication of its own, the previous command.
+    /// Send the output of a session that waits behind the session's own publication, which is the
+    /// previous command.
     Behind {
         /// The session.
         of: ConnId,
     },
-    /// Begin a membership: it gets publications from here on.
+    /// Begin a membership: the connection gets publications from here on.
     Joined {
         /// The connection.
         id: ConnId,

@@ -19,14 +19,14 @@ impl Remote {
         self.order.relay.as_ref().filter(|relay| relay.carries(channel))
     }
 
-    /// Returns whether the broker that carries a channel has been there since the start, if one
-    /// carries it. Until then no member is admitted.
+    /// Returns whether the broker that carries a channel, if any, has been connected at any time
+    /// since the start. Until then no member is admitted.
     #[must_use]
     pub fn was_linked(&self, channel: &str) -> bool {
         self.relay_of(channel).is_none_or(|relay| relay.was_linked(channel))
     }
 
-    /// Returns the way of a publication where some channels have a history, or a broker.
+    /// Returns the route of a publication where some channels have a history or a broker.
     #[inline(never)]
     pub(super) fn route_by_rule(
         &self,
@@ -69,8 +69,8 @@ impl Remote {
         self.post_to(&homes, &receivers, command, &mut Vec::new());
     }
 
-    /// Begins the sequence of a channel with history. After a loss its members are closed as slow
-    /// ones are, and come back.
+    /// Begins the sequence of a channel with history. After a loss its members are closed like slow
+    /// members, and reconnect.
     pub fn begin_followed(&self, channel: &Arc<str>, tail: HistoryTail<'_>, is_loss: bool) {
         let Some(rule) = self.history_rule(channel) else { return };
         let mut stripe = self.order_of(channel);
@@ -82,7 +82,7 @@ impl Remote {
         }
     }
 
-    /// Ends the members of a channel, who miss messages: they come back.
+    /// Closes the members of a channel, who miss messages: they reconnect.
     pub fn end_members(&self, channel: &Arc<str>) {
         self.each_queue(&self.totals.homes_of(channel, None), |_, queue| {
             queue.losses.add_hole(channel);
@@ -90,8 +90,8 @@ impl Remote {
         });
     }
 
-    /// Keeps publications that the broker was asked for: the last ones up to the place at which
-    /// members are.
+    /// Keeps publications that the broker was asked for: the last publications up to the members'
+    /// position.
     pub fn refill_followed(&self, channel: &Arc<str>, tail: HistoryTail<'_>) {
         let mut stripe = self.order_of(channel);
         let now = self.clock.read();

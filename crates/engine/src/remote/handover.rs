@@ -10,8 +10,7 @@ use crate::conn::held::HeldInput;
 use crate::connections::memory::InTransit;
 use crate::message::UserEvent;
 
-/// A socket in transit to the shard that will serve it, with the key under which its address is
-/// counted.
+/// A socket in transit to the shard that will serve it, with the key that counts its address.
 pub(crate) struct Handover<S> {
     pub(crate) socket: S,
     pub(crate) peer: Option<SocketAddr>,
@@ -20,10 +19,10 @@ pub(crate) struct Handover<S> {
     pub(crate) upgrade: Option<Box<MovedUpgrade>>,
 }
 
-/// An upgrade that the service of one shard has passed to another shard's.
+/// An upgrade that the service of one shard has passed to the service of another.
 pub(crate) struct MovedUpgrade {
     pub(crate) event: UserEvent,
-    /// Received after the request.
+    /// Input that was received after the request.
     pub(crate) input: HeldInput,
     /// Its client has got the response.
     pub(crate) is_answered: bool,

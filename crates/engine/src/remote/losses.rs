@@ -1,10 +1,11 @@
-//! Publications that a shard's queue could not take, for the shard to make up for.
+//! Publications that a shard's queue could not take, recorded so that the shard can act on the
+//! loss.
 //!
 //! Connections that publish are held back long before a queue is full, so this is for publications
 //! that cannot be held back: a callback that publishes more than fits into a queue, or a
-//! publication to a thread whose handler blocks. The shard learns which publications are missing
-//! before it carries out later ones. It then applies to their receivers their policy for a message
-//! that does not fit.
+//! publication to a thread whose handler blocks. The shard reads which publications are missing
+//! before it carries out later publications. It then applies to each receiver the policy for a
+//! message that does not fit.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ const MAX_CHANNELS: usize = 65_536;
 pub(crate) enum Receivers {
     /// The members of a channel but one.
     Channel(Arc<str>, Option<ConnId>),
-    /// The members of a channel whose sequence has a hole.
+    /// The members of a channel whose sequence has a gap.
     Hole(Arc<str>),
     /// Connections that a filter selects.
     Filter(Arc<Filter>),
@@ -44,8 +45,8 @@ struct Missing {
     /// With the member that misses nothing, if it is the same one of all that the channel misses.
     channels: HashMap<Arc<str>, (Option<ConnId>, u64)>,
     filters: Vec<(Arc<Filter>, u64)>,
-    /// Channels whose sequence has a hole, which is not the fault of members: of any number, since
-    /// these have members here and so their memory anyway.
+    /// Channels whose sequence has a gap, which is not the members' fault. Their number is not
+    /// limited: these channels have members here, and so already take memory.
     holes: HashSet<Arc<str>>,
     /// To receivers that are not recorded.
     others: u64,
@@ -121,7 +122,7 @@ impl Losses {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Records that a sequence has a hole.
+    /// Records that a sequence has a gap.
     #[cold]
     pub(crate) fn add_hole(&self, channel: &Arc<str>) {
         self.lock().holes.insert(Arc::clone(channel));

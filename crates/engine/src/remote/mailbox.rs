@@ -1,11 +1,11 @@
 //! Commands from other threads: a bounded queue with coalesced wake-ups.
 //!
-//! A sender that can wait does not have to be refused: [`Mailbox::send_within`] reports when the
-//! queue is *crowded*, which is well before it is full, and [`Mailbox::await_capacity`] wakes the
-//! sender when it is no longer crowded. Registration and check are one step under the queue's
-//! lock, and so are taking the commands and the list of waiting senders, so no wake-up is lost. The
-//! owner never waits for a sender: two shards that wait for room with each other both still take
-//! their commands, so they cannot block each other for good.
+//! A sender that can wait need not be refused: [`Mailbox::send_within`] reports when the queue is
+//! *crowded*, which is well before it is full, and [`Mailbox::await_capacity`] wakes the sender
+//! when it is no longer crowded. Registration and check are one step under the queue's lock, and so
+//! are taking the commands and the list of waiting senders, so no wake-up is lost. The owner never
+//! waits for a sender: two shards that wait for space in each other's queue still take their
+//! commands, so they cannot deadlock.
 //!
 //! Not on the hot path: a shard without commands reads one flag a turn and takes no lock.
 
@@ -112,8 +112,8 @@ impl<T> Mailbox<T> {
         lock(&self.inner.queue).is_none()
     }
 
-    /// Returns whether there are commands that [`Inbox::drain`] has not returned yet. It sees all
-    /// commands that were sent before by a thread that this one has synchronized with.
+    /// Returns whether there are commands that [`Inbox::drain`] has not returned yet. The result
+    /// includes all commands sent earlier by any thread that this thread has synchronized with.
     #[must_use]
     pub fn has_commands(&self) -> bool {
         self.inner.has_commands.load(Ordering::Acquire)
@@ -127,8 +127,8 @@ impl<T> Mailbox<T> {
     /// Queues a command and wakes the shard if it is the first. Commands of one sender arrive in
     /// order.
     ///
-    /// When the [`Inbox`] is gone, a command is accepted and dropped: there is no longer an owner,
-    /// as with the id of a closed connection, and no sender can wait for room that never comes.
+    /// When the [`Inbox`] is gone, a command is accepted and dropped: it has no owner, like the id
+    /// of a closed connection, and no sender waits for space that never comes.
     ///
     /// # Errors
     /// Returns the command when the mailbox is full: the shard is behind by `capacity` commands.
@@ -156,8 +156,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Queues a command of a sender that waits when the queue is crowded: it gets `times` the
-    /// capacity that others have.
+    /// Queues a command of a sender that waits when the queue is crowded: such a sender has `times`
+    /// the capacity of other senders.
     ///
     /// # Errors
     /// Returns the command when that capacity is also used up.
@@ -165,10 +165,10 @@ impl<T> Mailbox<T> {
         self.put_or_drop(command, bytes, times)
     }
 
-    /// Queues a command even if the mailbox is full: for commands whose number is bounded by
-    /// something else.
+    /// Queues a command even if the mailbox is full. Use this only for commands whose number is
+    /// bounded elsewhere.
     pub fn send_always(&self, command: T) {
-        // Without a limit it is always accepted.
+        // Without a limit the command is always accepted.
         drop(self.put_or_drop(command, 0, usize::MAX));
     }
 
@@ -239,8 +239,8 @@ impl<T> Inbox<T> {
         self.inner.has_commands.load(Ordering::Acquire)
     }
 
-    /// Closes the mailbox if it holds no commands: from then on it has no owner. Returns
-    /// whether it is closed.
+    /// Closes the mailbox if it holds no commands: it then has no owner. Returns whether it is
+    /// closed.
     pub fn close_if_empty(&mut self) -> bool {
         let mut queue = lock(&self.inner.queue);
         if queue.as_ref().is_some_and(|queue| !queue.commands.is_empty()) {
@@ -274,7 +274,8 @@ impl<T> Inbox<T> {
 impl<T> Drop for Inbox<T> {
     fn drop(&mut self) {
         let queued = lock(&self.inner.queue).take();
-        // After the lock is released: a command may hold anything, even a sender of this mailbox.
+        // Must run after the lock is released: a command may hold anything, even a sender of this
+        // mailbox.
         let waiting = queued.map(|queue| queue.waiting).unwrap_or_default();
         waiting.iter().for_each(|(_, waker)| waker.wake());
     }

@@ -45,8 +45,8 @@ pub const MAILBOX_CAPACITY: usize = 65_536;
 /// Mark above which a shard's mailbox is crowded: connections that publish to it are held back.
 pub const MAILBOX_MARK: usize = MAILBOX_CAPACITY / 4;
 
-/// The first number that stands for the queue to a part of the broker, among the numbers of the
-/// shards whose queues publishers wait for.
+/// The first of the numbers that stand for the queues to parts of the broker. Publishers wait for
+/// these queues and for the shards' queues, which have lower numbers.
 pub(crate) const BROKER: usize = usize::MAX - u16::MAX as usize;
 
 /// Outcome of a publication's commands to other shards.
@@ -92,8 +92,8 @@ pub struct Remote {
     shares_descriptors: bool,
 }
 
-/// Error of a full mailbox: it holds 65,536 commands or 64 MiB of messages, its shard is far
-/// behind, and this command was not sent to it. It is counted in the metrics.
+/// Error for a full mailbox: it holds 65,536 commands or 64 MiB of messages because its shard is
+/// far behind. This command was not sent to that shard. The metrics count these errors.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueueFull {
@@ -135,7 +135,7 @@ impl Remote {
         self
     }
 
-    /// Returns a handle of no shard, for owners that exist before there are shards.
+    /// Creates a handle without shards, for owners that exist before the shards.
     #[must_use]
     pub fn of_no_shard() -> Self {
         let stores = (Histories::default(), None);
@@ -167,8 +167,8 @@ impl Remote {
         }
     }
 
-    /// Returns the way of a publication. A broker that carries the channel gets it now; `by` is the
-    /// connection that is delayed if the broker is crowded.
+    /// Returns the route of a publication. A broker that carries the channel gets the publication
+    /// now; `by` is the connection that is delayed if the broker is crowded.
     #[inline]
     pub(crate) fn route(&self, publishing: &Publishing<'_>, by: Option<ConnId>) -> PublishRoute {
         match self.order.path {
@@ -244,8 +244,8 @@ impl Remote {
     /// carries it, they are published one by one.
     ///
     /// # Errors
-    /// At least one shard's mailbox is full; the others have the command. A channel with history
-    /// has the messages before the first that found no room.
+    /// At least one shard's mailbox is full; the other shards have the command. A channel with
+    /// history has the messages before the first message that did not fit.
     pub fn publish_all(&self, channel: &str, frames: Vec<Frame>) -> Result<Receipt, QueueFull> {
         if frames.is_empty() {
             return Ok(Receipt::known(Delivery::default()));
@@ -360,9 +360,9 @@ impl Remote {
         }
     }
 
-    /// Announces a subscription to `channel` that is in transit to a shard: until this is dropped,
-    /// publications reach that shard, so that the subscription takes effect before any later
-    /// publication of the same thread.
+    /// Announces a subscription to `channel` that is in transit to a shard: until the returned
+    /// value is dropped, publications reach that shard, so that the subscription takes effect
+    /// before any later publication of the same thread.
     #[must_use]
     pub fn announce(&self, shard: usize, channel: &str) -> Interest {
         Interest::new(&self.totals, shard as u16, channel)
@@ -374,8 +374,8 @@ impl Remote {
         Interest::in_pattern(&self.totals, shard as u16, pattern)
     }
 
-    /// Sends a command to the shards with these numbers, or to all. It is put into all queues under
-    /// `order`, and into full queues as soon as there is room, until `deadline`.
+    /// Sends a command to the shards with these numbers, or to all shards. Puts it into all queues
+    /// under `order`; a full queue gets it as soon as it has space, until `deadline`.
     fn put_to(
         &self,
         numbers: Option<&[u16]>,
@@ -434,7 +434,8 @@ impl Remote {
         self.counters.commands_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts of what threads outside of the shards have sent so far.
+    /// Returns the counts of messages and commands that threads outside of the shards have sent so
+    /// far.
     #[must_use]
     pub fn counts(&self) -> RemoteCounts {
         RemoteCounts {
@@ -463,7 +464,7 @@ impl Remote {
     }
 
     /// Passes `what` to the service of one connection, which gets it in
-    /// [`Service::on_user_event`](crate::Service::on_user_event) if the connection is still there.
+    /// [`Service::on_user_event`](crate::Service::on_user_event) if the connection is still open.
     /// The mailbox's capacity does not apply: the caller must bound the number of events in
     /// transit, for instance by one per request.
     pub fn post(&self, to: ConnId, what: Box<dyn Any + Send>) {
@@ -537,8 +538,8 @@ impl Remote {
         self.with_queue(id.shard(), |queue| queue.put(Command::Drain(plan)).ok());
     }
 
-    /// Posts a publication to the shards with these numbers. Shards that cannot take it lose it;
-    /// those whose queues are crowded are added to `crowded`.
+    /// Posts a publication to the shards with these numbers. A shard whose queue is full loses it;
+    /// a shard whose queue is crowded is added to `crowded`.
     pub(crate) fn post_to(
         &self,
         homes: &[u16],
@@ -573,7 +574,7 @@ impl Remote {
         }
     }
 
-    /// Calls `act` with the queue of one shard, if there is one.
+    /// Calls `act` with the queue of one shard, if that shard exists.
     fn with_queue<T>(&self, shard: usize, act: impl FnOnce(&ShardQueue) -> T) -> Option<T> {
         match self.registry() {
             Some(registry) => registry.queue(shard).as_ref().map(act),
@@ -582,7 +583,7 @@ impl Remote {
     }
 
     /// Registers `waker` to be woken when the queue of `shard`, or the queue to a part of the
-    /// [`BROKER`], has room, if it is crowded now; returns false if it is not.
+    /// [`BROKER`], has space. Returns false if that queue is not crowded now.
     pub(crate) fn await_capacity(&self, shard: usize, sender: usize, waker: &Waker) -> bool {
         if let Some(part) = shard.checked_sub(BROKER) {
             let relay = self.order.relay.as_ref();

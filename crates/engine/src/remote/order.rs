@@ -11,7 +11,7 @@ use crate::pubsub::relay::Relay;
 /// command is put into the queues of all shards concerned.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// With the histories of the channels that each stripe orders.
+    /// The stripes, each with the histories of the channels that it orders.
     pub(super) stripes: [Mutex<Stripe>; ORDER_STRIPES],
     hasher: RandomState,
     pub(super) histories: Histories,
@@ -40,7 +40,7 @@ impl Order {
         Self { stripes, hasher: RandomState::new(), histories, path, relay, presences }
     }
 
-    /// Returns the guard of the stripe that `channel` is in.
+    /// Locks the stripe of `channel` and returns the guard.
     pub(super) fn of(&self, channel: &str) -> MutexGuard<'_, Stripe> {
         let stripe = self.hasher.hash_one(channel) as usize % ORDER_STRIPES;
         self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)

@@ -70,8 +70,8 @@ impl Remote {
         self.order.presences.as_ref().map_or_else(Vec::new, |presences| presences.rules.words())
     }
 
-    /// Returns whether members of a channel must still get this message: if it is about presence,
-    /// another shard may have switched since it was made.
+    /// Returns whether members of a channel must still get this message. A message about presence
+    /// is obsolete if another shard has switched announcements since it was made.
     pub(crate) fn is_current(&self, publishing: &Publishing<'_>) -> bool {
         let Publishing { channel, announced: Some(announced), .. } = *publishing else {
             return true;

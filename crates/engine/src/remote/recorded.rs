@@ -96,7 +96,7 @@ impl Remote {
     /// Removes expired publications from the histories of one stripe, a different stripe each
     /// second of each shard.
     pub(crate) fn expire_histories(&self, shard: usize, second: u64, now: throng_io::Instant) {
-        // Threads of connections leave it to the accepting thread.
+        // Threads of connections leave this to the accepting thread.
         if !self.has_histories() || self.registry.is_some() && shard != 0 {
             return;
         }
@@ -152,7 +152,7 @@ impl Remote {
         let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
         let position = Some(recorded.position());
         let (receipt, mut slots) = self.receipt(homes.len() + 1, began, position);
-        // Reports that nothing has members.
+        // One slot reports that the shard with the history has no receivers to count.
         slots.take_one().count(Delivery::default());
         let command = || {
             let (recorded, ack) = (Arc::clone(recorded), slots.take_one());

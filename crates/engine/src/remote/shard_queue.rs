@@ -1,4 +1,4 @@
-//! The queue of commands of a shard: a mailbox, and the publications lost because it was full.
+//! The queue of commands of a shard: a mailbox, and the publications lost while it was full.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use crate::remote::Command;
 use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
 
-/// Factor by which shards of event loops may fill each other's queues more than other threads may:
-/// their publishers are held back at [`super::MAILBOX_MARK`], and this is capacity for the
-/// publications that each of very many publishers may make before that.
+/// Factor by which shards of event loops may fill each other's queues more than other threads may.
+/// Their publishers are delayed from [`super::MAILBOX_MARK`] on; this capacity is for the
+/// publications that very many publishers may each make before that.
 const RESERVE: usize = 4;
 
 /// Interval at which a publisher that waits for room looks again.

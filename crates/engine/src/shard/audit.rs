@@ -15,8 +15,8 @@ pub struct Audit {
     pub connections: usize,
     /// Slots in use for which `on_close` is still to be called.
     pub sessions: usize,
-    /// Cold records in use, or records of output that waits for a peer, or for publications: the
-    /// largest number.
+    /// Cold records in use, or records of output that waits for a peer or for publications: the
+    /// larger number.
     pub cold: usize,
     /// The longest of the lists of connections (to flush, drained, in flight, assembling).
     pub longest_list: usize,
@@ -24,8 +24,8 @@ pub struct Audit {
     pub paused: usize,
     /// The largest backlog of a connection, in bytes.
     pub largest_backlog: usize,
-    /// Maximum bytes by which messages of one class that wait for one connection are over their
-    /// cap, not counting a message that waits alone.
+    /// Maximum bytes by which the waiting messages of one class exceed their cap on one connection,
+    /// not counting a message that waits alone.
     pub largest_excess: usize,
     /// Maximum bytes that a connection's decoder holds.
     pub largest_partial: usize,

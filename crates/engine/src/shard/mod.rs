@@ -68,7 +68,7 @@ pub(crate) enum AfterEvent<T> {
     RestAccept,
     /// The peer's stream has ended. If its TLS session failed, that is reported first.
     Finish(ConnId),
-    /// A connection is gone. `Some` if the service wants its byte counts.
+    /// A connection has ended. `Some` if the service wants its byte counts.
     RetryAccept(Option<ConnId>),
 }
 

@@ -2,9 +2,9 @@
 //! of its own, which ends with the connection.
 //!
 //! Handlers of different connections run in parallel and may block. Each connection has the costs
-//! that a shard of thousands has once. So its tables have capacity for one, its counters are added
-//! to common ones, its memory for large messages is freed once a second, and it sleeps until
-//! something is due instead of checking each second.
+//! that a shard of thousands has once. So each shard has tables for one connection, adds its
+//! counters to shared counters, frees its memory for large messages once a second, and sleeps until
+//! something is due instead of checking every second.
 
 use std::io;
 use std::net::SocketAddr;
@@ -191,8 +191,8 @@ where
     /// Reserves a number, and creates a driver, a shard and a thread. Returns the socket if any of
     /// them cannot be created.
     ///
-    /// The shard is created here, on the acceptor's stack: creating it on the connection's would
-    /// take four pages of every stack.
+    /// The shard is created here, on the acceptor's stack: creating it on the connection's stack
+    /// would use four pages of every stack.
     fn start(
         self: &Arc<Self>,
         socket: D::Socket,
@@ -218,7 +218,7 @@ where
             return Err(socket);
         };
         self.registry.occupy(thread, queue.clone(), progress);
-        // A change that came before is not in the queue of this thread.
+        // A change that came earlier is not in the queue of this thread.
         let latest = current(&self.configuration);
         if !Arc::ptr_eq(&latest, &configuration) {
             queue.configure(&latest, AckSlot::unclaimed());

@@ -16,7 +16,7 @@ pub struct WorkerMetrics {
     pub waiting_for_capacity: usize,
     /// Jobs that run.
     pub running: Vec<RunningJob>,
-    /// Jobs that have ended, including by a panic.
+    /// Jobs that have ended, also by a panic.
     pub jobs: u64,
     /// Jobs that were turned away because the queue was full.
     pub refused: u64,

@@ -47,8 +47,8 @@ pub type Work = Box<dyn FnOnce() + Send>;
 /// A pool of threads that run jobs of connections; clone it freely.
 ///
 /// The jobs of one connection run in the order they were submitted, one at a time; the jobs of
-/// different connections at once, taking turns. No thread exists before [`start`](Self::start) or
-/// the first job.
+/// different connections run in parallel, and connections take turns. No thread exists before
+/// [`start`](Self::start) or the first job.
 #[derive(Clone)]
 pub struct Workers {
     inner: Arc<Inner>,
@@ -146,10 +146,10 @@ impl Workers {
         &self.inner.settings
     }
 
-    /// Starts the threads, unless they were before.
+    /// Starts the threads, unless they are already running.
     ///
     /// # Errors
-    /// The system starts fewer threads: the started ones are ended again.
+    /// The system starts fewer threads than requested: the started threads are ended again.
     pub fn start(&self) -> Result<(), WorkerError> {
         let outcome = self.start_with(spawn);
         if outcome.is_err() {
@@ -241,7 +241,7 @@ impl Workers {
             Ok(_) => inner.wake(&mut state),
             Err(_) => state.recorder.refused += 1,
         }
-        // A job that was refused is dropped without the lock: its drop may do anything.
+        // Drop a refused job without the lock: its drop may do anything.
         drop(state);
         pushed.map_err(|_| Busy)
     }
@@ -262,14 +262,14 @@ impl Workers {
         !state.queue.waits(id) && state.queue.credits(id) <= MAX_CREDITS / 2
     }
 
-    /// Returns whether a connection has jobs that take credits, or results of such jobs that it has
+    /// Returns whether a connection has jobs that use credits, or results of such jobs that it has
     /// not handled.
     #[must_use]
     pub fn has_pending(&self, id: ConnId) -> bool {
         self.inner.has_started.load(Ordering::Acquire) && self.inner.lock().queue.credits(id) > 0
     }
 
-    /// Drops the jobs of a connection that has gone, except the running job.
+    /// Drops the jobs of a connection that has ended, except the running job.
     pub fn cancel(&self, id: ConnId) {
         let inner = &self.inner;
         if !inner.has_started.load(Ordering::Acquire) {

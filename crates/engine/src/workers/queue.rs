@@ -103,7 +103,7 @@ impl<J> Queue<J> {
     /// Adds a job.
     ///
     /// # Errors
-    /// Returns the job: there is no room, and its policy refuses it, or another job of its
+    /// Returns the job if the queue is full and the policy refuses it, or if another job of its
     /// connection already waits.
     pub(super) fn push(
         &mut self,
@@ -363,9 +363,9 @@ mod tests {
     }
 
     proptest! {
-        /// For any operations in any order: a worker that finds nothing leaves nothing behind that
-        /// could run, the jobs of a connection run in order, never two at once, each once, and
-        /// connections that are notified of room had to wait for it.
+        /// For any operations in any order: a worker that finds no job leaves no job that could
+        /// run; the jobs of a connection run in order, one at a time, each once; and only
+        /// connections that had to wait for capacity are notified of it.
         #[test]
         fn no_job_is_lost_overtaken_or_left_behind(
             lists in 1usize..4,

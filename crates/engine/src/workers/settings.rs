@@ -26,7 +26,7 @@ pub struct WorkerSettings {
     /// Threads. Default `None`: one for each usable CPU. For handlers that block see
     /// [`suggested_size`].
     pub pool_size: Option<usize>,
-    /// Jobs that may wait in all, besides one of each connection that pauses; at least 1. Default
+    /// Maximum jobs that wait, besides one job of each paused connection; at least 1. Default
     /// 4096. Each keeps its input in memory: a message, or a request with its body.
     pub queue_size: usize,
     /// A connection's jobs always run on the same worker, for state that they keep in its thread.
@@ -123,8 +123,8 @@ pub fn usable_cpus() -> usize {
 /// `cpus + (blocking / cpu) * cpus`, rounded up, at most [`MAX_POOL_SIZE`].
 ///
 /// At this size the CPUs become the limit; fewer workers leave them idle while messages wait, and
-/// more only wait for each other. Measure both times under load: a database that slows down with
-/// many queries at once needs fewer.
+/// more only wait for each other. Measure both times under load: a database that slows down under
+/// parallel queries needs fewer workers.
 ///
 /// ```
 /// use std::time::Duration;

@@ -65,8 +65,8 @@ impl Blocked {
 type Seen = HashMap<ConnId, Vec<(u32, ThreadId)>>;
 
 /// Submits from several threads at once, to workers whose jobs take times of all kinds, with a
-/// queue that is often full: every job runs, the jobs of a connection in order and never two at
-/// once, and each that waited for room is notified of it.
+/// queue that is often full. Every job runs, the jobs of a connection run in order and one at a
+/// time, and each connection that waited for capacity is notified of it.
 fn storm(settings: WorkerSettings) {
     const THREADS: u32 = 4;
     const SLOTS: u32 = 5;
@@ -342,8 +342,8 @@ fn a_job_that_holds_many_bytes_takes_many_credits() {
     );
 }
 
-/// With affinity only one worker can run a job that waits for room, and it must be there when there
-/// is room.
+/// With affinity only one worker can run a job that waits for capacity, and that worker must still
+/// be there when the queue has capacity.
 #[test]
 fn jobs_that_wait_for_room_run_before_the_end_too() {
     let settings = WorkerSettings { affinity: true, queue_size: 1, ..of_size(2) };

@@ -10,10 +10,10 @@ pub(crate) enum Inbound {
     /// Refused: its input is dropped, and it is not counted among the connections.
     Refused,
     Http(http1::Decoder),
-    /// The PROXY header is not complete: the bytes that have come.
+    /// The PROXY header is not complete; these are its bytes so far.
     ProxyHeader(Vec<u8>),
-    /// The PROXY header is complete, and TLS begins when the driver is free: the first bytes of the
-    /// held input, this many, belong to the header.
+    /// The PROXY header is complete, and TLS begins when the driver is free. This many bytes at the
+    /// start of the held input belong to the header.
     DueTls(usize),
     /// The answer is a stream of events: input is dropped.
     Events,
@@ -36,7 +36,8 @@ impl Inbound {
 mod tests {
     use super::*;
 
-    /// The budget of docs/design/memory.md: 128 bytes a connection, all tables together.
+    /// Part of the budget in docs/design/memory.md: 128 bytes per connection, for all tables
+    /// together.
     #[test]
     fn a_decoder_is_small() {
         assert!(size_of::<Inbound>() <= 40, "Inbound is {} bytes", size_of::<Inbound>());

@@ -99,8 +99,8 @@ impl Poller for PollPoller {
         if let Some(at) = watched.position(token) {
             let entry = &mut watched.polled[at];
             entry.events = events(interest);
-            // A hang-up cannot be masked and there is no edge to wait for. But after it nothing can
-            // happen that the engine must know while it does not read, so the entry is skipped:
+            // poll(2) cannot mask a hang-up and has no edge trigger. After a hang-up no event
+            // follows that the engine must know while it does not read, so the entry is skipped:
             // poll(2) ignores negative descriptors.
             if (entry.fd < 0) != interest.muted {
                 entry.fd = !entry.fd;

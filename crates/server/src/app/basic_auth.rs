@@ -9,9 +9,9 @@ use crate::middleware::{Middleware, Next};
 
 /// Middleware that lets only requests with the name and password of a user pass, by Basic
 /// authentication ([RFC 7617](https://www.rfc-editor.org/rfc/rfc7617)): HTTP requests and upgrades
-/// of WebSockets. Others are answered with 401, for which a browser shows a form.
+/// of WebSockets. Other requests are answered with 401, and a browser then shows a login form.
 ///
-/// Handlers find the user with `request.extension::<BasicUser>()`. It is for a few users that the
+/// Handlers find the user with `request.extension::<BasicUser>()`. Use it for a few users that the
 /// program knows, such as the users of an admin page, and only over TLS: without TLS, anyone on the
 /// path can read the password. If hashes of passwords are in a database, use [`Request::basic`] in
 /// a handler that may block.
@@ -40,8 +40,7 @@ pub struct BasicAuth {
 pub struct BasicUser(Box<str>);
 
 impl BasicAuth {
-    /// Creates the middleware, which at first accepts no user. `realm` names the area that the
-    /// password is for.
+    /// Creates the middleware, which at first accepts no user. `realm` names the protected area.
     pub fn new(realm: impl Into<String>) -> Self {
         Self { realm: realm.into(), users: Vec::new() }
     }
@@ -94,7 +93,7 @@ impl Middleware for BasicAuth {
     }
 }
 
-/// Omits the passwords, which must not come into a log.
+/// Omits the passwords, which must not appear in a log.
 impl fmt::Debug for BasicAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BasicAuth").field("realm", &self.realm).finish_non_exhaustive()

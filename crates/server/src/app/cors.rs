@@ -8,7 +8,7 @@ use crate::middleware::{Middleware, Next};
 
 /// Middleware that lets pages of other origins use an app's HTTP routes
 /// ([CORS](https://fetch.spec.whatwg.org/#http-cors-protocol)): it answers preflight requests, and
-/// adds the headers that browsers ask for to all responses, errors included.
+/// adds the headers that browsers require to all responses, including errors.
 ///
 /// A preflight request passes through the layers of the route that it asks about, so each nested or
 /// merged app can have its own. Add this layer to the whole app if pages must also read errors
@@ -32,7 +32,7 @@ pub struct Cors {
     /// `None`: any origin.
     origins: Option<Vec<String>>,
     methods: String,
-    /// `None`: the headers that the page asks for.
+    /// The allowed headers; `None` allows the headers that the page asks for.
     headers: Option<String>,
     exposed: String,
     credentials: bool,

@@ -40,7 +40,7 @@ use crate::exchanges::{BodyReader, Responder};
 #[derive(Default)]
 #[must_use]
 pub struct Route {
-    /// By method; `None` for every method that has no handler of its own.
+    /// Handlers by method; `None` is for every method without its own handler.
     pub(super) handlers: Vec<(Option<Method>, RouteAction)>,
     pub(super) max_body: Option<u64>,
     pub(super) mistake: Option<SettingError>,
@@ -66,7 +66,7 @@ impl Route {
         self.and(method, RouteAction::Http(Box::new(handler)))
     }
 
-    /// Answers `method` with the return value of `handler`. For methods without a function here.
+    /// Answers `method` with the return value of `handler`: for methods without a function here.
     pub fn on<F, T>(method: Method, handler: F) -> Self
     where
         F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
@@ -76,8 +76,8 @@ impl Route {
     }
 
     /// Answers a request later, from any thread: `handler` gets a [`Responder`] and passes it on.
-    /// The body is read before it is called. The client's next request on this connection waits
-    /// until then; other connections are served.
+    /// The body is read before the handler is called. The client's next request on this connection
+    /// waits for the response; other connections are served.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -95,8 +95,8 @@ impl Route {
         Self::of(Some(method), RouteAction::Deferred(Box::new(handler)))
     }
 
-    /// Answers `method` with the output of a future on a tokio runtime: for methods without a
-    /// function of their own, such as [`get_async`](crate::http::get_async).
+    /// Answers `method` with the output of a future on a tokio runtime: for methods without their
+    /// own function, such as [`get_async`](crate::http::get_async).
     ///
     /// The request's body is read before `handler` is called, up to [`max_body`](Self::max_body):
     /// [`OwnedRequest::body`]. The client's next request on this connection waits for the response;
@@ -152,7 +152,7 @@ impl Route {
         self.and(method, RouteAction::Async(Box::new(start)))
     }
 
-    /// Takes a request's body while it comes, up to [`max_body`](Self::max_body), and answers
+    /// Takes a request's body while it is received, up to [`max_body`](Self::max_body), and answers
     /// later: both from a thread that may block. Neither the body nor the response needs to fit in
     /// memory: see [`BodyReader`] and [`BodyWriter`](crate::http::BodyWriter).
     ///
@@ -176,7 +176,7 @@ impl Route {
     /// Calls the handlers on the server's pool of workers, where they may block. The client's next
     /// request on this connection waits; other connections are served.
     ///
-    /// Handlers that answer later choose their own thread: if the route has one,
+    /// Handlers that answer later choose their own thread: if the route has such a handler,
     /// [`Server::bind`](crate::Server::bind) fails.
     pub fn blocking(mut self) -> Self {
         for (_, action) in &mut self.handlers {
@@ -195,7 +195,7 @@ impl Route {
         self
     }
 
-    /// Limits the bodies of requests, in bytes; a larger one is refused with 413. Default: the
+    /// Limits the bodies of requests, in bytes; a larger body is refused with 413. Default: the
     /// limit of [`App::max_body`](crate::App::max_body), else the server's
     /// [`Limits::max_body`](crate::Limits::max_body).
     pub fn max_body(mut self, bytes: u64) -> Self {
@@ -217,7 +217,7 @@ macro_rules! methods {
             #[doc = concat!("A [`Route`] that answers ", $what, " with the output of a future on \
                 a tokio runtime, which [`IntoResponse`] converts.")]
             ///
-            /// See [`Route::on_async`], which is the same for any method.
+            /// See [`Route::on_async`], which is the same function for any method.
             #[cfg(feature = "tokio")]
             pub fn $name_async<F, Fut>(runtime: Handle, handler: F) -> Route
             where

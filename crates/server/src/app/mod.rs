@@ -111,8 +111,8 @@ impl App {
     /// returns the channel for a request, or refuses it; it returns a [`Topic`](crate::http::Topic)
     /// for a pattern, and an [`EventStream`] for a stream that begins with its own messages.
     /// Origins are checked as for WebSockets, and allowed pages of other hosts may read the stream
-    /// (CORS). The rules for slow receivers apply; a stream that is closed for being slow just
-    /// ends, and browsers reconnect by themselves.
+    /// (CORS). The rules for slow receivers apply; a stream that is closed because it is slow ends
+    /// without an event, and browsers reconnect by themselves.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -129,8 +129,8 @@ impl App {
         self.add(Some(Method::Get), path, RouteAction::Sse(Box::new(stream)))
     }
 
-    /// Adds the handlers of a [`Route`] at `path`, each for its method. Further ones for other
-    /// methods may be added at the same path.
+    /// Adds the handlers of a [`Route`] at `path`, each for its method. Handlers for other methods
+    /// may be added at the same path later.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -176,7 +176,7 @@ impl App {
         }
         self.files.push(files.clone());
         let prefix = prefix.trim_end_matches('/');
-        // Relative, so that it also works behind a proxy that adds a prefix.
+        // The location is relative, so that it also works behind a proxy that adds a prefix.
         let location = format!("./{}/", prefix.rsplit('/').next().unwrap_or_default());
         let path = format!("{prefix}/{{*rest}}");
         let served = self.add(Some(Method::Get), &path, RouteAction::Files(Box::new(files)));
@@ -191,7 +191,7 @@ impl App {
 
     /// Serves the server's metrics at `path`, in the text format that Prometheus reads.
     /// [`metrics::route`](crate::metrics::route) adds metrics of the program, and
-    /// [`metrics::stats`](crate::metrics::stats) has the server's as JSON.
+    /// [`metrics::stats`](crate::metrics::stats) serves the server's metrics as JSON.
     #[cfg(feature = "metrics")]
     pub fn metrics(self, path: &str) -> Self {
         self.add(Some(Method::Get), path, RouteAction::Metrics(Box::new(|_| {})))
@@ -203,8 +203,8 @@ impl App {
         self.livez().add(Some(Method::Get), "/readyz", RouteAction::Ready)
     }
 
-    /// Serves `/livez` alone: 200 while the process answers, even if all places of the server are
-    /// taken. For an app with its own `/readyz`, such as an app for operators.
+    /// Serves `/livez` alone: 200 while the process answers, even if the server is at its limit of
+    /// connections. For an app with its own `/readyz`, such as an app for operators.
     pub fn livez(self) -> Self {
         self.add(Some(Method::Get), "/livez", RouteAction::Live)
     }
@@ -356,7 +356,7 @@ impl App {
 
 fn insert(router: &mut Router<u16>, route: &AppRoute, index: u16) -> Result<(), RouteError> {
     match route.method {
-        // A handshake is a GET; a HEAD has no matching answer.
+        // A handshake is a GET; the server has no matching answer to a HEAD.
         _ if route.is_ws() => router.add_get_only(&route.path, index),
         Some(method) => router.add(method, &route.path, index),
         None => router.add_any(&route.path, index),

@@ -41,7 +41,7 @@ pub(crate) enum RouteAction {
     Files(Box<Files>),
     /// Answers later, from any thread.
     Deferred(Box<DeferredFn>),
-    /// Answers from a future.
+    /// Answers with the output of a future.
     #[cfg(feature = "tokio")]
     Async(Box<AsyncFn>),
     /// Takes the body while it comes, and answers later.

@@ -9,9 +9,9 @@ use crate::ws::IntoWs;
 
 /// An [`App`] whose handlers get a reference to a shared state. Created by [`App::with_state`].
 ///
-/// The state is shared by all shards, so that a change of it needs a lock or an atomic. An app with
-/// state converts into an [`App`]: [`Server::new`](crate::Server::new), [`App::nest`] and
-/// [`App::merge`] take it as it is.
+/// All shards share the state, so changing it needs a lock or an atomic. An app with state converts
+/// into an [`App`]: [`Server::new`](crate::Server::new), [`App::nest`] and [`App::merge`] take it
+/// as it is.
 ///
 /// ```
 /// # use std::collections::BTreeMap;
@@ -48,15 +48,15 @@ impl App {
 }
 
 impl<S: Send + Sync + 'static> StateApp<S> {
-    /// Adds the handlers that `make` returns at `path`, as [`App::route`] does. It gets the state,
-    /// for its closures to keep.
+    /// Adds the handlers that `make` returns at `path`, as [`App::route`] does. `make` gets the
+    /// state, which its closures can keep.
     pub fn route(self, path: &str, make: impl FnOnce(Arc<S>) -> Route) -> Self {
         let route = make(Arc::clone(&self.state));
         Self { app: self.app.route(path, route), ..self }
     }
 
-    /// Serves the WebSockets that `make` returns at `path`, as [`App::ws`] does. It gets the state,
-    /// for its closures to keep.
+    /// Serves the WebSockets that `make` returns at `path`, as [`App::ws`] does. `make` gets the
+    /// state, which its closures can keep.
     pub fn ws<W: IntoWs>(self, path: &str, make: impl FnOnce(Arc<S>) -> W) -> Self {
         let ws = make(Arc::clone(&self.state));
         Self { app: self.app.ws(path, ws), ..self }

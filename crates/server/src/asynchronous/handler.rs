@@ -159,7 +159,8 @@ impl<D> Futures<D> {
         Self { runtime, start, kind, options: AsyncOptions::new() }
     }
 
-    /// The number of a session's futures that process messages at once: 0 for a future by session.
+    /// Returns the number of a session's futures that process messages at the same time; 0 if the
+    /// whole session has one future.
     fn pumps(&self) -> usize {
         match self.kind {
             Kind::ByMessage => self.options.concurrency.unwrap_or(1),
@@ -167,15 +168,15 @@ impl<D> Futures<D> {
         }
     }
 
-    /// Whether the end of the session drops waiting messages and cancels futures.
+    /// Returns whether the end of the session drops waiting messages and cancels futures.
     fn cancels(&self) -> bool {
         self.kind == Kind::ByMessage && !self.options.finishes
     }
 
     fn window(&self) -> Window {
         let AsyncOptions { credits, receive, send, .. } = self.options;
-        // Resume at half of the waiting messages: one event for many messages, and no future runs
-        // out of work.
+        // Resume when half of the messages are processed: one event resumes many messages, and no
+        // future runs out of work.
         let resume_at = credits - (credits.saturating_sub(self.pumps()) / 2).max(1);
         Window { credits, resume_at, receive, send }
     }

@@ -31,8 +31,8 @@
 //! # Server::new(app(runtime.handle().clone(), Database)).check().unwrap();
 //! ```
 //!
-//! [`Ws::on_message_async`](crate::Ws::on_message_async) makes a future of each message,
-//! [`Ws::on_session_async`](crate::Ws::on_session_async) of each session.
+//! [`Ws::on_message_async`](crate::Ws::on_message_async) starts a future for each message,
+//! [`Ws::on_session_async`](crate::Ws::on_session_async) for each session.
 //!
 //! A shard and the futures of a session share a `Shared`, which queues messages
 //! for the futures, and commands for the shard. A side that waits is woken by the other: futures by
@@ -58,8 +58,8 @@ use std::any::Any;
 
 use throng_engine::Cx;
 
-/// Runs the commands of futures for this connection, or handles their panic, if the event is one of
-/// these.
+/// Runs the commands of futures for this connection, or handles their panic, if the event is for
+/// that.
 pub(crate) fn on_delivery(cx: &mut Cx<'_>, event: Box<dyn Any + Send>) {
     match event.downcast::<shared::RunCommands>() {
         Ok(commands) => commands.run_commands(cx),

@@ -51,7 +51,7 @@ impl Drop for Task {
 
 /// Closes a session whose runtime is shutting down.
 fn close_without_runtime(shared: &Arc<Shared>) {
-    // It may be over already.
+    // The session may already be over.
     let _ = shared.submit(Command::Close(CloseCode::GOING_AWAY, "going away".into()));
 }
 
@@ -78,8 +78,8 @@ enum Outcome {
     Panicked,
 }
 
-/// Runs a future until it ends or panics, or until the session ends if there is a `watch` for that.
-/// Closes the session if the future ends with an error that has a code.
+/// Runs a future until it ends or panics, or, with a `watch`, until the session ends. Closes the
+/// session if the future ends with an error that has a code.
 async fn run(
     shared: &Arc<Shared>,
     future: impl Future<Output: AsyncOutcome>,
@@ -94,13 +94,14 @@ async fn run(
         {
             return Poll::Ready(Outcome::Cancelled);
         }
-        // A future that ends drops its socket, which would close the session before its error does.
+        // A future that ends drops its socket, which would close the session before the future's
+        // error does.
         let drops = socket::Drops::hold(shared);
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => {
                 if let Some(close) = output.into_close() {
-                    // It may be over already.
+                    // The session may already be over.
                     let _ = shared.submit(Command::Close(close.code, close.reason.into()));
                 }
                 drop(drops);
@@ -145,8 +146,8 @@ pub(super) async fn pump<D, F, Fut>(
     let mut watch = cancels.then(|| Watch::new(&session.shared));
     let mut finished = false;
     loop {
-        // Bounds commands that do not wait for room themselves, such as subscriptions. An error
-        // means that the session has ended; the next line finds that out.
+        // Bounds commands that do not wait for capacity themselves, such as subscriptions. An error
+        // means that the session has ended, which the next line also finds.
         let _ = room(&session.shared).await;
         let Some(message) = session.shared.next_for_pump(finished) else { break };
         // A peer that always has another message must not monopolize the runtime's thread.
@@ -157,7 +158,7 @@ pub(super) async fn pump<D, F, Fut>(
         finished = true;
         match outcome {
             Outcome::Done => {}
-            // The messages after it were accepted as well.
+            // The later messages were accepted too and must still be processed.
             Outcome::Panicked if !cancels => session.shared.panic(),
             _ => return task.finish(outcome),
         }

@@ -75,8 +75,8 @@ impl<D> AsyncSender<D> {
         self.shared.submit(command)
     }
 
-    /// Joins the channel of exactly this name. It takes effect before messages that are sent or
-    /// published afterwards from here.
+    /// Joins the channel of exactly this name. The subscription takes effect before messages that
+    /// this session sends or publishes later.
     ///
     /// # Errors
     /// [`SessionClosed`]: the session no longer has subscriptions.

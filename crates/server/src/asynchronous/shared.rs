@@ -25,9 +25,9 @@ const KEPT: usize = 16;
 
 /// The error with which the future of a session ends.
 ///
-/// Sends return it if the session has ended or is being closed. An error of your own that converts
-/// to a [`CloseReason`] becomes one with `?`; then the session is closed with that code and reason,
-/// after the messages already sent. The peer gets the reason, and the log has it.
+/// Sends return it if the session has ended or is being closed. With `?`, an error of your own that
+/// converts to a [`CloseReason`] converts to this type; the session is then closed with that code
+/// and reason, after the messages already sent. The peer gets the reason, and the log contains it.
 ///
 /// ```
 /// use throng::asynchronous::{AsyncSocket, CloseReason, SessionClosed};
@@ -56,7 +56,7 @@ const KEPT: usize = 16;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionClosed {
-    /// Code and reason to close the session with; `None` if it has ended or is being closed.
+    /// Code and reason for closing the session; `None` if the session has ended or is being closed.
     close: Option<Box<CloseReason>>,
 }
 
@@ -188,19 +188,19 @@ struct State {
     stopped: bool,
     /// The shard must resume reading, and has not seen this yet.
     read_on: bool,
-    /// An event is queued for the shard, which will then see this state.
+    /// Whether an event is queued for the shard, which will then see this state.
     notified: bool,
     /// The connection is congested: the shard runs no commands before its next `on_drain`.
     congested: bool,
-    /// The session no longer accepts messages.
+    /// Whether the session no longer accepts messages.
     closing: bool,
     /// The server shuts down.
     shutting_down: bool,
-    /// A future waits for the server's shutdown, and closes the session itself.
+    /// Whether a future waits for the server's shutdown, and closes the session itself.
     handles_shutdown: bool,
-    /// No future receives messages.
+    /// Whether no future receives messages.
     unread: bool,
-    /// The panic that dropped the session's socket has been reported.
+    /// Whether the panic that dropped the session's socket has been reported.
     panicked: bool,
 }
 
@@ -213,8 +213,8 @@ impl State {
         needed
     }
 
-    /// Resumes reading if a message that was dequeued or finished made enough room. Returns whether
-    /// the shard must be notified.
+    /// Resumes reading if a dequeued or finished message freed enough capacity. Returns whether the
+    /// shard must be notified.
     #[must_use = "the caller must notify the shard"]
     fn resume(&mut self, window: &Window) -> bool {
         let has_room = self.incoming.len() + self.running as usize <= window.resume_at
@@ -339,7 +339,7 @@ impl Shared {
         {
             bytes += command.cost();
             match command {
-                // A congested connection would eventually drop messages: they wait here instead.
+                // A congested connection would eventually drop messages, so they wait here instead.
                 Command::Send(frame) => match cx.send_frame(&frame) {
                     Sent::Accepted => {}
                     Sent::Closed => closed = true,
@@ -351,7 +351,7 @@ impl Shared {
                         false => cx.publish(&channel, &frame),
                     };
                     if receipt.is_refused() {
-                        // Its future went on when the message was queued here.
+                        // The sender's future continued when the message was queued here.
                         let reason = EndReason::Publication;
                         cx.core().note_fault(self.id, Fault::Ended(reason));
                         cx.close(reason.code().get(), reason.text());
@@ -419,7 +419,7 @@ impl Shared {
     }
 
     /// Returns whether futures still process messages (`by_message`), or whether the session's
-    /// future closes the session itself.
+    /// future will close the session itself.
     pub(super) fn has_work(&self, by_message: bool) -> bool {
         let state = self.lock();
         match by_message {
@@ -540,8 +540,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Reports to the shard that a future has panicked. The socket that the panic has dropped may
-    /// have done so.
+    /// Reports to the shard that a future has panicked, unless the socket that the panic dropped
+    /// has already done so.
     pub(super) fn panic(&self) {
         if !std::mem::take(&mut self.lock().panicked) {
             self.post_panic();

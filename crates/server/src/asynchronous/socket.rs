@@ -35,8 +35,9 @@ use super::shared::{CloseReason, Command, SessionClosed, Shared};
 /// once if the call completes, and not at all otherwise.
 ///
 /// *Closing.* Dropping the socket closes the session with 1000, after the messages already sent; a
-/// future that ends with an error of its own, with that code; a panic that drops it, with 1011. The
-/// sink's own `poll_close` closes with 1000 and waits for the end of the session.
+/// future that ends with an error closes it with the code of that error; a panic that drops the
+/// socket, with 1011. The sink's own `poll_close` closes with 1000 and waits for the end of the
+/// session.
 pub struct AsyncSocket<D = ()> {
     session: AsyncSender<D>,
     /// Its slot in the waker set for room to send.
@@ -55,7 +56,7 @@ impl<D> AsyncSocket<D> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
 
-    /// Sends a message when there is room. Cancel-safe: see [`AsyncSender::send`].
+    /// Sends a message when the queue has space. Cancel-safe: see [`AsyncSender::send`].
     ///
     /// # Errors
     /// [`SessionClosed`]: the session no longer accepts messages.
@@ -161,11 +162,11 @@ thread_local! {
     static POLLED: Cell<(*const Shared, bool)> = const { Cell::new((ptr::null(), false)) };
 }
 
-/// While it lives, a socket of one session that is dropped on this thread does not close its
-/// session: the end of this does.
+/// While this value lives, a socket of its session that is dropped on this thread does not close
+/// the session: the end of this value does.
 pub(super) struct Drops<'a> {
     shared: &'a Arc<Shared>,
-    /// The value of a future that polls this one.
+    /// The previous value of `POLLED`, for a future that polls this one.
     outer: (*const Shared, bool),
 }
 
@@ -188,7 +189,7 @@ impl Drop for Drops<'_> {
     fn drop(&mut self) {
         let (_, dropped) = POLLED.replace(self.outer);
         if dropped {
-            // It may be over already.
+            // The session may already be over.
             let _ = self.shared.submit(Command::Close(CloseCode::NORMAL, "".into()));
         }
     }

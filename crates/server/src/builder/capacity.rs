@@ -15,7 +15,7 @@ impl Server {
     /// Raises the limit on descriptors as far as it goes, and divides them. `shared_listeners` will
     /// be opened where shards share a table, `own_listeners` in a shard's own table.
     pub(super) fn descriptors(&self, shared_listeners: usize, own_listeners: usize) -> Descriptors {
-        // Where the system does not allow it, as in some sandboxes, the limit does not change.
+        // Some systems, such as sandboxes, do not allow this; the limit then does not change.
         let limit = throng_io::limits::raise_descriptors()
             .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
         #[cfg(feature = "files")]

@@ -6,7 +6,7 @@ use throng_engine::{Backpressure, Classes, History, Presence, PresenceRules, Set
 ///
 /// A pattern is tokens separated by dots: `*` for any one token, `>` at the end for all that
 /// follow. If several patterns match a channel, the first one added applies, separately for each
-/// kind of rule; a pattern after another that matches all its channels is a mistake. Mistakes are
+/// kind of rule; a pattern that follows a pattern with all its channels is a mistake. Mistakes are
 /// reported by [`Server::bind`](crate::Server::bind).
 ///
 /// ```
@@ -37,26 +37,25 @@ impl Channels {
     }
 
     /// Sets the rules for slow receivers of the channels that match `pattern`. A channel's rules
-    /// win over the rules of its receivers' routes.
+    /// take precedence over the rules of its receivers' routes.
     pub fn backpressure(mut self, pattern: &str, rules: impl Into<Backpressure>) -> Self {
         let added = self.classes.add_channels(pattern, rules.into());
         self.note(added)
     }
 
-    /// Keeps a history of the channels that match `pattern`: a client that comes back gets the
+    /// Keeps a history of the channels that match `pattern`: a client that reconnects gets the
     /// publications that it missed, or an indication that this is not possible. See
     /// [`Socket::subscribe_since`](crate::Socket::subscribe_since); streams of server-sent events
-    /// do it by themselves. `None` gives the channels no history, even if patterns that are added
-    /// later do. Default: no history.
+    /// do this by themselves. With `None` the channels have no history, even if a later pattern
+    /// matches. Default: no history.
     pub fn history(mut self, pattern: &str, history: impl Into<Option<History>>) -> Self {
         let added = self.classes.add_history(pattern, history.into());
         self.note(added)
     }
 
-    /// Keeps presence of the channels that match `pattern`:
-    /// [`Hub::presence`](crate::Hub::presence) lists their members, and these may get each other's
-    /// joins and leaves. `None` gives the channels no presence, even if patterns that are added
-    /// later do. Default: no presence.
+    /// Keeps presence of the channels that match `pattern`: [`Hub::presence`](crate::Hub::presence)
+    /// lists their members, and these may get each other's joins and leaves. With `None` the
+    /// channels have no presence, even if a later pattern matches. Default: no presence.
     pub fn presence(mut self, pattern: &str, presence: impl Into<Option<Presence>>) -> Self {
         let added = self.presences.add(pattern, presence.into());
         self.note(added)

@@ -1,4 +1,4 @@
-//! The reports of a server while it runs.
+//! Reports of a running server.
 
 use std::fmt;
 use std::time::Duration;

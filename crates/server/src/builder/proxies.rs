@@ -22,7 +22,7 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    /// No proxies: each connection is a client's own.
+    /// No proxies: each connection comes directly from a client.
     pub fn new() -> Self {
         Self::default()
     }
@@ -47,7 +47,7 @@ impl Proxies {
 
     /// Sets whether connections begin with a PROXY protocol header, version 1 or 2, which proxies
     /// send with the client's address (HAProxy: `send-proxy-v2`, nginx: `proxy_protocol on`,
-    /// `throng balance`: `send_proxy`). It comes before a TLS handshake. Only
+    /// `throng balance`: `send_proxy`). The header comes before a TLS handshake. Only
     /// [`trusted`](Self::trusted) proxies may connect then; other peers, and proxies that send
     /// something else or nothing within
     /// [`Limits::handshake_timeout`](crate::Limits::handshake_timeout), are closed and counted.

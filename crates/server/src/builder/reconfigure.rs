@@ -42,7 +42,7 @@ impl Running {
         let (classes, routes) = (server.classes(), server.route_options());
         let applied = self.serving.live.configurator.apply(&server.limits, &classes, &routes)?;
         self.serving.live.origins.replace(server.origins.clone());
-        // An event loop that is busy in a handler applies them when the handler returns.
+        // An event loop that is busy in a handler applies the settings when the handler returns.
         let _ = applied.wait(APPLIED_WITHIN);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::ticks::{ShardTick, Tick};
 
 impl Server {
     /// Sets the rules for messages to receivers that read too slowly, where neither the channel nor
-    /// the route has rules of its own. Default:
+    /// the route has its own rules. Default:
     /// [`SlowPolicy::Close`](crate::channel::SlowPolicy::Close) at [`Limits::max_backlog`].
     pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
         self.backpressure = rules.into();
@@ -60,7 +60,8 @@ impl Server {
     }
 
     /// Connects a hub that was made before the server, by [`Hub::new`](crate::Hub::new), for its
-    /// handlers. A hub has one server: with the hub of another, [`Server::bind`] fails.
+    /// handlers. A hub has one server: [`Server::bind`] fails with a hub that belongs to another
+    /// server.
     pub fn with_hub(mut self, hub: &Hub) -> Self {
         self.hub = Some(hub.clone());
         self
@@ -95,14 +96,15 @@ impl Server {
         self
     }
 
-    /// Calls `tick` once each `period` on each event loop, with that loop's state of type `T`: the
-    /// same that [`Socket::shard_state`](crate::Socket::shard_state) returns to sessions there.
+    /// Calls `tick` once each `period` on each event loop, with that loop's state of type `T`,
+    /// which [`Socket::shard_state`](crate::Socket::shard_state) also returns to sessions there.
     /// Otherwise like [`every`](Self::every).
     ///
     /// With sessions placed by key ([`Ws::place_by`](crate::Ws::place_by)) it suits rooms that
     /// change on a timer: each room is in the state of one event loop, and needs no lock.
     ///
-    /// Not with [`IoBackend::Threads`](crate::server::IoBackend::Threads), which `bind` refuses.
+    /// This is not available with [`IoBackend::Threads`](crate::server::IoBackend::Threads), which
+    /// `bind` refuses.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -137,9 +139,9 @@ impl Server {
         self
     }
 
-    /// Sets how messages are compressed for clients that offer it, where a route has no setting of
-    /// its own: a [`Compression`](crate::ws::Compression), or all settings as a [`Deflate`].
-    /// Default: no compression.
+    /// Sets how messages are compressed for clients that offer it, where a route has no setting: a
+    /// [`Compression`](crate::ws::Compression), or all settings as a [`Deflate`]. Default: no
+    /// compression.
     #[cfg(feature = "deflate")]
     pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
         self.compression = compression.into();
@@ -174,7 +176,7 @@ impl Server {
         self
     }
 
-    /// Sets the options of sockets: the backlog, a shared port and the kernel's buffers.
+    /// Sets the options of sockets: the backlog, port sharing and the kernel's buffers.
     pub fn sockets(mut self, sockets: SocketOptions) -> Self {
         self.sockets = sockets;
         self
@@ -187,10 +189,10 @@ impl Server {
         self
     }
 
-    /// Sets whether shards get descriptor tables of their own. Default: no.
+    /// Sets whether each shard gets its own descriptor table. Default: no.
     ///
-    /// For the binary alone, which moves no descriptor between threads: in other programs an
-    /// `OwnedFd` that is dropped on another thread would close an unrelated descriptor. For that
+    /// Only for the binary `throng`, which moves no descriptor between threads: in other programs
+    /// an `OwnedFd` that is dropped on another thread would close an unrelated descriptor. For that
     /// reason the type is in a crate outside this crate's interface.
     #[cfg(feature = "descriptor-tables")]
     pub fn descriptor_tables(mut self, tables: throng_io::tables::DescriptorTables) -> Self {

@@ -48,7 +48,7 @@ impl Shards {
         self
     }
 
-    /// Sets whether each shard is pinned to a CPU of its own. Default: [`CpuAffinity::None`].
+    /// Sets whether each shard is pinned to its own CPU. Default: [`CpuAffinity::None`].
     /// [`Running::placement`](crate::server::Running::placement) returns the CPUs chosen.
     pub fn pin(mut self, affinity: CpuAffinity) -> Self {
         self.pin = affinity;

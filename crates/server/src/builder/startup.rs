@@ -57,7 +57,7 @@ const KERNEL_LATER: Duration = Duration::from_secs(5);
 /// client wait.
 const UNSENT_LOW_WATER: u32 = 128 << 10;
 
-/// The low-water mark where rules drop old messages: bytes in the kernel cannot be dropped.
+/// The low-water mark where rules drop old messages, since bytes in the kernel cannot be dropped.
 const FRESH_LOW_WATER: u32 = 16 << 10;
 
 impl Server {
@@ -107,7 +107,8 @@ impl Server {
         self.cluster.clone().prepare(plan.has_own_tables()).map(drop)
     }
 
-    /// Decides what a start needs before it listens. `inherited`: the sockets were passed on.
+    /// Decides the settings of a start before the server listens. `inherited`: the sockets were
+    /// passed on by another process.
     fn plan(&self, inherited: bool) -> Result<Plan> {
         self.check()?;
         let mut shards = self.shard_count()?;
@@ -136,7 +137,8 @@ impl Server {
         Ok(Plan { placement, ..plan })
     }
 
-    /// Refuses settings for one of several event loops where each connection has its own.
+    /// Refuses settings that need several connections per event loop where each connection has its
+    /// own event loop.
     fn check_shards(&self) -> Result<()> {
         if self.shards.io != IoBackend::Threads {
             return Ok(());
@@ -174,7 +176,7 @@ impl Server {
         self.build(listeners, bound, plan)
     }
 
-    /// Accepts connections on sockets that listen already: sockets of a service manager
+    /// Accepts connections on sockets that already listen: sockets of a service manager
     /// ([`inherited_listeners`](crate::server::inherited_listeners)), a socket bound by a test, or
     /// a Unix socket ([`UnixSocket`](crate::server::UnixSocket)). The server also listens on the
     /// addresses of [`bind_also`](Self::bind_also).
@@ -242,7 +244,7 @@ impl Server {
             security: security.clone(),
             own_tables: own_tables.is_some(),
         };
-        // Workers started by a shard would share its table.
+        // A worker started by a shard would share the shard's table.
         let starts_workers = starts_workers || own_tables.is_some();
         let prepared = self.prepare(max_connections, own_tables, security)?;
         let origins = prepared.shared.origins.clone();
@@ -668,8 +670,8 @@ fn each_listening<D: Driver>(
 /// Creates one driver per shard whose listeners may have TLS.
 ///
 /// Under epoll a server without TLS has the plain driver, since a layer in between costs 70
-/// instructions a message. Other backends always have this driver, so that the engine is not
-/// compiled twice for each of them.
+/// instructions a message. Other backends always use this driver, so that the engine is compiled
+/// only once for each of them.
 fn each_secured<D: Driver>(
     base: Options,
     security: &Security,
@@ -683,7 +685,7 @@ fn each_secured<D: Driver>(
     })
 }
 
-/// Selects the addresses of trusted proxies, which carry the connections of many clients.
+/// Selects the networks of trusted proxies, whose connections belong to many clients.
 fn trusted_proxies(proxies: &[Network]) -> Option<TrustedProxies> {
     let proxies = proxies.to_vec();
     let is_proxy = move |peer| proxies.iter().any(|network| network.includes(peer));
@@ -694,8 +696,8 @@ fn trusted_proxies(proxies: &[Network]) -> Option<TrustedProxies> {
 fn driver_options(max_connections: usize, limits: &Limits) -> Options {
     let defaults = Options::default();
     Options {
-        // Connections over the limit have a reserve: the slot of a connection closed to make room
-        // is not free at once.
+        // Connections over the limit have a reserve: the slot of an evicted connection is not free
+        // at once.
         max_connections: max_connections + Needs::RESERVED_BY_SERVERS + defaults.accepts_per_turn,
         // Both are set on the listener, and accepted sockets inherit them: no system call each.
         keepalive: Some(KEEP_ALIVE),

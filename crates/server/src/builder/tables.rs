@@ -15,7 +15,7 @@ impl Server {
     /// Decides on the tables, before anything is opened. Sockets that were passed on are
     /// `inherited`: only one shard accepts from each, so connections would not be spread.
     pub(super) fn plan_tables(&self, shards: usize, inherited: bool) -> Result<Division> {
-        // They are not open yet, but will be where shards share a table.
+        // The listeners are not open yet, but will be where shards share a table.
         let addresses = 1 + self.more_addresses.len();
         let listeners = if inherited { 0 } else { self.listener_descriptors(shards * addresses) };
         let descriptors = self.descriptors(listeners, addresses);

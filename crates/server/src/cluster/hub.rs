@@ -50,7 +50,7 @@ impl ClusterHandle {
         self.node
     }
 
-    /// Returns the handle, which is valid only at that server.
+    /// Returns the handle, which is valid only on that server.
     #[must_use]
     pub fn handle(self) -> Handle {
         self.handle
@@ -63,7 +63,7 @@ impl fmt::Display for ClusterHandle {
     }
 }
 
-/// Error of a text that is not a valid [`ClusterHandle`].
+/// Error for a text that is not a valid [`ClusterHandle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterHandleError;
 
@@ -95,7 +95,8 @@ impl FromStr for ClusterHandle {
 pub struct ClusterPresent {
     /// The connection.
     pub handle: ClusterHandle,
-    /// The information given when it joined, as [`Present::info`](crate::channel::Present::info).
+    /// The information given when the member joined, as
+    /// [`Present::info`](crate::channel::Present::info).
     pub info: Arc<str>,
 }
 
@@ -152,10 +153,10 @@ impl<T> Future for ClusterReply<T> {
 
 impl<T> ClusterReply<T> {
     /// Waits for the answer on this thread. Do not call it in callbacks, which would block their
-    /// shard: there [`Socket::offload`](crate::Socket::offload) it.
+    /// shard: use [`Socket::offload`](crate::Socket::offload) there.
     ///
     /// # Errors
-    /// The cluster does not answer, too many questions wait already, or this is the cluster's own
+    /// The cluster does not answer, too many questions already wait, or this is the cluster's own
     /// thread, as in the function of [`Cluster::answer`](crate::cluster::Cluster::answer): that
     /// thread would wait for itself.
     pub fn wait(self) -> Result<T, ClusterError> {
@@ -192,9 +193,10 @@ impl ClusterHub {
         self.relay.node
     }
 
-    /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers. With
-    /// several servers, or partitions of a Redis Cluster, it is the longest outage, with the server
-    /// or the number of partitions concerned: channels of the others are delivered.
+    /// Returns for how long the broker has delivered nothing, and why; `None` while it delivers.
+    /// With several servers, or partitions of a Redis Cluster, it is the longest outage, with the
+    /// server or the number of partitions concerned: channels of the other servers or partitions
+    /// are delivered.
     #[must_use]
     pub fn down(&self) -> Option<(Duration, String)> {
         self.relay.bus.status().down()
@@ -210,8 +212,8 @@ impl ClusterHub {
         self.relay.bus.status().differing()
     }
 
-    /// Returns for how long a part of the broker has delivered nothing, or not accepted
-    /// publications, and why, with its address; `None`: the broker works.
+    /// Returns how long a part of the broker has delivered nothing or accepted no publications, and
+    /// why, with its address; `None` if the broker works.
     #[must_use]
     pub fn trouble(&self) -> Option<(Duration, String)> {
         match self.relay.bus.status().health() {
@@ -276,7 +278,8 @@ impl ClusterHub {
         Some(ClusterReply(Box::pin(async move {
             let others = others.await?;
             let own = this.hub.presence(&channel, most).unwrap_or_default();
-            // Members come and go: a whole list is counted, not asked for again.
+            // Members join and leave during this, so the length of a whole list is used and not
+            // another question.
             let own_total = match own.len() < most {
                 true => own.len(),
                 false => this.hub.remote().present(&channel).unwrap_or_default().max(most),
@@ -356,9 +359,9 @@ impl ClusterHub {
         })
     }
 
-    /// Removes all members of one channel, on all servers, from another one, as
-    /// [`Hub::unsubscribe`]: for a user whose connections have a channel of their own. The answer
-    /// is the number of servers that were reached, this one included, and need not be waited for.
+    /// Removes all members of one channel, on all servers, from another channel, as
+    /// [`Hub::unsubscribe`]: for a user whose connections share a channel. The answer is the number
+    /// of servers that were reached, this server included; the caller need not wait for it.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost, also on this server. Or a name
@@ -393,8 +396,8 @@ impl ClusterHub {
     /// all servers, as [`Hub::refresh`] does, with at most 65,535 bytes of data: for a user whose
     /// rights have changed, and whose connections share a channel. The answer is the number of
     /// servers that were reached, this server included; the caller need not wait for it. A session
-    /// whose server is cut off at that moment does not learn of it: also look up rights from time
-    /// to time.
+    /// whose server is disconnected at that moment does not get the event: so also look up rights
+    /// from time to time.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost, also on this server. Or there are
@@ -454,7 +457,7 @@ impl ClusterHub {
     /// within `limit`, at most 5 seconds, are listed in [`ClusterCount::missing`] and do not cause
     /// an error. The count ignores the policies of slow subscribers.
     ///
-    /// In a channel of local scope it is the number of subscriptions on this server.
+    /// In a channel of local scope the count is the number of subscriptions on this server.
     ///
     /// # Errors
     /// (Of the answer.) [`ClusterError::Refused`], or [`ClusterError::Busy`] since too many

@@ -17,7 +17,7 @@ impl Node {
         }
     }
 
-    /// Writes the figures of a node that has just started.
+    /// Writes the metrics of a node that has just started.
     #[cfg(feature = "metrics")]
     pub(crate) fn write_idle(writer: &mut Writer) {
         write(&StatusSnapshot::default(), 0, writer);
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Writes the figures; `down` parts of the broker are down.
+/// Writes the metrics; `down` is the number of unavailable parts of the broker.
 #[cfg(feature = "metrics")]
 fn write(now: &StatusSnapshot, down: usize, writer: &mut Writer) {
     for (name, help, kind, value) in [

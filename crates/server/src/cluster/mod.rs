@@ -62,8 +62,8 @@ impl Cluster {
     /// `redis-cluster://[user[:password]@]host[:port][,host[:port]...]`, with some of its servers.
     ///
     /// With the feature `tls`, `rediss://`, `rediss-sentinel://` and `rediss-cluster://` use TLS on
-    /// every connection, also to servers named by a sentinel or the Redis Cluster. Each certificate
-    /// must contain the host that the connection is made to: an address, if the sentinel or the
+    /// every connection, also to servers that a sentinel or the Redis Cluster names. Each
+    /// certificate must contain the host of its connection: an address, if the sentinel or the
     /// Redis Cluster announces addresses, or the name of [`tls_name`](Self::tls_name).
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
@@ -79,8 +79,8 @@ impl Cluster {
         }
     }
 
-    /// Sets the beginning of all names at the broker: applications that share a broker have
-    /// different prefixes, of 1 to 64 letters, digits, `-` and `_`; any other prefix is an error of
+    /// Sets the prefix of all names at the broker: applications that share a broker have different
+    /// prefixes, of 1 to 64 letters, digits, `-` and `_`; any other prefix is an error of
     /// [`Server::check`](crate::Server::check) and at the start. Default: `throng`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -88,10 +88,10 @@ impl Cluster {
         self
     }
 
-    /// Sets the time after which `/readyz` answers 503 once the broker has gone: for that long it
-    /// has delivered nothing, or not accepted publications. Zero: the answer stays 200, with the
-    /// reason ([`Readiness::Degraded`]). All servers of a cluster notice an absent broker at once,
-    /// so a load balancer has no better server to send clients to. Default: zero.
+    /// Sets the time after which `/readyz` answers 503 while the broker delivers nothing or accepts
+    /// no publications. With zero the answer stays 200, with the reason ([`Readiness::Degraded`]).
+    /// All servers of a cluster notice an absent broker at once, so a load balancer has no better
+    /// server to send clients to. Default: zero.
     #[must_use]
     pub fn unready_after(mut self, time: Duration) -> Self {
         self.unready_after = time;
@@ -116,8 +116,8 @@ impl Cluster {
     }
 
     /// Sets how publications to the channels that match `pattern` are treated while the broker is
-    /// away. For channels with history, [`WhileDown::Local`] acts as [`WhileDown::Refuse`]. If
-    /// several patterns match, patterns of [`local`](Self::local) included, the first one added
+    /// unavailable. For channels with history, [`WhileDown::Local`] acts as [`WhileDown::Refuse`].
+    /// If several patterns match, patterns of [`local`](Self::local) included, the first one added
     /// applies; a pattern after another that matches all its channels is a mistake. Default:
     /// [`WhileDown::Refuse`].
     #[must_use]
@@ -126,9 +126,9 @@ impl Cluster {
     }
 
     /// Sets the function that answers questions which servers ask all others with
-    /// [`ClusterHub::survey`]. It is called on the thread of the cluster, which delivers nothing
-    /// until it returns, so it must not wait. An answer of more than 64 KiB is not sent. If it
-    /// panics, no answer is sent, and
+    /// [`ClusterHub::survey`]. The function is called on the thread of the cluster, which delivers
+    /// nothing until the function returns, so it must not wait. An answer of more than 64 KiB is
+    /// not sent. If it panics, no answer is sent, and
     /// [`ServerEvent::CallbackPanicked`](crate::server::ServerEvent::CallbackPanicked) follows.
     /// Default: no question is answered.
     ///
@@ -168,7 +168,7 @@ impl Cluster {
     }
 
     /// Sets the name that the certificates of all servers of the broker must have, also sent as
-    /// SNI. Default: the host that each connection is made to.
+    /// SNI. Default: the host of each connection.
     #[must_use]
     pub fn tls_name(mut self, name: impl Into<String>) -> Self {
         self.tls.name = Some(name.into());
@@ -234,7 +234,7 @@ impl Unconnected {
         self.0.as_ref().map(|prepared| Arc::clone(&prepared.relay) as Arc<dyn Relay>)
     }
 
-    /// Connects, or begins to try to.
+    /// Connects, or begins to try to connect.
     pub(crate) fn start(self, remote: &Remote, events: &Events) -> Result<Node> {
         let Some(prepared) = self.0 else { return Ok(Node::default()) };
         let Prepared { relay, starter, unready_after, require_at_start, answer } = prepared;

@@ -63,7 +63,7 @@ impl ClusterRelay {
         Some(KeepRule { count, bytes, age })
     }
 
-    /// Returns the time in microseconds, never the same twice: together with the node, it
+    /// Returns the time in microseconds, different at each call: together with the node, it
     /// identifies a publication that other nodes number.
     fn publication_time(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -92,7 +92,7 @@ impl ClusterRelay {
         own.chain(histories).chain(presences).collect()
     }
 
-    /// Returns a hash of the rules: FNV-1a, since it must be the same in all releases.
+    /// Returns a hash of the rules. The hash is FNV-1a because it must be the same in all releases.
     fn rules_hash(&self) -> u64 {
         let add = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         self.rules().join("\n").bytes().fold(0xcbf2_9ce4_8422_2325, add)
@@ -193,14 +193,14 @@ impl Relay for ClusterRelay {
     }
 }
 
-/// The outcome of a publication to the broker.
+/// A publication to the broker that is in flight, with its outcome.
 #[derive(Debug, Default)]
 struct Way {
     state: Mutex<(Option<CarriedOutcome>, Waiting)>,
 }
 
 impl Way {
-    /// Returns the outcome, and those that wait for it.
+    /// Locks the outcome and the list of its waiters, and returns both.
     fn lock(&self) -> MutexGuard<'_, (Option<CarriedOutcome>, Waiting)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,7 +244,7 @@ pub(super) struct ToShards {
 }
 
 impl ToShards {
-    /// The relay has its [`Remote`].
+    /// Creates the publisher to the shards. The relay must already have its [`Remote`].
     pub(super) fn new(
         relay: &ClusterRelay,
         remote: &Remote,
@@ -255,8 +255,8 @@ impl ToShards {
         Self { remote: remote.clone(), node, answer, rules, events }
     }
 
-    /// Encodes a publication once for all members; with the member of this process that must not
-    /// get it.
+    /// Encodes a publication once for all members; also returns the member of this process that
+    /// must not get it.
     fn frame(&self, envelope: &[u8]) -> Option<(Frame, Option<ConnId>)> {
         let (_, envelope) = decode(envelope).ok()?;
         let Envelope { is_text, is_incompressible, origin, except, key, name, id, payload, .. } =
@@ -267,7 +267,7 @@ impl ToShards {
     }
 
     /// Calls `take` with the last publications, encoded. A publication in an unknown format ends
-    /// the tail for a client that comes back.
+    /// the tail for a client that returns.
     fn with_tail(&self, tail: &Tail<Vec<u8>>, take: impl FnOnce(HistoryTail<'_>)) {
         let newest = tail.entries.iter().rev();
         let frame = |(tag, envelope): &(u64, Vec<u8>)| Some((*tag, self.frame(envelope)?.0));
@@ -296,7 +296,7 @@ impl Members for ToShards {
             Some((frame, except)) => {
                 self.remote.deliver_followed(channel, position(place), &frame, except);
             }
-            // Members cannot get it, and are notified of the gap.
+            // Members cannot get the message, and are notified of the gap.
             None => {
                 let tail = HistoryTail { position: position(place), before: None, entries: &[] };
                 self.remote.begin_followed(channel, tail, true);
@@ -351,7 +351,7 @@ impl Members for ToShards {
             Target::Members(channel) => Filter::new().channel(channel),
         };
         let filter = filter.inner();
-        // A shard whose queue is full ignores it: the sender sees that the client stays.
+        // A shard whose queue is full ignores the command: the sender sees that the client stays.
         let _ = match command {
             Command::Close { code, reason } => self.remote.close_all(filter, code, reason),
             Command::Unsubscribe { channel } => {

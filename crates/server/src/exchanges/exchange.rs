@@ -50,7 +50,7 @@ pub(crate) struct Exchange {
 /// Returns whether the response to a request can be sent in gzip.
 #[cfg(feature = "gzip")]
 pub(crate) fn accepts_gzip(head: &http1::Request<'_>) -> bool {
-    // In HTTP/1.0 the end of a body of unknown length looks like a failure.
+    // In HTTP/1.0 a client cannot distinguish the end of a body of unknown length from a failure.
     head.is_http11() && head.method() != "HEAD" && throng_http::accepts_gzip(head.lines())
 }
 
@@ -102,12 +102,12 @@ impl Exchange {
 /// An undecided upgrade, with the options negotiated with the client.
 pub(crate) struct PendingUpgrade {
     pub(crate) route: u16,
-    /// The address of the client, once another thread makes the decision.
+    /// The address of the client, set when another thread makes the decision.
     pub(crate) client: Option<IpAddr>,
     pub(crate) accept: [u8; 28],
     pub(crate) subprotocol: Option<Box<str>>,
     pub(crate) deflate: Option<(deflate::Policy, deflate::Accepted)>,
-    /// Another shard makes the decision.
+    /// Whether another shard makes the decision.
     pub(crate) has_moved: bool,
     /// Cancels the decision when it is dropped, where that is possible.
     pub(crate) cancel: Option<Box<dyn Any + Send>>,
@@ -130,8 +130,8 @@ pub(crate) struct Outgoing {
 struct BodyWaker {
     remote: Remote,
     id: ConnId,
-    /// The source was pulled since the last event: a source that wakes repeatedly causes one event
-    /// for each pull.
+    /// Whether the source was pulled since the last event: a source that wakes repeatedly causes
+    /// one event for each pull.
     is_armed: AtomicBool,
 }
 
@@ -159,7 +159,7 @@ impl Outgoing {
 pub(crate) enum Progress {
     /// More follows when this has been sent.
     Sending,
-    /// The source has no bytes now, and wakes the connection when it has.
+    /// The source has no bytes now, and wakes the connection when it has some.
     Waiting,
     /// The body is complete.
     Ended,
@@ -200,7 +200,7 @@ impl Outgoing {
     /// Writes the next chunk. `scratch` is any buffer; its content is dropped.
     pub(crate) fn send(&mut self, cx: &mut Cx<'_>, scratch: &mut Vec<u8>) -> Progress {
         scratch.clear();
-        // Before the source checks for data: a wake after its check is an event.
+        // Set this before the source checks for data: a wake after its check then causes an event.
         self.waker.is_armed.store(true, Ordering::Release);
         self.is_waiting = false;
         let Ok(pull) = self.source.pull(CHUNK, scratch) else { return Progress::Broken };

@@ -19,7 +19,7 @@ pub(crate) async fn answer<F>(start: impl FnOnce() -> F, mut responder: Responde
 where
     F: Future<Output: IntoResponse>,
 {
-    // Begun here, so that a panic of the closure is the task's.
+    // The future begins here, so that a panic of the closure belongs to the task.
     let Some(output) = unless_closed(start(), &mut responder).await else { return };
     responder.send(in_runtime(output.into_response()));
 }
@@ -55,7 +55,7 @@ fn in_runtime(mut response: Response) -> Response {
 /// A source that is called, and dropped, in the context of a runtime.
 struct InRuntime {
     runtime: Handle,
-    /// Until it is dropped.
+    /// The source, until it is dropped.
     source: Option<Box<dyn StreamSource>>,
 }
 

@@ -11,14 +11,14 @@ use throng_proto::http1::{self, SavedRequest};
 /// [`Ws::from_request_async`](crate::Ws::from_request_async) and
 /// [`http::get_async`](crate::http::get_async).
 pub struct OwnedRequest {
-    /// The names of its route's parameters.
+    /// The parameter names of the request's route.
     names: Arc<[Box<str>]>,
     trusted_proxies: Arc<[Network]>,
     head: SavedRequest,
     ranges: Ranges,
     peer: Option<SocketAddr>,
     extensions: Extensions,
-    /// Empty for an upgrade.
+    /// The body; empty for an upgrade.
     body: Box<[u8]>,
 }
 
@@ -77,7 +77,7 @@ impl OwnedRequest {
         self.as_request().query(name).map(str::to_owned)
     }
 
-    /// Returns the body, which has come whole; empty for an upgrade.
+    /// Returns the whole body; empty for an upgrade.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body

@@ -14,7 +14,7 @@ use super::{ExchangeEvent, WINDOW};
 ///
 /// At most 256 KiB, plus the bytes of one read of the socket, are buffered; until the reader takes
 /// them, a faster client is not read. The end of the body is `Ok(0)`. If the client disconnects
-/// before it, is too slow, or violates HTTP, reading fails with
+/// before that, is too slow, or violates HTTP, reading fails with
 /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). If the reader is dropped, the rest of the body
 /// is received and discarded.
 pub struct BodyReader {

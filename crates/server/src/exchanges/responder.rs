@@ -18,9 +18,9 @@ use crate::panic_notice::{PanicNotice, Reporter};
 
 /// Answers one request, now or later, from any thread.
 ///
-/// Until then the connection's next request waits, so responses keep their order. Other connections
-/// are not affected. A responder that is dropped without a response answers with 500. If the client
-/// has disconnected, the response is dropped; [`is_closed`](Self::is_closed) and
+/// Until the answer, the connection's next request waits, so responses keep their order. Other
+/// connections are not affected. A responder that is dropped without a response answers with 500.
+/// If the client has disconnected, the response is dropped; [`is_closed`](Self::is_closed) and
 /// [`closed`](Self::closed) report that earlier.
 #[must_use = "dropped without a response, it answers with 500"]
 pub struct Responder {
@@ -29,15 +29,15 @@ pub struct Responder {
     answered: bool,
     client: Arc<Client>,
     reporter: Arc<Reporter>,
-    /// The thread of its handler's shard.
+    /// The thread of the handler's shard.
     shard: ThreadId,
     /// Makes the response if this is dropped without one.
     fallback: fn() -> Response,
 }
 
 impl Responder {
-    /// Creates the responder of a request, and the guard by which the connection reports its
-    /// client's end.
+    /// Creates the responder of a request, and the guard by which the connection reports that its
+    /// client has left.
     pub(crate) fn new(remote: Remote, id: ConnId, reporter: Arc<Reporter>) -> (Self, ClientGuard) {
         let client = Arc::<Client>::default();
         let guard = ClientGuard(Arc::clone(&client));
@@ -141,7 +141,7 @@ impl Drop for Responder {
             let notice = PanicNotice::new(&self.reporter, self.id);
             let is_in_handler = !self.client.is_awaited.load(Ordering::Relaxed);
             if is_in_handler && std::thread::current().id() == self.shard {
-                // The shard catches it.
+                // The shard catches this panic.
                 return notice.answer();
             }
             return self.remote.post(self.id, Box::new(ExchangeEvent::RequestPanicked(notice)));
@@ -154,7 +154,7 @@ impl Drop for Responder {
 #[derive(Default)]
 struct Client {
     is_closed: AtomicBool,
-    /// The handler has returned, and the connection waits for the response.
+    /// Whether the handler has returned, so that the connection waits for the response.
     is_awaited: AtomicBool,
     /// The request ends when its client ends its side of the connection.
     ends_request: AtomicBool,

@@ -40,7 +40,7 @@ struct State {
     /// The waker of a future that waits for space, or for the end of the connection.
     #[cfg(feature = "tower")]
     writer: Option<Waker>,
-    /// The connection accepts no further bytes.
+    /// Whether the connection accepts no further bytes.
     gone: bool,
     end: Option<End>,
     trailers: Vec<(String, String)>,

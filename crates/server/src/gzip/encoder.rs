@@ -7,7 +7,7 @@ use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 /// The window of 32 KiB, with gzip's header and checksum around the stream.
 const WINDOW_BITS: i32 = 15 + 16;
 
-/// Returns an upper bound for the output of `len` bytes: 9 bits a byte with the fixed code, block
+/// Returns an upper bound for the output of `len` bytes: 9 bits per byte with the fixed code, block
 /// headers, and the wrapper of the stream.
 const fn max_encoded_len(len: usize) -> usize {
     len + len / 8 + 128
@@ -61,7 +61,7 @@ impl Encoder {
                 Ok(Status::StreamEnd) => return Ok(()),
                 Ok(Status::Ok) if !is_end && input.is_empty() && has_room => return Ok(()),
                 Ok(Status::Ok) if taken > 0 || given > 0 => {}
-                // A failure of the library: the stream cannot continue.
+                // The library has failed: the stream cannot continue.
                 _ => return Err(io::Error::other("the body cannot be compressed")),
             }
         }

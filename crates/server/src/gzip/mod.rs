@@ -16,7 +16,8 @@ use self::encoder::Encoder;
 pub(crate) use self::stream::Destination;
 use self::stream::{CompressedSource, WholeSource};
 
-/// Maximum bytes of a whole body that the shard compresses itself: less than a millisecond's work.
+/// Maximum bytes of a whole body that the shard compresses itself, which takes less than a
+/// millisecond.
 const AT_ONCE: usize = 16 << 10;
 
 /// Compression of the responses of an app's routes with gzip, for clients that accept it
@@ -28,10 +29,10 @@ const AT_ONCE: usize = 16 << 10;
 /// responses with a `Content-Encoding` (such as precompressed files) or a digest of their content,
 /// responses with `Cache-Control: no-transform`, streams of events, and responses to HEAD and
 /// HTTP/1.0. A response that is, or could be, compressed has `Vary: Accept-Encoding`; the entity
-/// tag of a compressed one is weak.
+/// tag of a compressed response is weak.
 ///
-/// Bodies of up to 16 KiB are compressed on the connection's shard, larger ones and streams on the
-/// server's workers, 64 KiB at a time, while they are sent.
+/// Bodies of up to 16 KiB are compressed on the connection's shard, larger bodies and streams on
+/// the server's workers, 64 KiB at a time, while they are sent.
 ///
 /// Do not compress pages that contain both a secret and text from the request: the length of such a
 /// response depends on the secret ([BREACH](https://breachattack.com)).
@@ -78,8 +79,9 @@ impl Gzip {
         self
     }
 
-    /// Sets how many bodies may be compressed while they are sent, of all routes together; the rest
-    /// is sent uncompressed. Each takes about 300 KB until its client has taken it. Default: 128.
+    /// Sets how many bodies may be compressed while they are sent, for all routes together; further
+    /// bodies are sent uncompressed. Each compressed body takes about 300 KB until its client has
+    /// received it. Default: 128.
     pub fn max_streams(mut self, bodies: usize) -> Self {
         self.max_streams = bodies;
         self
@@ -137,7 +139,7 @@ impl Compressor {
         destination: impl FnOnce() -> Destination,
     ) -> Response {
         if response.status() == Status::NOT_MODIFIED {
-            // RFC 9110 section 15.4.5: the same Vary as in the 200.
+            // RFC 9110 section 15.4.5: a 304 has the same Vary as the 200 response.
             return response.varying_by("Accept-Encoding");
         }
         if !response.is_compressible(gzip.min_size) {

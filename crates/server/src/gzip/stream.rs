@@ -127,7 +127,8 @@ impl CompressedSource {
         let report = Report { sender, _wake: WakeOnDrop(waker) };
         let (encoder, level) = (self.encoder.take(), self.level);
         let work = move || {
-            // Captured as a whole, so that its fields are dropped in their order.
+            // The closure captures the report as a whole, so that its fields are dropped in their
+            // order.
             let report = report;
             let mut encoder = encoder.unwrap_or_else(|| Encoder::new(level));
             let mut bytes = Vec::new();

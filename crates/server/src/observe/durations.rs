@@ -28,7 +28,7 @@ fn add(sums: &mut Vec<(&'static str, u64)>, counts: impl Iterator<Item = (&'stat
 }
 
 impl Figures {
-    /// `waits` are the waiting times of jobs for a worker.
+    /// Sums the histograms of the shards; `waits` has the waiting times of jobs for a worker.
     pub(super) fn of(snapshots: &[Arc<Snapshot>], waits: Histogram) -> Self {
         let mut durations = Durations::default();
         let [mut closes, mut losses, mut faults] = [Vec::new(), Vec::new(), Vec::new()];

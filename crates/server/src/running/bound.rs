@@ -119,7 +119,7 @@ impl Bound {
         }
         #[cfg(feature = "acme")]
         {
-            // From here on the server answers the authority's challenges.
+            // From here on the server answers the certificate authority's challenges.
             running.acme = running.serving.security.start_issuer()?;
         }
         Ok(running)

@@ -15,7 +15,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Adds the address of a listener that exists.
+    /// Adds the address of an open listener.
     pub(crate) fn add(&mut self, listener: &Listener) -> Result<()> {
         match listener {
             Listener::Tcp(listener) => self.tcp.push(listener.local_addr().map_err(Error::Shard)?),
@@ -46,7 +46,7 @@ pub struct Capacity {
     /// it.
     pub connections: usize,
     /// The origin of the number where each shard has its own descriptor table; `None` where all
-    /// share one.
+    /// shards share one table.
     pub reason: Option<String>,
     /// Why the shards share a descriptor table although separate tables were requested.
     pub tables_refused: Option<String>,

@@ -1,4 +1,4 @@
-//! The end of a server: its beginning, a future for it, and its outcome.
+//! The end of a server: how to begin it, how to await it, and its outcome.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use crate::shutdown::ServerDrain;
 
 /// A server that shuts down: from [`Running::shutdown`].
 ///
-/// [`wait`](Self::wait) blocks until it has ended. It can also be awaited: another thread then
-/// waits for the end. The server shuts down even if this, or the future, is dropped.
+/// [`wait`](Self::wait) blocks until the server has ended. This can also be awaited: another thread
+/// then waits for the end. The server shuts down even if this value or the future is dropped.
 ///
 /// ```no_run
 /// # use throng::prelude::*;
@@ -122,7 +122,7 @@ impl Drop for ExitGuard {
 }
 
 /// Begins the shutdown of a server from anywhere, for signals and routes of administrators: from
-/// [`Running::stopper`]. After the end of the server it does nothing.
+/// [`Running::stopper`]. After the end of the server this does nothing.
 #[derive(Clone)]
 pub struct Stopper {
     pub(super) admission: Arc<Admission>,
@@ -134,12 +134,13 @@ impl Stopper {
     /// Begins a graceful shutdown, as [`Running::shutdown`] does, without waiting for its end,
     /// which [`Running::wait`] returns. The plan of the first call applies.
     ///
-    /// It returns when every shard's queue has taken the command, at most at the plan's deadline. A
-    /// full queue empties within one turn, so only a shard that is stuck in a handler delays it.
+    /// This returns when every shard's queue has taken the command, at the latest at the plan's
+    /// deadline. A full queue empties within one turn, so only a shard that is stuck in a handler
+    /// delays it.
     pub fn shutdown(&self, plan: DrainPlan) {
         let shards = 0..self.remote.shards();
         let most = shards.map(|shard| self.admission.connections_of(shard)).max().unwrap_or(0);
-        // More connections may come during the delay.
+        // More connections may arrive during the delay.
         let most = if plan.is_delayed() { usize::MAX } else { most };
         let deadline = self.drain.begin_drain(plan, most);
         self.admission.announce_drain(&plan);
@@ -179,7 +180,7 @@ pub struct StuckShard {
     pub shard: usize,
     /// The path of the handler's route, as it was given to the app.
     pub route: String,
-    /// The shard's connections. All are still open. With
+    /// The number of the shard's connections, which are all still open. With
     /// [`IoBackend::Threads`](crate::server::IoBackend::Threads), [`Drained::forced`] also counts
     /// them.
     pub connections: usize,

@@ -69,9 +69,9 @@ impl Running {
         self.serving.security.certificates().into_iter().map(CertificateStatus::new).collect()
     }
 
-    /// Does [`Running::reload_tls`] if a file was modified since it was last read, or if a
-    /// certificate has become valid since. Returns whether it did. The check costs a system call
-    /// for each file.
+    /// Calls [`Running::reload_tls`] if a file was modified since it was last read, or if a
+    /// certificate has become valid since then. Returns whether it was called. The check costs a
+    /// system call for each file.
     ///
     /// # Errors
     /// As for [`Running::reload_tls`], once for each modification, and once when a certificate

@@ -42,57 +42,57 @@ macro_rules! getters {
             }
 
             /// Returns the CPU of each shard; `None` without
-            /// [`CpuAffinity::Cores`](crate::server::CpuAffinity::Cores). Once the server runs, it
-            /// also has the CPUs that the kernel refused.
+            /// [`CpuAffinity::Cores`](crate::server::CpuAffinity::Cores). Once the server runs, the
+            /// placement also has the CPUs that the kernel refused.
             #[must_use]
             pub fn placement(&self) -> Option<&crate::affinity::Placement> {
                 self.serving.placement.as_ref()
             }
 
-            /// Returns the first address it listens on. If port 0 was requested, this has the real
-            /// port. `0.0.0.0:0` if it listens on Unix sockets alone: see
-            /// [`unix_paths`](Self::unix_paths).
+            /// Returns the first address that the server listens on. If port 0 was requested, this
+            /// has the real port. The address is `0.0.0.0:0` if the server listens only on Unix
+            /// sockets: see [`unix_paths`](Self::unix_paths).
             #[must_use]
             pub fn local_addr(&self) -> std::net::SocketAddr {
                 self.serving.addresses.first()
             }
 
-            /// Returns all addresses it listens on: [`local_addr`](Self::local_addr), then the
-            /// addresses of [`Server::bind_also`](crate::Server::bind_also). Unix sockets have no
-            /// address.
+            /// Returns all addresses that the server listens on: [`local_addr`](Self::local_addr),
+            /// then the addresses of [`Server::bind_also`](crate::Server::bind_also). Unix sockets
+            /// have no address.
             #[must_use]
             pub fn local_addrs(&self) -> &[std::net::SocketAddr] {
                 &self.serving.addresses.tcp
             }
 
-            /// Returns the paths of the Unix sockets it listens on; a socket without a path has an
-            /// empty one.
+            /// Returns the paths of the Unix sockets that the server listens on; a socket without a
+            /// path has an empty one.
             #[must_use]
             pub fn unix_paths(&self) -> &[std::path::PathBuf] {
                 &self.serving.addresses.unix
             }
 
-            /// Returns whether it serves `https` and `wss`.
+            /// Returns whether the server serves `https` and `wss`.
             #[must_use]
             pub fn has_tls(&self) -> bool {
                 self.serving.security.is_on()
             }
 
-            /// Returns the [`Hub`](crate::Hub), which reaches its connections and channels from any
-            /// thread.
+            /// Returns the [`Hub`](crate::Hub), which reaches the server's connections and channels
+            /// from any thread.
             #[must_use]
             pub fn hub(&self) -> crate::hub::Hub {
                 self.serving.hub.clone()
             }
 
-            /// Returns its maximum number of connections: the setting, or the number that the
-            /// descriptor limit allows.
+            /// Returns the server's maximum number of connections: the setting, or the number that
+            /// the descriptor limit allows.
             #[must_use]
             pub fn max_connections(&self) -> usize {
                 self.serving.admission.max_connections()
             }
 
-            /// Returns its maximum number of connections, and the reason.
+            /// Returns the server's maximum number of connections, and the reason for it.
             #[must_use]
             pub fn capacity(&self) -> &crate::running::Capacity {
                 &self.serving.capacity

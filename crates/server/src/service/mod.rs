@@ -58,7 +58,7 @@ pub(crate) struct ShardService {
     /// The request that is being routed or handled now, and middleware's changes to its response.
     /// If a handler panics, the answer to the panic uses them.
     calling: (Option<ConnId>, Pending),
-    /// The app's form of refusals is being called; it is left so by a panic there.
+    /// Whether the app's form of refusals is being called; a panic in the form leaves this set.
     is_forming: bool,
     /// Requests whose answer comes later, or is still being sent.
     exchanges: ConnMap<Exchange>,
@@ -242,7 +242,7 @@ impl ShardService {
     }
 }
 
-/// Drops messages of a session that is about to be closed: its work must not grow.
+/// Drops the messages of a session that is about to close, so that its work does not grow.
 struct Discard;
 
 impl Receive for Discard {

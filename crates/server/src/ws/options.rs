@@ -93,9 +93,9 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
-    /// Bytes that a connection may send in a second, instead of the server's
+    /// Sets the maximum bytes that a connection may send per second, instead of the server's
     /// [`max_bytes_per_second`](crate::Limits#structfield.max_bytes_per_second): a number, or
-    /// [`Limit::Unlimited`]. More are closed with 1008.
+    /// [`Limit::Unlimited`]. A connection that sends more is closed with 1008.
     #[must_use]
     pub fn max_bytes_per_second(mut self, bytes: impl Into<Limit>) -> Self {
         self.options.limits.max_bytes_per_second = bytes.into();

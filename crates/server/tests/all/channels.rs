@@ -419,7 +419,7 @@ fn a_full_mailbox_is_an_error_and_a_receipt_waits_for_the_last_shard() {
     let receipt = hub.publish("feed", "waits").unwrap();
     assert_eq!((receipt.wait(Duration::from_millis(20)), receipt.total()), (None, None));
     while hub.publish("feed", "more").is_ok() {}
-    // New connections may land on the blocked shard, so many of them ask, and one is answered.
+    // New connections may reach the blocked shard, so the test opens many until one is answered.
     let delivery = answered(address);
     // A connection's publications still have room, so that the connection can be delayed instead.
     assert!(delivery.contains("unreached: 0"), "{delivery}");

@@ -46,8 +46,8 @@ fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
     let mut holder = Client::connect(address, "/");
     holder.send_text("hold");
     is_held.recv().unwrap();
-    // On loopback, written bytes are with the receiver at once: first the flood, then the other
-    // message; then the shard reads both.
+    // On loopback, written bytes reach the receiver at once: first the flood, then the other
+    // message. Then the shard reads both.
     let mut writing = flooder.stream.try_clone().unwrap();
     let written = writing.write(&flood).unwrap();
     let writer = std::thread::spawn(move || writing.write_all(&flood[written..]).unwrap());

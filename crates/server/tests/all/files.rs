@@ -58,8 +58,8 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
         assert!(!answer.ends_with("secret"), "{path}: {answer}");
     }
 
-    // RFC 6455 sections 4.2.1 and 4.4: a WebSocket route names the fault of an upgrade, although
-    // the directory also has the path, and it names it to a request without a matching file.
+    // RFC 6455 sections 4.2.1 and 4.4: a WebSocket route names the fault of an upgrade request even
+    // if the directory also serves the path, and even if no file matches.
     std::fs::create_dir_all(public.join("talk")).unwrap();
     std::fs::write(public.join("talk/file"), "a file").unwrap();
     let key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";

@@ -584,7 +584,7 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
         let mut message = vec![0; 4096];
         message[..4].copy_from_slice(&n.to_be_bytes());
         hub.publish("feed", message).unwrap();
-        // The reader sets the pace, except for bursts of 80: 320 KiB.
+        // The reader sets the pace, except for bursts of 80 messages or 320 KiB.
         if n % 80 == 79 {
             eventually("the burst was queued", || running.stats().messages_out > u64::from(n));
         }

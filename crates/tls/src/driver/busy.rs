@@ -30,7 +30,7 @@ pub(super) struct Busy {
     pub(super) control: Vec<u8>,
     /// Whether our side of the stream must end after that.
     pub(super) finish: bool,
-    /// Whether the connection was closed, and must be closed below after that.
+    /// Whether the connection was closed, and must then be closed in the driver below.
     pub(super) close: bool,
     /// Whether the end of the peer's stream must be reported when reading is resumed.
     pub(super) finished: bool,

@@ -68,7 +68,7 @@ impl<D: Driver> Tls<D> {
         true
     }
 
-    /// Acts on opened records of a connection that was not busy.
+    /// Handles the effects of opened records on a connection that was not busy.
     #[inline(never)]
     fn follow_up(&mut self, id: ConnId, at: usize, opened: &Opened) -> bool {
         let messages = mem::take(&mut self.messages);

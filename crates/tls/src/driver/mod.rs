@@ -52,7 +52,7 @@ pub struct Tls<D: Driver> {
     messages: Messages,
     /// Plaintext of records that were cut, and kept input of earlier turns.
     scratch: Vec<u8>,
-    /// Lent input that was not examined yet: from this offset on.
+    /// The connection with lent input that is not yet examined, and the offset of that input.
     rest: Option<(ConnId, usize)>,
     /// Connections with whole records in their `Busy::input`.
     ready: VecDeque<ConnId>,

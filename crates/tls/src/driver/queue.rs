@@ -426,7 +426,7 @@ mod tests {
             queue.begin_turn(now);
             served += std::iter::from_fn(|| queue.pop(|_| true, || now)).count();
         }
-        // One second that was kept, and five seconds at ten each.
+        // One second at the reserved rate, and five seconds at ten per second.
         assert!((59..=61).contains(&served), "{served}");
         let now = Instant(105 * second);
         queue.begin_turn(now);

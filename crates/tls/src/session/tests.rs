@@ -47,7 +47,7 @@ fn opened(
     (opened, data, session)
 }
 
-/// Seals and opens without a session, so that the two sides cannot share a mistake.
+/// The test seals and opens without a session, so that the two sides cannot share a mistake.
 #[test]
 fn each_direction_has_its_own_key_iv_and_number() {
     let direction = |key, iv, sequence| Direction { key, iv, secret: None, sequence };

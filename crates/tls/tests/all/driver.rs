@@ -249,7 +249,7 @@ fn rfc8446_6_1_input_that_comes_later_than_a_close_notify_is_ignored() {
     assert_eq!(rig.until(finished), id);
     for _ in 0..2 {
         socket.write_all(&sealer.seal(DATA, b"too late")).unwrap();
-        // It comes after that, so it is read together with it or later.
+        // The message follows the rejected data, so it is read together with it or later.
         other.say(b"of another");
         let mut seen = Vec::new();
         while !seen.iter().any(|seen| received(seen).is_some_and(|it| it == b"of another")) {

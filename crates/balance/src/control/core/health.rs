@@ -144,7 +144,7 @@ impl Core {
         let may_close = self.may_close(place);
         let entry = &mut self.entries[place];
         if !(may_close || entry.expired && entry.is_empty()) {
-            // When the others are up again, this one also gets time to come up.
+            // When the other backends are up again, this backend also gets time to recover.
             entry.failed_checks = 0;
         } else if may_close && entry.failed_checks >= fall {
             entry.keeps_tunnels = false;

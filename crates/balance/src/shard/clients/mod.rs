@@ -17,7 +17,7 @@ use super::records::{BalanceRecords, ClientRecord, EighthTick};
 use super::rules::BalanceRules;
 use super::time::Time;
 
-/// The count of clients, their places, and each listener's requirements.
+/// Admits clients: their number, their slots, and each listener's requirements.
 pub(super) struct ClientGate {
     admission: Arc<Admission>,
     counted: KeyBySlot,
@@ -73,7 +73,8 @@ impl ClientGate {
         }
     }
 
-    /// Returns the limit of connections from an address that is not a proxy's, if it has one.
+    /// Returns the limit of connections from an address, if it has a limit. An address of a proxy
+    /// has none.
     fn most_of_address(&self, rules: &BalanceRules, address: IpAddr) -> Option<usize> {
         match rules.settings().max_connections_per_address {
             Some(0) => None,

@@ -235,7 +235,7 @@ impl Places {
         !self.reserved.is_empty() && self.reserved.remove(&id).is_some()
     }
 
-    /// Returns the most clients in any list.
+    /// Returns the length of the longest list of clients.
     pub(super) fn len(&self) -> usize {
         let lines = self.idle.all.0.len().max(self.gone.all.0.len());
         self.new.len().max(lines).max(self.reserve.len())

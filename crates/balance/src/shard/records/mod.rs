@@ -85,7 +85,7 @@ pub(super) enum BalanceRecord {
 pub(super) enum Phase {
     /// Waiting for a PROXY header.
     Proxy,
-    /// Waiting for a request, or its rest.
+    /// Waiting for a request, or for the rest of one.
     Head,
     /// The request waits for a permit for its handshake.
     Queued,

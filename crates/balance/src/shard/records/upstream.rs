@@ -93,8 +93,8 @@ impl Upstream {
         self.client
     }
 
-    /// Records the end of its request. Returns the client that it carried a body of, and must serve
-    /// alone.
+    /// Records the end of the upstream's request. Returns the client whose body it carried, and
+    /// which it may serve exclusively.
     pub(in crate::shard) fn release(&mut self) -> Option<Owner> {
         self.client = None;
         self.owner

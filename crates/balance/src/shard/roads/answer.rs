@@ -159,8 +159,8 @@ impl BalanceParts {
         self.flush(driver, client_id);
     }
 
-    /// Keeps a backend's connection for the next request, if it can carry one. `keeps`: the client
-    /// may send another.
+    /// Keeps a backend's connection for the next request, if it can carry another. `keeps`: the
+    /// client may send another request.
     fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool, keeps: bool) {
         let settings = self.rules.settings();
         let deadline = self.time.after(settings.timeouts.keep_alive);
@@ -296,8 +296,8 @@ impl BalanceParts {
                 let is_due =
                     client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete());
                 if !is_due && client.held.len() > HIGH_WATER {
-                    // It waits for the answer: each request that completes must not allow another
-                    // read.
+                    // The input waits for the answer: otherwise each completed request would allow
+                    // another read.
                     return;
                 }
                 // Held bytes come before new ones.

@@ -1,4 +1,4 @@
-//! The roads: what needs three parts or more.
+//! The roads: steps that need three or more parts.
 
 mod answer;
 mod attempt;

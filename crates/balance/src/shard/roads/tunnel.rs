@@ -67,7 +67,7 @@ impl BalanceParts {
         for idle in self.idle.take_of(client_id) {
             self.close(driver, idle);
         }
-        // One side is enough to notice the silence of both.
+        // A deadline on one side suffices to notice the silence of both.
         let timeouts = self.rules.timeouts();
         let silence = if is_passthrough { timeouts.upgrade } else { timeouts.tunnel };
         self.records.set_deadline(client_id, self.time.after(silence));
@@ -466,8 +466,8 @@ impl BalanceParts {
         failure: Option<SessionFailure>,
     ) {
         let Some(client) = self.records.tunnel(client_id) else { return };
-        // Many servers end the stream in answer to a Close: this is not a loss, and their client
-        // waits for nothing else.
+        // Many servers end the stream in answer to a Close. This is not a loss, because their
+        // client waits for nothing else.
         let was_leaving = client.has_said_close();
         if !was_leaving {
             self.meters.count(|it| it.lost += 1);

@@ -54,7 +54,7 @@ fn patterns_listen_and_cannot_be_published_to() {
     let mut stream = events(served.address, "/sse/news.%3E");
     let mut all = Client::connect(served.address, "/ws/news.*");
     let mut one = Client::connect(served.address, "/ws/news.eu?echo=1");
-    // All have joined: a client's own echo comes after that.
+    // When the client's own echo arrives, all have joined.
     one.send(Opcode::Text, b"hello");
     assert_eq!(one.next(), Got::Text("hello".to_owned()));
     assert_eq!(all.next(), Got::Text("hello".to_owned()));

@@ -136,8 +136,8 @@ impl Channels {
         index.map_or(&[], |&c| &self.channels[c as usize].members)
     }
 
-    /// Calls `each` once with the slot of every connection that gets publications to `name`, even
-    /// if several of its subscriptions match. `name` is literal: see `wildcard.rs`.
+    /// Calls `each` with the slot of every connection that gets publications to `name`, once per
+    /// connection even if several of its subscriptions match. `name` is literal: see `wildcard.rs`.
     pub(crate) fn matching(&mut self, name: &str, mut each: impl FnMut(u32)) {
         let exact = self.by_name.get(name).copied();
         let members = |channel: ChannelIndex| self.channels[channel as usize].members.iter();

@@ -1,11 +1,11 @@
-//! The connections' side: which channels each is a member of, and where it stands among their
-//! members.
+//! The connections' side: for each connection, the channels that it is a member of, and its index
+//! among their members.
 //!
-//! A connection has 8 bytes by slot, and in them its only membership. 2 to [`MAX_LIST`] memberships
-//! lie in a block of exactly their number. All blocks of a length lie in one vector without gaps:
-//! the last block fills the place of a freed block. The owner of a block is not stored, because
-//! each membership in it leads to its channel, and the channel knows its members: callers pass the
-//! owner as `owner`. With more memberships, a connection has a [`Table`].
+//! A connection has 8 bytes in a table by slot, which hold a single membership. 2 to [`MAX_LIST`]
+//! memberships lie in a block of exactly that length. All blocks of a length lie in one vector
+//! without gaps: the last block fills the place of a freed block. The owner of a block is not
+//! stored, because each membership in it leads to its channel, and the channel knows its members:
+//! callers pass the owner as `owner`. With more memberships, a connection has a [`Table`].
 
 use super::table::{NO_SUB, Sub, Table};
 use super::{ChannelIndex, NONE, grow, trim};
@@ -36,7 +36,7 @@ const NOTHING: Head = Head { tag: NONE, at: 0 };
 const TABLE: u32 = NONE - 1;
 const LIST: u32 = 1 << 31;
 
-/// Maximum channels of a shard; their numbers stay clear of the other tags.
+/// Maximum channels of a shard; channel numbers must not collide with the other tags.
 pub(super) const MAX_CHANNELS: usize = LIST as usize;
 
 impl Head {
@@ -65,7 +65,8 @@ pub(super) struct Subs {
 }
 
 impl Subs {
-    /// `multiplier` spreads the channels in tables; it is odd, and peers must not know it.
+    /// Creates an empty table. `multiplier` spreads the channels in hash tables; it is odd, and
+    /// peers must not know it.
     pub(super) fn new(multiplier: u64) -> Self {
         let blocks = [const { Vec::new() }; MAX_LIST + 1];
         Self { heads: Vec::new(), blocks, tables: Vec::new(), multiplier }

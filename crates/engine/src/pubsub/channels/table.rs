@@ -79,8 +79,8 @@ impl Table {
         if removed.channel != channel {
             return None;
         }
-        // Entries that follow without a gap move up, unless an entry would come to lie before its
-        // home.
+        // The entries that follow without a gap move forward, except entries that would move before
+        // their home slot.
         let places = self.places.len();
         let mut at = hole;
         loop {
@@ -125,8 +125,8 @@ impl Table {
         at
     }
 
-    /// Multiply-shift: for anyone who does not know the multiplier, two channels share a place as
-    /// rarely as by chance.
+    /// Multiply-shift hashing: for an attacker who does not know the multiplier, collisions are as
+    /// rare as by chance.
     fn home(&self, channel: ChannelIndex, multiplier: u64) -> usize {
         let hash = u64::from(channel).wrapping_mul(multiplier) >> 32;
         ((hash * self.places.len() as u64) >> 32) as usize

@@ -138,7 +138,7 @@ fn churn(wildcards: bool, seed: u64) {
                 assert_eq!((joined.is_ok(), joined.unwrap_or(false)), (may, new), "{name}");
             }
             _ => {
-                // Nearly always a membership that exists.
+                // In nearly all cases, choose a membership that exists.
                 let held = model.iter().filter(|(_, set)| set.contains(&slot));
                 let held: Vec<&String> = held.map(|(name, _)| name).collect();
                 if !held.is_empty() {
@@ -189,8 +189,8 @@ fn churn_with_wildcards_agrees_with_the_obvious_model() {
     churn(true, 0x2545_f491_4f6c_dd1d);
 }
 
-/// Subscription, published name, and whether it arrives; the first cases are from the documentation
-/// of NATS.
+/// Subscription, published name, and whether the message arrives; the first cases come from the
+/// NATS documentation.
 #[test]
 fn wildcards_match_as_those_of_nats() {
     for (subscription, published, arrives) in [
@@ -361,7 +361,7 @@ fn bytes_per_membership(each: u32, churned: bool) -> (f64, i64) {
     let names: Vec<String> = (0..CHANNELS).map(|channel| format!("channel-{channel}")).collect();
     let mut channels = Channels::default();
     let mut dice = Dice(Random::new(1));
-    // Channels have a cost of their own.
+    // Channels have their own cost.
     let mut per_channel = 0;
     let filled = measure(|| {
         let empty = measure(|| {

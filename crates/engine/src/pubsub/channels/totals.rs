@@ -1,9 +1,10 @@
 //! Subscribers of each channel over all shards, right at any moment and from any thread; and which
 //! shards they are on.
 //!
-//! A shard registers a channel when its first member comes and unregisters it when the last one
-//! leaves; only then does it take a lock, on one stripe. In between it keeps the channel's counter,
-//! and a subscription is one atomic addition. A channel that no shard has is forgotten.
+//! A shard registers a channel when its first member joins and unregisters it when its last member
+//! leaves; only these two steps take a lock, on one stripe. In between the shard keeps the
+//! channel's counter, and a subscription is one atomic addition. A channel that no shard has
+//! registered is forgotten.
 //!
 //! **Which shards are posted to.** A publication goes to the shards that have registered its name,
 //! or a pattern that matches it, when it is published. A shard registers before `subscribe`
@@ -47,7 +48,7 @@ pub struct Totals {
     stripes: Box<[Stripe]>,
     hasher: RandomState,
     patterns: Patterns,
-    /// Learns of the first and the last member of each channel.
+    /// Is notified of the first and the last member of each channel.
     relay: Option<Arc<dyn Relay>>,
 }
 
@@ -72,11 +73,11 @@ impl Registry {
 #[derive(Debug)]
 struct Registered {
     counter: Shared<Counter>,
-    /// Tallies in use. Counted here, under the lock, rather than by the counter's own reference
-    /// count, so that the thread that brings it to zero knows that no other thread can be taking
-    /// one.
+    /// Tallies in use. This is counted under the lock, and not by the reference count of the
+    /// counter, so that the thread that reaches zero knows that no other thread can be taking a
+    /// tally.
     shards: usize,
-    /// The shards of tallies that gave their number, once for each tally.
+    /// The shards of tallies that gave their shard number, once for each tally.
     homes: Vec<u16>,
 }
 
@@ -289,8 +290,8 @@ impl Totals {
             let counts = stripe
                 .all()
                 .map(|(name, channel)| (name, channel.counter.subscribers.load(Ordering::Relaxed)));
-            // Zero for the moment between a shard's taking a tally and its counting the first
-            // member, or the reverse.
+            // A count is zero for the moment between a shard's taking a tally and its counting the
+            // first member, or the reverse.
             list.extend(
                 counts.filter(|(_, count)| *count > 0).map(|(name, n)| (Arc::clone(name), n)),
             );
@@ -343,9 +344,9 @@ impl Totals {
     }
 
     /// Appends the shards with a member of this channel, or of a pattern that matches it, to
-    /// `homes`, each once; only shards that gave their number count. `known`: the channel's tally,
-    /// which saves looking for it. `own_patterns`: number of patterns that the asking shard has
-    /// registered; it does not ask for itself.
+    /// `homes`, each shard once, and only shards that gave their number. `known`: the channel's
+    /// tally, which saves looking for it. `own_patterns`: number of patterns that the asking shard
+    /// has registered; it does not ask for itself.
     pub(crate) fn homes(
         &self,
         name: &str,

@@ -1,9 +1,9 @@
 //! Patterns in use on a shard, and the search for the patterns that match a name.
 //!
-//! A node is a prefix of patterns. Tokens are numbered, so that a published token is looked for
-//! once and not once for each prefix that it could continue, and a node is 16 bytes with tokens of
-//! any length. All edges lie in one map. A look-up visits the prefixes that match the name so far:
-//! at most the number of nodes, and at most two for each node of the previous token. Names cost
+//! A node is a prefix of patterns. Tokens are numbered: so a published token is searched for once,
+//! not once for each prefix that it could continue, and a node has 16 bytes with tokens of any
+//! length. All edges lie in one map. A look-up visits the prefixes that match the name so far: at
+//! most the number of nodes, and at most two for each node of the previous token. Names cost
 //! nothing where there is no pattern.
 
 use std::collections::HashMap;
@@ -142,7 +142,7 @@ impl Trie {
         scratch: &mut Scratch,
         found: &mut Vec<ChannelIndex>,
     ) {
-        // A malformed name matches nothing, rather than matching `>` but perhaps not `*.*`.
+        // A malformed name must not match any pattern; otherwise it could match `>` but not `*.*`.
         if self.is_empty() || name.split('.').any(str::is_empty) {
             return;
         }

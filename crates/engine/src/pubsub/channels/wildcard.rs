@@ -6,9 +6,9 @@
 //! `news.*` reaches the subscribers of that channel and of the patterns `news.*`, `news.>`, `*.*`
 //! or `>`, because `*` is then a token like any other. It does not reach subscribers of `news.eu`.
 
-/// Maximum tokens in a pattern. It bounds the trie nodes of one subscription. A token used nowhere
-/// else costs about 110 bytes plus its text, so a pattern costs at most about 2 KB plus twice its
-/// name. A name without wildcards may have any number of tokens.
+/// Maximum tokens in a pattern. This bounds the trie nodes of one subscription. A token used
+/// nowhere else costs about 110 bytes plus its text, so a pattern costs at most about 2 KB plus
+/// twice its name. A name without wildcards may have any number of tokens.
 pub const MAX_PATTERN_TOKENS: usize = 16;
 
 pub(super) const ANY: &str = "*";

@@ -9,11 +9,11 @@ use crate::outbox::frame::Frame;
 /// The last publications of a sequence that a broker orders.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryTail<'a> {
-    /// The place behind the last one.
+    /// The position behind the last publication.
     pub position: Position,
-    /// Tag of the publication before the first one, if it is known.
+    /// Tag of the publication before the first kept publication, if known.
     pub before: Option<u64>,
-    /// Their tags and messages, with contiguous offsets.
+    /// The tags and messages of the publications, with contiguous offsets.
     pub entries: &'a [(u64, Frame)],
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Followed {
     pub(super) epoch: u64,
     /// Whether members can join at its end.
     pub(super) is_open: bool,
-    /// When the broker last reported where the sequence ends.
+    /// When the broker last reported the end of the sequence.
     pub(super) answered: Instant,
     /// Whether publications were removed that the broker may keep.
     pub(super) is_cut: bool,

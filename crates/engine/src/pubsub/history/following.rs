@@ -13,7 +13,8 @@ use crate::backpressure::history::HistoryMode;
 use crate::outbox::frame::Frame;
 use crate::pubsub::relay::Question;
 
-/// Time for which the broker is not asked again for the epoch of a channel.
+/// Time for which the broker's last answer about the epoch of a channel holds, so that it is not
+/// asked again.
 const ANSWER_LASTS: Duration = Duration::from_secs(1);
 
 impl Stripe {
@@ -38,7 +39,7 @@ impl Stripe {
         }
     }
 
-    /// Replaces the kept publications, if the new ones lead up to the same position.
+    /// Replaces the kept publications, if the new publications end at the same position.
     pub(crate) fn refill_followed(
         &mut self,
         all: &Histories,
@@ -76,8 +77,9 @@ impl Stripe {
         self.by_use.insert(self.uses, Arc::clone(channel));
     }
 
-    /// Adds the next publication of a followed channel; `None`: it is not the next one. The caller
-    /// must then call [`Histories::make_room`], as after [`begin_followed`](Self::begin_followed).
+    /// Adds the next publication of a followed channel; returns `None` if the publication is not
+    /// the next one. The caller must then call [`Histories::make_room`], as after
+    /// [`begin_followed`](Self::begin_followed).
     pub(crate) fn append_followed(
         &mut self,
         all: &Histories,
@@ -112,8 +114,9 @@ impl Stripe {
         }
     }
 
-    /// Returns the place at which a member joins now, or the question for the broker, unless it was
-    /// asked (`is_asked`); `Err(None)`: the channel is about to be opened by itself.
+    /// Returns the position at which a member joins now. `Err` has the question for the broker,
+    /// unless the broker was already asked (`is_asked`); `Err(None)`: the channel is about to be
+    /// opened without a question.
     pub(crate) fn join_followed(
         &mut self,
         all: &Histories,
@@ -124,9 +127,9 @@ impl Stripe {
         let followed = self.followed.get_mut(channel).filter(|followed| followed.is_open);
         let Followed { ring, epoch, is_cut, answered, .. } = followed.ok_or(None)?;
         let top = ring.position(*epoch);
-        // A position without a tag is unproven, with any answer.
+        // A position without a tag is unproven, and no answer can prove it.
         let proven = since.position().filter(|since| since.tag.is_some());
-        // A client that makes up positions must not cause a question to the broker for each.
+        // A client that invents positions must not cause a question to the broker for each of them.
         let is_old = now.since(*answered) >= ANSWER_LASTS;
         let is_beyond = |since: Position| match since.epoch == *epoch {
             true => since.offset > top.offset,

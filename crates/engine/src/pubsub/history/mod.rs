@@ -1,8 +1,8 @@
 //! History of channels: their last publications, with positions at which a member can join again.
 //!
 //! A publication of a channel with history gets an offset, one more than the offset of the previous
-//! publication, and is kept, under the lock that orders the channel's publications. A member joins
-//! under the same lock: its part of the history ends where its live publications begin.
+//! publication, and is stored under the lock that orders the channel's publications. A member joins
+//! under the same lock, so its part of the history ends where its live publications begin.
 //!
 //! The store is `store.rs`, one channel of it `ring.rs`. Channels without history do not come here.
 
@@ -24,10 +24,10 @@ pub use followed::HistoryTail;
 pub use store::HistoryCounts;
 pub(crate) use store::{Histories, Stripe, try_lock};
 
-/// Bits of the number that recognizes a publication.
+/// Bits of the tag that identifies a publication.
 const TAG_BITS: u32 = 40;
 
-/// Place in a channel's sequence of publications: behind the one with this offset.
+/// Position in a channel's sequence of publications: behind the publication with this offset.
 ///
 /// As text it is `EPOCH:OFFSET:TAG`, the epoch in 16 hexadecimal digits, the tag in 10. Without a
 /// tag it is `EPOCH:OFFSET`, and unproven: no client continues from there.
@@ -37,14 +37,14 @@ pub struct Position {
     pub epoch: u64,
     /// Offset of the last publication before this place.
     pub offset: u64,
-    /// Number of 40 bits that recognizes that publication: a broker that has lost the end of a
-    /// sequence uses its offsets again for other publications.
+    /// A 40-bit number that identifies the publication: a broker that has lost the end of a
+    /// sequence reuses its offsets for other publications.
     pub tag: Option<u64>,
 }
 
 impl Position {
-    /// Returns the place in a sequence of this process. This process loses none of its
-    /// publications, so the tag is computed from the offset.
+    /// Returns the place in a sequence of this process. This process never loses a publication, so
+    /// the tag can be computed from the offset.
     fn own(epoch: u64, offset: u64) -> Self {
         // The finalizer of SplitMix64.
         let mut bits = epoch ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -64,8 +64,8 @@ impl fmt::Display for Position {
 /// The part of a channel's history that a member gets when it joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
-    /// Nothing: it gets publications from now on. In a channel whose history is a
-    /// [cache](HistoryMode::Cache), it also gets the newest publication.
+    /// No earlier publications: the member gets publications from now on. In a channel whose
+    /// history is a [cache](HistoryMode::Cache), it also gets the newest publication.
     #[default]
     Now,
     /// All publications since a position.
@@ -75,7 +75,7 @@ pub enum Since {
 }
 
 impl Since {
-    /// Returns the position with which the member comes back.
+    /// Returns the position with which the member rejoins.
     pub(crate) fn position(self) -> Option<Position> {
         match self {
             Self::Position(position) => Some(position),
@@ -96,7 +96,7 @@ impl From<Option<Position>> for Since {
     }
 }
 
-/// Error of a text that is not a position.
+/// Error for a text that is not a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PositionError;
 
@@ -167,7 +167,7 @@ impl Publication {
         &self.frame
     }
 
-    /// Returns the message with its offset and tag in front: `OFFSET:TAG PAYLOAD`.
+    /// Returns the message with its offset and tag prepended: `OFFSET:TAG PAYLOAD`.
     #[must_use]
     pub fn with_offset(&self) -> Frame {
         let Position { offset, tag, .. } = self.position;
@@ -177,8 +177,8 @@ impl Publication {
 
 /// A publication that is being sent to the members of a channel.
 ///
-/// It is created under the lock of the channel's publications, so the forms that members need
-/// besides the message are made when the first member gets it.
+/// It is created under the lock of the channel's publications, so further forms of the message are
+/// made only when the first member needs them.
 #[derive(Debug)]
 pub struct Recorded {
     pub(crate) channel: Arc<str>,
@@ -214,8 +214,7 @@ impl Recorded {
     }
 }
 
-/// Place at which a member joins a channel, with the kept publications before it that the member
-/// has missed.
+/// Position at which a member joins a channel, with the kept publications that it has missed.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) position: Position,
@@ -251,17 +250,18 @@ pub(crate) fn numbered(epoch: u64, kept: &[Kept]) -> Vec<Publication> {
 #[non_exhaustive]
 #[must_use = "send the missed publications, or report to the client that they are lost"]
 pub struct Recovery {
-    /// Whether the connection became a member now. If not, it was one already, or is closing, and
-    /// no other field is set.
+    /// Whether the connection became a member now. If false, it was already a member, or is
+    /// closing, and no other field is set.
     pub joined: bool,
     /// Whether the other fields are not known yet, because a broker carries the channel and must be
-    /// asked. They come as an event; until then the connection gets no publication of the channel.
+    /// asked. They arrive as an event; until then the connection gets no publication of the
+    /// channel.
     pub pending: bool,
     /// The place from which on the connection gets publications live; `None`: the channel has no
     /// history.
     pub position: Option<Position>,
-    /// Whether `missed` is all that was published since the given position. False if that is not
-    /// known, or no longer kept, and if no position was given, also with [`Since::Last`].
+    /// Whether `missed` has all publications since the given position. False if this is unknown, if
+    /// some are no longer kept, or if no position was given, as with [`Since::Last`].
     pub recovered: bool,
     /// Publications in between, in order, to be sent with
     /// [`Cx::send_missed`](crate::Cx::send_missed).

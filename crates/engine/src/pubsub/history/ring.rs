@@ -25,7 +25,7 @@ struct Kept {
 pub(super) struct Ring {
     kept: VecDeque<Kept>,
     top: u64,
-    /// Tag of the publication before the first that is kept.
+    /// Tag of the publication before the first kept publication.
     before: Option<u64>,
     bytes: usize,
     /// Time of the last publication.
@@ -36,7 +36,7 @@ pub(super) struct Ring {
     pub(super) used: u64,
 }
 
-/// Sums of removed publications.
+/// Totals of the removed publications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
     pub(super) publications: usize,
@@ -44,8 +44,8 @@ pub(super) struct Freed {
 }
 
 impl Ring {
-    /// Creates the history of a channel whose publications up to `top` are all forgotten; `tag`
-    /// belongs to the last of them.
+    /// Creates the history of a channel whose publications up to the offset `top` are forgotten;
+    /// `tag` belongs to the last of these.
     pub(super) fn new((top, tag): (u64, Option<u64>), rule: u16) -> Self {
         Self { kept: VecDeque::new(), top, before: tag, bytes: 0, at: Instant(0), rule, used: 0 }
     }
@@ -77,7 +77,7 @@ impl Ring {
         (self.top, cost)
     }
 
-    /// Removes publications that the rule does not keep.
+    /// Removes publications that the rule no longer keeps.
     pub(super) fn trim(&mut self, rule: &HistoryRule, now: Instant) -> Freed {
         let mut freed = Freed::default();
         while let Some(oldest) = self.kept.front()
@@ -105,12 +105,12 @@ impl Ring {
         freed
     }
 
-    /// Returns the offset of the publication before the first that is kept.
+    /// Returns the offset of the publication before the first kept publication.
     fn oldest(&self) -> u64 {
         self.top - self.kept.len() as u64
     }
 
-    /// Returns the tag of the publication with this offset, if it is known.
+    /// Returns the tag of the publication with this offset, if known.
     pub(super) fn tag_of(&self, offset: u64) -> Option<u64> {
         match usize::try_from(offset.checked_sub(self.oldest())?).ok()?.checked_sub(1) {
             Some(at) => self.kept.get(at).map(|kept| kept.tag),
@@ -118,8 +118,8 @@ impl Ring {
         }
     }
 
-    /// Returns the publications after a place of this sequence, if it is proven and all of them are
-    /// kept.
+    /// Returns the publications after a position of this sequence, if the position is proven and
+    /// all of them are kept.
     pub(super) fn since(
         &self,
         place: Position,
@@ -129,7 +129,7 @@ impl Ring {
         is_proven.then(|| self.iter().skip(skipped as usize))
     }
 
-    /// Returns all that is kept, oldest first: offsets, tags and frames.
+    /// Returns all kept publications, oldest first: offsets, tags and frames.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64, &Frame)> {
         let first = self.oldest() + 1;
         let offset = move |at: usize| first + at as u64;

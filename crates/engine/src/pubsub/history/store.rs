@@ -1,13 +1,13 @@
-//! The histories of all channels, in stripes: each is kept under the lock that orders the
+//! The histories of all channels, in stripes. Each stripe lies under the lock that orders the
 //! publications of its channels.
 //!
-//! All stripes share one budget of bytes. A publication that exceeds it removes whole channels,
-//! starting with the channel that was published to least recently, from each stripe in turn.
+//! All stripes share one budget of bytes. A publication that exceeds the budget removes whole
+//! channels, the least recently published first, from each stripe in turn.
 //!
-//! **Positions without memory.** The epoch is the server's. A channel that is forgotten leaves one
-//! number for its whole stripe: the greatest offset of any forgotten channel, at which new channels
-//! begin. So a client that waits for the first publication of a channel costs nothing here, and a
-//! client that comes back with at least that offset has missed nothing that was forgotten.
+//! **Positions without memory.** The epoch is the server's. Forgotten channels leave one number per
+//! stripe: the greatest offset of any forgotten channel, at which new channels begin. So a client
+//! that waits for the first publication of a channel costs no memory, and a client that returns
+//! with at least that offset has missed no forgotten publication.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,8 +25,8 @@ use crate::outbox::frame::Frame;
 /// Memory of a channel besides its publications and its name.
 const CHANNEL: usize = 256;
 
-/// Time for which a channel is remembered after its last publication has expired: clients that come
-/// back within it learn that they have missed nothing.
+/// Time for which a channel is remembered after its last publication has expired. Clients that
+/// return within it are informed that they have missed nothing.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// Figures of all histories.
@@ -160,7 +160,7 @@ impl Histories {
                     stripe.evict_least_used(self);
                 }
             }
-            // All others are empty or held: their holders also free memory.
+            // All other stripes are empty or locked: the threads that hold them also free memory.
             if self.is_over() && !own.evict_least_used(self) {
                 return;
             }
@@ -208,7 +208,7 @@ impl Stripe {
         name
     }
 
-    /// Returns the place at which unknown channels begin.
+    /// Returns the position at which unknown channels begin.
     fn own_floor(&self, all: &Histories) -> Position {
         Position::own(all.epoch, self.floor)
     }
@@ -227,8 +227,8 @@ impl Stripe {
         freed
     }
 
-    /// Forgets the channel that was published to least recently, or only its publications if a
-    /// broker orders it; returns false if there is none.
+    /// Forgets the least recently published channel, or only its publications if a broker orders
+    /// it. Returns false if there is no channel.
     fn evict_least_used(&mut self, all: &Histories) -> bool {
         let Some((_, name)) = self.by_use.pop_first() else { return false };
         if let Some(followed) = self.followed.get_mut(&name) {
@@ -259,7 +259,7 @@ impl Stripe {
         }
     }
 
-    /// Returns the place at which a member joins now, whether it continues from `since`, and the
+    /// Returns the position at which a member joins now, whether it continues from `since`, and the
     /// publications that it has missed.
     pub(crate) fn join(
         &mut self,
@@ -277,7 +277,7 @@ impl Stripe {
         answer_join(all, ring, all.epoch, since)
     }
 
-    /// Returns the place behind the last publication, and the last `most` kept publications, with
+    /// Returns the position behind the last publication, and the last `most` kept publications with
     /// their offsets.
     pub(crate) fn last(
         &mut self,
@@ -295,7 +295,7 @@ impl Stripe {
     }
 }
 
-/// Returns the place at the end of a history, whether a member continues there from `since`, and
+/// Returns the position at the end of a history, whether a member continues there from `since`, and
 /// the publications that it has missed.
 pub(super) fn answer_join(all: &Histories, ring: &Ring, epoch: u64, since: Since) -> Joined {
     let position = ring.position(epoch);

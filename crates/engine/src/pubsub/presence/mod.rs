@@ -1,8 +1,8 @@
 //! Presence: the clients that are members of channels, over all shards.
 //!
-//! A client is added when it joins a channel whose rule asks for presence, and removed when it
-//! leaves or its connection ends. Both report whether they changed anything, so that each join is
-//! announced once, and has exactly one leave. Channels without such a rule do not come here.
+//! A client is added when it joins a channel with presence, and removed when it leaves or its
+//! connection ends. Both operations report whether they changed anything, so that each join is
+//! announced once and has exactly one leave. Channels without such a rule do not come here.
 
 mod rules;
 
@@ -67,8 +67,8 @@ struct Channel {
 pub(crate) enum Announced {
     /// The message of the event, for all but the client.
     Event(Frame),
-    /// Joins and leaves are announced no longer, or again (`is_announced`); the client also gets
-    /// it.
+    /// Joins and leaves are no longer announced, or announced again (`is_announced`); the joining
+    /// or leaving client also gets this message.
     Switch { frame: Frame, is_announced: bool },
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Presences {
     hasher: RandomState,
     max_bytes: usize,
     bytes: AtomicUsize,
-    /// The maximum since it was last read.
+    /// The maximum since the last reading.
     most_bytes: AtomicUsize,
     channels: AtomicUsize,
     clients: AtomicUsize,
@@ -132,7 +132,7 @@ impl Presences {
         }
         let of_channel = if found.is_some() { 0 } else { CHANNEL + channel.len() };
         let cost = CLIENT + info.len() + of_channel;
-        // Bytes that other threads add at the same time are added before the comparison as well.
+        // The comparison includes bytes that other threads add at the same time.
         if self.bytes.fetch_add(cost, Ordering::Relaxed) + cost > self.max_bytes {
             self.bytes.fetch_sub(cost, Ordering::Relaxed);
             self.unlisted.fetch_add(1, Ordering::Relaxed);
@@ -174,8 +174,8 @@ impl Presences {
     }
 
     /// Returns the message that members of a channel get for a join or leave that is already in the
-    /// lists. `count` returns the number of members; of several shards, the last to decide counts
-    /// them all. Calls functions of the program.
+    /// lists. `count` returns the number of members; if several shards decide, the last of them
+    /// counts all members. Calls functions of the program.
     pub(crate) fn announced(
         &self,
         event: &PresenceEvent<'_>,
@@ -211,9 +211,9 @@ impl Presences {
         self.stripe(channel).get(channel).is_none_or(|found| !found.is_unannounced)
     }
 
-    /// Returns the message for a member that knows `known_announced`, whether joins and leaves are
-    /// announced in a channel of this many members, if that has changed. Calls functions of the
-    /// program.
+    /// Returns the message that joins and leaves are announced or no longer announced in a channel
+    /// of this many members, for a member that knows `known_announced`; `None` if this has not
+    /// changed. Calls functions of the program.
     pub(crate) fn changed_since(
         &self,
         channel: &str,
@@ -239,7 +239,7 @@ impl Presences {
         self.stripe(channel).get(channel).map_or(0, |found| found.clients.len())
     }
 
-    /// Returns the memory now, and the maximum since the last call.
+    /// Returns the current memory, and the maximum since the last call.
     pub(crate) fn memory(&self) -> (usize, usize) {
         let now = self.bytes.load(Ordering::Relaxed);
         (now, self.most_bytes.swap(now, Ordering::Relaxed))

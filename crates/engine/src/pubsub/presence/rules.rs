@@ -109,7 +109,7 @@ type ToFrame = Arc<dyn Fn(&PresenceEvent<'_>) -> Option<Frame> + Send + Sync>;
 /// Makes the message that members get of a switch, or none.
 type SwitchToFrame = Arc<dyn Fn(&PresenceSwitch<'_>) -> Option<Frame> + Send + Sync>;
 
-/// Maximum members on a server that get joins and leaves by default.
+/// Default of the maximum members on a server that get joins and leaves.
 const MAX_ANNOUNCED: usize = 1_000;
 
 /// Presence of each channel that matches a pattern: the clients that are members are known, with
@@ -172,8 +172,8 @@ impl Presence {
         self
     }
 
-    /// Returns whether members get joins and leaves, after a change in a channel of this many
-    /// members; `is_announced`: whether they got the one before.
+    /// Returns whether members get joins and leaves after a change in a channel of this many
+    /// members. `is_announced`: whether they got the previous join or leave.
     pub(super) fn is_announced(&self, members: usize, is_announced: bool) -> bool {
         let less = self.max_announced - self.max_announced.div_ceil(4);
         let most = if is_announced { self.max_announced } else { less };
@@ -209,8 +209,8 @@ pub struct PresenceRules(Vec<(Pattern, Option<Presence>)>);
 
 impl PresenceRules {
     /// Keeps presence of channels whose names match `pattern`, written as for
-    /// [`Classes::add_channels`](crate::Classes::add_channels). `None`: those channels have none,
-    /// even if patterns that are added later match.
+    /// [`Classes::add_channels`](crate::Classes::add_channels). With `None` those channels have no
+    /// presence, even if a later pattern matches.
     ///
     /// # Errors
     /// The pattern is malformed, or an earlier one matches all its channels.

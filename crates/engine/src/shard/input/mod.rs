@@ -17,7 +17,8 @@ use crate::http1::body::RequestBodies;
 use crate::ws::inbound::Inbound;
 use crate::ws::messages::Assembly;
 
-/// Maximum bytes for joining messages that an idle shard keeps; with more it sweeps to free them.
+/// Maximum bytes of message buffers that an idle shard keeps; a shard with more sweeps to free
+/// them.
 const SPARE_AT_REST: usize = 64 << 10;
 
 /// The decoders of a shard's connections, and their input that was not passed on yet.
@@ -111,8 +112,9 @@ impl Intake {
         mem::take(&mut self.assembly.close)
     }
 
-    /// Keeps undecoded input until the connection's answers have left, or other connections had
-    /// their turn. Input that is no longer needed is dropped. Returns true if input was kept.
+    /// Keeps undecoded input until the connection's answers have been sent, or until other
+    /// connections have had their turn. Input that is no longer needed is dropped. Returns true if
+    /// input was kept.
     #[cold]
     pub(crate) fn hold(&mut self, conns: &mut Connections, id: ConnId, rest: HeldInput) -> bool {
         if conns.stage(id) == Stage::Lingering {
@@ -165,7 +167,7 @@ impl Intake {
         mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing)
     }
 
-    /// Drops the buffered part of incomplete input: no more of it is decoded.
+    /// Drops the buffered part of incomplete input, which will not be decoded.
     pub(crate) fn forget_buffered(&mut self, id: ConnId, role: ws::Role) {
         let inbound = &mut self.inbound[id.slot()];
         match inbound {

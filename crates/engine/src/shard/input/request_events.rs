@@ -10,9 +10,9 @@ use crate::http1::body::{BodyMode, RequestBodies};
 use crate::message::{EndReason, Fault};
 use crate::service::{Answer, Flow, Service};
 
-/// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime): the clock
-/// is read after every second request that others follow, since a page of metrics takes as long as
-/// hundreds of messages.
+/// Weight of a request in [`InputTime`](crate::conn::input_time::InputTime): the clock is read
+/// after every second request that others follow, since a page of metrics takes as long as hundreds
+/// of messages.
 const REQUEST_EVENTS: u32 = 16;
 
 /// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
@@ -45,7 +45,7 @@ pub(crate) enum RequestOutcome {
     /// All input is taken. `is_between`: the last request in it is complete.
     Incomplete { is_between: bool },
     /// The service was called with a head. `is_too_large`: it answered without the body, which is
-    /// longer than it would have accepted.
+    /// longer than its limit.
     Begin { answer: Answer, close_mode: AfterFlush, is_too_large: bool },
     /// The service was called with a body, or with its end.
     Answer(Answer, AfterFlush),
@@ -57,7 +57,7 @@ pub(crate) enum RequestOutcome {
     TurnAway,
 }
 
-/// Returns the limits of the next event. The limit of a body depends on its handler, which its head
+/// Returns the limits of the next event. The limit of a body depends on the handler, which the head
 /// selects.
 pub(crate) fn event_limits(
     core: &Core,

@@ -215,7 +215,8 @@ impl Drain {
         }
     }
 
-    /// Adds connections. Some may be in the list already, or have been notified: those ignore it.
+    /// Adds connections. Connections that are already listed, or were already notified, are ignored
+    /// later.
     fn add(&mut self, ids: Vec<ConnId>, seed: u64) {
         self.waiting.extend(ids);
         self.waiting.sort_unstable();
@@ -244,8 +245,8 @@ impl Drain {
         (std::mem::take(&mut self.working), now >= self.last_close)
     }
 
-    /// Returns true once, when the listeners must be closed: the last of the closes was due, or
-    /// another process takes over, and nothing waited in a turn that began after the drain.
+    /// Returns true once, when the listeners must be closed: either the last close was due, or
+    /// another process takes over and no connection was accepted in a turn after the drain began.
     /// `accepted`: connections accepted so far.
     pub(crate) fn ends_listening(&mut self, accepted: u64) -> bool {
         let before = self.accepted.replace(accepted);

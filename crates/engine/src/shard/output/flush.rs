@@ -49,7 +49,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if flush.in_flight {
             return self.pause_if_behind(id);
         }
-        // Unless there is too much already: then only the kernel bounds the waiting output.
+        // If too much output waits already, only the kernel bounds it.
         let most = if connections.is_overfull() { usize::MAX } else { QUANTA };
         let mut whole = false;
         for _ in 0..most {
@@ -141,7 +141,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Reports the recorded faults, while their sockets can be asked for the addresses.
+    /// Reports the recorded faults while the addresses of their sockets are still available.
     #[inline]
     pub(crate) fn report_faults(&mut self) {
         while self.parts.core.conns.has_faults() {

@@ -26,7 +26,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Carries out commands of other threads for a bounded time; the rest waits for the next turn.
+    /// Carries out commands of other threads for a bounded time; the remaining commands wait for
+    /// the next turn.
     #[inline(never)]
     fn carry_out_commands(&mut self) {
         let mut drain = None;
@@ -126,7 +127,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             Command::Send { to, frame, ack } => {
                 let mut delivery = Delivery::default();
                 if parts.core.conns.conn(to).is_some() {
-                    // It has its place in the queue, before or behind publications.
+                    // The command's position in the queue already orders it among publications.
                     let of = Published::default();
                     delivery.count(parts.core.conns.send_frame(to, &frame, of));
                 }

@@ -25,7 +25,7 @@ impl<S: Service> EngineParts<S> {
     pub(crate) fn on_finished(&mut self, id: ConnId) {
         let Some((stage, is_upgrading)) = self.core.conns.record_finished(id) else { return };
         match stage {
-            // Its requests are still answered, unless the service ends that; see `record_request`.
+            // Its requests are still answered, unless the service stops that; see `record_request`.
             Stage::Serving if !is_upgrading => return self.on_half_closed(id),
             Stage::Http if self.intake.is_holding(id) => return,
             Stage::Open => self.end_session(id, Close::new(CloseCode::ABNORMAL, ""), false),
@@ -55,7 +55,7 @@ impl<S: Service> EngineParts<S> {
         let code = self.core.conns.code_sent(id).unwrap_or(CloseCode::ABNORMAL);
         self.end_session(id, Close::new(code, ""), false);
         let inbound = self.intake.take(id);
-        // By its decoder: the stage has already advanced.
+        // The decoder decides this: the stage has already advanced.
         if client && !matches!(inbound, Inbound::Ws(_)) {
             self.guarded(id, |parts| {
                 parts.service.on_failed(&mut Cx::new(&mut parts.core, id), why);
@@ -83,8 +83,8 @@ impl<S: Service> EngineParts<S> {
         self.guarded(id, |parts| parts.service.on_close(&mut Cx::new(&mut parts.core, id), close));
     }
 
-    /// Continues the drain, if there is one. Returns true when all connections were notified, and
-    /// listening must end.
+    /// Continues the drain, if any. Returns true when all connections were notified, and listening
+    /// must end.
     pub(crate) fn continue_drain(&mut self) -> bool {
         let Some(drain) = self.life.drain() else { return false };
         let now = self.core.now();
@@ -159,7 +159,7 @@ impl<S: Service> EngineParts<S> {
     }
 
     /// Returns whether the drain waits for a connection's first request, or for a request that has
-    /// begun: where another process takes over, clients must not notice.
+    /// begun: if another process takes over, clients must not notice.
     fn awaits_request(&self, id: ConnId) -> bool {
         let connections = &self.core.conns;
         self.life.is_handing_over()
@@ -170,7 +170,7 @@ impl<S: Service> EngineParts<S> {
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Returns why the TLS session failed on a connection whose stream has ended. A missing
-    /// close_notify is a failure only when the peer is a server: many clients leave it out.
+    /// close_notify is a failure only when the peer is a server: many clients omit it.
     pub(crate) fn session_failure(&self, id: ConnId) -> Option<SessionFailure> {
         let is_cut = || {
             let connections = &self.parts.core.conns;
@@ -254,7 +254,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if let Some(deadline) = self.parts.life.last_deadline()
             && self.parts.core.conns.stats().connections == 0
             && self.awaited(deadline) == 0
-            // Last: sockets that another shard would send from here on stay there.
+            // This must come last: sockets that another shard would send from here on stay there.
             && self.moves.close_if_empty()
         {
             let elsewhere = self.forced_elsewhere();

@@ -20,7 +20,8 @@ use crate::service::Service;
 use crate::shard::{EngineParts, MAX_MAIL_TIME, Shard};
 use crate::ws::inbound::Inbound;
 
-/// Maximum connections that make room for one: another shard may take the place that became free.
+/// Maximum connections that are evicted for one connection: another shard may take a slot that has
+/// become free.
 const MAX_EVICTIONS: usize = 4;
 
 /// The reason why a peer that is not trusted is closed.
@@ -68,8 +69,8 @@ impl<S: Service> EngineParts<S> {
         }
         let rest_at = header.len - before;
         if self.entrance.tls_behind_proxy().is_some() {
-            // The received bytes are held as they are, until the driver can be given the rest of
-            // them.
+            // The received bytes are held unchanged until the driver can take the bytes after the
+            // header.
             self.intake.set(id, Inbound::DueTls(rest_at));
             return;
         }
@@ -80,9 +81,9 @@ impl<S: Service> EngineParts<S> {
         }
     }
 
-    /// Counts a connection for the address of its client, in place of its proxy's. Returns false if
+    /// Counts a connection under the address of its client instead of its proxy. Returns false if
     /// it was closed; if only the client's own cap is reached, the connection may send one request,
-    /// to learn that.
+    /// so that the client gets the reason.
     fn count_for(&mut self, id: ConnId, client: SocketAddr) -> bool {
         let cold = self.core.conns.cold_mut(id);
         let admitted = cold.map_or(Admitted::Evicted, |cold| {
@@ -118,7 +119,7 @@ impl<S: Service> EngineParts<S> {
         true
     }
 
-    /// Closes a connection whose PROXY header is wrong or late. There is no response: the peer may
+    /// Closes a connection whose PROXY header is wrong or late. No response is sent: the peer may
     /// not speak HTTP.
     pub(super) fn refuse_proxy(&mut self, id: ConnId, reason: &str) {
         self.intake.set(id, Inbound::Refused);
@@ -459,8 +460,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Enters connections from other shards for a bounded time, since sessions open with them; the
-    /// rest waits for the next turn.
+    /// Enters connections from other shards for a bounded time, since this opens their sessions;
+    /// the remaining connections wait for the next turn.
     #[inline(never)]
     fn enter_arrived(&mut self) {
         self.moves.take();
@@ -468,9 +469,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         while let Some(handover) = self.moves.next_arrival() {
             match handover.upgrade.is_some() {
                 true => {
-                    // The service refuses it if sessions no longer open.
+                    // The service refuses it if sessions can no longer open.
                     self.take_moved(handover);
-                    // Its session's publications leave before the next one publishes.
+                    // The session's publications must be sent before the next session publishes.
                     self.flush_early();
                     self.parts.core.clocks.checkpoint();
                 }
@@ -488,8 +489,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.parts.life.admits() {
             self.adopt(socket, peer, key);
         } else {
-            // Accepted before the drain began, and not entered yet: it is refused like connections
-            // that come later.
+            // Accepted before the drain began, and not entered yet: it is refused like later
+            // connections.
             self.parts.entrance.give_up(true, key);
             self.refuse(socket, peer, Refusal::Draining);
         }

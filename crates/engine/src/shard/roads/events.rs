@@ -28,13 +28,13 @@ impl<S: Service> EngineParts<S> {
             Event::Sent(id, batch) => self.core.conns.record_sent(id, batch),
             Event::Incoming(socket, peer, _listener) => return AfterEvent::Place(socket, peer),
             Event::Connected(id) => self.on_connected(id),
-            // Its first bytes follow; until then it has the deadline of a silent client.
-            // Destructured here: otherwise the event is kept alive for its drop, a cost on every
-            // event.
+            // The first bytes follow; until then the connection has the deadline of a silent
+            // client. The event is destructured here: otherwise it would be kept alive for its
+            // drop, a cost on every event.
             Event::Secured(id, info) => self.on_secured(id, info),
             // No listener of a server passes connections through.
             Event::PassedThrough(_, passed) => drop(passed),
-            // It is for the mover of connections, which a shard does not have.
+            // This event is for the mover of connections, which a shard does not have.
             Event::Parked(_) => {}
             Event::Finished(id) => return AfterEvent::Finish(id),
             Event::Closed(id, why) => {
@@ -96,9 +96,9 @@ impl<S: Service> EngineParts<S> {
         if !matches!(self.core.conns.stage(id), Stage::Http | Stage::Serving) {
             return self.core.conns.end_by_panic(id, fault);
         }
-        // Report now: the address is still known. The answer is reported as well.
+        // Report now, while the address is still known. The answer is also reported.
         self.report(id, fault, None);
-        // Its answer was not queued; if it was, the service ignores this call.
+        // The answer was not queued; if it was, the service ignores this call.
         let answered = catch_unwind(AssertUnwindSafe(|| {
             let mut cx = Cx::new(&mut self.core, id);
             self.service.on_bad_request(&mut cx, 500, "internal error");
@@ -107,8 +107,8 @@ impl<S: Service> EngineParts<S> {
         self.core.conns.finish(id, after);
     }
 
-    /// Ends a request that is not answered by a rule or limit of the server: the service answers it
-    /// with this status, and reports it.
+    /// Ends an unanswered request by a rule or limit of the server: the service answers it with
+    /// this status, and reports it.
     #[cold]
     pub(crate) fn end_unanswered(&mut self, id: ConnId, status: u16, reason: EndReason) {
         self.core.clocks.measured().count_fault(Fault::Ended(reason));
@@ -119,8 +119,9 @@ impl<S: Service> EngineParts<S> {
         self.core.conns.finish(id, AfterFlush::Linger);
     }
 
-    /// Counts a fault and reports it to the service, whose own panic changes nothing more. `peer`
-    /// is the address that the socket knows; the kept address of the client takes precedence.
+    /// Counts a fault and reports it to the service; a panic of the service in this call has no
+    /// further effect. `peer` is the address that the socket knows; the kept address of the client
+    /// takes precedence.
     #[cold]
     pub(crate) fn report(&mut self, id: ConnId, fault: Fault, peer: Option<SocketAddr>) {
         self.core.clocks.measured().count_fault(fault);
@@ -131,7 +132,7 @@ impl<S: Service> EngineParts<S> {
         }
     }
 
-    /// Reports the faults of a connection that has ended: its socket is gone.
+    /// Reports the faults of a connection that has ended and whose socket is closed.
     #[cold]
     pub(super) fn report_late(&mut self, id: ConnId) {
         for (_, fault) in self.core.conns.take_faults_of(id) {
@@ -151,7 +152,7 @@ impl<S: Service> EngineParts<S> {
         self.counted(|parts| parts.service.on_move_failed(&mut parts.core, event));
     }
 
-    /// Runs a callback that belongs to no remaining connection: its panic is only counted.
+    /// Runs a callback that belongs to no open connection: a panic is only counted.
     fn counted(&mut self, run: impl FnOnce(&mut Self)) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run(self))) {
             // The panic hook already reported it. Leak the payload: its `Drop` could panic.

@@ -15,7 +15,7 @@ use crate::shard::roads::entering::LATE;
 use crate::shard::{EngineParts, Shard};
 use crate::ws::inbound::Inbound;
 
-/// Heap that the thread of a connection uses, of its own and in its part of the allocator.
+/// Heap memory that the thread of a connection uses, directly and in its part of the allocator.
 const THREAD_MEMORY: usize = 8 << 10;
 
 impl<S: Service> EngineParts<S> {
@@ -29,8 +29,8 @@ impl<S: Service> EngineParts<S> {
             Stage::Http => self.on_request_due(id),
             Stage::Serving => self.on_answer_due(id),
             Stage::Events => connections.keep_stream_alive(id, in_flight),
-            // The time for the peer's Close begins when our Close has left; the write timeout
-            // watches that.
+            // The time for the peer's Close begins when our Close has been sent, which the write
+            // timeout watches.
             Stage::Closing if in_flight => connections.due_in(id, connections.limits().close),
             Stage::Connecting | Stage::Upgrading | Stage::Closing => {
                 connections.count(|stats| stats.timeouts += 1);
@@ -42,7 +42,7 @@ impl<S: Service> EngineParts<S> {
         }
     }
 
-    /// Pings a session that was silent, or ends a session that did not answer.
+    /// Pings a silent session, or ends a session that did not answer a ping.
     fn on_silence(&mut self, id: ConnId) {
         let connections = &mut self.core.conns;
         let timeout = connections.route_limits_of(id).heartbeat_timeout;
@@ -80,8 +80,8 @@ impl<S: Service> EngineParts<S> {
             connections.count(|stats| stats.timeouts += 1);
             connections.finish(id, AfterFlush::Linger);
         } else if pending && !in_request {
-            // A browser that connects early would take a response for that to its first request,
-            // or show it: without a request it is not a response (RFC 9112 section 9.2).
+            // A browser that connects early would take such a response for the answer to its first
+            // request, or show it: without a request it is not a response (RFC 9112 section 9.2).
             connections.count(|stats| stats.timeouts += 1);
             connections.note_fault(id, Fault::Ended(EndReason::Handshake));
             connections.finish(id, AfterFlush::Close);
@@ -265,8 +265,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         registry.map(ThreadRegistry::count)
     }
 
-    /// Ends sessions that are not read and whose peer has gone, as if its end had been read.
-    /// Reports this for requests that are being answered.
+    /// Ends unread sessions whose peer has gone, as if the end of their input had been read.
+    /// Notifies the service of requests that are being answered.
     pub(crate) fn end_deserted(&mut self) {
         let mut listed = self.parts.core.conns.take_listed(Listed::Watched);
         listed.retain(|&id| {

@@ -22,8 +22,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Continues connections that waited for room or for their turn, for a bounded time. The rest
-    /// comes first in the next turn.
+    /// Continues connections that waited for memory or for their turn, for a bounded time. The
+    /// others come first in the next turn.
     #[inline(never)]
     fn continue_held(&mut self) {
         self.parts.core.conns.compression().begin_phase();
@@ -65,7 +65,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.unlist(Listed::Resumed, id);
         let conn = connections.conn(id);
         if conn.is_some_and(|conn| conn.is(Stage::Open) && conn.is_stopped()) {
-            // A message after its upgrade has stopped it: its service resumes it.
+            // A message after its upgrade has paused this connection; its service resumes it.
             return;
         }
         // Also called without bytes: the end of the request may still have to be reported.

@@ -128,8 +128,8 @@ impl<S: Service> EngineParts<S> {
         self.finish_input(id, reason, false);
     }
 
-    /// Handles the end of input. `completed`: if a message is incomplete now, it is not the message
-    /// that was incomplete before.
+    /// Handles the end of input. `completed`: an incomplete message now is not the message that was
+    /// incomplete before.
     #[inline(never)]
     fn finish_input(&mut self, id: ConnId, reason: StopReason, completed: bool) {
         // Only reads that come here had a message in a form that can be relayed.

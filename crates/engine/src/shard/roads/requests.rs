@@ -27,15 +27,15 @@ impl<S: Service> EngineParts<S> {
                 input.take(usize::MAX);
             }
             Inbound::ProxyHeader(_) => self.pump_proxy_header(id, input),
-            // The rest of the input is held, and then given to the driver.
+            // The remaining input is held, and given to the driver later.
             Inbound::DueTls(_) => {}
             Inbound::Nothing | Inbound::Refused | Inbound::Ws(_) => {}
         }
         self.intake.is_ws(id) && !input.is_empty()
     }
 
-    /// Decodes requests until all input is taken, the connection stops serving, or the rest
-    /// has to wait.
+    /// Decodes requests until all input is used, the connection stops serving, or the remaining
+    /// input has to wait.
     pub(super) fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.conns.promise_flush(id);
         while self.reads_requests(id) && !self.must_wait(id, input) {
@@ -97,8 +97,7 @@ impl<S: Service> EngineParts<S> {
                 self.entrance.complete(id, &mut self.core.conns);
                 self.apply_answer(id, answer, input, close_mode)?;
                 if is_too_large {
-                    // A body that the service did not ask for is read and dropped, but within
-                    // bounds.
+                    // A body that the service did not request is read and dropped, within bounds.
                     self.core.conns.finish(id, AfterFlush::Linger);
                 }
                 return ControlFlow::Continue(());
@@ -115,7 +114,7 @@ impl<S: Service> EngineParts<S> {
     fn refuse(&mut self, id: ConnId, error: http1::Error) {
         let Self { core, service, intake, .. } = self;
         core.conns.count(|stats| stats.bad_requests += 1);
-        // Of two answers to one request, the client would take the second for the answer to its
+        // If one request got two answers, the client would take the second for the answer to its
         // next request.
         if !intake.is_body_dropped(id) {
             service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
@@ -176,7 +175,7 @@ impl<S: Service> EngineParts<S> {
         if core.conns.stage(id) != Stage::Upgrading {
             return;
         }
-        // Others than the last may come before it, such as 103 (RFC 9110 section 15.2).
+        // Other responses may come before the final response, such as 103 (RFC 9110 section 15.2).
         let answer = loop {
             match decoder.next_event(input, &core.conns.limits().http) {
                 Ok(Some(http1::ResponseEvent::Head(response))) if response.is_interim() => {}

@@ -31,10 +31,10 @@ impl TokenBucket {
         Self::share(rate_per_second, 0, 1)
     }
 
-    /// The bucket of shard number `shard` for its part of a rate of all `shards`; each shard closes
-    /// its own tunnels. Their turns follow one another: the first is due at once in shard 0, and in
-    /// the last shard after nearly `shards / rate` seconds. So all together close at the rate, even
-    /// if it is less than one per second and shard.
+    /// Creates the bucket of shard number `shard` for its part of a rate of all `shards`; each
+    /// shard closes its own tunnels. The shards take turns: the first close is due at once in shard
+    /// 0, and after nearly `shards / rate` seconds in the last shard. So the shards together close
+    /// at the rate, even if it is less than one per second and shard.
     #[must_use]
     pub fn share(rate_per_second: u32, shard: u32, shards: u32) -> Self {
         let shards = u64::from(shards.max(1));
@@ -51,8 +51,8 @@ impl TokenBucket {
         Self { count: count.max(1) as u64, per, credit: per, first: per, at: None }
     }
 
-    /// Starts over if a closing is due already: the bucket has been idle, and so have the buckets
-    /// of other shards, which would otherwise all close one at once.
+    /// Restarts the bucket if a close is already due: the bucket has been idle, as have the buckets
+    /// of other shards, and otherwise all shards would close a tunnel at once.
     pub fn renew(&mut self, now: Instant) {
         if self.at.is_some() && self.next(now) <= now {
             self.credit = self.first;
@@ -60,8 +60,8 @@ impl TokenBucket {
         }
     }
 
-    /// Returns how many may be closed at `now`. They count as closed: the caller cannot return
-    /// closings for which it has no tunnels.
+    /// Returns how many tunnels may be closed at `now`. They count as closed: the caller cannot
+    /// give back closes for which it has no tunnels.
     pub fn due(&mut self, now: Instant) -> u32 {
         let nanos = self.at.map_or(0, |at| now.0.saturating_sub(at.0));
         // A clock that another thread read a little earlier must not earn the same time twice.
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn fractions_are_carried() {
-        // Three a second, asked every 10 ms: a third of a second is not a whole number of
+        // Three closes per second, polled every 10 ms: a third of a second is not a whole number of
         // nanoseconds.
         let mut bucket = TokenBucket::new(3);
         let sum: u32 = (0..=100_000).map(|tick| bucket.due(at(tick * 10))).sum();
@@ -164,7 +164,7 @@ mod tests {
         };
         assert_eq!(due(0), [1, 0, 0, 0]);
         assert_eq!(due(60_000), [1, 0, 0, 0], "a minute later it is as at first");
-        // A bucket whose closing is not due yet goes on.
+        // A bucket whose close is not yet due continues.
         let mut own = TokenBucket::share(1, 0, 2);
         assert_eq!(own.due(at(0)), 1);
         own.renew(at(1999));

@@ -1,7 +1,7 @@
 //! Detection of the end of a burst of connections that come or go: when its memory is worth
 //! returning to the system.
 
-/// Connections of a burst that free enough memory to be returned.
+/// Connections of a burst that free enough memory to be worth returning.
 const MANY: u64 = 1000;
 
 /// Connections that may come or go between two looks without making a burst.
@@ -11,10 +11,10 @@ const FEW: u64 = 64;
 /// its memory after two seconds.
 const QUIET_LOOKS: u8 = 2;
 
-/// Detects the end of a burst. A connection frees memory when its handshake is complete, hundreds
-/// of bytes and with TLS thousands; when it ends, it frees the memory of its channels and of its
-/// presence in them. After thousands of connections at one moment the allocator would keep this
-/// memory, between blocks in use.
+/// Detects the end of a burst of connections. A connection frees memory when its handshake is
+/// complete: hundreds of bytes, with TLS thousands. When it ends, it frees the memory of its
+/// channels and of its presence in them. After thousands of connections at once the allocator would
+/// keep this memory, between blocks in use.
 #[derive(Debug, Default)]
 pub struct BurstDetector {
     /// Connections ever accepted, and open connections, at the last look.
@@ -26,8 +26,8 @@ pub struct BurstDetector {
 }
 
 impl BurstDetector {
-    /// Called once a sweep, with the connections ever accepted and the open ones. Returns whether a
-    /// burst is over, once.
+    /// Called once per sweep with the number of connections ever accepted and of open connections.
+    /// Returns true once when a burst is over.
     pub fn is_over(&mut self, accepted: u64, open: u64) -> bool {
         let came = accepted - std::mem::replace(&mut self.accepted, accepted);
         let went = (std::mem::replace(&mut self.open, open) + came).saturating_sub(open);

@@ -15,8 +15,8 @@ use crate::stats::{Added, Snapshot};
 /// Duties of a shard beside its connections.
 pub(crate) struct Upkeep {
     snapshot: Arc<Snapshot>,
-    /// Counts added to a snapshot that is common to many shards, of one connection each. Such a
-    /// shard sleeps until something is due, for any length of time.
+    /// Counts added to a snapshot that many shards of one connection each share. Such a shard
+    /// sleeps until something is due, for any length of time.
     added: Option<Box<Added>>,
     peak: Peak,
     burst: BurstDetector,
@@ -73,7 +73,7 @@ impl Upkeep {
     /// Looks for the end of a peak of memory, and of a burst of connections, once a sweep.
     pub(crate) fn look(&mut self, (held, most): (usize, usize), core: &Core) {
         let stats = core.conns.stats();
-        // Call both, no short circuit: each updates its own state.
+        // Call both, without short circuit: each updates its own state.
         let is_over = self.peak.is_over(held, most);
         if self.burst.is_over(stats.accepted, stats.connections) || is_over {
             self.trim.request();

@@ -7,7 +7,7 @@ const LITTLE: usize = 16 << 20;
 /// each time.
 const REST: u8 = 10;
 
-/// Maximum bytes that were held since memory was last returned, looked at each second.
+/// Maximum bytes held since memory was last returned, sampled once a second.
 #[derive(Debug, Default)]
 pub struct Peak {
     most: usize,
@@ -26,15 +26,16 @@ impl Peak {
         self.has_fallen || self.is_early
     }
 
-    /// Returns whether more was held than would be worth returning: its end is still to come.
+    /// Returns whether enough memory is in use that returning it will be worthwhile: the end of the
+    /// peak is still to come.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.most > LITTLE
     }
 
     /// Records the bytes that are held now, and the maximum since the last call. Returns true once
-    /// memory has fallen 16 MiB plus 10 % of the rest below its peak, one sample late because ended
-    /// connections may still be freeing.
+    /// memory has fallen 16 MiB plus 10 % of the rest below its peak, one sample late, because
+    /// ended connections may still be freeing memory.
     pub fn is_over(&mut self, held: usize, most: usize) -> bool {
         let is_over = std::mem::take(&mut self.has_fallen);
         self.most = self.most.max(most).max(held);

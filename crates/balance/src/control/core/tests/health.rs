@@ -235,7 +235,7 @@ fn backends_that_fail_together_keep_their_tunnels() {
         assert_eq!(closes(&mut core), [""; 0], "{count} backends");
         assert_eq!((core.panic(), states(&core)), ((true, 1), vec!["down"; count.into()]));
         assert!(core.rows(at(30.0)).iter().all(|row| row.keeps_tunnels));
-        // They come back one after the other: the last one also gets time.
+        // The backends recover one after the other: even the last one gets time.
         for port in &ports {
             check(&mut core, &[*port], true, 31.0);
             check(&mut core, &[*port], true, 32.0);

@@ -209,7 +209,7 @@ fn followed(together: usize) -> Store {
     Store::new(History::new(100, HOUR), 1 << 20, together)
 }
 
-/// A place in the sequence of a broker, whose publications have tags at random.
+/// A position in a broker's sequence, whose publications have random tags.
 fn place(offset: u64) -> Position {
     Position { epoch: 9, offset, tag: Some(offset * 1_000) }
 }
@@ -283,7 +283,7 @@ fn the_broker_is_asked_for_what_was_removed_for_its_memory() {
     let store = followed(22 * one.all.counts().bytes as usize);
     store.begin("a", 1..11);
     assert_eq!(store.rejoin("a", 7, false), Ok(Some(offsets(8..11))));
-    // The channel that is published to keeps its publications, as long as another channel has any.
+    // The channel in use keeps its publications as long as another channel has any.
     store.begin("b", 1..11);
     (11..20).for_each(|offset| store.deliver("b", offset));
     assert_eq!(store.all.counts().evicted, 10);
@@ -295,7 +295,7 @@ fn the_broker_is_asked_for_what_was_removed_for_its_memory() {
     store.refill("a", 6..11);
     assert_eq!(store.rejoin("a", 7, false), Ok(Some(offsets(8..11))));
     assert_eq!(store.rejoin("a", 2, false), Ok(None), "all that the broker has is here");
-    // An answer to a question from before the last publication does not count.
+    // An answer to a question asked before the last publication does not count.
     store.deliver("a", 11);
     store.refill("a", 1..11);
     assert_eq!(store.rejoin("a", 9, false), Ok(Some(offsets(10..12))));
@@ -338,17 +338,19 @@ fn a_client_of_the_same_offset_and_another_tag_was_at_another_publication() {
             assert_eq!(store.rejoin_at("a", other, false), Ok(None), "{other}");
         }
     }
-    // The one before the first is known by its tag alone, which the broker has not said here.
+    // Only a tag identifies the publication before the first one, and the broker has not sent that
+    // tag here.
     assert_eq!(store.rejoin("a", 2, false), Ok(None));
-    // Publications that are removed leave the tag of the last of them.
+    // Removal of publications keeps the tag of the last removed publication.
     (11..150).for_each(|offset| store.deliver("a", offset));
     assert_eq!(store.rejoin("a", 49, false), Ok(Some(offsets(50..150))));
     assert_eq!(store.rejoin("a", 48, false), Ok(None));
-    // What is ahead of this process is asked for, unless no answer could prove it.
+    // The broker is asked about publications ahead of this process, unless no answer could prove
+    // the position.
     assert_eq!(store.rejoin("a", 200, false), Err(Some(Question::New)));
     let unproven = Position { tag: None, ..place(200) };
     assert_eq!(store.rejoin_at("a", unproven, false), Ok(None));
-    // The broker has just said what the epoch is; a second later it may be another one.
+    // The broker has just reported the epoch; a second later the epoch may have changed.
     let other = Position { epoch: 8, ..place(149) };
     assert_eq!(store.rejoin_at("a", other, false), Ok(None));
     store.stripe("a").open_followed("a", Instant(0));
