@@ -190,11 +190,11 @@ fn a_reload_by_the_admin_server_reads_the_file_and_answers_with_what_it_did() {
     assert_eq!(events(&started.log, "reloaded").len(), 1);
 
     // Settings of the next start, which would fail with them.
-    let many = base.replace("shards = 1", "shards = 4096");
+    let many = base.replace("shards = 1", "shards = 1024");
     let log = format!("log.file = {:?}\n", started.log);
     for (content, words) in [
         (format!("{base}log.file = \"/no/such/folder/it\"\n"), "log.file is /no/such/folder/it"),
-        (format!("{many}{log}pin = \"cores\"\n"), "shards is 4096, but pin is cores"),
+        (format!("{many}{log}pin = \"cores\"\n"), "shards is 1024, but pin is cores"),
     ] {
         std::fs::write(&started.file, &content).unwrap();
         let (status, answer) = post(admin);
