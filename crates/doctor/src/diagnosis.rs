@@ -76,17 +76,5 @@ pub fn at_start(facts: &Facts, question: &Question) -> Vec<Finding> {
 }
 
 fn apply(rule: &'static Rule, case: &Case<'_>) -> Finding {
-    let verdict = (rule.check)(case);
-    Finding {
-        id: rule.id,
-        title: rule.title,
-        status: verdict.status,
-        found: verdict.found,
-        wanted: verdict.wanted,
-        reason: verdict.reason,
-        wall: verdict.wall,
-        remedies: verdict.remedies,
-        formula: rule.formula,
-        source: rule.source,
-    }
+    Finding::of([rule.id, rule.title, rule.formula, rule.source], (rule.check)(case))
 }

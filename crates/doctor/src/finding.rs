@@ -184,3 +184,11 @@ pub struct Finding {
     /// The source of the formula.
     pub source: &'static str,
 }
+
+impl Finding {
+    /// Returns the outcome of the rule with this id, title, formula and source.
+    pub(crate) fn of([id, title, formula, source]: [&'static str; 4], verdict: Verdict) -> Self {
+        let Verdict { status, found, wanted, reason, wall, remedies, is_met: _ } = verdict;
+        Self { id, title, status, found, wanted, reason, wall, remedies, formula, source }
+    }
+}

@@ -162,18 +162,7 @@ pub fn diagnose_live(before: &Value, after: &Value, seconds: f64) -> Vec<Finding
             true => Verdict::skip("the server was started again between the readings"),
             false => (rule.check)(&readings),
         };
-        Finding {
-            id: rule.id,
-            title: rule.title,
-            status: verdict.status,
-            found: verdict.found,
-            wanted: verdict.wanted,
-            reason: verdict.reason,
-            wall: None,
-            remedies: verdict.remedies,
-            formula: rule.formula,
-            source: SOURCE,
-        }
+        Finding::of([rule.id, rule.title, rule.formula, SOURCE], verdict)
     };
     LIVE_RULES.iter().flat_map(|of| *of).map(apply).collect()
 }
