@@ -288,7 +288,7 @@ pub trait Driver {
     }
 
     /// Takes back all slots after [`Driver::give_slots`], as no successor has them any longer. The
-    /// generations leave room for the connections that it had.
+    /// new generations are beyond all that it may have used.
     fn take_slots_back(&mut self) {}
 
     /// Begins with the slots of a predecessor. Slots that are not free are reserved until

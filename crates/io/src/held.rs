@@ -96,7 +96,7 @@ impl HeldListeners {
     /// the predecessor's sockets has at least one.
     ///
     /// # Errors
-    /// As for [`listen_many`], or there is no descriptor.
+    /// As for [`listen_many`], or the process cannot open another descriptor.
     pub fn listen_many(
         &self,
         purpose: Purpose,
@@ -155,7 +155,7 @@ impl HeldListeners {
     /// the predecessor has passed on.
     ///
     /// # Errors
-    /// As for [`inherited_listeners`], or there is no descriptor.
+    /// As for [`inherited_listeners`], or the process cannot open another descriptor.
     pub fn inherited(&self) -> io::Result<Vec<Inherited>> {
         let mut lists = self.lists();
         let all: Vec<_> = if lists.is_successor {

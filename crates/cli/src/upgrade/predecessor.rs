@@ -64,7 +64,7 @@ impl Predecessor {
     }
 
     /// Reports that this process can serve: it has read its configuration, and listens. Returns
-    /// whether it shall.
+    /// the predecessor's order.
     pub(crate) fn ready(&self) -> Result<Next, Failure> {
         let mut lock = self.lock();
         let Some(control) = &mut *lock else { return Ok(Next::Serve) };

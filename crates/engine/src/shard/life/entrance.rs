@@ -1,4 +1,4 @@
-//! Entrance of connections: the places that they take, and which of them make room for others.
+//! Entrance of connections: the places that they take, and which of them are ended for others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -33,7 +33,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Resumes publishers that wait for queues that have room again.
+    /// Resumes publishers that wait for queues that have space again.
     #[inline]
     pub(crate) fn resume_publishers(&mut self) {
         let Core { remote, conns, shard, .. } = &mut self.parts.core;

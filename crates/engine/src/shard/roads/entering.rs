@@ -1,4 +1,4 @@
-//! Connections that come: the choice of a shard for each accepted socket, who makes room when all
+//! Connections that come: the choice of a shard for each accepted socket, who is ended when all
 //! places are taken, the PROXY header, and moves to other shards.
 
 use std::io;

@@ -58,8 +58,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Resumes a connection whose answer was completed later, or whose service has room for more of
-    /// a body.
+    /// Resumes a connection whose answer was completed later, or whose service takes more of its
+    /// body.
     fn resume(&mut self, id: ConnId) {
         let connections = &mut self.parts.core.conns;
         connections.unlist(Listed::Resumed, id);
