@@ -18,7 +18,7 @@ use crate::site::Site;
 use crate::tidy;
 
 /// A part of a layer.
-type Step<T> = fn(&Site) -> Result<T, Stop>;
+type SiteStep<T> = fn(&Site) -> Result<T, Stop>;
 
 /// One layer of tests.
 pub(crate) struct Layer {
@@ -27,10 +27,10 @@ pub(crate) struct Layer {
     /// The tested property, in one line.
     pub(crate) about: &'static str,
     /// Runs the layer.
-    pub(crate) run: Step<Tally>,
+    pub(crate) run: SiteStep<Tally>,
     /// Builds a part of the requirements of `run` in advance, in parallel with the layer `cargo`,
     /// whose tests mostly wait.
-    pub(crate) prepare: Option<Step<()>>,
+    pub(crate) prepare: Option<SiteStep<()>>,
     /// Whether the layer takes minutes and rarely finds more than the others, so that only
     /// `--night` includes it.
     pub(crate) night: bool,

@@ -32,7 +32,7 @@ pub struct Control<'a> {
     /// The sessions concerned.
     pub target: Target<'a>,
     /// The action.
-    pub command: Command<'a>,
+    pub command: NodeCommand<'a>,
 }
 
 /// The sessions that a command concerns.
@@ -46,7 +46,7 @@ pub enum Target<'a> {
 
 /// The content of a [`Control`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command<'a> {
+pub enum NodeCommand<'a> {
     /// Begin the closing handshake.
     Close {
         /// The close code.
@@ -80,12 +80,12 @@ impl<'a> Control<'a> {
             Target::Members(channel) => (CHANNEL, channel.as_bytes()),
         };
         let (kind, code, rest) = match self.command {
-            Command::Close { code, reason } => {
+            NodeCommand::Close { code, reason } => {
                 let reason = &reason.as_bytes()[..reason.floor_char_boundary(MAX_REASON)];
                 (CLOSE, Some(code), reason)
             }
-            Command::Unsubscribe { channel } => (UNSUBSCRIBE, None, channel.as_bytes()),
-            Command::Refresh { data } => (REFRESH, None, data),
+            NodeCommand::Unsubscribe { channel } => (UNSUBSCRIBE, None, channel.as_bytes()),
+            NodeCommand::Refresh { data } => (REFRESH, None, data),
         };
         let length = u16::try_from(name.len()).ok().filter(|_| rest.len() <= MAX_FIELD)?;
         let mut out = vec![VERSION, kind];
@@ -120,9 +120,11 @@ impl<'a> Control<'a> {
             _ => return Err(Malformed),
         };
         let command = match kind {
-            CLOSE if rest.len() <= MAX_REASON => Command::Close { code, reason: text(rest)? },
-            UNSUBSCRIBE if rest.len() <= MAX_FIELD => Command::Unsubscribe { channel: text(rest)? },
-            REFRESH if rest.len() <= MAX_FIELD => Command::Refresh { data: rest },
+            CLOSE if rest.len() <= MAX_REASON => NodeCommand::Close { code, reason: text(rest)? },
+            UNSUBSCRIBE if rest.len() <= MAX_FIELD => {
+                NodeCommand::Unsubscribe { channel: text(rest)? }
+            }
+            REFRESH if rest.len() <= MAX_FIELD => NodeCommand::Refresh { data: rest },
             _ => return Err(Malformed),
         };
         Ok(Self { target, command })
@@ -145,7 +147,7 @@ mod tests {
     fn commands_of_the_first_version_are_read() {
         let client = Target::Client(0x40_0002);
         let members = Target::Members("user.ann");
-        let close = |code, reason| Command::Close { code, reason };
+        let close = |code, reason| NodeCommand::Close { code, reason };
         for (bytes, target, command) in [
             (
                 &b"\x01\x03\x0f\xa1\0\0\x08\0\0\0\0\0\x40\0\x02banned"[..],
@@ -156,9 +158,9 @@ mod tests {
             (
                 b"\x01\x06\x01\0\x08user.annchat.a",
                 members,
-                Command::Unsubscribe { channel: "chat.a" },
+                NodeCommand::Unsubscribe { channel: "chat.a" },
             ),
-            (b"\x01\x07\x01\0\x08user.ann\xff", members, Command::Refresh { data: b"\xff" }),
+            (b"\x01\x07\x01\0\x08user.ann\xff", members, NodeCommand::Refresh { data: b"\xff" }),
         ] {
             assert_eq!(Control::decode(bytes), Ok(Control { target, command }));
         }
@@ -168,9 +170,10 @@ mod tests {
     fn a_command_is_read_as_it_is_written_and_anything_else_is_an_error() {
         let reason = "x".repeat(MAX_REASON);
         let reasons = ["", "banned", &reason];
-        let closes = reasons.map(|reason| (Command::Close { code: 4001, reason }, reason.len()));
-        let unsubscribe = (Command::Unsubscribe { channel: "chat" }, 4);
-        let refresh = (Command::Refresh { data: &[0xff, 0] }, 2);
+        let closes =
+            reasons.map(|reason| (NodeCommand::Close { code: 4001, reason }, reason.len()));
+        let unsubscribe = (NodeCommand::Unsubscribe { channel: "chat" }, 4);
+        let refresh = (NodeCommand::Refresh { data: &[0xff, 0] }, 2);
         for target in [Target::Client(0x40_0002), Target::Members("user.ann"), Target::Members("")]
         {
             for (command, rest) in closes.into_iter().chain([unsubscribe, refresh]) {
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn a_reason_that_is_too_long_is_cut_and_a_name_or_data_refused() {
         let target = Target::Client(1);
-        let close = |reason| Control { target, command: Command::Close { code: 1000, reason } };
+        let close = |reason| Control { target, command: NodeCommand::Close { code: 1000, reason } };
         let long = "ü".repeat(MAX_REASON);
         let bytes = close(&long).encode().unwrap();
         let cut = "ü".repeat(MAX_REASON / 2);
@@ -204,8 +207,8 @@ mod tests {
         let name = "x".repeat(MAX_FIELD + 1);
         for control in [
             Control { target: Target::Members(&name), ..close("") },
-            Control { target, command: Command::Unsubscribe { channel: &name } },
-            Control { target, command: Command::Refresh { data: name.as_bytes() } },
+            Control { target, command: NodeCommand::Unsubscribe { channel: &name } },
+            Control { target, command: NodeCommand::Refresh { data: name.as_bytes() } },
         ] {
             assert_eq!(control.encode(), None);
         }

@@ -29,7 +29,7 @@ mod survey;
 mod view;
 
 pub use announcement::Announcement;
-pub use control::{Command, Control, MAX_FIELD, MAX_REASON, Target};
+pub use control::{Control, MAX_FIELD, MAX_REASON, NodeCommand, Target};
 pub use envelope::{
     Envelope, MAX_NAME, Malformed, Place, Placed, TAG_BITS, decode, encode, split_place,
 };

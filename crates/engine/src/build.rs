@@ -122,7 +122,7 @@ pub(crate) fn shard_seed(seed: u64, shard: u64) -> u64 {
 }
 
 /// State that all shards of a server share.
-pub(crate) struct Shared {
+pub(crate) struct SharedParts {
     pub(crate) configuration: Configuration,
     pub(crate) totals: Arc<Totals>,
     pub(crate) account: Arc<MemoryAccount>,
@@ -131,7 +131,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Admission>,
 }
 
-impl Shared {
+impl SharedParts {
     /// Creates the state for `parts` shards. `limits` admits connections; `options` sets the rest.
     ///
     /// # Errors
@@ -202,8 +202,8 @@ pub fn build<D: Driver, S: Service>(
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, SettingError> {
     let parts = drivers.len();
-    let Shared { configuration, totals, account, stores, admission } =
-        Shared::new(options, &options.limits, parts)?;
+    let SharedParts { configuration, totals, account, stores, admission } =
+        SharedParts::new(options, &options.limits, parts)?;
     let (queues, neighbours) = create_queues(&drivers, options);
     let clock = drivers.first().map_or(Clock::System, Driver::clock);
     let senders = queues.iter().map(|queues| queues.queue.clone()).collect();

@@ -47,7 +47,7 @@ pub use configuration::Configuration;
 pub use configurator::Configurator;
 pub use conn::arrivals::{Arrivals, ArrivalsByAddress};
 pub use conn::by_address::{AddressCounts, AddressKey, KeyBySlot};
-pub use conn::deadlines::{Deadlines, Tick};
+pub use conn::deadlines::{DeadlineTick, Deadlines};
 pub use conn::held::HeldInput;
 pub use conn::linger::{LINGER_SILENCE, Linger};
 pub use conn::map::{ConnMap, IdHasher};

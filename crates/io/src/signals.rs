@@ -5,7 +5,7 @@ use std::io;
 /// The kernel's `struct sigaction`, without a function to call.
 #[cfg(target_os = "linux")]
 #[repr(C)]
-struct Action {
+struct SignalAction {
     handler: usize,
     flags: libc::c_ulong,
     restorer: usize,
@@ -23,7 +23,7 @@ struct Action {
 pub fn ignore(signal: i32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
-        let action = Action { handler: libc::SIG_IGN, flags: 0, restorer: 0, mask: 0 };
+        let action = SignalAction { handler: libc::SIG_IGN, flags: 0, restorer: 0, mask: 0 };
         // SAFETY: the kernel reads a `struct sigaction`, which `action` is, and writes no old one.
         // No function is registered.
         let result = unsafe {
@@ -31,7 +31,7 @@ pub fn ignore(signal: i32) -> io::Result<()> {
                 libc::SYS_rt_sigaction,
                 signal,
                 &raw const action,
-                std::ptr::null_mut::<Action>(),
+                std::ptr::null_mut::<SignalAction>(),
                 size_of::<u64>(),
             )
         };

@@ -89,9 +89,9 @@ impl Log {
         cx: &Cx<'_>,
         head: &Request<'_>,
         trusted_proxies: &[Network],
-    ) -> Option<Box<Entry>> {
+    ) -> Option<Box<PendingAccess>> {
         let is_on = self.0.as_ref().is_some_and(|log| log.is_on());
-        is_on.then(|| Box::new(Entry::new(cx, head, trusted_proxies)))
+        is_on.then(|| Box::new(PendingAccess::new(cx, head, trusted_proxies)))
     }
 
     pub(crate) fn record(&self, access: &AccessEntry<'_>, events: &Events) {
@@ -104,7 +104,7 @@ impl Log {
 
 /// Counts bytes of the body of a request and of its response, if it will be recorded.
 pub(crate) fn count_body(
-    entries: &mut ConnMap<Box<Entry>>,
+    entries: &mut ConnMap<Box<PendingAccess>>,
     id: ConnId,
     bytes_in: usize,
     bytes_out: usize,
@@ -118,7 +118,7 @@ pub(crate) fn count_body(
 }
 
 /// The data of a request that its record will have.
-pub(crate) struct Entry {
+pub(crate) struct PendingAccess {
     request: RequestSummary,
     route: Option<Arc<str>>,
     /// The id that middleware gave it.
@@ -135,7 +135,7 @@ pub(crate) struct Entry {
     pub(crate) closed: Option<(CloseCode, Instant)>,
 }
 
-impl Entry {
+impl PendingAccess {
     fn new(cx: &Cx<'_>, head: &Request<'_>, trusted_proxies: &[Network]) -> Self {
         let peer = cx.peer();
         let client = match peer {

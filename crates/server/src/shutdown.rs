@@ -16,11 +16,11 @@ const MAX_DRAIN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The shutdown state that a server's threads share with waiting threads.
 pub(crate) struct ServerDrain {
-    state: Mutex<State>,
+    state: Mutex<DrainState>,
     changed: Condvar,
 }
 
-struct State {
+struct DrainState {
     /// By shard.
     has_ended: Vec<bool>,
     /// The first drain that was begun, and its deadline.
@@ -29,11 +29,11 @@ struct State {
 
 impl ServerDrain {
     pub(crate) fn new(shards: usize) -> Self {
-        let state = State { has_ended: vec![false; shards], drain: None };
+        let state = DrainState { has_ended: vec![false; shards], drain: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DrainState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,7 @@ use crate::shard::{Shard, ShardContext};
 type OnTick = dyn FnMut(&mut Core, &ShardContext) + Send;
 
 /// A function that is called once each period.
-pub(crate) struct Tick {
+pub(crate) struct Ticker {
     period: Duration,
     /// `None` before the server runs.
     next: Option<Instant>,
@@ -25,7 +25,7 @@ pub(crate) struct Tick {
     call: Box<OnTick>,
 }
 
-impl Tick {
+impl Ticker {
     /// Creates a timer of the server: its first shard calls it.
     pub(crate) fn of_server(period: Duration, mut call: impl FnMut(&Hub) + Send + 'static) -> Self {
         let call = move |core: &mut Core, _: &_| call(&Hub::of(core.remote().clone()));
@@ -86,7 +86,7 @@ impl ShardTick {
     }
 }
 
-impl From<&ShardTick> for Tick {
+impl From<&ShardTick> for Ticker {
     fn from(tick: &ShardTick) -> Self {
         let call = Arc::clone(&tick.call);
         let call = Box::new(move |core: &mut Core, context: &_| call(core, context));
@@ -98,12 +98,12 @@ impl From<&ShardTick> for Tick {
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// The first shard takes them.
-    of_server: Mutex<Vec<Tick>>,
+    of_server: Mutex<Vec<Ticker>>,
     of_shards: Vec<ShardTick>,
 }
 
 impl Waiting {
-    pub(crate) fn new(of_server: Vec<Tick>, of_shards: Vec<ShardTick>) -> Self {
+    pub(crate) fn new(of_server: Vec<Ticker>, of_shards: Vec<ShardTick>) -> Self {
         Self { of_server: Mutex::new(of_server), of_shards }
     }
 
@@ -111,18 +111,18 @@ impl Waiting {
     pub(crate) fn take(&self) -> Ticks {
         let mut of_server = self.of_server.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ticks = std::mem::take(&mut *of_server);
-        ticks.extend(self.of_shards.iter().map(Tick::from));
+        ticks.extend(self.of_shards.iter().map(Ticker::from));
         Ticks(ticks)
     }
 }
 
 /// The timers of a shard.
 #[derive(Default)]
-pub(crate) struct Ticks(Vec<Tick>);
+pub(crate) struct Ticks(Vec<Ticker>);
 
 impl Ticks {
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.0.iter().map(Tick::due).min()
+        self.0.iter().map(Ticker::due).min()
     }
 
     /// Calls the functions that are due.

@@ -17,7 +17,7 @@ pub enum Take {
 
 /// The moment at which the service answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum ServiceStart {
     /// In the callback that receives the last required input.
     AtOnce = 0,
     /// By a delivery, a delay after that callback.
@@ -47,7 +47,7 @@ pub struct Ask {
     /// The duration for which the service stops reading.
     pub room_after: u64,
     /// When the answer begins.
-    pub start: Start,
+    pub start: ServiceStart,
     /// Its delay.
     pub delay: u64,
     /// Bytes of the answer's body.
@@ -93,7 +93,7 @@ impl Ask {
             most: usize::MAX >> 1,
             stops: 0,
             room_after: 0,
-            start: Start::AtOnce,
+            start: ServiceStart::AtOnce,
             delay: 0,
             length,
             chunked: false,
@@ -155,7 +155,12 @@ impl Ask {
             most: most as usize,
             stops: stops as usize,
             room_after,
-            start: [Start::AtOnce, Start::Later, Start::AfterHead, Start::Parked][start as usize],
+            start: [
+                ServiceStart::AtOnce,
+                ServiceStart::Later,
+                ServiceStart::AfterHead,
+                ServiceStart::Parked,
+            ][start as usize],
             delay,
             length: length as usize,
             chunked: chunked == 1,
@@ -220,7 +225,7 @@ impl Ask {
     /// Returns whether it may be answered before its body has come.
     #[must_use]
     pub fn is_early(&self) -> bool {
-        self.take == Take::Pieces && self.start == Start::AfterHead && self.upload > 0
+        self.take == Take::Pieces && self.start == ServiceStart::AfterHead && self.upload > 0
     }
 
     /// Returns whether the answer never completes.

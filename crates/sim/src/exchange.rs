@@ -10,8 +10,8 @@ use throng_io::ConnId;
 use throng_proto::http1::ResponseHead;
 use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 
-use crate::ask::{Ask, Direction, Start, Take};
-use crate::record::{Action, Note, SharedRecord};
+use crate::ask::{Ask, Direction, ServiceStart, Take};
+use crate::record::{Note, ServiceAction, SharedRecord};
 
 /// The payload of a panic that a peer has requested. The test suppresses the panic hook for it.
 pub struct Planned;
@@ -99,12 +99,12 @@ impl Exchanges {
         }
         self.answer_parked(cx);
         match (ask.take, ask.start) {
-            (Take::Drop, Start::AtOnce) => self.begin(cx),
+            (Take::Drop, ServiceStart::AtOnce) => self.begin(cx),
             (Take::Drop, start) => {
-                if start == Start::Parked {
+                if start == ServiceStart::Parked {
                     self.parked.push_back(id);
                 }
-                self.schedule(cx, ask.delay, Action::Answer);
+                self.schedule(cx, ask.delay, ServiceAction::Answer);
                 Answer::Later
             }
             (Take::Whole, _) if ask.upload > 0 => {
@@ -112,8 +112,8 @@ impl Exchanges {
             }
             (Take::Whole, _) => self.on_whole(cx),
             (Take::Pieces, start) => {
-                if start == Start::AfterHead {
-                    self.schedule(cx, ask.delay, Action::Answer);
+                if start == ServiceStart::AfterHead {
+                    self.schedule(cx, ask.delay, ServiceAction::Answer);
                 }
                 Answer::Chunks { max_body: ask.most as u64 }
             }
@@ -139,10 +139,10 @@ impl Exchanges {
         exchange.has_ended = true;
         let ask = exchange.ask;
         match ask.start {
-            Start::AtOnce => self.begin(cx),
-            Start::AfterHead if ask.take == Take::Pieces => Answer::Later,
-            Start::Later | Start::AfterHead | Start::Parked => {
-                self.schedule(cx, ask.delay, Action::Answer);
+            ServiceStart::AtOnce => self.begin(cx),
+            ServiceStart::AfterHead if ask.take == Take::Pieces => Answer::Later,
+            ServiceStart::Later | ServiceStart::AfterHead | ServiceStart::Parked => {
+                self.schedule(cx, ask.delay, ServiceAction::Answer);
                 Answer::Later
             }
         }
@@ -168,7 +168,7 @@ impl Exchanges {
             self.violation(&ask, &format!("a wrong piece of {} bytes at {from}", bytes.len()));
         }
         if stops {
-            self.schedule(cx, ask.room_after, Action::Room);
+            self.schedule(cx, ask.room_after, ServiceAction::Room);
             return Flow::Stop;
         }
         Flow::More
@@ -200,12 +200,12 @@ impl Exchanges {
             return;
         }
         match note.what {
-            Action::Answer => self.answer(cx),
-            Action::Room if exchange.stopped && !exchange.has_ended => {
+            ServiceAction::Answer => self.answer(cx),
+            ServiceAction::Room if exchange.stopped && !exchange.has_ended => {
                 exchange.stopped = false;
                 cx.core().resume_reading(id);
             }
-            Action::More if exchange.waiting => {
+            ServiceAction::More if exchange.waiting => {
                 exchange.waiting = false;
                 match note.number.is_multiple_of(2) {
                     // The queue may be empty at this time, but `on_drain` must still be called.
@@ -266,7 +266,7 @@ impl Exchanges {
         self.conns.get_mut(&id)?.current.as_mut()
     }
 
-    fn schedule(&mut self, cx: &mut Cx<'_>, millis: u64, what: Action) {
+    fn schedule(&mut self, cx: &mut Cx<'_>, millis: u64, what: ServiceAction) {
         let id = cx.id();
         let Some(exchange) = self.current(id) else { return };
         let note = Note { to: id, number: exchange.ask.number, what };
@@ -368,7 +368,7 @@ impl Exchanges {
         }
         if ask.waits > 0 && exchange.chunks.is_multiple_of(ask.waits) {
             exchange.waiting = true;
-            self.schedule(cx, ask.wait, Action::More);
+            self.schedule(cx, ask.wait, ServiceAction::More);
         } else {
             cx.core().await_drain(id);
         }

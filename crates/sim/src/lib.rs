@@ -35,18 +35,18 @@ mod stops;
 pub mod turns;
 pub mod world;
 
-pub use ask::{Ask, Start, Take};
+pub use ask::{Ask, ServiceStart, Take};
 pub use driver::{SimDriver, Waiting};
 pub use faults::Faults;
 pub use net::{Net, SharedNet, SimSocket};
 pub use peer::{End, Peer};
-pub use plan::{Expect, Plan, SECOND};
+pub use plan::{Expect, SECOND, SimPlan};
 pub use record::Audience;
 pub use rng::Rng;
 pub use rules::Rules;
 pub use script::{Do, Pace};
 pub use seeds::Seeds;
-pub use world::{Outcome, World, run_chained_seed, run_secured_seed, run_seed};
+pub use world::{World, WorldOutcome, run_chained_seed, run_secured_seed, run_seed};
 
 /// Suppresses the panic hook for panics that peers have requested.
 pub fn hush_planned_panics() {

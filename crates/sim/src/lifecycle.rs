@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use throng_io::ConnId;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Outcome {
+struct LifecycleOutcome {
     upgraded: bool,
     /// Whether the connection was refused with an answer that states the reason, on acceptance or
     /// later.
@@ -20,11 +20,11 @@ struct Outcome {
 /// The outcome of each connection, by its id.
 #[derive(Debug, Default)]
 pub struct LifecycleCheck {
-    outcomes: BTreeMap<u64, Outcome>,
+    outcomes: BTreeMap<u64, LifecycleOutcome>,
 }
 
 impl LifecycleCheck {
-    fn outcome(&mut self, id: ConnId) -> &mut Outcome {
+    fn outcome(&mut self, id: ConnId) -> &mut LifecycleOutcome {
         self.outcomes.entry(id.to_bits()).or_default()
     }
 
@@ -63,7 +63,7 @@ impl LifecycleCheck {
     /// Returns the faults at the end of a run.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
-        let lost = |outcome: &Outcome| {
+        let lost = |outcome: &LifecycleOutcome| {
             outcome.ended && !(outcome.upgraded || outcome.turned_away || outcome.gone)
         };
         let lost = self.outcomes.iter().filter(|(_, outcome)| lost(outcome));

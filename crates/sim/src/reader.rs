@@ -63,7 +63,7 @@ pub enum Reply {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum ReaderStage {
     Http(ResponseDecoder),
     Ws(ws::Decoder),
     /// The bytes of an event that is not yet complete.
@@ -73,7 +73,7 @@ enum Stage {
 /// The reader of one client.
 #[derive(Debug)]
 pub struct Reader {
-    stage: Stage,
+    stage: ReaderStage,
     key: Key,
     /// Statuses of the HTTP answers, in order, including the 101.
     pub statuses: Vec<u16>,
@@ -108,7 +108,7 @@ impl Reader {
     #[must_use]
     pub fn new(key: Key) -> Self {
         Self {
-            stage: Stage::Http(ResponseDecoder::new()),
+            stage: ReaderStage::Http(ResponseDecoder::new()),
             key,
             statuses: Vec::new(),
             answered: 0,
@@ -128,16 +128,16 @@ impl Reader {
     /// The upgrade was accepted.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Ws(_) | Stage::Events(_))
+        matches!(self.stage, ReaderStage::Ws(_) | ReaderStage::Events(_))
     }
 
     /// Returns whether nothing is incomplete, so that the stream may end.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
         match &self.stage {
-            Stage::Http(decoder) => decoder.is_between_responses() || decoder.is_closed(),
-            Stage::Ws(decoder) => decoder.is_between_messages(),
-            Stage::Events(partial) => partial.is_empty(),
+            ReaderStage::Http(decoder) => decoder.is_between_responses() || decoder.is_closed(),
+            ReaderStage::Ws(decoder) => decoder.is_between_messages(),
+            ReaderStage::Events(partial) => partial.is_empty(),
         }
     }
 
@@ -148,9 +148,9 @@ impl Reader {
         while !input.is_empty() {
             let before = input.len();
             match &mut self.stage {
-                Stage::Http(_) => self.take_http(&mut input, now),
-                Stage::Ws(_) => self.take_ws(&mut input, now, &mut replies),
-                Stage::Events(_) => self.take_events(&mut input),
+                ReaderStage::Http(_) => self.take_http(&mut input, now),
+                ReaderStage::Ws(_) => self.take_ws(&mut input, now, &mut replies),
+                ReaderStage::Events(_) => self.take_events(&mut input),
             }
             self.received_at.resize(self.received.len(), now);
             if input.len() == before {
@@ -162,7 +162,7 @@ impl Reader {
     }
 
     fn take_http(&mut self, input: &mut Input<'_>, now: u64) {
-        let Stage::Http(decoder) = &mut self.stage else { return };
+        let ReaderStage::Http(decoder) = &mut self.stage else { return };
         let mut switched = false;
         let mut streams = false;
         loop {
@@ -226,9 +226,9 @@ impl Reader {
             }
         }
         if streams {
-            self.stage = Stage::Events(Vec::new());
+            self.stage = ReaderStage::Events(Vec::new());
         } else if switched {
-            self.stage = Stage::Ws(ws::Decoder::new(Role::Client));
+            self.stage = ReaderStage::Ws(ws::Decoder::new(Role::Client));
         } else if !input.is_empty() && decoder.is_closed() {
             self.violations.push(format!("{} bytes after the last answer", input.len()));
             input.take(usize::MAX);
@@ -237,7 +237,7 @@ impl Reader {
 
     /// Decodes events as in WHATWG HTML section 9.2, as far as our server uses it.
     fn take_events(&mut self, input: &mut Input<'_>) {
-        let Stage::Events(partial) = &mut self.stage else { return };
+        let ReaderStage::Events(partial) = &mut self.stage else { return };
         partial.extend_from_slice(input.as_slice());
         input.take(usize::MAX);
         while let Some(end) = partial.windows(2).position(|pair| pair == b"\n\n") {
@@ -271,7 +271,7 @@ impl Reader {
     }
 
     fn take_ws(&mut self, input: &mut Input<'_>, now: u64, replies: &mut Vec<Reply>) {
-        let Stage::Ws(decoder) = &mut self.stage else { return };
+        let ReaderStage::Ws(decoder) = &mut self.stage else { return };
         if self.closed.is_some() {
             self.violations.push(format!("{} bytes after the Close frame", input.len()));
             input.take(usize::MAX);

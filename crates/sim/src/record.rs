@@ -36,7 +36,7 @@ pub struct Offer {
 
 /// One WebSocket session, or stream of events.
 #[derive(Debug)]
-pub struct Session {
+pub struct SimSession {
     /// Its connection.
     pub id: ConnId,
     /// A stream of server-sent events: the engine calls back neither at its beginning nor at its
@@ -60,7 +60,7 @@ pub struct Session {
     pub stopped: bool,
 }
 
-impl Session {
+impl SimSession {
     /// A new session.
     #[must_use]
     pub fn new(id: ConnId, route: u16, stream: bool) -> Self {
@@ -182,12 +182,12 @@ pub struct Note {
     /// The request.
     pub number: u32,
     /// The event of the request.
-    pub what: Action,
+    pub what: ServiceAction,
 }
 
 /// See [`Note`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ServiceAction {
     /// The answer is ready.
     Answer,
     /// More of the request's body is wanted.
@@ -200,7 +200,7 @@ pub enum Action {
 #[derive(Default)]
 pub struct Record {
     /// Sessions and streams by peer number.
-    pub sessions: BTreeMap<u32, Session>,
+    pub sessions: BTreeMap<u32, SimSession>,
     /// Every broken rule.
     pub violations: Vec<String>,
     /// Panics that the service was asked for.
@@ -261,7 +261,7 @@ impl Record {
     }
 
     /// The open session of a peer; a violation if there is none.
-    pub fn session(&mut self, peer: u32, id: ConnId, call: &str) -> Option<&mut Session> {
+    pub fn session(&mut self, peer: u32, id: ConnId, call: &str) -> Option<&mut SimSession> {
         self.trace.mix_bytes(call.as_bytes());
         self.trace.mix(id.to_bits());
         self.say(call, id);
@@ -446,10 +446,10 @@ impl Record {
     pub fn broadcast(&mut self, shard: usize, audience: &Audience, what: &Received) -> (u64, u64) {
         self.note_ended_streams();
         let channel = audience.channel.as_deref();
-        let here = |session: &Session| session.id.shard() == shard;
+        let here = |session: &SimSession| session.id.shard() == shard;
         // A peer that has left may still be closing in the engine's table, and a present peer may
         // also be closing; only membership is certain.
-        let alive = |session: &Session| session.closed.is_none();
+        let alive = |session: &SimSession| session.closed.is_none();
         let mut receivers: BTreeSet<u32> = match (channel, &audience.include) {
             // A session cannot join between a broadcast and its delivery on one shard.
             (Some(channel), _) => self.old_members_of(shard, channel),

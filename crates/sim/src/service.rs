@@ -20,7 +20,7 @@ use crate::exchange::{Exchanges, Planned};
 use crate::net::SharedNet;
 use crate::placing;
 use crate::reader::Received;
-use crate::record::{Audience, PendingCommand, Record, SentCommand, Session, SharedRecord};
+use crate::record::{Audience, PendingCommand, Record, SentCommand, SharedRecord, SimSession};
 use crate::rng::message_hash;
 use crate::stops::Stops;
 
@@ -344,7 +344,7 @@ impl Probe {
         cx.start_events();
         self.record.borrow_mut().lifecycle.upgrade(cx.id());
         let id = cx.id();
-        let session = Session::new(id, STREAMS, true);
+        let session = SimSession::new(id, STREAMS, true);
         let before = self.record.borrow_mut().sessions.insert(peer, session);
         if before.is_some() {
             self.record.borrow_mut().violation(format!("a stream of peer {peer}, twice"));
@@ -522,7 +522,7 @@ impl Service for Probe {
         {
             let mut record = self.record.borrow_mut();
             record.opened += 1;
-            let mut session = Session::new(id, cx.route(), false);
+            let mut session = SimSession::new(id, cx.route(), false);
             session.subprotocol = subprotocol_of(peer);
             if record.sessions.insert(peer, session).is_some() {
                 record.violation(format!("on_open of peer {peer}, twice"));

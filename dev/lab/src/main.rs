@@ -4,7 +4,7 @@
 //! * Not its duty: the comparisons themselves; load on one server (`throng bench`); comparisons
 //!   with other WebSocket libraries (`bench/run`).
 //! * Depends on: `throng-compare`, and `throng-cli` for settings, flags and output.
-//! * Start reading at: `Command`.
+//! * Start reading at: `LabCommand`.
 #![forbid(unsafe_code)]
 
 mod servers;
@@ -31,7 +31,7 @@ use throng_compare::proxies::{self, Proxies};
 #[command(name = "lab", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 /// A comparison, and how to show it.
@@ -44,7 +44,7 @@ struct Compare<C: clap::Args> {
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum LabCommand {
     /// Compare three ways to send one message to all: encoding for each, encoding once, publishing
     #[command(after_help = broadcast::EXAMPLES)]
     Broadcast(Compare<Broadcast>),
@@ -105,30 +105,30 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+fn run(command: LabCommand) -> Result<ExitCode, Failure> {
     match command {
-        Command::Broadcast(args) => compare(args),
-        Command::Compression(args) => compare(args),
-        Command::IoModels(args) => compare(args),
-        Command::Netbench(mut args) => {
+        LabCommand::Broadcast(args) => compare(args),
+        LabCommand::Compression(args) => compare(args),
+        LabCommand::IoModels(args) => compare(args),
+        LabCommand::Netbench(mut args) => {
             let own = this_program().to_string_lossy().into_owned();
             let words = ["serve-netbench", "{mode}", "--listen"].map(str::to_owned);
             args.comparison.own = std::iter::once(own).chain(words).collect();
             compare(args)
         }
-        Command::Proxies(args) => compare(*args),
-        Command::Tables(args) => tables::run(&args),
-        Command::ServeNetbench(args) => servers::netbench::run(&args),
-        Command::ServeProbe(args) => servers::probe::run(&args),
-        Command::ServeBlocking(args) => servers::blocking::run(&args),
-        Command::Part { part } => {
+        LabCommand::Proxies(args) => compare(*args),
+        LabCommand::Tables(args) => tables::run(&args),
+        LabCommand::ServeNetbench(args) => servers::netbench::run(&args),
+        LabCommand::ServeProbe(args) => servers::probe::run(&args),
+        LabCommand::ServeBlocking(args) => servers::blocking::run(&args),
+        LabCommand::Part { part } => {
             // A terminal's Ctrl-C also reaches this process, which must only end when its parent no
             // longer needs it.
             let _stop = Stop::on_signals().map_err(Failure::runtime)?;
             parts::play(&part)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Throng { arguments } => {
+        LabCommand::Throng { arguments } => {
             Ok(throng_cli::run(std::iter::once("throng".into()).chain(arguments)))
         }
     }

@@ -32,8 +32,12 @@ pub(super) fn counts(files: &[Source]) -> Vec<Count> {
     HOMONYMS.into_iter().map(count).collect()
 }
 
-/// Returns the name of the type whose definition begins on a line.
+/// Returns the name of the type whose definition begins on a line. An associated type is always
+/// used with its trait, so its name may be short.
 fn type_name(line: &str) -> Option<&str> {
+    if line.starts_with("    type ") {
+        return None;
+    }
     let line = line.trim_start();
     let line = match line.strip_prefix("pub(") {
         Some(rest) => rest.split_once(") ")?.1,
@@ -52,6 +56,7 @@ mod tests {
     fn types_count_wherever_they_are_defined() {
         let text = "pub(super) struct Plan {\n    plan: Plan,\n}\nenum PlanStep {}\n\
                     pub type Plan<T> = T;\n\
+                    impl Work for Echo {\n    type Plan = u8;\n}\n\
                     // struct Plan;\n#[cfg(test)]\nmod tests {\n    struct Plan;\n}\n";
         let source = |path: &str| Source { path: path.into(), text: text.into() };
         let counts = counts(&[

@@ -43,7 +43,7 @@ pub(super) struct Api {
 }
 
 /// An answer, or a refusal.
-type Outcome = Result<Response, Response>;
+type AdminAnswer = Result<Response, Response>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,7 +109,7 @@ pub(super) fn bind(
     address: SocketAddr,
     held: HeldListeners,
 ) -> throng::Result<Bound> {
-    let route = |handler: fn(&Api, &Request<'_>) -> Outcome| {
+    let route = |handler: fn(&Api, &Request<'_>) -> AdminAnswer| {
         let api = Arc::clone(&api);
         move |request: &Request<'_>| {
             let (Ok(response) | Err(response)) = handler(&api, request);
@@ -169,12 +169,12 @@ impl Api {
         token.matches(given) || self.balancer.check_token(given).is_ok()
     }
 
-    fn upgrade(&self, request: &Request<'_>) -> Outcome {
+    fn upgrade(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_operator(request)?;
         Ok(upgrade::answer(&self.upgrades, request))
     }
 
-    fn readyz(&self, _: &Request<'_>) -> Outcome {
+    fn readyz(&self, _: &Request<'_>) -> AdminAnswer {
         let not = |why: &str| Err(Response::unavailable(1, why));
         if self.is_ending.load(Relaxed) {
             return not("shutting down");
@@ -185,7 +185,7 @@ impl Api {
         }
     }
 
-    fn status(&self, request: &Request<'_>) -> Outcome {
+    fn status(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_read(request)?;
         let mut status = to_json(&self.balancer.status())?;
         status["resident_bytes"] = process::resident_bytes().into();
@@ -195,7 +195,7 @@ impl Api {
         Ok(answer(&status))
     }
 
-    fn metrics(&self, request: &Request<'_>) -> Outcome {
+    fn metrics(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_read(request)?;
         let mut writer = Writer::new("throng_balance").format(Format::accepted(request));
         metrics::write(&self.balancer.status(), &mut writer);
@@ -204,12 +204,12 @@ impl Api {
         Ok(writer.into_response())
     }
 
-    fn list(&self, request: &Request<'_>) -> Outcome {
+    fn list(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_read(request)?;
         Ok(answer(&to_json(&self.balancer.status().backends)?))
     }
 
-    fn add(&self, request: &Request<'_>) -> Outcome {
+    fn add(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_change(request)?;
         let example = json!({ "address": "127.0.0.1:9003", "weight": 2 });
         let Addition { address, weight, send_proxy, passthrough } = body(request, &example)?;
@@ -228,7 +228,7 @@ impl Api {
         Ok(answer(&added).with_status(Status::CREATED))
     }
 
-    fn set_weight(&self, request: &Request<'_>) -> Outcome {
+    fn set_weight(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_change(request)?;
         let address = address(request)?;
         let Weight { weight } = body(request, &json!({ "weight": 2 }))?;
@@ -237,7 +237,7 @@ impl Api {
         Ok(answer(&json!({ "address": address, "weight": weight, "before": before })))
     }
 
-    fn drain(&self, request: &Request<'_>) -> Outcome {
+    fn drain(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_change(request)?;
         let address = address(request)?;
         let Drain { window } = optional_body(request, &json!({ "window": "30s" }))?;
@@ -247,7 +247,7 @@ impl Api {
         Ok(answer(&to_json(&draining)?))
     }
 
-    fn undrain(&self, request: &Request<'_>) -> Outcome {
+    fn undrain(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_change(request)?;
         let address = address(request)?;
         let EmptyBody {} = optional_body(request, &json!({}))?;
@@ -256,7 +256,7 @@ impl Api {
         Ok(answer(&json!({ "address": address })))
     }
 
-    fn remove(&self, request: &Request<'_>) -> Outcome {
+    fn remove(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_change(request)?;
         let address = address(request)?;
         let Removal { drain } = optional_body(request, &json!({ "drain": true }))?;
@@ -266,7 +266,7 @@ impl Api {
         Ok(answer(&to_json(&removal)?))
     }
 
-    fn rebalance(&self, request: &Request<'_>) -> Outcome {
+    fn rebalance(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_change(request)?;
         let example = json!({ "dry_run": true, "rate": 50 });
         let Rebalance { dry_run, rate } = optional_body(request, &example)?;
@@ -280,7 +280,7 @@ impl Api {
         Ok(answer(&to_json(&plan)?))
     }
 
-    fn reload(&self, request: &Request<'_>) -> Outcome {
+    fn reload(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_change(request)?;
         let EmptyBody {} = optional_body(request, &json!({}))?;
         match self.reloader.reload() {
@@ -289,7 +289,7 @@ impl Api {
         }
     }
 
-    fn register(&self, request: &Request<'_>) -> Outcome {
+    fn register(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_registration(request)?;
         let example = json!({ "address": "127.0.0.1:9001", "weight": 1 });
         let Registration { address, weight, time_to_live } = body(request, &example)?;
@@ -299,14 +299,14 @@ impl Api {
         Ok(answer(&json!({ "address": address, "ttl_seconds": holds.as_secs_f64() })))
     }
 
-    fn heartbeat(&self, request: &Request<'_>) -> Outcome {
+    fn heartbeat(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_registration(request)?;
         let address = address(request)?;
         self.balancer.heartbeat(address).map_err(refused)?;
         Ok(answer(&json!({ "address": address })))
     }
 
-    fn deregister(&self, request: &Request<'_>) -> Outcome {
+    fn deregister(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_registration(request)?;
         let address = address(request)?;
         self.balancer.deregister(address).map_err(refused)?;

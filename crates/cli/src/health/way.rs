@@ -18,7 +18,7 @@ use crate::http_client::{Client, ClientResponse, JsonBody as _, Unanswered, conv
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
     /// Its addresses: the first that accepts a connection is asked.
-    places: Vec<Place>,
+    places: Vec<HealthPlace>,
     has_tls: bool,
     /// Connections begin with a PROXY header.
     has_proxy_header: bool,
@@ -29,12 +29,12 @@ pub(super) struct Way {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum HealthPlace {
     Address(SocketAddr),
     Unix(PathBuf),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HealthPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => write!(f, "{address}"),
@@ -43,7 +43,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl HealthPlace {
     /// Returns the addresses of a value of `listen` by which a process of this machine reaches it.
     /// None for port 0 and for sockets of the service manager.
     fn of(listen: &str) -> Vec<Self> {
@@ -88,14 +88,14 @@ impl Way {
     /// The message names the remedy.
     pub(super) fn to(text: &str) -> Result<Self, String> {
         if let Listen::Unix(path) = Listen::parse(text) {
-            let places = vec![Place::Unix(path.into())];
+            let places = vec![HealthPlace::Unix(path.into())];
             return Ok(Self { places, ..Self::default() });
         }
         let (address, has_tls) = match text.strip_prefix("https://") {
             Some(address) => (address, true),
             None => (text, false),
         };
-        let places = vec![Place::Address(Client::parse(address)?.address()?)];
+        let places = vec![HealthPlace::Address(Client::parse(address)?.address()?)];
         Ok(Self { places, has_tls, ..Self::default() })
     }
 
@@ -129,7 +129,7 @@ impl Way {
     /// headers, and answers without a token.
     fn of_admin(draft: &Draft) -> Option<Self> {
         let address = draft.get::<Option<SocketAddr>>("admin.listen")?;
-        let places = Place::of(&address.to_string());
+        let places = HealthPlace::of(&address.to_string());
         (!places.is_empty()).then(|| Self { places, ..Self::default() })
     }
 
@@ -156,7 +156,7 @@ impl Way {
             }
             () => None,
         };
-        let places = listen.iter().map(|listen| Place::of(listen)).find(|it| !it.is_empty());
+        let places = listen.iter().map(|listen| HealthPlace::of(listen)).find(|it| !it.is_empty());
         let places = places.unwrap_or_default();
         admin.unwrap_or(Self { places, has_tls, has_proxy_header, refusal, is_refused: false })
     }
@@ -166,7 +166,7 @@ impl Way {
     fn of_balance(draft: &Draft) -> Self {
         let admin = Self::of_admin(draft);
         let listen = ["listen", "tls.listen"].map(|key| draft.get::<Vec<String>>(key));
-        let mut places = listen.iter().flatten().map(|listen| Place::of(listen));
+        let mut places = listen.iter().flatten().map(|listen| HealthPlace::of(listen));
         let places = places.find(|places| !places.is_empty()).unwrap_or_default();
         let has_proxy_header: bool = draft.get("accept_proxy");
         let refusal = has_proxy_header.then_some("");
@@ -183,7 +183,7 @@ impl Way {
         let mut failed = String::new();
         for place in &self.places {
             let scheme = match (place, self.has_tls) {
-                (Place::Unix(_), _) => "",
+                (HealthPlace::Unix(_), _) => "",
                 (_, true) => "https://",
                 (_, false) => "http://",
             };
@@ -213,14 +213,14 @@ impl Way {
     fn exchange(
         &self,
         stream: TcpStream,
-        place: &Place,
+        place: &HealthPlace,
         ready: bool,
         until: Instant,
     ) -> Result<ClientResponse, Unanswered> {
         let path = if ready { "/readyz" } else { "/livez" };
         let host = match place {
-            Place::Address(address) => address.to_string(),
-            Place::Unix(_) => "localhost".to_owned(),
+            HealthPlace::Address(address) => address.to_string(),
+            HealthPlace::Unix(_) => "localhost".to_owned(),
         };
         let request = match self.is_refused {
             // RFC 9112 section 3.2: a request without Host is answered with 400.
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_wildcard_is_asked_on_loopback() {
         let of = |listen: &str| {
-            let places = Place::of(listen).into_iter().map(|place| place.to_string());
+            let places = HealthPlace::of(listen).into_iter().map(|place| place.to_string());
             places.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(of("0.0.0.0:80"), "127.0.0.1:80");

@@ -54,7 +54,7 @@ impl NodeCounts {
 }
 
 /// State that all clients share.
-pub(super) struct Shared {
+pub(super) struct MemberShared {
     pub(super) nodes: Vec<NodeCounts>,
     /// The last offset of each channel that a client has seen.
     tops: Vec<AtomicU64>,
@@ -75,7 +75,7 @@ pub(super) struct Progress {
     waits_for: AtomicU64,
 }
 
-impl Shared {
+impl MemberShared {
     pub(super) fn new(nodes: usize, clients: usize, interval: Duration) -> Self {
         let channels = (clients / nodes / 2).clamp(1, 50);
         Self {
@@ -131,7 +131,7 @@ pub(super) struct Account {
 
 /// A client.
 pub(super) struct Member<'a> {
-    shared: &'a Shared,
+    shared: &'a MemberShared,
     number: usize,
     /// The server that it is connected to.
     node: usize,
@@ -145,7 +145,7 @@ pub(super) struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    pub(super) fn new(shared: &'a Shared, number: usize) -> Self {
+    pub(super) fn new(shared: &'a MemberShared, number: usize) -> Self {
         let node = number % shared.nodes.len();
         Self {
             shared,
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_a_loss_and_what_comes_again_is_doubled() {
-        let shared = Shared::new(2, 8, Duration::from_secs(1));
+        let shared = MemberShared::new(2, 8, Duration::from_secs(1));
         assert_eq!(shared.channels(), 2);
         let mut member = Member::new(&shared, 2);
         member.begin("a", 4, "1");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use throng_load::units::grouped;
 
-use self::member::{Account, Member, Shared};
+use self::member::{Account, Member, MemberShared};
 use self::processes::{Broker, Node};
 use self::view::View;
 use crate::failure::Failure;
@@ -73,7 +73,7 @@ pub(crate) fn run(plan: &NodesPlan) -> Result<ExitCode, Failure> {
         terminal::line(format_args!("redis listens on {url}, without persistence"));
     }
     let cluster = Cluster::start(url, *nodes)?;
-    let shared = Shared::new(*nodes, clients, Duration::from_secs_f64(1.0 / rate));
+    let shared = MemberShared::new(*nodes, clients, Duration::from_secs_f64(1.0 / rate));
     let outcome = cluster.serve(&shared, &stop, *duration);
     if let Some(broker) = broker {
         broker.end();
@@ -101,7 +101,7 @@ impl Cluster {
     /// Runs the demonstration, and ends all servers.
     fn serve(
         mut self,
-        shared: &Shared,
+        shared: &MemberShared,
         stop: &Stop,
         duration: Option<Duration>,
     ) -> Result<ExitCode, Failure> {
@@ -141,7 +141,7 @@ impl Cluster {
     /// Lets all clients join and send, while one of the servers is killed and started again.
     fn perform(
         &mut self,
-        shared: &Shared,
+        shared: &MemberShared,
         stop: &Stop,
         duration: Option<Duration>,
     ) -> Result<(), Failure> {
@@ -183,7 +183,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn kill(&mut self, node: usize, shared: &Shared, view: &View) {
+    fn kill(&mut self, node: usize, shared: &MemberShared, view: &View) {
         shared.nodes[node].set_address(None);
         if let Some(node) = self.nodes[node].take() {
             node.kill();
@@ -192,7 +192,7 @@ impl Cluster {
         view.note(format_args!("node {number} is killed; its clients continue on the others"));
     }
 
-    fn restart(&mut self, at: usize, shared: &Shared, view: &View) -> Result<(), Failure> {
+    fn restart(&mut self, at: usize, shared: &MemberShared, view: &View) -> Result<(), Failure> {
         let node = Node::start(&self.url, &self.prefix)?;
         let (number, address) = (at + 1, node.address);
         shared.nodes[at].set_address(Some(address));

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use throng_load::units::{grouped, show_ns};
 
-use super::member::{NodeCounts, Shared};
+use super::member::{MemberShared, NodeCounts};
 use crate::terminal;
 
 /// Counts of a node at the last status line.
@@ -28,13 +28,13 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(shared: &Shared) -> Self {
+    pub(super) fn new(shared: &MemberShared) -> Self {
         let before = vec![Before::default(); shared.nodes.len()];
         let in_place = terminal::is_replaceable(&stdout());
         Self { in_place, at: Instant::now(), before, above: Cell::new(0) }
     }
 
-    pub(super) fn show(&mut self, shared: &Shared) {
+    pub(super) fn show(&mut self, shared: &MemberShared) {
         let now = Instant::now();
         let seconds = (now - self.at).as_secs_f64().max(1e-3);
         self.at = now;

@@ -22,15 +22,15 @@ impl Reloaded {
 }
 
 /// The outcome of a reload, or the mistake that it met.
-type Outcome = Result<Reloaded, String>;
+type ReloadOutcome = Result<Reloaded, String>;
 
 /// Sends requests for reloads to the thread that handles signals, which executes them one after the
 /// other.
 #[derive(Clone)]
-pub(super) struct ReloadRequests(Sender<SyncSender<Outcome>>);
+pub(super) struct ReloadRequests(Sender<SyncSender<ReloadOutcome>>);
 
 /// Requested reloads.
-pub(super) struct PendingReloads(Receiver<SyncSender<Outcome>>);
+pub(super) struct PendingReloads(Receiver<SyncSender<ReloadOutcome>>);
 
 /// Connects the two.
 pub(super) fn reload_requests() -> (ReloadRequests, PendingReloads) {
@@ -40,7 +40,7 @@ pub(super) fn reload_requests() -> (ReloadRequests, PendingReloads) {
 
 impl ReloadRequests {
     /// Requests a reload, and waits for its outcome: `None` if the server is about to end.
-    pub(super) fn ask(&self) -> Option<Outcome> {
+    pub(super) fn ask(&self) -> Option<ReloadOutcome> {
         let (reply, outcome) = mpsc::sync_channel(1);
         self.0.send(reply).ok()?;
         outcome.recv().ok()
@@ -50,7 +50,7 @@ impl ReloadRequests {
 impl PendingReloads {
     /// Answers all waiting requests with one reload, which begins after all of them; returns
     /// whether there was one. With a reload for each, workers would wait for one after the other.
-    pub(super) fn carry_out(&self, reload: impl FnOnce() -> Outcome) -> bool {
+    pub(super) fn carry_out(&self, reload: impl FnOnce() -> ReloadOutcome) -> bool {
         let replies: Vec<_> = self.0.try_iter().collect();
         if replies.is_empty() {
             return false;

@@ -16,7 +16,7 @@ use super::endpoint::Endpoint;
 use super::explain::explain_cluster;
 use super::names::Names;
 use super::open::{Connection, check_mode};
-use super::shared::{HostPort, Membership, Refusal, Shared};
+use super::shared::{HostPort, Membership, NodeShared, Refusal};
 use super::signals::Signals;
 use super::tls::Insecure;
 use crate::partition::{PARTITIONS, slot, tags};
@@ -73,7 +73,7 @@ impl MasterWatch {
 /// A master that the node is connected to.
 #[derive(Default)]
 struct Master {
-    shared: Mutex<Weak<Shared>>,
+    shared: Mutex<Weak<NodeShared>>,
     /// Locked by the task that connects.
     attempts: tokio::sync::Mutex<Attempts>,
 }
@@ -261,7 +261,7 @@ impl Masters {
     }
 
     /// Returns the connections to a master, which all of its partitions share.
-    async fn connect(&self, to: &HostPort, names: &Names) -> Result<Arc<Shared>, StartError> {
+    async fn connect(&self, to: &HostPort, names: &Names) -> Result<Arc<NodeShared>, StartError> {
         let began = Instant::now();
         let master = Arc::clone(lock(&self.state).masters.entry(to.clone()).or_default());
         let mut attempts = master.attempts.lock().await;
@@ -275,7 +275,9 @@ impl Masters {
             return Err(error.clone());
         }
         let server = self.like.at(to.clone());
-        match Shared::connect(&server, to.clone(), names, &self.tags, attempts.last.clone()).await {
+        match NodeShared::connect(&server, to.clone(), names, &self.tags, attempts.last.clone())
+            .await
+        {
             Ok(shared) => {
                 let shared = Arc::new(shared);
                 *lock(&master.shared) = Arc::downgrade(&shared);

@@ -19,7 +19,7 @@ pub(super) type HostPort = (String, u16);
 
 /// The connections to a master.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct NodeShared {
     pub(super) opened: Opened,
     server: HostPort,
     routes: Arc<PushRoutes>,
@@ -43,7 +43,7 @@ impl From<(&str, RedisError)> for Refusal {
     }
 }
 
-impl Shared {
+impl NodeShared {
     pub(super) async fn connect(
         endpoint: &Endpoint,
         server: HostPort,
@@ -107,7 +107,7 @@ impl Shared {
 /// A partition's use of the connections to its master.
 #[derive(Debug)]
 pub(super) struct Membership {
-    shared: Arc<Shared>,
+    shared: Arc<NodeShared>,
     partition: u16,
     generation: u64,
     /// Subscribed to only by this generation of the partition.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use throng_cluster::redis::{
     AskError, Bus, KeepRule, Members, Outgoing, Recipients, Settings, Tls, block_on,
 };
-use throng_cluster::{Announcement, Command, Control, Place, Tail, Target, WhileDown};
+use throng_cluster::{Announcement, Control, NodeCommand, Place, Tail, Target, WhileDown};
 use throng_testkit::{Redis, eventually};
 
 #[derive(Clone, Default)]
@@ -58,9 +58,9 @@ fn start(redis: &Redis, node: u64) -> (Bus, Recorder) {
 fn a_command_reaches_one_node_or_all_and_malformed_ones_are_counted_and_dropped() {
     let Some(mut redis) = Redis::start("control", &[]) else { return };
     let [(one, to_one), (two, to_two)] = [1, 2].map(|node| start(&redis, node));
-    let command = Command::Close { code: 4001, reason: "banned" };
+    let command = NodeCommand::Close { code: 4001, reason: "banned" };
     let client = Control { target: Target::Client(7), command };
-    let command = Command::Unsubscribe { channel: "chat" };
+    let command = NodeCommand::Unsubscribe { channel: "chat" };
     let members = Control { target: Target::Members("user.ann"), command };
     let send = |to, control: Control<'_>| block_on(one.control(to, control.encode().unwrap()));
     let all_nodes = Recipients::Of("user.ann");

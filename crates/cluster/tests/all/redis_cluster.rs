@@ -13,7 +13,7 @@ use throng_cluster::redis::{
     AskError, Bus, Members, Outgoing, Recipients, Settings, Tls, block_on,
 };
 use throng_cluster::{
-    Announcement, Command, Control, Envelope, Place, Tail, Target, WhileDown, encode,
+    Announcement, Control, Envelope, NodeCommand, Place, Tail, Target, WhileDown, encode,
 };
 use throng_testkit::{Redis, RedisCluster, documented_user, eventually};
 
@@ -197,7 +197,7 @@ fn a_command_at_the_first_use_of_a_partition_is_sent_though_the_node_is_stopped_
     let notes = Notes::default();
     let bus = start(cluster.url(""), 1, notes.clone()).unwrap();
     let close = |channel: usize| {
-        let (channel, command) = (name(channel), Command::Close { code: 4001, reason: "" });
+        let (channel, command) = (name(channel), NodeCommand::Close { code: 4001, reason: "" });
         let close = Control { target: Target::Members(&channel), command };
         bus.control(Recipients::Of(&channel), close.encode().unwrap())
     };
@@ -291,7 +291,7 @@ fn presence_commands_and_counts_reach_other_nodes_with_the_rights_of_the_docs() 
         let counted = block_on(buses[1].count(Arc::clone(&channel), Duration::from_secs(5)));
         let counted = counted.unwrap();
         assert_eq!((counted.total, counted.missing), (6, vec![]));
-        let command = Command::Close { code: 4001, reason: "" };
+        let command = NodeCommand::Close { code: 4001, reason: "" };
         let close = Control { target: Target::Members(&channel), command };
         let all = Recipients::Of(&channel);
         assert_eq!(block_on(buses[0].control(all, close.encode().unwrap())), Ok(2));
@@ -299,7 +299,7 @@ fn presence_commands_and_counts_reach_other_nodes_with_the_rights_of_the_docs() 
         (1..=clients).for_each(|client| buses[0].exit(Arc::clone(of), client));
         eventually("a leave comes", || noted(1, &format!("1 leaves {channel}")));
     }
-    let command = Command::Close { code: 4001, reason: "" };
+    let command = NodeCommand::Close { code: 4001, reason: "" };
     let close = Control { target: Target::Client(9), command }.encode().unwrap();
     eventually("a command for one node comes", || {
         block_on(buses[0].control(Recipients::Node(2), close.clone())) == Ok(1)

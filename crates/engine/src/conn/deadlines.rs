@@ -6,14 +6,14 @@
 //! timers takes tens of milliseconds for a million entries, and hundreds after churn.
 
 /// Time in units of a clock, small enough to be kept for every slot.
-pub trait Tick: Copy + Eq {
+pub trait DeadlineTick: Copy + Eq {
     /// No deadline.
     const NEVER: Self;
     /// Ticks in a second.
     const PER_SECOND: u32;
 
     /// Returns the ticks from `start` to here: 0 if it is not later, `u32::MAX` for
-    /// [`Tick::NEVER`].
+    /// [`DeadlineTick::NEVER`].
     fn ticks_from(self, start: Self) -> u32;
 }
 
@@ -30,7 +30,7 @@ pub struct Deadlines<T> {
     swept: T,
 }
 
-impl<T: Tick> Deadlines<T> {
+impl<T: DeadlineTick> Deadlines<T> {
     /// Creates an empty table at the first tick of its clock.
     #[must_use]
     pub const fn new(start: T) -> Self {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::conn::deadlines::Tick;
+use crate::conn::deadlines::DeadlineTick;
 
 /// Silence after which a lingering connection is closed.
 pub const LINGER_SILENCE: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ pub struct Linger<T> {
     bytes: usize,
 }
 
-impl<T: Tick> Linger<T> {
+impl<T: DeadlineTick> Linger<T> {
     /// Starts with the first data.
     #[must_use]
     pub const fn new(now: T) -> Self {

@@ -7,14 +7,14 @@ pub type Index = std::num::NonZeroU32;
 /// Entries with stable indices; freed ones are reused, latest first.
 #[derive(Debug)]
 pub struct Slab<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<SlabEntry<T>>,
     /// Index of the first free entry + 1, 0 = none.
     free: u32,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Entry<T> {
+enum SlabEntry<T> {
     Used(T),
     Free { next: u32 },
 }
@@ -34,15 +34,15 @@ impl<T> Slab<T> {
         self.len += 1;
         if self.free != 0 {
             let at = self.free as usize - 1;
-            if let Entry::Free { next } = self.entries[at] {
+            if let SlabEntry::Free { next } = self.entries[at] {
                 let index = self.free;
                 self.free = next;
-                self.entries[at] = Entry::Used(value);
+                self.entries[at] = SlabEntry::Used(value);
                 return Index::new(index).expect("free indices are not 0");
             }
             unreachable!("the free list names only free entries");
         }
-        self.entries.push(Entry::Used(value));
+        self.entries.push(SlabEntry::Used(value));
         let index =
             u32::try_from(self.entries.len()).expect("a shard has at most 2^26 connections");
         Index::new(index).expect("the length after a push is not 0")
@@ -52,7 +52,7 @@ impl<T> Slab<T> {
     #[inline]
     pub fn entry(&self, index: Index) -> Option<&T> {
         match self.entries.get(index.get() as usize - 1) {
-            Some(Entry::Used(value)) => Some(value),
+            Some(SlabEntry::Used(value)) => Some(value),
             _ => None,
         }
     }
@@ -61,7 +61,7 @@ impl<T> Slab<T> {
     #[inline]
     pub fn entry_mut(&mut self, index: Index) -> Option<&mut T> {
         match self.entries.get_mut(index.get() as usize - 1) {
-            Some(Entry::Used(value)) => Some(value),
+            Some(SlabEntry::Used(value)) => Some(value),
             _ => None,
         }
     }
@@ -70,10 +70,11 @@ impl<T> Slab<T> {
     pub fn remove(&mut self, index: Index) -> Option<T> {
         let at = index.get() as usize - 1;
         let entry = self.entries.get_mut(at)?;
-        if matches!(entry, Entry::Free { .. }) {
+        if matches!(entry, SlabEntry::Free { .. }) {
             return None;
         }
-        let Entry::Used(value) = std::mem::replace(entry, Entry::Free { next: self.free }) else {
+        let SlabEntry::Used(value) = std::mem::replace(entry, SlabEntry::Free { next: self.free })
+        else {
             return None;
         };
         self.free = index.get();

@@ -36,7 +36,7 @@ impl Tick {
     }
 }
 
-impl super::deadlines::Tick for Tick {
+impl super::deadlines::DeadlineTick for Tick {
     const NEVER: Self = Self(0);
     const PER_SECOND: u32 = 1;
 

@@ -107,7 +107,7 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 struct Lane {
     class: ClassIndex,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<QueueEntry>,
     bytes: usize,
     /// The number of each key's entry; empty unless the policy is `latest`.
     by_key: HashMap<u64, u64>,
@@ -115,7 +115,7 @@ struct Lane {
 
 /// A message that waits. 56 bytes at most, besides the memory it refers to.
 #[derive(Debug)]
-struct Entry {
+struct QueueEntry {
     number: u64,
     key: u64,
     content: Content,
@@ -217,7 +217,7 @@ impl Waiting {
             lane.by_key.insert(key, number);
         }
         lane.bytes += weight;
-        lane.entries.push_back(Entry { number, key, content, since: now });
+        lane.entries.push_back(QueueEntry { number, key, content, since: now });
         Admitted::Queued
     }
 
@@ -282,11 +282,11 @@ impl Waiting {
         self.bytes = self.bytes - old + new;
     }
 
-    fn pop_front(&mut self, at: usize, class: &Class) -> Option<Entry> {
+    fn pop_front(&mut self, at: usize, class: &Class) -> Option<QueueEntry> {
         self.remove(at, 0, class)
     }
 
-    fn remove(&mut self, at: usize, place: usize, class: &Class) -> Option<Entry> {
+    fn remove(&mut self, at: usize, place: usize, class: &Class) -> Option<QueueEntry> {
         let lane = &mut self.lanes[at];
         let entry = lane.entries.remove(place)?;
         let weight = entry.content.weight();
@@ -320,7 +320,8 @@ impl Lane {
     /// Returns an estimate of its memory, from the oldest, the newest and two other messages.
     fn memory(&self) -> usize {
         let count = self.entries.len();
-        let entries = self.entries.capacity() * size_of::<Entry>() + self.by_key.capacity() * 17;
+        let entries =
+            self.entries.capacity() * size_of::<QueueEntry>() + self.by_key.capacity() * 17;
         if count == 0 {
             return entries;
         }
@@ -479,6 +480,6 @@ mod tests {
 
     #[test]
     fn a_waiting_message_is_small() {
-        assert!(size_of::<Entry>() <= 56, "{}", size_of::<Entry>());
+        assert!(size_of::<QueueEntry>() <= 56, "{}", size_of::<QueueEntry>());
     }
 }

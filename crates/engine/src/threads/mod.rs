@@ -16,7 +16,7 @@ use throng_io::{ConnId, Driver};
 use throng_proto::SettingError;
 
 use crate::admission::Admission;
-use crate::build::{BuildOptions, Built, Shared, shard_seed};
+use crate::build::{BuildOptions, Built, SharedParts, shard_seed};
 use crate::configuration::Configuration;
 use crate::configurator::Configurator;
 use crate::conn::by_address::AddressKey;
@@ -101,8 +101,8 @@ where
     D: Driver + Send + 'static,
     S: Service + Send + 'static,
 {
-    let Shared { configuration, totals, account, stores, admission } =
-        Shared::new(options, &options.limits.with_threads(), 1)?;
+    let SharedParts { configuration, totals, account, stores, admission } =
+        SharedParts::new(options, &options.limits.with_threads(), 1)?;
     let (queue, inbox) = shard_queue(MAILBOX_CAPACITY, MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
     let remote = Remote::with_registry(

@@ -68,7 +68,7 @@ impl std::error::Error for Busy {}
 
 struct Inner {
     settings: WorkerSettings,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Condition variables for idle workers, one per ready list.
     idle: Box<[Condvar]>,
     /// A worker has ended.
@@ -78,7 +78,7 @@ struct Inner {
     on_capacity: Box<dyn Fn(ConnId) + Send + Sync>,
 }
 
-struct State {
+struct PoolState {
     queue: Queue<Job>,
     recorder: Recorder,
     /// Workers that sleep, or were woken and have not run yet, by ready list.
@@ -91,7 +91,7 @@ struct State {
     looked_at_end: usize,
 }
 
-impl State {
+impl PoolState {
     /// Returns whether a worker whose list is empty may end. A job that waits for room may be for
     /// its list alone, with affinity.
     fn may_end(&self) -> bool {
@@ -120,7 +120,7 @@ impl Workers {
         let threads = settings.threads();
         let settings = WorkerSettings { pool_size: Some(threads), ..settings };
         let lists = if settings.affinity { threads } else { 1 };
-        let state = State {
+        let state = PoolState {
             queue: Queue::new(lists, settings.queue_size),
             recorder: Recorder::new(0, Instant::now()),
             asleep: vec![0; lists],
@@ -339,14 +339,14 @@ fn spawn(name: String, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes a worker for each connection that was listed. A worker that is awake checks its list
     /// before it sleeps, under the same lock, so no worker sleeps while there is work.
-    fn wake(&self, state: &mut State) {
-        let State { queue, asleep, .. } = state;
+    fn wake(&self, state: &mut PoolState) {
+        let PoolState { queue, asleep, .. } = state;
         queue.each_grown(|list| {
             if asleep[list] > 0 {
                 self.idle[list].notify_one();
@@ -355,7 +355,7 @@ impl Inner {
     }
 
     /// Wakes all workers when there is nothing left to wait for.
-    fn wake_to_end(&self, state: &State) {
+    fn wake_to_end(&self, state: &PoolState) {
         if state.may_end() {
             self.idle.iter().for_each(Condvar::notify_all);
         }

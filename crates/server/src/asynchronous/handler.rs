@@ -9,7 +9,7 @@ use tokio::runtime;
 use super::outcome::AsyncOutcome;
 use super::run::{self, Task};
 use super::session::AsyncSender;
-use super::shared::{Shared, Window};
+use super::shared::{SessionShared, Window};
 use super::socket::AsyncSocket;
 use crate::ws::closures::Ws;
 use crate::ws::sessions::OnMessage;
@@ -184,7 +184,7 @@ impl<D> Futures<D> {
 
 /// The shard's reference to the state it shares with the futures of a session.
 struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
     cancels: bool,
 }
 
@@ -237,7 +237,7 @@ impl<D: Clone + Send + 'static> OnMessage<D> for Futures<D> {
         match (kind, link) {
             (EventKind::Open, link) => {
                 let (id, reporter) = (ws.handle().id(), &ws.context().reporter);
-                let shared = Shared::new(ws.hub(), id, self.window(), reporter);
+                let shared = SessionShared::new(ws.hub(), id, self.window(), reporter);
                 let cancels = self.cancels();
                 *link = Some(Link { shared: Arc::clone(&shared), cancels });
                 if self.kind == Kind::BySession {

@@ -34,7 +34,7 @@
 //! [`Ws::on_message_async`](crate::Ws::on_message_async) starts a future for each message,
 //! [`Ws::on_session_async`](crate::Ws::on_session_async) for each session.
 //!
-//! A shard and the futures of a session share a `Shared`, which queues messages
+//! A shard and the futures of a session share a `SessionShared`, which queues messages
 //! for the futures, and commands for the shard. A side that waits is woken by the other: futures by
 //! their wakers, the shard by an event. Start reading there; then `run.rs`.
 

@@ -13,22 +13,22 @@ use tokio::task::coop;
 use super::outcome::AsyncOutcome;
 use super::outcome::sealed::Sealed as _;
 use super::session::{AsyncSender, Watch, room};
-use super::shared::{Command, Shared};
+use super::shared::{AsyncCommand, SessionShared};
 use super::socket::{self, AsyncSocket};
 
 /// A task of a session. If it is dropped before it is done, the session ends.
 pub(super) struct Task {
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
     done: bool,
 }
 
 impl Task {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<SessionShared>) -> Self {
         Self { shared: Arc::clone(shared), done: false }
     }
 
-    fn finish(&mut self, outcome: Outcome) {
-        if outcome == Outcome::Panicked {
+    fn finish(&mut self, outcome: RunOutcome) {
+        if outcome == RunOutcome::Panicked {
             self.shared.panic();
         }
         self.done = true;
@@ -50,15 +50,15 @@ impl Drop for Task {
 }
 
 /// Closes a session whose runtime is shutting down.
-fn close_without_runtime(shared: &Arc<Shared>) {
+fn close_without_runtime(shared: &Arc<SessionShared>) {
     // The session may already be over.
-    let _ = shared.submit(Command::Close(CloseCode::GOING_AWAY, "going away".into()));
+    let _ = shared.submit(AsyncCommand::Close(CloseCode::GOING_AWAY, "going away".into()));
 }
 
 /// Closes the session with 1001 if its future is dropped unfinished, before the drop of the
 /// future's socket would close it with 1000.
 struct Running<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<SessionShared>,
     is_over: bool,
 }
 
@@ -71,7 +71,7 @@ impl Drop for Running<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum RunOutcome {
     Done,
     /// The session ended before the future did.
     Cancelled,
@@ -81,10 +81,10 @@ enum Outcome {
 /// Runs a future until it ends or panics, or, with a `watch`, until the session ends. Closes the
 /// session if the future ends with an error that has a code.
 async fn run(
-    shared: &Arc<Shared>,
+    shared: &Arc<SessionShared>,
     future: impl Future<Output: AsyncOutcome>,
     mut watch: Option<&mut Watch>,
-) -> Outcome {
+) -> RunOutcome {
     let mut future = pin!(future);
     // Declared after the future, so that it is dropped first.
     let mut running = Running { shared, is_over: false };
@@ -92,7 +92,7 @@ async fn run(
         if let Some(watch) = &mut watch
             && watch.poll(cx).is_ready()
         {
-            return Poll::Ready(Outcome::Cancelled);
+            return Poll::Ready(RunOutcome::Cancelled);
         }
         // A future that ends drops its socket, which would close the session before the future's
         // error does.
@@ -102,15 +102,15 @@ async fn run(
             Ok(Poll::Ready(output)) => {
                 if let Some(close) = output.into_close() {
                     // The session may already be over.
-                    let _ = shared.submit(Command::Close(close.code, close.reason.into()));
+                    let _ = shared.submit(AsyncCommand::Close(close.code, close.reason.into()));
                 }
                 drop(drops);
-                Poll::Ready(Outcome::Done)
+                Poll::Ready(RunOutcome::Done)
             }
             Err(payload) => {
                 // The panic hook already reported it. Leak the payload: its `Drop` could panic.
                 std::mem::forget(payload);
-                Poll::Ready(Outcome::Panicked)
+                Poll::Ready(RunOutcome::Panicked)
             }
         }
     })
@@ -157,11 +157,11 @@ pub(super) async fn pump<D, F, Fut>(
         let outcome = run(&session.shared, future, watch.as_mut()).await;
         finished = true;
         match outcome {
-            Outcome::Done => {}
+            RunOutcome::Done => {}
             // The later messages were accepted too and must still be processed.
-            Outcome::Panicked if !cancels => session.shared.panic(),
+            RunOutcome::Panicked if !cancels => session.shared.panic(),
             _ => return task.finish(outcome),
         }
     }
-    task.finish(Outcome::Done);
+    task.finish(RunOutcome::Done);
 }

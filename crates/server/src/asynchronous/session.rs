@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use throng_engine::{CloseCode, Frame, PatternError};
 
-use super::shared::{CloseReason, Command, SessionClosed, Shared};
+use super::shared::{AsyncCommand, CloseReason, SessionClosed, SessionShared};
 use crate::handle::Handle;
 use crate::hub::Hub;
 
@@ -19,7 +19,7 @@ use crate::hub::Hub;
 /// [`AsyncSocket`](crate::asynchronous::AsyncSocket) leave in the order in which they were sent.
 /// `D` is the connection's data, cloned when the session opened; use an `Arc` to share it.
 pub struct AsyncSender<D = ()> {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SessionShared>,
     pub(super) data: D,
 }
 
@@ -40,7 +40,7 @@ impl<D> AsyncSender<D> {
     pub async fn send(&self, message: impl Into<Frame>) -> Result<(), SessionClosed> {
         let frame = message.into();
         room(&self.shared).await?;
-        self.shared.submit(Command::Send(frame))
+        self.shared.submit(AsyncCommand::Send(frame))
     }
 
     /// Sends a message to every member of a channel, including this session if it is a member, in
@@ -82,7 +82,7 @@ impl<D> AsyncSender<D> {
     /// [`SessionClosed`]: the session no longer has subscriptions.
     pub fn subscribe(&self, channel: &str) -> Result<(), SessionClosed> {
         let interest = self.shared.hub().remote().announce(self.shared.id().shard(), channel);
-        self.shared.submit(Command::Subscribe(channel.into(), interest))
+        self.shared.submit(AsyncCommand::Subscribe(channel.into(), interest))
     }
 
     /// Joins all channels that match a pattern, like
@@ -95,7 +95,7 @@ impl<D> AsyncSender<D> {
         throng_engine::check_pattern(pattern)?;
         let shard = self.shared.id().shard();
         let interest = self.shared.hub().remote().announce_pattern(shard, pattern);
-        let _ = self.shared.submit(Command::SubscribePattern(pattern.into(), interest));
+        let _ = self.shared.submit(AsyncCommand::SubscribePattern(pattern.into(), interest));
         Ok(())
     }
 
@@ -104,7 +104,7 @@ impl<D> AsyncSender<D> {
     /// # Errors
     /// [`SessionClosed`]: the session no longer has subscriptions.
     pub fn unsubscribe(&self, channel: &str) -> Result<(), SessionClosed> {
-        self.shared.submit(Command::Unsubscribe(channel.into()))
+        self.shared.submit(AsyncCommand::Unsubscribe(channel.into()))
     }
 
     /// Begins the closing handshake, after the messages already sent. Nothing can be sent after it,
@@ -112,7 +112,7 @@ impl<D> AsyncSender<D> {
     /// effect. For the codes see [`Socket::close`](crate::Socket::close).
     pub fn close(&self, code: CloseCode, reason: &str) {
         // It may be over already.
-        let _ = self.shared.submit(Command::Close(code, reason.into()));
+        let _ = self.shared.submit(AsyncCommand::Close(code, reason.into()));
     }
 
     /// Waits for the end of the session, and returns its reason. The future borrows nothing, so
@@ -154,12 +154,12 @@ impl<D> AsyncSender<D> {
     }
 }
 
-fn publication(channel: &str, message: impl Into<Frame>, to_others: bool) -> Command {
-    Command::Publish { channel: channel.into(), frame: message.into(), to_others }
+fn publication(channel: &str, message: impl Into<Frame>, to_others: bool) -> AsyncCommand {
+    AsyncCommand::Publish { channel: channel.into(), frame: message.into(), to_others }
 }
 
 /// Waits until there is room to send.
-pub(super) async fn room(shared: &Shared) -> Result<(), SessionClosed> {
+pub(super) async fn room(shared: &SessionShared) -> Result<(), SessionClosed> {
     let mut writer = Writer { shared, slot: None };
     poll_fn(|cx| writer.shared.poll_ready(cx, &mut writer.slot)).await
 }
@@ -178,7 +178,7 @@ impl<D> fmt::Debug for AsyncSender<D> {
 
 /// A future that waits for room. Frees its slot when the wait ends, or is cancelled.
 struct Writer<'a> {
-    shared: &'a Shared,
+    shared: &'a SessionShared,
     slot: Option<usize>,
 }
 
@@ -234,12 +234,12 @@ impl fmt::Debug for UntilShutdown {
 
 /// Watches for the end of a session.
 pub(super) struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
     slot: Option<usize>,
 }
 
 impl Watch {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<SessionShared>) -> Self {
         Self { shared: Arc::clone(shared), slot: None }
     }
 

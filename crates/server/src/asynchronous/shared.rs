@@ -130,7 +130,7 @@ pub(super) struct Window {
 }
 
 /// A command of a future to its connection.
-pub(super) enum Command {
+pub(super) enum AsyncCommand {
     Send(Frame),
     Publish {
         channel: Box<str>,
@@ -144,7 +144,7 @@ pub(super) enum Command {
     Close(CloseCode, Box<str>),
 }
 
-impl Command {
+impl AsyncCommand {
     fn cost(&self) -> usize {
         OVERHEAD
             + match self {
@@ -159,23 +159,23 @@ impl Command {
 }
 
 /// The state that a shard shares with the futures of one session.
-pub(super) struct Shared {
+pub(super) struct SessionShared {
     hub: Hub,
     id: ConnId,
     window: Window,
     reporter: Arc<Reporter>,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SharedState {
     incoming: VecDeque<OwnedMessage>,
     incoming_bytes: usize,
     /// Messages that are being processed.
     running: u32,
     /// Tasks that process messages.
     pumps: u32,
-    outgoing: VecDeque<Command>,
+    outgoing: VecDeque<AsyncCommand>,
     outgoing_bytes: usize,
     /// The waker of the future that waits for a message.
     reader: Option<Waker>,
@@ -204,7 +204,7 @@ struct State {
     panicked: bool,
 }
 
-impl State {
+impl SharedState {
     /// Returns whether the shard must be notified now.
     #[must_use = "the caller must notify the shard"]
     fn needs_notice(&mut self) -> bool {
@@ -238,7 +238,7 @@ impl State {
 }
 
 /// The event that makes the shard run the commands of futures.
-pub(super) struct RunCommands(Arc<Shared>);
+pub(super) struct RunCommands(Arc<SessionShared>);
 
 /// The event that a future has panicked.
 pub(super) struct FuturePanicked(PanicNotice);
@@ -278,7 +278,7 @@ struct Done {
 }
 
 /// The shard's side.
-impl Shared {
+impl SessionShared {
     pub(super) fn new(hub: Hub, id: ConnId, window: Window, reporter: &Arc<Reporter>) -> Arc<Self> {
         let reporter = Arc::clone(reporter);
         Arc::new(Self { hub, id, window, reporter, state: Mutex::default() })
@@ -331,7 +331,7 @@ impl Shared {
     }
 
     /// Runs commands until one congests or closes the connection.
-    fn run_each(&self, cx: &mut Cx<'_>, commands: &mut VecDeque<Command>) -> Done {
+    fn run_each(&self, cx: &mut Cx<'_>, commands: &mut VecDeque<AsyncCommand>) -> Done {
         let (mut congested, mut closed, mut bytes) = (false, false, 0);
         while !congested
             && !closed
@@ -340,12 +340,12 @@ impl Shared {
             bytes += command.cost();
             match command {
                 // A congested connection would eventually drop messages, so they wait here instead.
-                Command::Send(frame) => match cx.send_frame(&frame) {
+                AsyncCommand::Send(frame) => match cx.send_frame(&frame) {
                     Sent::Accepted => {}
                     Sent::Closed => closed = true,
                     _ => congested = true,
                 },
-                Command::Publish { channel, frame, to_others } => {
+                AsyncCommand::Publish { channel, frame, to_others } => {
                     let receipt = match to_others {
                         true => cx.publish_to_others(&channel, &frame),
                         false => cx.publish(&channel, &frame),
@@ -362,19 +362,19 @@ impl Shared {
                         congested = true;
                     }
                 }
-                Command::Subscribe(channel, interest) => {
+                AsyncCommand::Subscribe(channel, interest) => {
                     cx.subscribe_announced(&channel);
                     drop(interest);
                 }
-                Command::SubscribePattern(pattern, interest) => {
+                AsyncCommand::SubscribePattern(pattern, interest) => {
                     // The pattern was checked before.
                     let _ = cx.subscribe_pattern_announced(&pattern);
                     drop(interest);
                 }
-                Command::Unsubscribe(channel) => {
+                AsyncCommand::Unsubscribe(channel) => {
                     cx.unsubscribe(&channel);
                 }
-                Command::Close(code, reason) => {
+                AsyncCommand::Close(code, reason) => {
                     cx.close(code.get(), &reason);
                     closed = true;
                 }
@@ -384,7 +384,7 @@ impl Shared {
     }
 
     /// Records which commands are done, keeps the others, and wakes futures that wait for room.
-    fn record_done(&self, done: Done, mut commands: VecDeque<Command>) {
+    fn record_done(&self, done: Done, mut commands: VecDeque<AsyncCommand>) {
         let Done { congested, closed, bytes } = done;
         let mut wakers = Vec::new();
         let mut state = self.lock();
@@ -454,7 +454,7 @@ impl Shared {
 }
 
 /// The side of the futures.
-impl Shared {
+impl SessionShared {
     pub(super) fn id(&self) -> ConnId {
         self.id
     }
@@ -520,13 +520,13 @@ impl Shared {
     }
 
     /// Queues a command for the shard, even if there is no room.
-    pub(super) fn submit(self: &Arc<Self>, command: Command) -> Result<(), SessionClosed> {
+    pub(super) fn submit(self: &Arc<Self>, command: AsyncCommand) -> Result<(), SessionClosed> {
         let mut state = self.lock();
         if state.closing || state.end.is_some() {
             drop(state);
             return Err(SessionClosed::ENDED);
         }
-        state.closing = matches!(command, Command::Close(..));
+        state.closing = matches!(command, AsyncCommand::Close(..));
         state.outgoing_bytes += command.cost();
         state.outgoing.push_back(command);
         let notice = !state.congested && state.needs_notice();
@@ -629,7 +629,7 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -641,6 +641,10 @@ mod tests {
     /// The documentation of `on_message_async` states the memory of idle sessions.
     #[test]
     fn an_idle_session_is_small() {
-        assert!(size_of::<Shared>() <= 320, "Shared is {} bytes", size_of::<Shared>());
+        assert!(
+            size_of::<SessionShared>() <= 320,
+            "Shared is {} bytes",
+            size_of::<SessionShared>()
+        );
     }
 }

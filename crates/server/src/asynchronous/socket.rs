@@ -15,7 +15,7 @@ use throng_proto::ws::OwnedMessage;
 use tokio::task::coop;
 
 use super::session::{AsyncSender, UntilClosed, Watch};
-use super::shared::{CloseReason, Command, SessionClosed, Shared};
+use super::shared::{AsyncCommand, CloseReason, SessionClosed, SessionShared};
 
 /// A session as a [`Stream`] of its messages and a [`Sink`] for anything that converts to a
 /// [`Frame`]. It can be split.
@@ -126,7 +126,7 @@ impl<D, T: Into<Frame>> Sink<T> for AsyncSocket<D> {
     }
 
     fn start_send(self: Pin<&mut Self>, item: T) -> Result<(), SessionClosed> {
-        self.session.shared.submit(Command::Send(item.into()))
+        self.session.shared.submit(AsyncCommand::Send(item.into()))
     }
 
     /// Returns at once: messages given to the sink leave without a flush. This makes `send`
@@ -159,24 +159,24 @@ impl<D> Drop for AsyncSocket<D> {
 
 thread_local! {
     /// The session whose future this thread polls, and whether its socket was dropped there.
-    static POLLED: Cell<(*const Shared, bool)> = const { Cell::new((ptr::null(), false)) };
+    static POLLED: Cell<(*const SessionShared, bool)> = const { Cell::new((ptr::null(), false)) };
 }
 
 /// While this value lives, a socket of its session that is dropped on this thread does not close
 /// the session: the end of this value does.
 pub(super) struct Drops<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<SessionShared>,
     /// The previous value of `POLLED`, for a future that polls this one.
-    outer: (*const Shared, bool),
+    outer: (*const SessionShared, bool),
 }
 
 impl<'a> Drops<'a> {
-    pub(super) fn hold(shared: &'a Arc<Shared>) -> Self {
+    pub(super) fn hold(shared: &'a Arc<SessionShared>) -> Self {
         Self { shared, outer: POLLED.replace((Arc::as_ptr(shared), false)) }
     }
 
     /// Records that a socket was dropped. Returns false if its session is not polled here.
-    fn held(shared: &Arc<Shared>) -> bool {
+    fn held(shared: &Arc<SessionShared>) -> bool {
         let is_polled = ptr::eq(POLLED.get().0, Arc::as_ptr(shared));
         if is_polled {
             POLLED.set((Arc::as_ptr(shared), true));
@@ -190,7 +190,7 @@ impl Drop for Drops<'_> {
         let (_, dropped) = POLLED.replace(self.outer);
         if dropped {
             // The session may already be over.
-            let _ = self.shared.submit(Command::Close(CloseCode::NORMAL, "".into()));
+            let _ = self.shared.submit(AsyncCommand::Close(CloseCode::NORMAL, "".into()));
         }
     }
 }

@@ -32,7 +32,7 @@ pub use self::sockets::SocketOptions;
 
 use crate::app::App;
 use crate::hub::Hub;
-use crate::ticks::{ShardTick, Tick};
+use crate::ticks::{ShardTick, Ticker};
 use crate::tls::Setting;
 
 /// A server: an [`App`] and the configuration to serve it with.
@@ -63,7 +63,7 @@ pub struct Server {
     cluster: crate::cluster::Setting,
     /// Made before the server.
     hub: Option<Hub>,
-    ticks: Vec<Tick>,
+    ticks: Vec<Ticker>,
     shard_ticks: Vec<ShardTick>,
     mistake: Option<SettingError>,
 }

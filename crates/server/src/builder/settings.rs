@@ -14,7 +14,7 @@ use super::startup::resolve;
 use super::{Channels, Observe, Proxies, Server, Shards, SocketOptions};
 use crate::hub::Hub;
 use crate::shard::Shard;
-use crate::ticks::{ShardTick, Tick};
+use crate::ticks::{ShardTick, Ticker};
 
 impl Server {
     /// Sets the rules for messages to receivers that read too slowly, where neither the channel nor
@@ -92,7 +92,7 @@ impl Server {
             let message = "a period of every is 0; give for example 1 s";
             self.note(SettingError::new("every", message));
         }
-        self.ticks.push(Tick::of_server(period, tick));
+        self.ticks.push(Ticker::of_server(period, tick));
         self
     }
 

@@ -36,7 +36,7 @@ use crate::live::{Live, LiveOrigins};
 use crate::observe::Observer;
 use crate::panic_notice::Reporter;
 use crate::running::{Addresses, Bound, Capacity, Serving, ShardThreads};
-use crate::service::{BoundRoute, ShardService, Shared};
+use crate::service::{BoundRoute, RouteShared, ShardService};
 use crate::shard::ShardContext;
 use crate::stalls::Stalls;
 use crate::ticks;
@@ -109,7 +109,7 @@ impl Server {
 
     /// Decides the settings of a start before the server listens. `inherited`: the sockets were
     /// passed on by another process.
-    fn plan(&self, inherited: bool) -> Result<Plan> {
+    fn plan(&self, inherited: bool) -> Result<StartPlan> {
         self.check()?;
         let mut shards = self.shard_count()?;
         let tables = self.plan_tables(shards, inherited)?;
@@ -124,7 +124,7 @@ impl Server {
                 (self.max_connections(shards, listeners)?, None)
             }
         };
-        let plan = Plan { shards, tables, max_connections, capacity, placement: None };
+        let plan = StartPlan { shards, tables, max_connections, capacity, placement: None };
         if let (Some(path), true) = (self.placed_route(), plan.has_own_tables()) {
             let message = format!(
                 "the sessions of {path} are placed by key (Ws::place_by), \
@@ -134,7 +134,7 @@ impl Server {
             return Err(Error::setting("place_by", message));
         }
         let placement = self.shards.pin.place(self.shards.io, shards, plan.has_own_tables())?;
-        Ok(Plan { placement, ..plan })
+        Ok(StartPlan { placement, ..plan })
     }
 
     /// Refuses settings that need several connections per event loop where each connection has its
@@ -225,8 +225,13 @@ impl Server {
     }
 
     /// Builds the shards, each with its listeners.
-    fn build(self, listeners: Vec<Vec<Listener>>, bound: Addresses, plan: Plan) -> Result<Bound> {
-        let Plan { shards: count, tables, max_connections, capacity, placement } = plan;
+    fn build(
+        self,
+        listeners: Vec<Vec<Listener>>,
+        bound: Addresses,
+        plan: StartPlan,
+    ) -> Result<Bound> {
+        let StartPlan { shards: count, tables, max_connections, capacity, placement } = plan;
         let own_tables = match &tables {
             Division::PerShard(plan) => Some(plan.of_a_table),
             Division::Shared { .. } => None,
@@ -436,7 +441,12 @@ impl Server {
         }
     }
 
-    fn into_shared(self, stalls: Arc<Stalls>, pool: Pool, security: Security) -> Result<Shared> {
+    fn into_shared(
+        self,
+        stalls: Arc<Stalls>,
+        pool: Pool,
+        security: Security,
+    ) -> Result<RouteShared> {
         let router = self.app.router()?;
         let usual = self.compression;
         let bind = |route: AppRoute| {
@@ -455,7 +465,7 @@ impl Server {
                 route,
             })
         };
-        Ok(Shared {
+        Ok(RouteShared {
             routes: self.app.routes.into_iter().map(bind).collect::<Result<_>>()?,
             router,
             layers: self.app.layers,
@@ -492,7 +502,7 @@ impl Server {
 }
 
 /// The decisions of a start, before it listens.
-struct Plan {
+struct StartPlan {
     shards: usize,
     tables: Division,
     max_connections: usize,
@@ -501,7 +511,7 @@ struct Plan {
     placement: Option<Placement>,
 }
 
-impl Plan {
+impl StartPlan {
     fn has_own_tables(&self) -> bool {
         matches!(self.tables, Division::PerShard(_))
     }
@@ -510,7 +520,7 @@ impl Plan {
 /// Everything that the shards of a server share, before they are built.
 struct Prepared {
     options: BuildOptions,
-    shared: Arc<Shared>,
+    shared: Arc<RouteShared>,
     stalls: Arc<Stalls>,
     pool: Pool,
     workers: WorkerSettings,

@@ -12,7 +12,7 @@ pub use throng_cluster::redis::AskError as ClusterError;
 use throng_cluster::redis::{
     Counted, Health, Recipients, Reply, Surveyed, block_on, is_thread_of_a_node,
 };
-use throng_cluster::{Command, Control, Target};
+use throng_cluster::{Control, NodeCommand, Target};
 use throng_engine::{CloseCode, Frame, Relay};
 
 use super::relay::ClusterRelay;
@@ -130,12 +130,12 @@ pub struct ClusterSurvey {
     pub missing: Vec<u64>,
 }
 
-type Answer<T> = Pin<Box<dyn Future<Output = Result<T, ClusterError>> + Send>>;
+type ReplyFuture<T> = Pin<Box<dyn Future<Output = Result<T, ClusterError>> + Send>>;
 
 /// The pending answer of a cluster: a future, for any runtime. It completes within some seconds,
 /// with an answer or an error.
 #[must_use = "an answer is there when it was waited for"]
-pub struct ClusterReply<T>(Answer<T>);
+pub struct ClusterReply<T>(ReplyFuture<T>);
 
 impl<T> fmt::Debug for ClusterReply<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -315,7 +315,7 @@ impl ClusterHub {
         reason: &str,
     ) -> ClusterReply<bool> {
         let code = code.into();
-        self.control_one(to, Command::Close { code: code.get(), reason }, |hub, _| {
+        self.control_one(to, NodeCommand::Close { code: code.get(), reason }, |hub, _| {
             hub.close(to.handle, code, reason).is_ok()
         })
     }
@@ -344,7 +344,7 @@ impl ClusterHub {
         code: impl Into<CloseCode>,
         reason: &str,
     ) -> ClusterReply<usize> {
-        self.control_members(channel, Command::Close { code: code.into().get(), reason })
+        self.control_members(channel, NodeCommand::Close { code: code.into().get(), reason })
     }
 
     /// Removes one connection of any server from a channel, as [`Hub::unsubscribe`]. The answer is
@@ -354,7 +354,7 @@ impl ClusterHub {
     /// (Of the answer.) The cluster is away: the command is lost. Or the name of the channel has
     /// more than 65,535 bytes.
     pub fn unsubscribe(&self, from: ClusterHandle, channel: &str) -> ClusterReply<bool> {
-        self.control_one(from, Command::Unsubscribe { channel }, |hub, filter| {
+        self.control_one(from, NodeCommand::Unsubscribe { channel }, |hub, filter| {
             hub.unsubscribe(filter, channel).is_ok()
         })
     }
@@ -376,7 +376,7 @@ impl ClusterHub {
     /// # }
     /// ```
     pub fn unsubscribe_members(&self, members_of: &str, channel: &str) -> ClusterReply<usize> {
-        self.control_members(members_of, Command::Unsubscribe { channel })
+        self.control_members(members_of, NodeCommand::Unsubscribe { channel })
     }
 
     /// Sends [`SessionEvent::Refresh`](crate::SessionEvent::Refresh) to one session of any server,
@@ -387,7 +387,7 @@ impl ClusterHub {
     /// (Of the answer.) The cluster is away: the command is lost. Or there are more bytes.
     pub fn refresh(&self, of: ClusterHandle, data: impl AsRef<[u8]>) -> ClusterReply<bool> {
         let data = data.as_ref();
-        self.control_one(of, Command::Refresh { data }, |hub, filter| {
+        self.control_one(of, NodeCommand::Refresh { data }, |hub, filter| {
             hub.refresh(filter, data).is_ok()
         })
     }
@@ -403,7 +403,7 @@ impl ClusterHub {
     /// (Of the answer.) The cluster is away: the command is lost, also on this server. Or there are
     /// more bytes.
     pub fn refresh_members(&self, members_of: &str, data: impl AsRef<[u8]>) -> ClusterReply<usize> {
-        self.control_members(members_of, Command::Refresh { data: data.as_ref() })
+        self.control_members(members_of, NodeCommand::Refresh { data: data.as_ref() })
     }
 
     /// Asks all servers, this server included, a question from the program, of at most 64 KiB,
@@ -497,7 +497,7 @@ impl ClusterHub {
     fn control_one(
         &self,
         to: ClusterHandle,
-        command: Command<'_>,
+        command: NodeCommand<'_>,
         here: impl FnOnce(&Hub, &Filter) -> bool,
     ) -> ClusterReply<bool> {
         let target = Target::Client(to.handle.to_bits());
@@ -511,7 +511,7 @@ impl ClusterHub {
         ClusterReply(Box::pin(async move { Ok(reached.await? > 0) }))
     }
 
-    fn control_members(&self, channel: &str, command: Command<'_>) -> ClusterReply<usize> {
+    fn control_members(&self, channel: &str, command: NodeCommand<'_>) -> ClusterReply<usize> {
         let reached = self.control(
             Recipients::Of(channel),
             Control { target: Target::Members(channel), command },
@@ -519,7 +519,7 @@ impl ClusterHub {
         ClusterReply(Box::pin(async move { Ok(usize::try_from(reached.await?).unwrap_or(0)) }))
     }
 
-    fn control(&self, to: Recipients<'_>, control: Control<'_>) -> Answer<u64> {
+    fn control(&self, to: Recipients<'_>, control: Control<'_>) -> ReplyFuture<u64> {
         match control.encode() {
             Some(command) => Box::pin(self.relay.bus.control(to, command)),
             None => {

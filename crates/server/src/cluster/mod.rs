@@ -31,13 +31,13 @@ pub struct Cluster {
     unready_after: Duration,
     require_at_start: bool,
     rules: Vec<(ChannelPattern, ChannelRule)>,
-    answer: Option<Answer>,
+    answer: Option<SurveyFn>,
     tls: Tls,
     mistake: Option<SettingError>,
 }
 
 /// Answers questions of the program on other servers.
-type Answer = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
+type SurveyFn = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
 /// Without the URL, which may have a password.
 impl fmt::Debug for Cluster {
@@ -198,7 +198,7 @@ struct Prepared {
     starter: Starter,
     unready_after: Duration,
     require_at_start: bool,
-    answer: Option<Answer>,
+    answer: Option<SurveyFn>,
 }
 
 impl Setting {

@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{Bus, Fill, KeepRule, Members, Outgoing};
 use throng_cluster::{
-    Announcement, Await, Command, Control, Envelope, Place, PublishOutcome, Tail, Target, Ticket,
-    WhileDown, decode, encode,
+    Announcement, Await, Control, Envelope, NodeCommand, Place, PublishOutcome, Tail, Target,
+    Ticket, WhileDown, decode, encode,
 };
 use throng_engine::{
     Carried, CarriedOutcome, CarriedPresence, ChannelPattern, Frame, FrameParts, HistoryTail,
@@ -17,7 +17,7 @@ use throng_engine::{
 };
 use throng_io::{ConnId, Waker};
 
-use super::{Answer, ChannelRule};
+use super::{ChannelRule, SurveyFn};
 use crate::events::Events;
 use crate::filter::Filter;
 use crate::handle::Handle;
@@ -238,7 +238,7 @@ impl Carried for Way {
 pub(super) struct ToShards {
     remote: Remote,
     node: u64,
-    answer: Option<Answer>,
+    answer: Option<SurveyFn>,
     rules: u64,
     events: Events,
 }
@@ -248,7 +248,7 @@ impl ToShards {
     pub(super) fn new(
         relay: &ClusterRelay,
         remote: &Remote,
-        answer: Option<Answer>,
+        answer: Option<SurveyFn>,
         events: Events,
     ) -> Self {
         let (node, rules) = (relay.node, relay.rules_hash());
@@ -353,11 +353,11 @@ impl Members for ToShards {
         let filter = filter.inner();
         // A shard whose queue is full ignores the command: the sender sees that the client stays.
         let _ = match command {
-            Command::Close { code, reason } => self.remote.close_all(filter, code, reason),
-            Command::Unsubscribe { channel } => {
+            NodeCommand::Close { code, reason } => self.remote.close_all(filter, code, reason),
+            NodeCommand::Unsubscribe { channel } => {
                 self.remote.notify_all(filter, &SessionNotice::Unsubscribe(channel.into()).into())
             }
-            Command::Refresh { data } => {
+            NodeCommand::Refresh { data } => {
                 self.remote.notify_all(filter, &SessionNotice::Refresh(data.into()).into())
             }
         };

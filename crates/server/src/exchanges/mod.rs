@@ -22,7 +22,7 @@ use throng_http::{Reject, Request, Response};
 
 use self::exchange::Exchange;
 use crate::accept::AnyAccept;
-use crate::access::Entry;
+use crate::access::PendingAccess;
 use crate::panic_notice::PanicNotice;
 
 /// A handler of requests that answers at once.
@@ -35,7 +35,7 @@ pub(crate) const WINDOW: usize = 256 << 10;
 pub(crate) struct MovedUpgrade {
     pub(crate) exchange: Exchange,
     pub(crate) accept: AnyAccept,
-    pub(crate) entry: Option<Box<Entry>>,
+    pub(crate) entry: Option<Box<PendingAccess>>,
 }
 
 /// An event that another thread sends to the exchange of a connection.

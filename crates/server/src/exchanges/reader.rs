@@ -18,7 +18,7 @@ use super::{ExchangeEvent, WINDOW};
 /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). If the reader is dropped, the rest of the body
 /// is received and discarded.
 pub struct BodyReader {
-    shared: Arc<Shared>,
+    shared: Arc<ReaderShared>,
     remote: Remote,
     id: ConnId,
     /// Bytes taken from the shared buffer and not yet read.
@@ -27,15 +27,15 @@ pub struct BodyReader {
 }
 
 /// The connection's side of a request's body.
-pub(crate) struct BodySender(Arc<Shared>);
+pub(crate) struct BodySender(Arc<ReaderShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct ReaderShared {
+    state: Mutex<ReaderState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ReaderState {
     bytes: Vec<u8>,
     /// The connection is not read, because the buffer is full.
     stopped: bool,
@@ -51,15 +51,15 @@ enum End {
     Broken,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ReaderShared {
+    fn lock(&self) -> MutexGuard<'_, ReaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Creates both ends of a request's body.
 pub(crate) fn body(remote: Remote, id: ConnId) -> (BodySender, BodyReader) {
-    let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+    let shared = Arc::new(ReaderShared { state: Mutex::default(), changed: Condvar::new() });
     let reader = BodyReader { shared: Arc::clone(&shared), remote, id, taken: Vec::new(), at: 0 };
     (BodySender(shared), reader)
 }

@@ -18,22 +18,22 @@ use super::WINDOW;
 /// was too slow, or asked for the head only.
 #[must_use = "dropped without `finish`, it leaves the body truncated"]
 pub struct BodyWriter {
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
 }
 
 /// The connection's side of a response's body.
 struct BodySource {
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
     waker: Option<Waker>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct WriterShared {
+    state: Mutex<WriterState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WriterState {
     bytes: Vec<u8>,
     /// The waker of the connection, once it waits for more to send.
     waiting: Option<Waker>,
@@ -52,9 +52,9 @@ enum End {
     Broken,
 }
 
-impl Shared {
+impl WriterShared {
     /// Wakes the writer: there is space, or the client accepts no further bytes.
-    fn wake_writer(&self, state: MutexGuard<'_, State>) {
+    fn wake_writer(&self, state: MutexGuard<'_, WriterState>) {
         #[cfg(feature = "tower")]
         let mut state = state;
         #[cfg(feature = "tower")]
@@ -67,14 +67,14 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WriterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Creates both ends of a response's body.
 pub(super) fn body() -> (BodyWriter, impl StreamSource) {
-    let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+    let shared = Arc::new(WriterShared { state: Mutex::default(), changed: Condvar::new() });
     let source = BodySource { shared: Arc::clone(&shared), waker: None };
     (BodyWriter { shared }, source)
 }
@@ -138,7 +138,7 @@ impl BodyWriter {
 }
 
 /// Wakes the connection if it waits.
-fn wake(mut state: MutexGuard<'_, State>) {
+fn wake(mut state: MutexGuard<'_, WriterState>) {
     let waiting = state.waiting.take();
     drop(state);
     if let Some(waker) = waiting {

@@ -79,7 +79,7 @@ impl Drop for WakeOnDrop {
 
 /// Returns the result of a job. A job that is dropped before it runs, or panics, also wakes the
 /// connection, which then finds that the sender is gone; so the order of the fields matters.
-struct Report {
+struct GzipReport {
     sender: Sender<Done>,
     _wake: WakeOnDrop,
 }
@@ -124,7 +124,7 @@ impl CompressedSource {
             return Err(io::Error::other("the body has no connection"));
         };
         let (sender, job) = channel();
-        let report = Report { sender, _wake: WakeOnDrop(waker) };
+        let report = GzipReport { sender, _wake: WakeOnDrop(waker) };
         let (encoder, level) = (self.encoder.take(), self.level);
         let work = move || {
             // The closure captures the report as a whole, so that its fields are dropped in their

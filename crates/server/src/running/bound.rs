@@ -10,7 +10,7 @@ use throng_io::tables::Tables;
 use super::Drained;
 use super::Running;
 use super::serving::{Serving, getters};
-use super::shards::Start;
+use super::shards::StartShard;
 use crate::error::{Error, Result};
 use crate::shutdown::ServerDrain;
 
@@ -21,7 +21,7 @@ use crate::shutdown::ServerDrain;
 #[must_use = "a bound server answers nothing until `run` or `start`"]
 pub struct Bound {
     pub(crate) serving: Serving,
-    pub(crate) starts: Vec<Start>,
+    pub(crate) starts: Vec<StartShard>,
     /// The descriptor tables of the shards, where each has its own.
     pub(crate) tables: Option<Tables>,
     pub(crate) starts_workers: bool,

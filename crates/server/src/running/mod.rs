@@ -26,7 +26,7 @@ pub use drain::{Drained, Shutdown, Stopper, StuckShard};
 pub(crate) use serving::Serving;
 use serving::getters;
 pub(crate) use shards::ShardThreads;
-use shards::Start;
+use shards::StartShard;
 
 /// A running server.
 ///
@@ -147,7 +147,11 @@ impl Running {
     }
 
     /// Starts the thread of the next shard, and lets it pin itself and enter its descriptor table.
-    fn start_shard(&mut self, start: Start, tables: Option<&Arc<Tables>>) -> std::io::Result<()> {
+    fn start_shard(
+        &mut self,
+        start: StartShard,
+        tables: Option<&Arc<Tables>>,
+    ) -> std::io::Result<()> {
         let shard = self.threads.len();
         let cpu = self.serving.placement.as_ref().map(|placement| placement.places()[shard].cpu);
         let (report, begun) = mpsc::sync_channel(1);
@@ -294,7 +298,7 @@ mod tests {
     use crate::handle::Handle;
 
     /// Starts a server of three shards whose last shard is replaced by `broken`.
-    fn run_with(broken: Start) -> Running {
+    fn run_with(broken: StartShard) -> Running {
         let mut bound = Server::new(App::new()).shards(3).bind("127.0.0.1:0").unwrap();
         *bound.starts.last_mut().unwrap() = broken;
         bound.start().unwrap()

@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::hub::Hub;
 
 /// Runs a shard on the thread that calls it.
-pub(crate) type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
+pub(crate) type StartShard = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
 
 /// Shards ready to run, with their driver's type erased.
 pub(crate) struct ShardThreads {
-    pub(crate) starts: Vec<Start>,
+    pub(crate) starts: Vec<StartShard>,
     /// The descriptor tables of the shards, where each has its own.
     pub(crate) tables: Option<Tables>,
     pub(crate) hub: Hub,
@@ -62,8 +62,10 @@ impl ShardThreads {
         S: Service + Send + 'static,
     {
         let Built { shards, remote, snapshots, admission, configurator, .. } = built;
-        let starts =
-            shards.into_iter().map(|mut shard| Box::new(move || shard.run()) as Start).collect();
+        let starts = shards
+            .into_iter()
+            .map(|mut shard| Box::new(move || shard.run()) as StartShard)
+            .collect();
         let hub = Hub::of(remote);
         Self { starts, tables: None, hub, snapshots, admission, configurator }
     }

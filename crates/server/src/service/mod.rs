@@ -23,10 +23,10 @@ use throng_http::{LiveDate, Request, Response, Status};
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::{self, HeaderLines};
 
-pub(crate) use shared::{BoundRoute, Shared};
+pub(crate) use shared::{BoundRoute, RouteShared};
 
 use self::request::AwaitedBody;
-use crate::access::{AccessEntry, Entry, count_body};
+use crate::access::{AccessEntry, PendingAccess, count_body};
 use crate::app::RequestId;
 use crate::events::{ServerEvent, Subject};
 use crate::exchanges::ExchangeEvent;
@@ -46,7 +46,7 @@ const SWITCHING_PROTOCOLS: u16 = 101;
 
 /// The service of one shard.
 pub(crate) struct ShardService {
-    shared: Arc<Shared>,
+    shared: Arc<RouteShared>,
     admission: Arc<Admission>,
     /// By route: the sessions of WebSocket routes that have had one, and
     /// [`NoSessions`](crate::ws::sessions::NoSessions) for the others.
@@ -63,7 +63,7 @@ pub(crate) struct ShardService {
     /// Requests whose answer comes later, or is still being sent.
     exchanges: ConnMap<Exchange>,
     /// The data of requests and sessions that the access log will record.
-    entries: ConnMap<Box<Entry>>,
+    entries: ConnMap<Box<PendingAccess>>,
     timers: Timers,
     ticks: Ticks,
     date: LiveDate,
@@ -74,7 +74,7 @@ pub(crate) struct ShardService {
 }
 
 impl ShardService {
-    pub(crate) fn new(shared: Arc<Shared>, admission: Arc<Admission>) -> Self {
+    pub(crate) fn new(shared: Arc<RouteShared>, admission: Arc<Admission>) -> Self {
         let ticks = shared.ticks.take();
         Self {
             shared,

@@ -12,7 +12,7 @@ use throng_proto::http1;
 
 use super::routed::{Routed, responder_of};
 use super::upgrade::Upgraded;
-use super::{BoundRoute, ShardService, Shared};
+use super::{BoundRoute, RouteShared, ShardService};
 use crate::app::{RouteAction, StreamingFn};
 use crate::cluster::Guard;
 use crate::events::{ServerEvent, Subject};
@@ -162,7 +162,7 @@ impl ShardService {
     fn call_handler(
         &mut self,
         cx: &mut Cx<'_>,
-        shared: &Arc<Shared>,
+        shared: &Arc<RouteShared>,
         routed: Routed<'_, '_>,
     ) -> Answer {
         let Routed { route, head, ref request, has_body } = routed;
@@ -233,7 +233,7 @@ impl ShardService {
     fn file_or_refusal(
         &self,
         cx: &Cx<'_>,
-        shared: &Shared,
+        shared: &RouteShared,
         files: &throng_http::Files,
         (head, request): (&http1::Request<'_>, &Request<'_>),
     ) -> Response {
@@ -323,7 +323,7 @@ impl ShardService {
         &mut self,
         cx: &mut Cx<'_>,
         head: &http1::Request<'_>,
-        shared: &Shared,
+        shared: &RouteShared,
         found: Match<'_, u16>,
     ) -> Answer {
         let asked_about = match found {
@@ -380,7 +380,7 @@ impl ShardService {
         cx: &mut Cx<'_>,
         handler: &StreamingFn,
         max_body: Option<u64>,
-        (shared, routed): (&Shared, Routed<'_, '_>),
+        (shared, routed): (&RouteShared, Routed<'_, '_>),
     ) -> Answer {
         let Routed { route, head, request, .. } = routed;
         let (responder, client) = responder_of(cx, shared.route(route));
@@ -409,7 +409,7 @@ impl ShardService {
     fn hand_to_worker(
         &mut self,
         cx: &mut Cx<'_>,
-        shared: &Arc<Shared>,
+        shared: &Arc<RouteShared>,
         routed: Routed<'_, '_>,
     ) -> Answer {
         let Routed { route, head, request, .. } = routed;

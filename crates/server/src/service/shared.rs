@@ -25,7 +25,7 @@ use crate::tls::Security;
 use crate::workers::{Pool, RouteContext};
 
 /// Routes and settings. Only the origins change after `bind`.
-pub(crate) struct Shared {
+pub(crate) struct RouteShared {
     pub(crate) routes: Box<[BoundRoute]>,
     /// A route's value is its index in `routes`.
     pub(crate) router: Router<u16>,
@@ -59,7 +59,7 @@ pub(crate) struct BoundRoute {
     pub(crate) compression: Option<deflate::Policy>,
 }
 
-impl Shared {
+impl RouteShared {
     pub(crate) fn route(&self, route: u16) -> &BoundRoute {
         &self.routes[usize::from(route)]
     }

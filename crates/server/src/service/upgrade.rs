@@ -10,7 +10,7 @@ use throng_proto::http1;
 use throng_proto::ws::handshake::{self, encode_response_fields};
 
 use super::routed::{Routed, responder_of};
-use super::{SWITCHING_PROTOCOLS, ShardService, Shared};
+use super::{RouteShared, SWITCHING_PROTOCOLS, ShardService};
 use crate::accept::{AcceptHeaders, AnyAccept};
 use crate::app::RouteAction;
 #[cfg(feature = "tokio")]
@@ -42,7 +42,7 @@ impl ShardService {
     pub(super) fn upgrade(
         &mut self,
         cx: &mut Cx<'_>,
-        shared: &Shared,
+        shared: &RouteShared,
         ws: &WsRoute,
         routed: &Routed<'_, '_>,
     ) -> Result<Upgraded, Reject> {
@@ -121,7 +121,7 @@ impl ShardService {
     /// Checks an upgrade, and negotiates the client's offers.
     fn negotiate(
         &self,
-        shared: &Shared,
+        shared: &RouteShared,
         route: u16,
         ws: &WsRoute,
         head: &http1::Request<'_>,
@@ -158,7 +158,7 @@ impl ShardService {
     pub(super) fn decide_later(
         &mut self,
         cx: &mut Cx<'_>,
-        shared: &Arc<Shared>,
+        shared: &Arc<RouteShared>,
         negotiated: PendingUpgrade,
         later: UpgradeLater,
         routed: Routed<'_, '_>,

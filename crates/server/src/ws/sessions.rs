@@ -174,20 +174,20 @@ impl Sessions for NoSessions {
 }
 
 /// The session of a connection: its data, and the state of its handler.
-struct Session<D, S> {
+struct WsSession<D, S> {
     data: D,
     state: S,
 }
 
 struct RouteSessions<D, M: OnMessage<D>> {
     endpoint: Arc<Endpoint<D, M>>,
-    sessions: Slab<Session<D, M::Kept>>,
+    sessions: Slab<WsSession<D, M::Kept>>,
     context: Arc<RouteContext>,
 }
 
 impl<D: Send + 'static, M: OnMessage<D>> RouteSessions<D, M> {
     fn keep(&mut self, data: D) -> u32 {
-        self.sessions.insert(Session { data, state: M::Kept::default() }).get()
+        self.sessions.insert(WsSession { data, state: M::Kept::default() }).get()
     }
 }
 
@@ -243,7 +243,7 @@ impl<D: Send + 'static, M: OnMessage<D>> Sessions for RouteSessions<D, M> {
                 messages.end(&mut session.state, close);
                 callbacks.on_event(&mut Socket::new(cx, context), &mut session.data, event);
             }
-        } else if let Some(Session { data, state }) = sessions.entry_mut(index) {
+        } else if let Some(WsSession { data, state }) = sessions.entry_mut(index) {
             let mut socket = Socket::new(cx, context);
             callbacks.on_event(&mut socket, data, event);
             messages.after_event(&mut socket, data, state, kind);
@@ -276,7 +276,7 @@ impl<D: Send + 'static, M: OnMessage<D>> Sessions for RouteSessions<D, M> {
 struct Receiver<'a, D, M: OnMessage<D>> {
     on_message: &'a M,
     /// The data, and the state of the handler, by one pointer.
-    session: &'a mut Session<D, M::Kept>,
+    session: &'a mut WsSession<D, M::Kept>,
     context: &'a RouteContext,
 }
 
@@ -284,7 +284,7 @@ impl<D, M: OnMessage<D>> Receive for Receiver<'_, D, M> {
     #[inline(always)]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         let mut socket = Socket::new(cx.reborrow(), self.context);
-        let Session { data, state } = &mut *self.session;
+        let WsSession { data, state } = &mut *self.session;
         self.on_message.on_message(&mut socket, data, state, message);
     }
 

@@ -15,7 +15,7 @@ const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// A received answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct SimAnswer {
     pub(super) status: u16,
     /// The backend's mark; `None` for the balancer's own answer.
     pub(super) id: Option<u32>,
@@ -31,7 +31,7 @@ pub(super) struct HttpClient {
     rng: Rng,
     decoder: ResponseDecoder,
     read: usize,
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<SimAnswer>,
     asked: usize,
     pub(super) refused: bool,
     /// Whether a backend sent more than requested, and the excess was treated as an answer.
@@ -207,7 +207,7 @@ impl HttpClient {
                 }
                 Ok(Some(ResponseEvent::Head(response))) => {
                     let parse = |name| response.header(name).and_then(|value| value.parse().ok());
-                    let answer = Answer {
+                    let answer = SimAnswer {
                         status: response.status(),
                         id: parse("X-Id"),
                         sum: parse("X-Sum").unwrap_or(0) as usize,
@@ -372,7 +372,7 @@ impl HttpClient {
             }
             100..=199 => self.read_head(now, wire),
             _ => {
-                self.answers.push(Answer { status, ..Answer::default() });
+                self.answers.push(SimAnswer { status, ..SimAnswer::default() });
                 self.refused = true;
                 wire.then(Then::Close);
             }

@@ -1,8 +1,8 @@
 //! The production balancer on the simulated driver: real shards between simulated clients and
 //! backends.
 //!
-//! A plan gives a seed its meaning: [`Plan::of`], [`Plan::secured`] with TLS, and
-//! [`Plan::passed_through`] with connections that are passed through by their server name.
+//! A plan gives a seed its meaning: [`BalancePlan::of`], [`BalancePlan::secured`] with TLS, and
+//! [`BalancePlan::passed_through`] with connections that are passed through by their server name.
 //! [`World::run`] runs the plan, and `checks` checks the end; [`run_seed`] and its variants do
 //! both. A `Node` is a shard, both here and in simulations with real servers.
 
@@ -18,35 +18,35 @@ mod through;
 mod wire;
 mod world;
 
-pub use plan::Plan;
+pub use plan::BalancePlan;
 pub use script::{PeerEnd, PeerId, Script};
-pub use world::{Outcome, World};
+pub use world::{BalanceOutcome, World};
 
 /// Runs the plan of a seed.
 ///
 /// # Errors
 /// The broken rules, with the command that repeats the run.
-pub fn run_seed(seed: u64) -> Result<Outcome, String> {
-    run_plan(seed, Plan::of(seed), "balance")
+pub fn run_seed(seed: u64) -> Result<BalanceOutcome, String> {
+    run_plan(seed, BalancePlan::of(seed), "balance")
 }
 
 /// Runs the plan of a seed with TLS.
 ///
 /// # Errors
 /// The broken rules, with the command that repeats the run.
-pub fn run_secured_seed(seed: u64) -> Result<Outcome, String> {
-    run_plan(seed, Plan::secured(seed), "secured::balancers")
+pub fn run_secured_seed(seed: u64) -> Result<BalanceOutcome, String> {
+    run_plan(seed, BalancePlan::secured(seed), "secured::balancers")
 }
 
 /// Runs the plan of a seed whose connections are passed through.
 ///
 /// # Errors
 /// The broken rules, with the command that repeats the run.
-pub fn run_passed_through_seed(seed: u64) -> Result<Outcome, String> {
-    run_plan(seed, Plan::passed_through(seed), "through::")
+pub fn run_passed_through_seed(seed: u64) -> Result<BalanceOutcome, String> {
+    run_plan(seed, BalancePlan::passed_through(seed), "through::")
 }
 
-fn run_plan(seed: u64, plan: Plan, test: &str) -> Result<Outcome, String> {
+fn run_plan(seed: u64, plan: BalancePlan, test: &str) -> Result<BalanceOutcome, String> {
     let outcome = World::new(plan).run();
     match outcome.violations.is_empty() {
         true => Ok(outcome),

@@ -15,11 +15,11 @@ pub(super) struct Client {
     /// `None` before it comes, or if no balancer listened.
     pub(super) wire: Option<Wire>,
     came: bool,
-    pub(super) session: Session,
+    pub(super) session: SimTunnel,
 }
 
 /// The protocol state of a client.
-pub(super) enum Session {
+pub(super) enum SimTunnel {
     Http(Box<HttpClient>),
     Passed(PassedClient),
 }
@@ -28,10 +28,10 @@ impl Client {
     pub(super) fn new(plan: &ClientPlan, rng: Rng) -> Self {
         let session = match &plan.protocol {
             ClientProtocol::Http(session) => {
-                Session::Http(Box::new(HttpClient::new(plan.id, session, rng)))
+                SimTunnel::Http(Box::new(HttpClient::new(plan.id, session, rng)))
             }
             ClientProtocol::Passed(hello) => {
-                Session::Passed(PassedClient::new(plan.id, *hello, rng))
+                SimTunnel::Passed(PassedClient::new(plan.id, *hello, rng))
             }
         };
         Self { plan: plan.clone(), wire: None, came: false, session }
@@ -52,8 +52,8 @@ impl Client {
         let (written, all, got) = (wire.written, wire.log.len(), wire.got.len());
         let (over, next, protocol) = (wire.over, self.next_at(), &self.plan.protocol);
         let state = match &self.session {
-            Session::Http(session) => session.describe(),
-            Session::Passed(_) => String::new(),
+            SimTunnel::Http(session) => session.describe(),
+            SimTunnel::Passed(_) => String::new(),
         };
         format!(
             "client {id}: {written} of {all} bytes written, {got} read, {over:?}, next {next:?}, \
@@ -69,8 +69,8 @@ impl Client {
             Some(wire) => wire.next_at(),
         };
         let own = match &self.session {
-            Session::Http(session) => session.next_at(),
-            Session::Passed(_) => None,
+            SimTunnel::Http(session) => session.next_at(),
+            SimTunnel::Passed(_) => None,
         };
         wire.into_iter().chain(own).min()
     }
@@ -80,8 +80,8 @@ impl Client {
         (self.came, self.wire) = (true, wire);
         let Some(wire) = &mut self.wire else { return };
         match &mut self.session {
-            Session::Http(session) => session.begin(wire),
-            Session::Passed(session) => session.begin(wire),
+            SimTunnel::Http(session) => session.begin(wire),
+            SimTunnel::Passed(session) => session.begin(wire),
         }
     }
 
@@ -89,8 +89,8 @@ impl Client {
         let Some(wire) = &mut self.wire else { return };
         wire.step();
         match &mut self.session {
-            Session::Http(session) => session.step(now, wire),
-            Session::Passed(session) => session.step(wire),
+            SimTunnel::Http(session) => session.step(now, wire),
+            SimTunnel::Passed(session) => session.step(wire),
         }
         wire.write();
     }

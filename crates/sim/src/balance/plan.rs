@@ -165,7 +165,7 @@ pub(super) enum ControlCommand {
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BalancePlan {
     pub(super) seed: u64,
     /// Whether no peer breaks rules and no timeout expires, so that every client must be served.
     pub(super) calm: bool,
@@ -180,7 +180,7 @@ pub struct Plan {
     pub(super) secured: Hops,
 }
 
-impl Plan {
+impl BalancePlan {
     /// The plan of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {

@@ -15,7 +15,7 @@ use throng_tls::{TlsConfig, TlsServer};
 
 use super::node::{Most, Node, NodeOptions, backend_address, configuration, target};
 use super::peers::{Client, Conn};
-use super::plan::{ControlCommand, Plan, behaviour};
+use super::plan::{BalancePlan, ControlCommand, behaviour};
 use super::wire::Wire;
 use crate::net::{Bug, LinkId, Net, SharedNet, Side};
 use crate::plan::SECOND;
@@ -24,7 +24,7 @@ use crate::secured::Configurations;
 
 /// The result of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct BalanceOutcome {
     /// Broken rules.
     pub violations: Vec<String>,
     /// The hash of all that happened.
@@ -39,7 +39,7 @@ pub struct Outcome {
 
 /// A run of a plan.
 pub struct World {
-    pub(super) plan: Plan,
+    pub(super) plan: BalancePlan,
     pub(super) net: SharedNet,
     pub(super) nodes: Vec<Node>,
     listeners: Vec<Option<usize>>,
@@ -69,7 +69,7 @@ pub struct World {
 impl World {
     /// A world in which nothing has happened yet.
     #[must_use]
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: BalancePlan) -> Self {
         let net = Net::shared();
         net.borrow_mut().log = std::env::var_os("THRONG_SIM_LOG").is_some();
         net.borrow().say(|| format!("{plan:#?}"));
@@ -368,7 +368,7 @@ impl World {
 
     /// Runs to the end, and checks everything.
     #[must_use]
-    pub fn run(mut self) -> Outcome {
+    pub fn run(mut self) -> BalanceOutcome {
         let time_limit = self.plan.time_limit() + 40_000 * SECOND * u64::from(self.plan.calm);
         let all_gone = self.run_until(time_limit, |world| {
             world.commands.is_empty() && world.clients.iter().all(Client::is_gone)
@@ -393,7 +393,7 @@ impl World {
         failures.into_iter().for_each(|failure| self.violation(failure));
         let metrics = self.metrics();
         let net = self.net.borrow();
-        Outcome {
+        BalanceOutcome {
             violations: self.violations.clone(),
             trace: net.trace.value(),
             metrics,
@@ -420,7 +420,7 @@ fn new_backend(at: usize, weight: u32) -> Arc<Backend> {
 }
 
 /// Opens the sockets of backends that are running.
-fn listeners(plan: &Plan, net: &SharedNet) -> Vec<Option<usize>> {
+fn listeners(plan: &BalancePlan, net: &SharedNet) -> Vec<Option<usize>> {
     let mut net = net.borrow_mut();
     let mut listeners = Vec::new();
     for (at, backend) in plan.backends.iter().enumerate() {

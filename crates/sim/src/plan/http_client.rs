@@ -1,12 +1,12 @@
 //! Clients of the service's HTTP: some keep to the rules, others do not.
 
-use super::{Expect, MILLI, Part, Plan, SECOND};
-use crate::ask::{Ask, Start, Take};
+use super::{Expect, MILLI, Part, SECOND, SimPlan};
+use crate::ask::{Ask, ServiceStart, Take};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
 
 /// Adds HTTP clients to a third of all plans; the other plans do not change.
-pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
+pub(crate) fn gather(plan: &mut SimPlan, rng: &mut Rng) {
     if !rng.one_in(3) {
         return;
     }
@@ -70,9 +70,11 @@ fn ask(context: &ScriptContext, number: u32, rng: &mut Rng) -> Ask {
         ask.room_after = delay(rng);
     }
     ask.start = match ask.take {
-        Take::Pieces => rng.pick(&[Start::AtOnce, Start::Later, Start::AfterHead]),
-        Take::Drop => rng.pick(&[Start::AtOnce, Start::Later, Start::Parked]),
-        Take::Whole => rng.pick(&[Start::AtOnce, Start::Later]),
+        Take::Pieces => {
+            rng.pick(&[ServiceStart::AtOnce, ServiceStart::Later, ServiceStart::AfterHead])
+        }
+        Take::Drop => rng.pick(&[ServiceStart::AtOnce, ServiceStart::Later, ServiceStart::Parked]),
+        Take::Whole => rng.pick(&[ServiceStart::AtOnce, ServiceStart::Later]),
     };
     ask.delay = delay(rng);
     if rng.one_in(2) {
@@ -85,7 +87,7 @@ fn ask(context: &ScriptContext, number: u32, rng: &mut Rng) -> Ask {
         }
     }
     // A panic in the callback of another connection would end that connection.
-    ask.panics = ask.start != Start::Parked && rng.one_in(30);
+    ask.panics = ask.start != ServiceStart::Parked && rng.one_in(30);
     if ask.room_after + ask.wait > 5_000 {
         // Once is enough.
         (ask.stops, ask.waits) = (ask.stops.min(1) * 5, ask.waits.min(1) * 5);

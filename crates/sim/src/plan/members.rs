@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_engine::{Backpressure, SlowPolicy};
 
 use super::conforming::command;
-use super::{Expect, MILLI, Outside, Part, Plan, SECOND, events_request, upgrade_request};
+use super::{Expect, MILLI, Outside, Part, SECOND, SimPlan, events_request, upgrade_request};
 use crate::record::Audience;
 use crate::rng::Rng;
 use crate::rules::Rules;
@@ -21,7 +21,7 @@ const NAMES: [&str; 6] = ["red", "green", "blue", "sky.eu", "sky.us", "sky.us.ny
 const PATTERNS: [&str; 6] = ["sky.*", "sky.>", ">", "*", "*.us", "sky.*.ny"];
 
 /// Adds members and publishers to half of all plans; the other plans do not change.
-pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
+pub(crate) fn gather(plan: &mut SimPlan, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
     }
@@ -174,7 +174,7 @@ fn stream(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     part.script.push(if rng.one_in(2) { Do::Finish } else { Do::Reset });
 }
 
-fn publisher(part: &mut Part, context: &ScriptContext, plan: &Plan, rng: &mut Rng) {
+fn publisher(part: &mut Part, context: &ScriptContext, plan: &SimPlan, rng: &mut Rng) {
     part.name = "publisher";
     part.script = vec![context.request(part, rng), Do::UntilOpen];
     let limits = &plan.limits.ws;

@@ -91,7 +91,7 @@ pub struct Drain {
 
 /// Everything that is decided before a run begins.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SimPlan {
     /// The seed from which the plan was made, which is also the engine's seed.
     pub seed: u64,
     /// Real shards, 1 to 3.
@@ -173,7 +173,7 @@ pub const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds of one millisecond.
 const MILLI: u64 = SECOND / 1000;
 
-impl Plan {
+impl SimPlan {
     /// The plan of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {

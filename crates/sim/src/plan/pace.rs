@@ -1,7 +1,7 @@
 //! The pace of slow peers when a component between them and the server moves bytes in large
 //! portions.
 
-use super::{Expect, MILLI, Part, Plan};
+use super::{Expect, MILLI, Part, SimPlan};
 use crate::script::{Do, Pace};
 
 /// Bytes that a link between a balancer and a server always takes, including the overhead of TLS.
@@ -13,7 +13,7 @@ const ON_THE_LINK: usize = 32 << 10;
 /// A balancer reads the next bytes when the earlier ones have left, and TLS opens whole records.
 /// Until the peer has read such a portion, none of the server's output moves. A server is right to
 /// end a peer that takes longer than the write timeout.
-pub(super) fn keep_up(plan: &mut Plan) {
+pub(super) fn keep_up(plan: &mut SimPlan) {
     let read = plan.balancer.as_ref().map(|balancer| balancer.faults.receive_buffer);
     let gulp = plan.secured.most_received(read.unwrap_or(0)) as u64;
     let timeout = plan.limits.write_timeout.as_nanos() as u64;

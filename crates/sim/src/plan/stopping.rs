@@ -1,12 +1,12 @@
 //! Peers with messages that stop reading for a while.
 
 use super::conforming::{command, message};
-use super::{Expect, MILLI, Part, Plan, SECOND, ScriptContext};
+use super::{Expect, MILLI, Part, SECOND, ScriptContext, SimPlan};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
 
 /// Adds some peers that are stopped, in half of all plans.
-pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
+pub(crate) fn gather(plan: &mut SimPlan, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
     }

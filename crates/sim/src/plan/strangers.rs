@@ -4,7 +4,7 @@
 use throng_engine::Limit;
 
 use super::conforming::command;
-use super::{Expect, Part, Plan, SECOND, events_request, upgrade_request};
+use super::{Expect, Part, SECOND, SimPlan, events_request, upgrade_request};
 use crate::ask::Ask;
 use crate::rng::Rng;
 use crate::script::Do;
@@ -13,7 +13,7 @@ use crate::script::Do;
 const ADDRESS: u8 = 9;
 
 /// Adds such clients to a quarter of all plans; the other plans do not change.
-pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
+pub(crate) fn gather(plan: &mut SimPlan, rng: &mut Rng) {
     match rng.below(8) {
         0 => line_breaks(plan, rng),
         1 => silent_neighbours(plan, rng),
@@ -22,7 +22,7 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
 }
 
 /// Adds a part that comes at `at`, over a link that is never cut.
-fn add<'a>(plan: &'a mut Plan, name: &'static str, at: u64, rng: &mut Rng) -> &'a mut Part {
+fn add<'a>(plan: &'a mut SimPlan, name: &'static str, at: u64, rng: &mut Rng) -> &'a mut Part {
     let mut part = Part::new(plan.parts.len() as u32, rng);
     part.link.capacity = part.link.capacity.max(3000);
     (part.name, part.at) = (name, at);
@@ -31,7 +31,7 @@ fn add<'a>(plan: &'a mut Plan, name: &'static str, at: u64, rng: &mut Rng) -> &'
 }
 
 /// Streams of events, and a client that publishes nothing but line breaks to their channel.
-fn line_breaks(plan: &mut Plan, rng: &mut Rng) {
+fn line_breaks(plan: &mut SimPlan, rng: &mut Rng) {
     // Plans with publishers may publish to all clients, or have their own rules for streams.
     if plan.parts.iter().any(|part| part.name == "publisher") || plan.rules.count() > 1 {
         return;
@@ -57,7 +57,7 @@ fn line_breaks(plan: &mut Plan, rng: &mut Rng) {
 }
 
 /// As many silent connections of one address as allowed, then another client of this address.
-fn silent_neighbours(plan: &mut Plan, rng: &mut Rng) {
+fn silent_neighbours(plan: &mut SimPlan, rng: &mut Rng) {
     let is_capped =
         plan.max_connections > 0 || matches!(plan.limits.max_pending_handshakes, Limit::AtMost(_));
     // They would come late, or not at all.
@@ -84,7 +84,7 @@ fn silent_neighbours(plan: &mut Plan, rng: &mut Rng) {
     }
 }
 
-fn client(plan: &mut Plan, at: u64, expect: Expect, rng: &mut Rng) {
+fn client(plan: &mut SimPlan, at: u64, expect: Expect, rng: &mut Rng) {
     let ask = Ask { close: true, ..Ask::new(plan.parts.len() as u32, 0, 50) };
     let part = add(plan, "newcomer", at, rng);
     part.address = ADDRESS;

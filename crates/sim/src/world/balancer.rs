@@ -10,7 +10,7 @@ use throng_io::ConnId;
 
 use crate::balance::node::{Most, Node, NodeOptions, configuration, still_counted, target};
 use crate::net::SharedNet;
-use crate::plan::{BalancerPlan, Plan};
+use crate::plan::{BalancerPlan, SimPlan};
 use crate::rng::Rng;
 use crate::secured::{Configurations, Hops};
 
@@ -40,7 +40,7 @@ pub(super) struct Balancer {
 impl Balancer {
     /// Creates the balancer of a plan for a server that listens at `servers`.
     pub(super) fn new(
-        of: &Plan,
+        of: &SimPlan,
         net: &SharedNet,
         servers: &[SocketAddr],
         tls: Option<&Configurations>,

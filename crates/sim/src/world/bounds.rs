@@ -6,7 +6,7 @@ use throng_engine::{Audit, Backpressure, MAILBOX_MARK, SlowPolicy};
 
 use super::World;
 use crate::ask::Take;
-use crate::plan::{Plan, SECOND};
+use crate::plan::{SECOND, SimPlan};
 
 /// Connections that a shard may have above the limit.
 const RESERVE: usize = 32;
@@ -165,7 +165,7 @@ impl World {
 }
 
 /// Returns the maximum bytes that may wait for one connection.
-fn largest_backlog(plan: &Plan, frame: usize) -> usize {
+fn largest_backlog(plan: &SimPlan, frame: usize) -> usize {
     let limit = plan.limits.max_backlog;
     let rules = (0..plan.rules.count()).map(|class| plan.rules.of(class));
     let cap = |rules: Backpressure| rules.max_backlog.unwrap_or(limit);
@@ -196,7 +196,7 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
 }
 
 /// Returns the maximum bytes by which a class may exceed its cap.
-fn largest_excess(plan: &Plan, frame: usize) -> usize {
+fn largest_excess(plan: &SimPlan, frame: usize) -> usize {
     let closes = |class| plan.rules.of(class).policy == SlowPolicy::Close;
     match (0..plan.rules.count()).any(closes) {
         // Fragmented messages wait even for a quick receiver: as much as one turn sends.
@@ -207,6 +207,6 @@ fn largest_excess(plan: &Plan, frame: usize) -> usize {
     }
 }
 
-fn sends_fragments(plan: &Plan, frame: usize) -> bool {
+fn sends_fragments(plan: &SimPlan, frame: usize) -> bool {
     plan.limits.fragment_threshold.is_some_and(|threshold| threshold < frame)
 }

@@ -8,7 +8,7 @@ use super::{World, transcript};
 use crate::peer::{End, Peer};
 use crate::plan::{Expect, Part, SECOND};
 use crate::reader::Received;
-use crate::record::{Expected, Offer, Record, Session};
+use crate::record::{Expected, Offer, Record, SimSession};
 use crate::rules::Rules;
 use crate::script::{Do, Pace};
 
@@ -179,7 +179,7 @@ struct Counts {
 }
 
 /// Returns whether the peer has received everything ever sent to it.
-fn has_caught_up(world: &World, peer: &Peer, session: &Session) -> bool {
+fn has_caught_up(world: &World, peer: &Peer, session: &SimSession) -> bool {
     match session.stream {
         false => is_clean(peer),
         // A stream ends without a reason, so no other reason may be possible.

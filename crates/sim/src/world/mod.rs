@@ -21,7 +21,7 @@ pub use self::outside::OUTSIDER;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet, Side};
 use crate::peer::Peer;
-use crate::plan::{Outside, Plan, SECOND};
+use crate::plan::{Outside, SECOND, SimPlan};
 use crate::record::{Attempts, Record, SharedRecord};
 use crate::rng::Rng;
 use crate::secured::{Configurations, Hops, is_ready};
@@ -32,7 +32,7 @@ const MAX_STEPS: u64 = 10_000_000;
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct WorldOutcome {
     /// All broken rules; empty if no rule was broken.
     pub violations: Vec<String>,
     /// The hash of all that happened.
@@ -50,7 +50,7 @@ pub struct Outcome {
 /// A run of a plan.
 pub struct World {
     /// The plan.
-    pub plan: Plan,
+    pub plan: SimPlan,
     /// The network.
     pub net: SharedNet,
     /// The record of the service's callbacks.
@@ -87,7 +87,7 @@ impl World {
     /// # Panics
     /// If the plan's limits contradict each other.
     #[must_use]
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: SimPlan) -> Self {
         let mut rng = Rng::new(plan.seed ^ 0x0077_6f72_6c64);
         let (net, record) = (Net::shared(), SharedRecord::default());
         let log = std::env::var_os("THRONG_SIM_LOG").is_some();
@@ -166,7 +166,7 @@ impl World {
 
     /// Runs to the end, checks, and returns the result.
     #[must_use]
-    pub fn run(mut self) -> Outcome {
+    pub fn run(mut self) -> WorldOutcome {
         while self.step() {}
         self.finish()
     }
@@ -459,7 +459,7 @@ impl World {
 
     /// Checks the conditions that only hold at the end.
     #[must_use]
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self) -> WorldOutcome {
         let stats = self.stats();
         if !self.shards.is_empty() {
             self.check_empty();
@@ -489,7 +489,7 @@ impl World {
         trace.mix(record.trace.value());
         let elapsed = self.now();
         trace.mix(elapsed);
-        Outcome {
+        WorldOutcome {
             violations: record.violations.clone(),
             trace: trace.value(),
             stats,
@@ -527,28 +527,28 @@ enum Next {
 ///
 /// # Errors
 /// The text to print.
-pub fn run_seed(seed: u64) -> Result<Outcome, String> {
-    run_plan(Plan::of(seed), "seeds")
+pub fn run_seed(seed: u64) -> Result<WorldOutcome, String> {
+    run_plan(SimPlan::of(seed), "seeds")
 }
 
 /// Runs one seed with a balancer between the peers and the server.
 ///
 /// # Errors
 /// The text to print.
-pub fn run_chained_seed(seed: u64) -> Result<Outcome, String> {
-    run_plan(Plan::chained(seed), "chain")
+pub fn run_chained_seed(seed: u64) -> Result<WorldOutcome, String> {
+    run_plan(SimPlan::chained(seed), "chain")
 }
 
 /// Runs one seed with TLS, and with a balancer if it is an odd one.
 ///
 /// # Errors
 /// The text to print.
-pub fn run_secured_seed(seed: u64) -> Result<Outcome, String> {
-    run_plan(Plan::secured(seed), "secured")
+pub fn run_secured_seed(seed: u64) -> Result<WorldOutcome, String> {
+    run_plan(SimPlan::secured(seed), "secured")
 }
 
 /// Runs a plan of `test`.
-fn run_plan(plan: Plan, test: &str) -> Result<Outcome, String> {
+fn run_plan(plan: SimPlan, test: &str) -> Result<WorldOutcome, String> {
     let seed = plan.seed;
     let outcome = World::new(plan).run();
     if outcome.violations.is_empty() {

@@ -6,13 +6,15 @@ use throng_engine::{Frame, MAILBOX_CAPACITY};
 use throng_proto::ws::{Opcode, encode_masked};
 use throng_sim::plan::Outside;
 use throng_sim::plan::adversary::violations;
-use throng_sim::{Do, End, Expect, Outcome, Pace, Plan, SECOND, World, hush_planned_panics};
+use throng_sim::{
+    Do, End, Expect, Pace, SECOND, SimPlan, World, WorldOutcome, hush_planned_panics,
+};
 
 fn text(text: &str) -> Do {
     Do::Message { text: true, payload: text.as_bytes().to_vec(), fragments: 1, pinging: false }
 }
 
-fn finish(mut world: World) -> Outcome {
+fn finish(mut world: World) -> WorldOutcome {
     while world.step() {}
     let outcome = world.finish();
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
@@ -20,7 +22,7 @@ fn finish(mut world: World) -> Outcome {
 }
 
 /// Adds a neighbour that the failure must not affect: it echoes during the whole run.
-fn neighbour(plan: &mut Plan) {
+fn neighbour(plan: &mut SimPlan) {
     let mut script = vec![Do::UntilOpen];
     for round in 1..=50 {
         script.push(text("still well?"));
@@ -37,7 +39,7 @@ fn neighbour(plan: &mut Plan) {
 fn each_broken_rule_is_answered_with_its_code() {
     for cut in [(0, 0), (1, 0)] {
         for eager in [false, true] {
-            let mut plan = Plan::calm(11);
+            let mut plan = SimPlan::calm(11);
             plan.limits.ws.max_frame_size = 700;
             plan.limits.ws.max_message_size = 1000;
             neighbour(&mut plan);
@@ -60,7 +62,7 @@ fn each_broken_rule_is_answered_with_its_code() {
 /// ws CVE-2026-48779: tiny fragments pin memory. Here they are joined, and cost their bytes.
 #[test]
 fn a_message_of_many_tiny_fragments_arrives_and_costs_its_bytes() {
-    let mut plan = Plan::calm(12);
+    let mut plan = SimPlan::calm(12);
     let len = 20_000;
     let message =
         Do::Message { text: false, payload: vec![7; len], fragments: len, pinging: false };
@@ -79,7 +81,7 @@ fn a_message_of_many_tiny_fragments_arrives_and_costs_its_bytes() {
 /// bytes lost.
 #[test]
 fn a_stream_cut_at_every_byte_is_the_same_stream() {
-    let mut plan = Plan::calm(13);
+    let mut plan = SimPlan::calm(13);
     let mut script = vec![];
     for len in [0, 1, 125, 126, 127, 65_536] {
         let payload = vec![b'x'; len];
@@ -95,7 +97,7 @@ fn a_stream_cut_at_every_byte_is_the_same_stream() {
 /// Only a peer that does not read is closed, with 1008, when its backlog is full.
 #[test]
 fn only_a_slow_consumer_is_closed() {
-    let mut plan = Plan::calm(14);
+    let mut plan = SimPlan::calm(14);
     plan.limits.max_backlog = 50_000;
     neighbour(&mut plan);
     let slow = plan.add(
@@ -138,7 +140,7 @@ fn only_a_slow_consumer_is_closed() {
 /// After a send that returned `Queued`, `on_drain` follows when the backlog has fallen.
 #[test]
 fn on_drain_reports_a_peer_that_catches_up() {
-    let mut plan = Plan::calm(15);
+    let mut plan = SimPlan::calm(15);
     plan.limits.max_backlog = 400_000;
     let number = plan.add(
         "catches up",
@@ -170,7 +172,7 @@ fn on_drain_reports_a_peer_that_catches_up() {
 #[test]
 fn a_panicking_handler_ends_its_own_connection_only() {
     hush_planned_panics();
-    let mut plan = Plan::calm(16);
+    let mut plan = SimPlan::calm(16);
     neighbour(&mut plan);
     for _ in 0..5 {
         let script = vec![text("!panic"), text("more"), Do::Pause(9 * SECOND), Do::Reset];
@@ -193,7 +195,7 @@ fn a_panicking_handler_ends_its_own_connection_only() {
 /// again.
 #[test]
 fn accept_at_the_descriptor_limit_neither_spins_nor_dies() {
-    let mut plan = Plan::calm(17);
+    let mut plan = SimPlan::calm(17);
     for _ in 0..10 {
         plan.add("waits", Expect::Clean, vec![Do::UntilOpen, Do::Close(1000)]);
     }
@@ -210,7 +212,7 @@ fn accept_at_the_descriptor_limit_neither_spins_nor_dies() {
 /// A shard that has fallen far behind refuses commands, loses no accepted command, and catches up.
 #[test]
 fn a_full_mailbox_says_so_and_the_shard_catches_up() {
-    let mut plan = Plan::calm(18);
+    let mut plan = SimPlan::calm(18);
     plan.limits.max_backlog = 64 << 20;
     let number = plan.add(
         "member",
@@ -239,7 +241,7 @@ fn a_full_mailbox_says_so_and_the_shard_catches_up() {
 /// on time.
 #[test]
 fn an_unfinished_request_is_answered_408_on_time() {
-    let mut plan = Plan::calm(19);
+    let mut plan = SimPlan::calm(19);
     plan.limits.handshake_timeout = Duration::from_secs(4);
     let mut script = vec![];
     for _ in 0..30 {
@@ -258,7 +260,7 @@ fn an_unfinished_request_is_answered_408_on_time() {
 /// A message does not time out merely because the reads of its stream always end inside a message.
 #[test]
 fn the_reassembly_deadline_is_each_messages_own() {
-    let mut plan = Plan::calm(24);
+    let mut plan = SimPlan::calm(24);
     plan.limits.reassembly_timeout = Duration::from_secs(2);
     let mut frame = Vec::new();
     encode_masked(Opcode::Text, &[b'x'; 1000], [7; 4], &mut frame);
@@ -284,7 +286,7 @@ fn the_reassembly_deadline_is_each_messages_own() {
 /// at once.
 #[test]
 fn a_client_after_a_long_silence_has_all_of_its_time() {
-    let mut plan = Plan::calm(23);
+    let mut plan = SimPlan::calm(23);
     for (name, at) in [("first", 60), ("second", 200)] {
         let script =
             vec![Do::UntilOpen, text("good morning"), Do::UntilReceived(1), Do::Close(1000)];
@@ -299,7 +301,7 @@ fn a_client_after_a_long_silence_has_all_of_its_time() {
 /// spread over the shards.
 #[test]
 fn no_shard_holds_more_than_a_quarter_over_the_mean() {
-    let mut plan = Plan::calm(20);
+    let mut plan = SimPlan::calm(20);
     plan.shards = 3;
     for _ in 0..300 {
         plan.add(

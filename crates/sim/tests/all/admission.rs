@@ -1,7 +1,7 @@
 //! New clients from an address that is at its connection limit, in virtual time.
 
 use throng_engine::Limit;
-use throng_sim::{Ask, Do, End, Expect, Plan, SECOND, World};
+use throng_sim::{Ask, Do, End, Expect, SECOND, SimPlan, World};
 
 use super::support::MILLI;
 
@@ -9,8 +9,8 @@ const PROXY_HEADER: &[u8] = b"PROXY TCP4 198.51.100.7 127.0.0.1 1000 80\r\n";
 
 /// Two silent connections from one address, and three new clients before and after the silent
 /// connections have reached the minimum age.
-fn plan(proxied: bool) -> Plan {
-    let mut plan = Plan::calm(7);
+fn plan(proxied: bool) -> SimPlan {
+    let mut plan = SimPlan::calm(7);
     plan.proxy_protocol = proxied;
     plan.limits.max_connections_per_address = Limit::AtMost(2);
     let header = if proxied { PROXY_HEADER } else { b"" };

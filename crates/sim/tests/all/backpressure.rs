@@ -8,7 +8,7 @@ use throng_engine::{Backpressure, ClassCounters, SlowPolicy};
 use throng_sim::plan::Outside;
 use throng_sim::reader::Received;
 use throng_sim::world::OUTSIDER;
-use throng_sim::{Do, Expect, Outcome, Pace, Plan, Rules, SECOND, World};
+use throng_sim::{Do, Expect, Pace, Rules, SECOND, SimPlan, World, WorldOutcome};
 
 use crate::support::{COUNT, EVERY, FILL, FIRST_AT, MILLI, publish, sequences, text};
 
@@ -30,7 +30,7 @@ impl Scene {
     /// Creates a scene whose slow reader stops before the first publication, and continues at
     /// `resumes`.
     fn new(rules: Rules, stream: bool, resumes: u64, published: Vec<Outside>) -> Self {
-        let mut plan = Plan::calm(31);
+        let mut plan = SimPlan::calm(31);
         plan.rules = rules;
         plan.limits.heartbeat_interval = None;
         plan.limits.write_timeout = Duration::from_secs(60);
@@ -96,7 +96,7 @@ impl Scene {
 
     /// Ends the run. Checks that quick readers have missed nothing, that all receipts agree with
     /// the figures, and that every message is accounted for.
-    fn finish(mut self, gone: u64) -> (ClassCounters, Outcome) {
+    fn finish(mut self, gone: u64) -> (ClassCounters, WorldOutcome) {
         while self.world.step() {}
         let messages = self.world.record.borrow().made[&OUTSIDER];
         for peer in self.quick {
@@ -235,7 +235,7 @@ fn latest_without_a_key_keeps_one_message_and_at_its_cap_drops_the_oldest_key() 
 #[test]
 fn conflation_stays_within_its_channel() {
     let rules = Backpressure::new(SlowPolicy::Latest).max_backlog(10_000);
-    let mut plan = Plan::calm(32);
+    let mut plan = SimPlan::calm(32);
     plan.rules = Rules::default().channel("prices.*", rules);
     plan.wildcards = true;
     let channels = ["prices.eu", "prices.us"];
@@ -357,7 +357,7 @@ fn messages_that_may_not_be_dropped_keep_their_place_among_those_that_may() {
             let cap = 3000;
             let rules = Backpressure::new(policy).max_backlog(cap);
             let rules = Rules::default().channel("news", rules);
-            let mut plan = Plan::calm(33);
+            let mut plan = SimPlan::calm(33);
             plan.rules = rules;
             let number = plan.parts.len() as u32;
             let mut script = vec![Do::UntilOpen, Do::Read(Pace::Never), Do::Pause(4 * SECOND)];
@@ -404,7 +404,7 @@ fn messages_that_may_not_be_dropped_keep_their_place_among_those_that_may() {
 #[test]
 fn a_backlog_that_may_be_dropped_closes_no_receiver_of_a_private_message() {
     for max_backlog in [4_000, 20_000, 100_000] {
-        let mut plan = Plan::calm(38);
+        let mut plan = SimPlan::calm(38);
         plan.limits.max_backlog = max_backlog;
         let rules = Backpressure::new(SlowPolicy::DropOldest).max_backlog(200_000);
         plan.rules = Rules::default().channel("news", rules);
@@ -442,7 +442,7 @@ fn a_backlog_that_may_be_dropped_closes_no_receiver_of_a_private_message() {
 fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
     const PRIVATE: usize = 200;
     for stream in [false, true] {
-        let mut plan = Plan::calm(39);
+        let mut plan = SimPlan::calm(39);
         plan.limits.max_backlog = 4000;
         let rules = Backpressure::new(SlowPolicy::DropOldest).max_backlog(20_000);
         plan.rules = Rules::default().channel("news", rules);
@@ -485,7 +485,7 @@ fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
 #[test]
 fn a_quick_reader_of_fragmented_messages_misses_nothing() {
     for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
-        let mut plan = Plan::calm(40);
+        let mut plan = SimPlan::calm(40);
         plan.limits.fragment_threshold = Some(500);
         plan.limits.fragment_size = 300;
         let rules = Backpressure::new(policy).max_backlog(2000);
@@ -505,7 +505,7 @@ fn a_quick_reader_of_fragmented_messages_misses_nothing() {
 fn a_pong_overtakes_what_waits_and_a_close_does_not() {
     let cap = 30_000;
     let rules = Backpressure::new(SlowPolicy::DropNewest).max_backlog(cap);
-    let mut plan = Plan::calm(34);
+    let mut plan = SimPlan::calm(34);
     plan.rules = Rules::default().channel("news", rules);
     let slow = plan.add(
         "slow",
@@ -547,7 +547,7 @@ fn the_queue_of_a_peer_that_never_reads_is_discarded_with_it() {
     for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
         let cap = 10_000;
         let rules = Backpressure::new(policy).max_backlog(cap);
-        let mut plan = Plan::calm(35);
+        let mut plan = SimPlan::calm(35);
         plan.rules = Rules::default().channel("news", rules);
         plan.limits.heartbeat_interval = None;
         for n in 0..PEERS {

@@ -4,7 +4,7 @@
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;
-use throng_sim::balance::{Plan, World, run_seed};
+use throng_sim::balance::{BalancePlan, World, run_seed};
 use throng_sim::net::Bug;
 
 /// Seeds that once found a fault. The meaning of a seed changes with the plans, so this list keeps
@@ -32,7 +32,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in 0..50 {
-        let trace = || World::new(Plan::of(seed)).run().trace;
+        let trace = || World::new(BalancePlan::of(seed)).run().trace;
         assert_eq!(trace(), trace(), "seed {seed} is not deterministic");
     }
 }
@@ -41,7 +41,7 @@ fn the_same_seed_gives_the_same_trace() {
 fn bytes_that_are_lost_or_swapped_are_found() {
     for bug in [Bug::Lose, Bug::Swap] {
         let is_found = |seed: &u64| {
-            let world = World::new(Plan::of(*seed)).with_bug(bug, 5);
+            let world = World::new(BalancePlan::of(*seed)).with_bug(bug, 5);
             !world.run().violations.is_empty()
         };
         let found = (0..40).filter(is_found).count();

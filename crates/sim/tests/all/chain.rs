@@ -8,7 +8,7 @@ use throng_balance::Settings;
 use throng_sim::net::Bug;
 use throng_sim::plan::BalancerPlan;
 use throng_sim::{
-    Do, Expect, Faults, Plan, SECOND, Seeds, World, hush_planned_panics, run_chained_seed,
+    Do, Expect, Faults, SECOND, Seeds, SimPlan, World, hush_planned_panics, run_chained_seed,
 };
 
 const SEEDS: Seeds =
@@ -24,14 +24,14 @@ fn a_thousand_seeds_break_no_rule() {
 fn the_same_seed_gives_the_same_trace() {
     hush_planned_panics();
     for seed in 0..10 {
-        let trace = || World::new(Plan::chained(seed)).run().trace;
+        let trace = || World::new(SimPlan::chained(seed)).run().trace;
         assert_eq!(trace(), trace(), "seed {seed} is not deterministic");
     }
 }
 
 /// An echo of ten messages through a balancer, in a network with a bug or with none.
 fn echo(bug: Option<(Bug, usize)>) -> World {
-    let mut plan = Plan::calm(1);
+    let mut plan = SimPlan::calm(1);
     let faults = Faults::default();
     plan.balancer = Some(BalancerPlan { shards: 1, settings: Settings::default(), faults });
     let say = |number: u8| {

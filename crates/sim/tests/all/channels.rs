@@ -9,12 +9,12 @@ use throng_io::ConnId;
 use throng_sim::plan::Outside;
 use throng_sim::reader::Received;
 use throng_sim::world::OUTSIDER;
-use throng_sim::{Audience, Do, Expect, Pace, Plan, Rules, SECOND, World};
+use throng_sim::{Audience, Do, Expect, Pace, Rules, SECOND, SimPlan, World};
 
 use crate::support::{COUNT, EVERY, FIRST_AT, MILLI, publish, sequences, text};
 
-fn plan_of_many(shards: usize) -> (Plan, Vec<usize>) {
-    let mut plan = Plan::calm(36);
+fn plan_of_many(shards: usize) -> (SimPlan, Vec<usize>) {
+    let mut plan = SimPlan::calm(36);
     plan.shards = shards;
     plan.limits.heartbeat_interval = None;
     let mut quick = Vec::new();
@@ -203,7 +203,7 @@ fn made_up_ids_in_a_filter_are_closed_receivers_and_nothing_else() {
 /// In another server, the count never returned to 0.
 #[test]
 fn a_count_of_subscribers_is_right_at_every_moment() {
-    let mut plan = Plan::calm(37);
+    let mut plan = SimPlan::calm(37);
     plan.shards = 3;
     plan.wildcards = true;
     for n in 0..40u64 {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use throng_engine::DrainPlan;
 use throng_sim::plan::Drain;
-use throng_sim::{Do, End, Expect, Pace, Plan, SECOND, World};
+use throng_sim::{Do, End, Expect, Pace, SECOND, SimPlan, World};
 
-fn plan(shards: usize, window: u64, grace: u64) -> Plan {
-    let mut plan = Plan::calm(3);
+fn plan(shards: usize, window: u64, grace: u64) -> SimPlan {
+    let mut plan = SimPlan::calm(3);
     plan.shards = shards;
     let plan_of_drain =
         DrainPlan::default().window(Duration::from_secs(window)).grace(Duration::from_secs(grace));

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use throng_engine::Limits;
-use throng_sim::{Do, End, Expect, Outcome, Pace, Plan, SECOND, World};
+use throng_sim::{Do, End, Expect, Pace, SECOND, SimPlan, World, WorldOutcome};
 
 fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
 /// A calm world with this heartbeat.
-fn plan(interval: u64, timeout: u64) -> Plan {
+fn plan(interval: u64, timeout: u64) -> SimPlan {
     let limits = Limits::default();
-    let mut plan = Plan::calm(1);
+    let mut plan = SimPlan::calm(1);
     plan.limits = limits;
     plan.limits.heartbeat_interval = (interval > 0).then(|| secs(interval));
     plan.limits.heartbeat_timeout = secs(timeout);
@@ -21,7 +21,7 @@ fn plan(interval: u64, timeout: u64) -> Plan {
 }
 
 /// Runs until all peers have left, and checks the general rules.
-fn run(plan: Plan) -> (Vec<PeerEnd>, Outcome) {
+fn run(plan: SimPlan) -> (Vec<PeerEnd>, WorldOutcome) {
     let mut world = World::new(plan);
     while world.step() {}
     let ends = (0..world.plan.parts.len())

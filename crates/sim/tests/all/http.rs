@@ -5,14 +5,15 @@ use std::time::Duration;
 use throng_engine::DrainPlan;
 use throng_sim::plan::Drain;
 use throng_sim::{
-    Ask, Do, End, Expect, Outcome, Pace, Plan, SECOND, Start, Take, World, hush_planned_panics,
+    Ask, Do, End, Expect, Pace, SECOND, ServiceStart, SimPlan, Take, World, WorldOutcome,
+    hush_planned_panics,
 };
 
 const SECS: Duration = Duration::from_secs(1);
 
 /// Peer 0 with these requests and this script.
-fn plan(asks: &[Ask], script: Vec<Do>) -> Plan {
-    let mut plan = Plan::calm(91);
+fn plan(asks: &[Ask], script: Vec<Do>) -> SimPlan {
+    let mut plan = SimPlan::calm(91);
     plan.limits.handshake_timeout = 10 * SECS;
     plan.limits.keep_alive_timeout = 20 * SECS;
     plan.limits.write_timeout = 10 * SECS;
@@ -28,10 +29,10 @@ struct Report {
     end: End,
     /// When it ended, in seconds.
     at: u64,
-    outcome: Outcome,
+    outcome: WorldOutcome,
 }
 
-fn run(plan: Plan) -> Report {
+fn run(plan: SimPlan) -> Report {
     let mut world = World::new(plan);
     while world.step() {}
     let peer = world.peer(0);
@@ -160,7 +161,9 @@ fn an_answer_that_the_kernel_holds_is_not_cut_off_with_the_connection() {
 #[test]
 fn an_idle_connection_is_closed_without_a_word_at_the_keep_alive_timeout() {
     // This also holds if the answer took longer, and if its request had ended before.
-    for (start, delay) in [(Start::AtOnce, 0), (Start::Later, 7000), (Start::Later, 30_000)] {
+    for (start, delay) in
+        [(ServiceStart::AtOnce, 0), (ServiceStart::Later, 7000), (ServiceStart::Later, 30_000)]
+    {
         for take in [Take::Drop, Take::Whole, Take::Pieces] {
             let ask = Ask { start, delay, chunk: 30, close: false, ..upload(take, 100) };
             let report = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
@@ -212,7 +215,7 @@ fn the_time_of_an_idle_connection_begins_when_its_answer_has_left() {
 fn a_handler_may_take_minutes() {
     for half_closes in [false, true] {
         for take in [Take::Drop, Take::Whole, Take::Pieces] {
-            let later = Start::Later;
+            let later = ServiceStart::Later;
             let mut ask = Ask { start: later, delay: 600_000, ..upload(take, 100) };
             ask.close = false;
             let next = Ask { number: 1, close: !half_closes, ..Ask::new(0, 1, 70) };
@@ -237,13 +240,13 @@ fn a_handler_may_take_minutes() {
 /// Nothing more can come from it.
 #[test]
 fn a_half_closed_connection_ends_with_its_last_answer() {
-    for start in [Start::AtOnce, Start::Later] {
+    for start in [ServiceStart::AtOnce, ServiceStart::Later] {
         for take in [Take::Drop, Take::Pieces] {
             let late = Ask { start, delay: 30_000, ..upload(take, 100) };
             let ask = Ask { chunk: 20, close: false, ..late };
             let report = run(plan(&[ask], vec![Do::Write(ask.request(0)), Do::Finish]));
             assert_eq!((report.answers, report.end), (vec![(200, 50, true)], End::Finished));
-            let end = if start == Start::AtOnce { 0 } else { 30 };
+            let end = if start == ServiceStart::AtOnce { 0 } else { 30 };
             assert!((end..=end + 1).contains(&report.at), "{take:?}: {}", report.at);
         }
     }
@@ -252,7 +255,7 @@ fn a_half_closed_connection_ends_with_its_last_answer() {
 /// Bytes that a client sends after its last answer are ignored.
 #[test]
 fn nothing_is_answered_after_the_last_answer() {
-    for start in [Start::AtOnce, Start::Later] {
+    for start in [ServiceStart::AtOnce, ServiceStart::Later] {
         let last = Ask { start, delay: 1000, close: true, ..Ask::new(0, 0, 50) };
         let mut bytes = last.request(0);
         bytes.extend(Ask { number: 1, ..last }.request(0));
@@ -318,7 +321,7 @@ fn a_body_over_what_its_service_takes_is_refused() {
 #[test]
 fn bodies_that_hold_memory_and_stop_make_room_for_those_that_come() {
     const SLOW: u32 = 300;
-    let mut plan = Plan::calm(92);
+    let mut plan = SimPlan::calm(92);
     plan.limits.max_body_memory = 26 << 20;
     plan.limits.min_body_rate = Some(100);
     for number in 0..SLOW {
@@ -357,7 +360,7 @@ fn bodies_that_hold_memory_and_stop_make_room_for_those_that_come() {
 #[test]
 fn refused_connections_that_stay_hold_no_more_than_the_reserve() {
     const FULL: usize = 4;
-    let mut plan = Plan::calm(93);
+    let mut plan = SimPlan::calm(93);
     plan.max_connections = FULL;
     plan.limits.max_connections_per_address = throng_engine::Limit::Unlimited;
     for _ in 0..FULL {
@@ -501,7 +504,7 @@ fn drain(grace: u64) -> Option<Drain> {
 #[test]
 fn a_drain_waits_for_the_answers_that_are_being_made() {
     let streamed = Ask { chunk: 100, waits: 5, wait: 10_000, ..Ask::new(0, 0, 1000) };
-    let later = Ask { start: Start::Later, delay: 20_000, ..Ask::new(0, 0, 1000) };
+    let later = Ask { start: ServiceStart::Later, delay: 20_000, ..Ask::new(0, 0, 1000) };
     for ask in [streamed, later] {
         let mut plan = plan(&[ask], vec![Do::Write(ask.request(0))]);
         plan.drain = drain(100);
@@ -534,7 +537,7 @@ fn the_end_of_a_drain_destroys_no_early_answer() {
 #[test]
 fn a_drain_forces_the_answers_that_take_too_long_and_counts_them() {
     let streamed = Ask { chunk: 100, waits: 5, wait: 100_000, ..Ask::new(0, 0, 1000) };
-    let later = Ask { start: Start::Later, delay: 200_000, ..Ask::new(0, 0, 1000) };
+    let later = Ask { start: ServiceStart::Later, delay: 200_000, ..Ask::new(0, 0, 1000) };
     let held_up = Ask { stops: 1, room_after: 100_000, ..upload(Take::Pieces, 5000) };
     for ask in [streamed, later, held_up] {
         let mut plan = plan(&[ask], vec![Do::Write(ask.request(0))]);
@@ -551,7 +554,7 @@ fn a_drain_forces_the_answers_that_take_too_long_and_counts_them() {
 #[test]
 fn an_early_answer_ends_the_connection_and_comes_whole() {
     for delay in [100, 30_000] {
-        let start = Start::AfterHead;
+        let start = ServiceStart::AfterHead;
         let ask =
             Ask { start, delay, chunk: 100, waits: 3, wait: 300, ..upload(Take::Pieces, 9000) };
         let mut script = vec![Do::Write(ask.head(false))];
@@ -569,7 +572,7 @@ fn an_early_answer_ends_the_connection_and_comes_whole() {
 fn a_handler_that_panics_later_is_a_500() {
     hush_planned_panics();
     for take in [Take::Drop, Take::Whole, Take::Pieces] {
-        let ask = Ask { start: Start::Later, delay: 100, panics: true, ..upload(take, 100) };
+        let ask = Ask { start: ServiceStart::Later, delay: 100, panics: true, ..upload(take, 100) };
         let report = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
         let statuses: Vec<u16> = report.answers.iter().map(|answer| answer.0).collect();
         assert_eq!((statuses, report.end), (vec![500], End::Finished), "{take:?}");
@@ -580,7 +583,7 @@ fn a_handler_that_panics_later_is_a_500() {
 /// turn.
 #[test]
 fn an_answer_from_another_connections_callback_goes_out_at_once() {
-    let parked = Ask { start: Start::Parked, delay: 500_000, ..Ask::new(0, 0, 50) };
+    let parked = Ask { start: ServiceStart::Parked, delay: 500_000, ..Ask::new(0, 0, 50) };
     let next = Ask { number: 1, close: true, ..Ask::new(0, 1, 50) };
     let bytes = [parked.request(0), next.request(0)].concat();
     let mut plan = plan(&[parked, next], vec![Do::Write(bytes)]);
@@ -591,7 +594,7 @@ fn an_answer_from_another_connections_callback_goes_out_at_once() {
     let script = vec![Do::Pause(SECOND), Do::Write(ask.request(0))];
     plan.add_http_client("other", Expect::Served, vec![ask], script);
     // The head of the other request answers the first one, so this request replaces it.
-    let again = Ask { start: Start::Parked, delay: 500_000, ..Ask::new(2, 0, 50) };
+    let again = Ask { start: ServiceStart::Parked, delay: 500_000, ..Ask::new(2, 0, 50) };
     let script = vec![Do::Pause(2 * SECOND), Do::Write(again.request(0)), Do::Finish];
     plan.add_http_client("parked again", Expect::Served, vec![again], script);
     let mut world = World::new(plan);

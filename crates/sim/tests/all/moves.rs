@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use throng_engine::DrainPlan;
 use throng_sim::plan::Drain;
-use throng_sim::{Do, Expect, Outcome, Plan, SECOND, World};
+use throng_sim::{Do, Expect, SECOND, SimPlan, World, WorldOutcome};
 
 use crate::support::text;
 
 /// Peers with placed sessions that send data right after their request.
-fn plan(seed: u64, shards: usize, peers: usize) -> Plan {
-    let mut plan = Plan::calm(seed);
+fn plan(seed: u64, shards: usize, peers: usize) -> SimPlan {
+    let mut plan = SimPlan::calm(seed);
     plan.shards = shards;
     for _ in 0..peers {
         let script = vec![
@@ -26,7 +26,7 @@ fn plan(seed: u64, shards: usize, peers: usize) -> Plan {
     plan
 }
 
-fn finish(world: World) -> Outcome {
+fn finish(world: World) -> WorldOutcome {
     let outcome = world.finish();
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
     outcome

@@ -1,7 +1,7 @@
 //! Publishers that are faster than another shard: only they are delayed, and no message is lost.
 
 use throng_sim::reader::Received;
-use throng_sim::{Do, Expect, Plan, SECOND, World};
+use throng_sim::{Do, Expect, SECOND, SimPlan, World};
 
 fn text(text: &str) -> Do {
     Do::Message { text: true, payload: text.as_bytes().to_vec(), fragments: 1, pinging: false }
@@ -12,8 +12,8 @@ const COUNT: u32 = 100;
 
 /// Members of "news" and publishers on every shard, so that shards wait for each other. A mailbox
 /// with more than `mark` commands is crowded.
-fn plan(seed: u64, mark: usize) -> (Plan, Vec<usize>) {
-    let mut plan = Plan::calm(seed);
+fn plan(seed: u64, mark: usize) -> (SimPlan, Vec<usize>) {
+    let mut plan = SimPlan::calm(seed);
     plan.shards = 3;
     plan.mailbox_mark = Some(mark);
     plan.limits.max_backlog = 16 << 20;

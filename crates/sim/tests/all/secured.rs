@@ -12,7 +12,7 @@ use throng_io::{ConnId, Driver, Event};
 use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
 use throng_sim::secured::Configurations;
 use throng_sim::{
-    Faults, Net, Plan, Rng, Seeds, SharedNet, SimDriver, Waiting, World, balance,
+    Faults, Net, Rng, Seeds, SharedNet, SimDriver, SimPlan, Waiting, World, balance,
     hush_planned_panics, run_secured_seed,
 };
 use throng_tls::Tls;
@@ -127,9 +127,9 @@ fn an_end_of_stream_without_a_close_notify_breaks_a_rule() {
 fn the_same_seed_gives_the_same_trace() {
     hush_planned_panics();
     for seed in 0..8 {
-        let trace = || World::new(Plan::secured(seed)).run().trace;
+        let trace = || World::new(SimPlan::secured(seed)).run().trace;
         assert_eq!(trace(), trace(), "seed {seed} is not deterministic");
-        let trace = || balance::World::new(balance::Plan::secured(seed)).run().trace;
+        let trace = || balance::World::new(balance::BalancePlan::secured(seed)).run().trace;
         assert_eq!(trace(), trace(), "seed {seed} of the balancer is not deterministic");
     }
 }

@@ -42,7 +42,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
 fn the_same_seed_gives_the_same_trace() {
     hush_planned_panics();
     for seed in 0..100 {
-        let trace = || throng_sim::World::new(throng_sim::Plan::of(seed)).run().trace;
+        let trace = || throng_sim::World::new(throng_sim::SimPlan::of(seed)).run().trace;
         assert_eq!(trace(), trace(), "seed {seed} is not deterministic");
     }
 }

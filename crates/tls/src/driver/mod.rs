@@ -104,7 +104,7 @@ enum Queued {
 }
 
 /// An [`Event`] that does not borrow.
-enum Step<S> {
+enum TlsStep<S> {
     Incoming(S, Option<SocketAddr>, ListenerId),
     AcceptStopped(io::ErrorKind),
     Connected(ConnId),
@@ -136,7 +136,7 @@ fn plain<S>(event: Event<'_, S>) -> Event<'_, Socket<S>> {
     }
 }
 
-impl<S> From<Event<'_, S>> for Step<S> {
+impl<S> From<Event<'_, S>> for TlsStep<S> {
     fn from(event: Event<'_, S>) -> Self {
         match event {
             Event::Received(id, _) => Self::Received(id),
@@ -263,28 +263,31 @@ impl<D: Driver> Tls<D> {
     #[inline(never)]
     fn next_step(
         &mut self,
-        first: Option<Step<D::Socket>>,
+        first: Option<TlsStep<D::Socket>>,
     ) -> Option<Event<'_, Socket<D::Socket>>> {
         Some(match self.step(first)? {
-            Step::Received(id) => {
+            TlsStep::Received(id) => {
                 let Self { inner, scratch, lending, .. } = self;
                 Event::Received(id, Self::lent_now(inner, scratch, lending))
             }
-            Step::Sent(id, batch) => Event::Sent(id, batch),
-            Step::Finished(id) => Event::Finished(id),
-            Step::Parked(id) => Event::Parked(id),
-            Step::Closed(id, why) => Event::Closed(id, why),
-            Step::Secured(id, info) => Event::Secured(id, info),
-            Step::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
-            Step::Connected(id) => Event::Connected(id),
-            Step::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
-            Step::AcceptStopped(why) => Event::AcceptStopped(why),
+            TlsStep::Sent(id, batch) => Event::Sent(id, batch),
+            TlsStep::Finished(id) => Event::Finished(id),
+            TlsStep::Parked(id) => Event::Parked(id),
+            TlsStep::Closed(id, why) => Event::Closed(id, why),
+            TlsStep::Secured(id, info) => Event::Secured(id, info),
+            TlsStep::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
+            TlsStep::Connected(id) => Event::Connected(id),
+            TlsStep::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
+            TlsStep::AcceptStopped(why) => Event::AcceptStopped(why),
         })
     }
 
     /// Returns the next event, which may result from `first`, an event of the driver below.
     /// `lending` locates the bytes that it lends.
-    fn step(&mut self, mut first: Option<Step<D::Socket>>) -> Option<Step<Socket<D::Socket>>> {
+    fn step(
+        &mut self,
+        mut first: Option<TlsStep<D::Socket>>,
+    ) -> Option<TlsStep<Socket<D::Socket>>> {
         loop {
             if let Some(step) = first.take() {
                 if let Some(step) = self.pass_on(step) {
@@ -296,14 +299,14 @@ impl<D: Driver> Tls<D> {
                 }
             } else if let Some((id, at)) = self.rest.take() {
                 if self.read(id, at) {
-                    return Some(Step::Received(id));
+                    return Some(TlsStep::Received(id));
                 }
             } else if let Some(id) = self.ready.pop_front() {
                 if self.read_kept(id) {
-                    return Some(Step::Received(id));
+                    return Some(TlsStep::Received(id));
                 }
             } else {
-                first = self.inner.next_event().map(Step::from);
+                first = self.inner.next_event().map(TlsStep::from);
                 if first.is_none() && !self.do_handshake_step() {
                     return None;
                 }
@@ -312,67 +315,67 @@ impl<D: Driver> Tls<D> {
     }
 
     /// Handles an event of the driver below; returns the event for the engine, if any.
-    fn pass_on(&mut self, step: Step<D::Socket>) -> Option<Step<Socket<D::Socket>>> {
+    fn pass_on(&mut self, step: TlsStep<D::Socket>) -> Option<TlsStep<Socket<D::Socket>>> {
         Some(match step {
-            Step::Received(id) if self.table.is_secured(id) => {
-                return self.read(id, 0).then_some(Step::Received(id));
+            TlsStep::Received(id) if self.table.is_secured(id) => {
+                return self.read(id, 0).then_some(TlsStep::Received(id));
             }
-            Step::Received(id) => {
+            TlsStep::Received(id) => {
                 self.lending = Lending::Inner;
-                Step::Received(id)
+                TlsStep::Received(id)
             }
-            Step::Sent(id, batch) if self.table.is_secured(id) => {
-                Step::Sent(id, self.on_sent(id, batch)?)
+            TlsStep::Sent(id, batch) if self.table.is_secured(id) => {
+                TlsStep::Sent(id, self.on_sent(id, batch)?)
             }
-            Step::Sent(id, batch) => Step::Sent(id, batch),
-            Step::Finished(id) => return self.on_finished(id).then_some(Step::Finished(id)),
-            Step::Parked(id) => Step::Parked(id),
-            Step::Closed(id, why) => self.on_closed(id, why),
-            Step::Incoming(socket, peer, listener) => {
+            TlsStep::Sent(id, batch) => TlsStep::Sent(id, batch),
+            TlsStep::Finished(id) => return self.on_finished(id).then_some(TlsStep::Finished(id)),
+            TlsStep::Parked(id) => TlsStep::Parked(id),
+            TlsStep::Closed(id, why) => self.on_closed(id, why),
+            TlsStep::Incoming(socket, peer, listener) => {
                 let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
                 let socket = Socket { tls, ..Socket::plain(socket, Address::of(peer)) };
-                Step::Incoming(socket, peer, listener)
+                TlsStep::Incoming(socket, peer, listener)
             }
-            Step::AcceptStopped(why) => Step::AcceptStopped(why),
-            Step::Connected(id) if self.table.is_secured(id) => {
+            TlsStep::AcceptStopped(why) => TlsStep::AcceptStopped(why),
+            TlsStep::Connected(id) if self.table.is_secured(id) => {
                 self.queue_client(id);
                 return None;
             }
-            Step::Connected(id) => Step::Connected(id),
-            Step::Secured(id, info) => Step::Secured(id, info),
-            Step::PassedThrough(id, passed) => Step::PassedThrough(id, passed),
+            TlsStep::Connected(id) => TlsStep::Connected(id),
+            TlsStep::Secured(id, info) => TlsStep::Secured(id, info),
+            TlsStep::PassedThrough(id, passed) => TlsStep::PassedThrough(id, passed),
         })
     }
 
     /// Returns an event that was found earlier, unless it no longer applies.
-    fn take_queued(&mut self, queued: Queued) -> Option<Step<Socket<D::Socket>>> {
+    fn take_queued(&mut self, queued: Queued) -> Option<TlsStep<Socket<D::Socket>>> {
         match queued {
             Queued::Secured(id, info) => {
                 let conn = self.table.conn(id)?;
-                (!conn.has(flag::CLOSING)).then_some(Step::Secured(id, info))
+                (!conn.has(flag::CLOSING)).then_some(TlsStep::Secured(id, info))
             }
             // Since then the connection has lost its TLS: it is passed through.
-            Queued::PassedThrough(id, passed) => Some(Step::PassedThrough(id, passed)),
+            Queued::PassedThrough(id, passed) => Some(TlsStep::PassedThrough(id, passed)),
             Queued::Connected(id) => {
                 let conn = self.table.conn(id)?;
                 conn.flags &= !flag::CONNECTING;
-                (!conn.has(flag::CLOSING)).then_some(Step::Connected(id))
+                (!conn.has(flag::CLOSING)).then_some(TlsStep::Connected(id))
             }
-            Queued::Sent(id, batch) => Some(Step::Sent(id, batch)),
-            Queued::Closed(id, why) => Some(Step::Closed(id, why)),
+            Queued::Sent(id, batch) => Some(TlsStep::Sent(id, batch)),
+            Queued::Closed(id, why) => Some(TlsStep::Closed(id, why)),
             Queued::Finished(id) => {
                 let (conn, busy) = self.table.make_busy(id)?;
                 let (is_paused, is_closing) = (conn.has(flag::PAUSED), conn.has(flag::CLOSING));
                 busy.finished = is_paused && !is_closing;
                 self.table.settle(id);
-                (!is_paused && !is_closing).then_some(Step::Finished(id))
+                (!is_paused && !is_closing).then_some(TlsStep::Finished(id))
             }
         }
     }
 
     /// Handles the end of a connection. Returns the end, or first the batch that waited for its
     /// handshake.
-    fn on_closed(&mut self, id: ConnId, why: Closed) -> Step<Socket<D::Socket>> {
+    fn on_closed(&mut self, id: ConnId, why: Closed) -> TlsStep<Socket<D::Socket>> {
         // No record is sealed after this point, even if the handshake completes.
         let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
         let (batch, was_closing) =
@@ -392,9 +395,9 @@ impl<D: Driver> Tls<D> {
         self.table.remove(id);
         self.warm.forget(id);
         let why = refusal.map_or(why, Closed::Insecure);
-        let Some(batch) = batch else { return Step::Closed(id, why) };
+        let Some(batch) = batch else { return TlsStep::Closed(id, why) };
         self.queued.push_back(Queued::Closed(id, why));
-        Step::Sent(id, batch)
+        TlsStep::Sent(id, batch)
     }
 
     /// Ends a connection that we started after its handshake or session failed.
@@ -493,7 +496,7 @@ impl<D: Driver> Driver for Tls<D> {
             }
             None if self.handshakes.is_empty() => None,
             event => {
-                let first = event.map(Step::from);
+                let first = event.map(TlsStep::from);
                 self.next_step(first)
             }
         }

@@ -49,7 +49,7 @@ impl EighthTick {
     }
 }
 
-impl throng_engine::Tick for EighthTick {
+impl throng_engine::DeadlineTick for EighthTick {
     const NEVER: Self = Self::NEVER;
     const PER_SECOND: u32 = 8;
 

@@ -16,7 +16,7 @@ pub struct History {
     /// Plaintext owned by this history, oldest first.
     own: VecDeque<u8>,
     /// Plaintext referenced by this history, oldest first.
-    shared: VecDeque<Shared>,
+    shared: VecDeque<SharedHistory>,
     /// Length of both in bytes.
     len: usize,
     bits: u8,
@@ -24,7 +24,7 @@ pub struct History {
 
 /// A part of the history that lies in shared memory.
 #[derive(Debug)]
-struct Shared {
+struct SharedHistory {
     bytes: Arc<[u8]>,
     /// The range within `bytes`.
     start: u32,
@@ -47,7 +47,7 @@ const SMALL_WINDOW: usize = 2048;
 /// memory is copied.
 const MAX_SHARED: usize = 8;
 
-impl Shared {
+impl SharedHistory {
     fn len(&self) -> usize {
         (self.end - self.start) as usize
     }
@@ -83,7 +83,7 @@ impl History {
     /// Returns the bytes of heap memory, without shared plaintext.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.own.capacity() + self.shared.capacity() * size_of::<Shared>()
+        self.own.capacity() + self.shared.capacity() * size_of::<SharedHistory>()
     }
 
     /// Appends the plaintext of a message by copying the part that fits the window.
@@ -117,7 +117,7 @@ impl History {
             self.shared.reserve_exact(4);
         }
         // `bytes` is at most 8 * 2^15 long.
-        self.shared.push_back(Shared {
+        self.shared.push_back(SharedHistory {
             bytes: Arc::clone(bytes),
             start: start as u32,
             end: plaintext.end as u32,

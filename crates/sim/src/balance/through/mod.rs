@@ -1,8 +1,9 @@
 //! Connections that the balancer passes through by the server name in their ClientHello.
 //!
 //! The real TLS driver reads a ClientHello, complete or not, cut into records of any size. Backends
-//! are slow, silent, absent, or end first. [`Plan::passed_through`](super::Plan::passed_through)
-//! gives a seed its meaning, and `checks` adds the conditions that must hold in such a world.
+//! are slow, silent, absent, or end first.
+//! [`BalancePlan::passed_through`](super::BalancePlan::passed_through) gives a seed its meaning,
+//! and `checks` adds the conditions that must hold in such a world.
 
 mod backend;
 mod checks;

@@ -2,8 +2,8 @@
 
 use super::conduct::{Beginning, Conduct, HelloPlan};
 use crate::balance::plan::{
-    BackendPlan, BackendProtocol, ClientPlan, ClientProtocol, ControlCommand, Plan, behaviour,
-    calm_and_faults, link, settings,
+    BackendPlan, BackendProtocol, BalancePlan, ClientPlan, ClientProtocol, ControlCommand,
+    behaviour, calm_and_faults, link, settings,
 };
 use crate::balance::wire::Then;
 use crate::faults::Faults;
@@ -21,7 +21,7 @@ const NAMES: [Option<&str>; 6] = [
     None,
 ];
 
-impl Plan {
+impl BalancePlan {
     /// The plan of a seed whose connections are passed through.
     #[must_use]
     pub fn passed_through(seed: u64) -> Self {

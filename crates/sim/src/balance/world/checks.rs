@@ -8,10 +8,10 @@ use throng_balance::{Backend, Settings};
 
 use super::World;
 use crate::balance::backend::HttpBackend;
-use crate::balance::client::{Answer, HttpClient};
+use crate::balance::client::{HttpClient, SimAnswer};
 use crate::balance::frames::{self, Scan};
 use crate::balance::node::{Node, backend_address, still_counted};
-use crate::balance::peers::{Client, Conn, Session};
+use crate::balance::peers::{Client, Conn, SimTunnel};
 use crate::balance::plan::{Behaviour, ClientClose, ControlCommand, SessionPlan};
 use crate::balance::through;
 use crate::balance::wire::{Over, Wire};
@@ -70,8 +70,8 @@ pub(super) fn at_the_end(world: &mut World) {
     }
     for client in &world.clients {
         let own = match &client.session {
-            Session::Http(http) => http_is_well(world, client, http),
-            Session::Passed(passed) => through::client_is_well(world, client, passed),
+            SimTunnel::Http(http) => http_is_well(world, client, http),
+            SimTunnel::Passed(passed) => through::client_is_well(world, client, passed),
         };
         let broken = client.wire.iter().flat_map(|wire| wire.faults.iter().cloned());
         let id = client.plan.id;
@@ -125,7 +125,7 @@ fn answers_are_well(world: &World, client: &HttpClient, wire: &Wire, count: usiz
     }
     if world.plan.calm {
         let good =
-            |answer: &&Answer| answer.is_whole && answer.status == 200 && answer.id.is_some();
+            |answer: &&SimAnswer| answer.is_whole && answer.status == 200 && answer.id.is_some();
         let good = client.answers.iter().filter(good).count();
         if good != count {
             let (answers, over) = (&client.answers, wire.over);
