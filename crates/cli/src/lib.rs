@@ -8,6 +8,7 @@
 
 mod admin;
 mod aside;
+mod attend;
 #[cfg(feature = "balance")]
 mod balance;
 pub mod bench;

@@ -5,60 +5,51 @@
 //! * Start reading at: [`take_handover`].
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// The most descriptors that are sent at once.
 pub const MAX_AT_ONCE: usize = 64;
 
-/// The variable that names the descriptor of the connection to a successor's predecessor.
-pub const HANDOVER_VARIABLE: &str = "THRONG_HANDOVER_FD";
+/// The variable with the number of the process that has started this one as its successor. It has
+/// no prefix, so that it is not read as a setting.
+pub const HANDOVER_VARIABLE: &str = "HANDOVER_PID";
 
-/// Takes the connection to the predecessor that has started this process, if one has: the number of
-/// its descriptor is in [`HANDOVER_VARIABLE`], which is removed so that child processes do not take
-/// it for theirs. The predecessor passes it as standard input, which becomes empty.
-///
-/// It must be called before the process has a second thread.
+/// Takes the connection to the predecessor that has started this process, if one has:
+/// [`HANDOVER_VARIABLE`] has the number of its process. The predecessor passes the connection as
+/// standard input, which becomes empty. Child processes inherit the variable, and ignore it, since
+/// their standard input is not this connection.
 ///
 /// # Errors
-/// The variable does not name a Unix socket.
+/// Standard input cannot be taken.
 pub fn take_handover() -> io::Result<Option<UnixStream>> {
-    let Some(number) = std::env::var_os(HANDOVER_VARIABLE) else { return Ok(None) };
-    remove_variable();
-    if number != "0" {
-        return Err(io::ErrorKind::InvalidInput.into());
+    let Some(predecessor) = std::env::var_os(HANDOVER_VARIABLE) else { return Ok(None) };
+    let input = io::stdin();
+    if !predecessor.to_str().is_some_and(|number| is_from(&input, number)) {
+        return Ok(None);
     }
-    let stream = UnixStream::from(take_standard_input()?);
-    // Fails if it is not such a socket.
-    stream.local_addr()?;
-    Ok(Some(stream))
+    let taken = input.as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    Ok(Some(taken.into()))
 }
 
-/// Removes [`HANDOVER_VARIABLE`] from the environment.
-#[allow(unsafe_code)]
-fn remove_variable() {
-    // SAFETY: the caller of `take_handover` has no second thread that could read the environment.
-    unsafe { std::env::remove_var(HANDOVER_VARIABLE) };
-}
-
-/// Moves standard input to another number, and puts an empty file in its place.
-fn take_standard_input() -> io::Result<OwnedFd> {
-    use std::os::fd::AsFd;
-    let taken = io::stdin().as_fd().try_clone_to_owned()?;
-    let empty = std::fs::File::open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&empty)?;
-    Ok(taken)
-}
-
+#[cfg(target_os = "linux")]
+use linux::is_from;
 #[cfg(target_os = "linux")]
 pub use linux::{check_peer, receive, send};
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::{BorrowedFd, MAX_AT_ONCE, OwnedFd, UnixStream, io};
+    use super::{AsFd, BorrowedFd, MAX_AT_ONCE, OwnedFd, UnixStream, io};
     use crate::descriptors::{self, MAX_DESCRIPTORS, PeerProcess};
 
     const _: () = assert!(MAX_AT_ONCE <= MAX_DESCRIPTORS);
+
+    /// Returns whether this is a socket whose other end was made by the process of this number.
+    pub(super) fn is_from(socket: &impl AsFd, number: &str) -> bool {
+        let peer = PeerProcess::of(socket);
+        peer.is_ok_and(|peer| peer.pid != 0 && peer.pid.to_string() == number)
+    }
 
     /// Checks that the process at the other end is of the same user, or of root.
     ///
@@ -113,11 +104,17 @@ mod linux {
 }
 
 #[cfg(not(target_os = "linux"))]
+use other::is_from;
+#[cfg(not(target_os = "linux"))]
 pub use other::{check_peer, receive, send};
 
 #[cfg(not(target_os = "linux"))]
 mod other {
-    use super::{BorrowedFd, OwnedFd, UnixStream, io};
+    use super::{AsFd, BorrowedFd, OwnedFd, UnixStream, io};
+
+    pub(super) fn is_from(_: &impl AsFd, _: &str) -> bool {
+        false
+    }
 
     /// Fails: only Linux is supported.
     ///
@@ -147,9 +144,18 @@ mod other {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::net::TcpListener;
-    use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn only_a_socket_of_the_predecessor_is_taken() {
+        let (own, _other) = UnixStream::pair().unwrap();
+        let number = std::process::id().to_string();
+        assert!(is_from(&own, &number));
+        assert!(!is_from(&own, "1"));
+        assert!(!is_from(&own, ""));
+        assert!(!is_from(&std::fs::File::open("/dev/null").unwrap(), &number));
+    }
 
     #[test]
     fn descriptors_arrive_with_the_first_byte_of_their_bytes() {

@@ -6,7 +6,7 @@ pub(crate) mod guard;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng::server::{Bound, Observe};
+use throng::server::{Bound, DrainPlan, Observe, Running};
 use throng::{App, Limits, Server};
 use throng_io::{HeldListeners, Purpose};
 
@@ -25,6 +25,11 @@ const MAX_PER_ADDRESS: usize = 32;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longer than a browser's page or Prometheus asks again.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// The time for the last answers of a process that ends.
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_millis(500);
+/// The time for them when a successor has begun: the report of the upgrade is one.
+const FINAL_ANSWERS: Duration = Duration::from_secs(5);
 
 /// Binds a server for operators to `address`, with the process's list of listening sockets.
 pub(crate) fn bind(
@@ -46,4 +51,19 @@ pub(crate) fn bind(
         .observe(Observe::new().on_event(move |event| log_event(&log, event)))
         .held_listeners(held, Purpose::Operators)
         .bind(address)
+}
+
+/// Leaves the address of a server for operators to the successor, and lets the last answers end.
+pub(crate) fn hand_over(admin: Option<&Running>) {
+    let Some(admin) = admin else { return };
+    let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(FINAL_ANSWERS);
+    admin.stopper().shutdown(plan.hand_over(true));
+}
+
+/// Ends a server for operators.
+pub(crate) fn end(admin: Option<Running>) {
+    let Some(admin) = admin else { return };
+    let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
+    // The process ends next, whether it succeeds or not.
+    let _ = admin.shutdown(plan).wait();
 }

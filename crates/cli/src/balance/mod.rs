@@ -13,16 +13,17 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Subcommand;
 use throng::metrics::process;
-use throng::server::{DrainPlan, Running};
+use throng::server::Running;
 use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
 use throng_doctor::{Question, Role};
 use throng_io::{HeldListeners, may_pass};
 
-use crate::aside::Aside;
+use crate::admin;
+use crate::attend::{Attended, Ended, FileWork, attend};
 use crate::checks::check_start;
 use crate::expiry::ExpiryWatch;
 use crate::failure::Failure;
@@ -96,18 +97,6 @@ docs/upgrade.md. SIGTERM or Ctrl-C closes all tunnels over shutdown.window:
 exit code 0, or 3 if connections had to be reset at shutdown.deadline. A second
 one ends at once: exit code 130.";
 
-/// The interval at which signals are polled.
-const TICK: Duration = Duration::from_millis(100);
-
-/// The interval at which the files of certificates are checked.
-const LOOK_AT_FILES: Duration = Duration::from_secs(1);
-
-/// The time that the admin API has for its last answers.
-const LAST_ANSWERS: Duration = Duration::from_millis(500);
-
-/// The time for its last answers when a successor has begun: the report of the upgrade is one.
-const FINAL_ANSWERS: Duration = Duration::from_secs(5);
-
 pub(crate) use self::metrics::write_idle as write_idle_metrics;
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -119,10 +108,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         terminal::report_line(checked(flags.config()?)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Before there are threads, and before the environment is read.
-    let (predecessor, held) = Predecessor::connect()?;
-    let outcome = run_after(&predecessor, held, flags);
-    outcome.inspect_err(|failure| predecessor.refuse(failure))
+    Predecessor::run(|predecessor, held| run_after(predecessor, held, flags))
 }
 
 /// Runs a balancer with the listening sockets of a predecessor, if there is one.
@@ -181,7 +167,7 @@ fn run_after(
     held.close_unused();
     signals.serving();
     announce(&balancer, &config, admin.as_ref(), &log);
-    let files = Files {
+    let mut files = Files {
         balancer: balancer.clone(),
         reloader: Arc::clone(&reloader),
         expiry: ExpiryWatch::default(),
@@ -193,14 +179,14 @@ fn run_after(
     }
     upgrades.serving(source(&balancer, &reloader));
     let mut service = Service::ready();
-    let is_replaced = attend(&balancer, files, &log, &signals, (&upgrades, &mut service))?;
+    let mut watched = Watched { balancer: &balancer, watch: Watch::new(&balancer), log: &log };
+    let work = move |work| files.carry_out(work);
+    let ended = attend(&mut watched, work, Some(&upgrades), &mut service, (&signals, &log))?;
+    watched.watch.clear();
     is_ending.store(true, Relaxed);
-    let ended = if is_replaced {
+    let ended = if ended == Ended::Replaced {
         held.leave_to_successor();
-        if let Some(admin) = &admin {
-            let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(FINAL_ANSWERS);
-            admin.stopper().shutdown(plan.hand_over(true));
-        }
+        admin::hand_over(admin.as_ref());
         end_replaced(&balancer, reloader.upgrade().window, || upgrades.left(), &log)
     } else {
         held.release();
@@ -210,10 +196,7 @@ fn run_after(
         std::thread::sleep(plan.delay);
         end(&balancer, &reloader, &log)
     };
-    if let Some(admin) = admin {
-        let quick = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
-        let _ = admin.shutdown(quick).wait();
-    }
+    admin::end(admin);
     ended
 }
 
@@ -256,52 +239,37 @@ fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: 
     }
 }
 
-/// Handles signals, certificates and backends, until a signal or a successor ends the program.
-/// Returns whether a successor does.
-fn attend(
-    balancer: &Balancer,
-    mut files: Files,
-    log: &Log,
-    signals: &Signals,
-    (upgrades, service): (&Upgrades, &mut Service),
-) -> Result<bool, Failure> {
-    files.expiry.look(log, balancer.certificates());
-    let mut files = Aside::start(move |tick| files.carry_out(tick)).map_err(Failure::runtime)?;
-    let mut watch = Watch::new(balancer);
-    let (began, mut looked) = (Instant::now(), Instant::now());
-    let mut tick = Tick::default();
-    while !signals.wait(TICK) && !upgrades.is_replaced() {
-        tick.has_hangup |= signals.take_hangup();
-        if signals.take_status() {
-            log.reopen();
-            log_status(log, balancer, began.elapsed());
-        }
-        if signals.take_upgrade() {
-            upgrades.start();
-        }
-        if looked.elapsed() >= LOOK_AT_FILES {
-            looked = Instant::now();
-            tick.looks = true;
-        }
-        // Refused work is offered again at the next tick.
-        if files.offer(tick, log).is_ok() {
-            tick = Tick::default();
-        }
-        service.report(|| sweeps(balancer), || status_line(balancer));
-        watch.look(balancer, log);
-    }
-    watch.clear();
-    files.end();
-    Ok(upgrades.end())
+/// A running balancer, and what its log has of it.
+struct Watched<'a> {
+    balancer: &'a Balancer,
+    watch: Watch,
+    log: &'a Log,
 }
 
-/// Pending work with files.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tick {
-    /// SIGHUP came.
-    has_hangup: bool,
-    /// Certificates must be checked.
-    looks: bool,
+impl Attended for Watched<'_> {
+    /// A failed event loop ends the process.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    fn turns(&self) -> Vec<(u64, bool)> {
+        let of_one = |it: &throng_balance::Metrics| (it.sweeps, it.connections > 0);
+        self.balancer.metrics_of_each_shard().iter().map(of_one).collect()
+    }
+
+    fn status_line(&self) -> String {
+        let Status { backends, metrics, .. } = self.balancer.status();
+        let up = backends.iter().filter(|row| row.state == "up").count();
+        format!("{up} of {} backends up, {} tunnels", backends.len(), metrics.tunnels)
+    }
+
+    fn log_status(&self, uptime: Duration) {
+        log_status(self.log, self.balancer, uptime);
+    }
+
+    fn look(&mut self) {
+        self.watch.look(self.balancer, self.log);
+    }
 }
 
 /// The part that reads files while the balancer runs.
@@ -313,8 +281,8 @@ struct Files {
 }
 
 impl Files {
-    fn carry_out(&mut self, tick: Tick) {
-        if tick.has_hangup {
+    fn carry_out(&mut self, work: FileWork) {
+        if work.has_hangup {
             Service::reloading();
             self.reloader.reload_on_hangup();
             Service::reloaded();
@@ -322,7 +290,7 @@ impl Files {
         if self.reloader.take_reloaded() {
             self.expiry.reset();
         }
-        if tick.looks {
+        if work.looks {
             look_at_certificates(&self.balancer, &mut self.expiry, &self.log);
         }
     }
@@ -367,19 +335,6 @@ fn start_admin(
     let bound = api::bind(Arc::new(api), address, held)?;
     balancer.set_admin_address(bound.local_addr());
     Ok(bound.start()?)
-}
-
-/// Returns the sweeps of each event loop, and whether it has connections.
-fn sweeps(balancer: &Balancer) -> Vec<(u64, bool)> {
-    let of_one = |it: &throng_balance::Metrics| (it.sweeps, it.connections > 0);
-    balancer.metrics_of_each_shard().iter().map(of_one).collect()
-}
-
-/// Returns the state of the balancer on one line, for the service manager.
-fn status_line(balancer: &Balancer) -> String {
-    let Status { backends, metrics, .. } = balancer.status();
-    let up = backends.iter().filter(|row| row.state == "up").count();
-    format!("{up} of {} backends up, {} tunnels", backends.len(), metrics.tunnels)
 }
 
 /// Logs the state of the balancer.

@@ -11,9 +11,6 @@ use throng_load::units::grouped;
 use crate::log::{Log, LogEvent, Value, events};
 use crate::terminal;
 
-/// The interval between two comparisons of the metrics.
-const INTERVAL: Duration = Duration::from_secs(1);
-
 /// The shortest time between two events of limits.
 const BETWEEN_LIMITS: Duration = Duration::from_secs(10);
 
@@ -48,13 +45,10 @@ impl Watch {
         }
     }
 
-    /// Looks, if it is time to.
+    /// Logs what has changed since the last look.
     pub(super) fn look(&mut self, balancer: &Balancer, log: &Log) {
         let now = Instant::now();
         let passed = now.saturating_duration_since(self.looked);
-        if passed < INTERVAL {
-            return;
-        }
         self.looked = now;
         let status = balancer.status();
         let mut changes = self.changes(&status);

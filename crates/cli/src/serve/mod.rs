@@ -32,7 +32,7 @@ use self::certificates::Certificates;
 use self::refusals::Refusals;
 use self::reload::Reloader;
 use self::requests::{PendingReloads, reload_requests};
-use crate::aside::Aside;
+use crate::attend::{Attended, Ended, FileWork, TICK, attend};
 use crate::checks::check_start;
 use crate::failure::Failure;
 use crate::log::{Log, LogEvent, Value, events, log_event};
@@ -147,23 +147,8 @@ opens --log-file again. SIGUSR2, or POST /upgrade of the admin server, starts
 a new process that takes the listening sockets, and drains this one; see
 docs/upgrade.md.";
 
-/// The interval at which signals are checked.
-const TICK: Duration = Duration::from_millis(250);
-
-/// The time that the server for operators has for its last answers.
-const LAST_ANSWERS: Duration = Duration::from_millis(500);
-
-/// The time for its last answers when a successor has begun: the report of the upgrade is one.
-const FINAL_ANSWERS: Duration = Duration::from_secs(5);
-
-/// The interval at which the files of certificates, and the cluster's refusals, are checked.
-const LOOK_AT_FILES: Duration = Duration::from_secs(1);
-
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    // Before there are threads, and before the environment is read.
-    let (predecessor, held) = Predecessor::connect()?;
-    let outcome = run_after(&predecessor, held, args);
-    outcome.inspect_err(|failure| predecessor.refuse(failure))
+    Predecessor::run(|predecessor, held| run_after(predecessor, held, args))
 }
 
 /// Runs a server with the listening sockets of a predecessor, if there is one.
@@ -209,10 +194,9 @@ fn run_after(
         Ended::Replaced => {
             held.leave_to_successor();
             registrations.leave_to_successor();
-            if let Some(admin) = &admin {
-                admin.stopper().shutdown(drained_after(Duration::ZERO, FINAL_ANSWERS));
-            }
-            let plan = drained_after(upgrade.window, drain.grace.max(upgrade.window));
+            crate::admin::hand_over(admin.as_ref());
+            let grace = drain.grace.max(upgrade.window);
+            let plan = DrainPlan::DEFAULT.window(upgrade.window).grace(grace).hand_over(true);
             running.stopper().shutdown(plan);
             upgrades.left();
             plan
@@ -225,11 +209,8 @@ fn run_after(
         }
     };
     let ended = end(ended, running, plan, &log);
-    if let Some(admin) = admin {
-        // It shows the drain until its end.
-        let _ =
-            admin.shutdown(DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS)).wait();
-    }
+    // It shows the drain until its end.
+    crate::admin::end(admin);
     ended
 }
 
@@ -244,11 +225,6 @@ fn source(running: &Arc<Running>, reloader: &Arc<Reloader>) -> Source {
         }),
         state: Box::new(Vec::new),
     }
-}
-
-/// Returns the plan of a drain while a successor accepts.
-fn drained_after(window: Duration, grace: Duration) -> DrainPlan {
-    DrainPlan::DEFAULT.window(window).grace(grace).hand_over(true)
 }
 
 /// Prints the address of the server for operators.
@@ -348,19 +324,38 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     Ok(running)
 }
 
-/// Why a server ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
-    /// A signal asked for it.
-    Asked,
-    /// A successor accepts.
-    Replaced,
-    /// An event loop has failed.
-    Failed,
+/// A running server, and what its log has of it.
+struct Watched<'a> {
+    running: &'a Running,
+    refusals: Refusals,
+    log: &'a Log,
 }
 
-/// Waits for a signal to stop, for a successor, or for the end of the server. Renewed certificates
-/// are read within a second.
+impl Attended for Watched<'_> {
+    fn has_ended(&self) -> bool {
+        self.running.has_ended()
+    }
+
+    fn turns(&self) -> Vec<(u64, bool)> {
+        let stats = self.running.shard_stats();
+        let of_one = |(load, stats): (ShardLoad, &Stats)| (load.turns, stats.connections > 0);
+        self.running.shard_loads().into_iter().zip(&stats).map(of_one).collect()
+    }
+
+    fn status_line(&self) -> String {
+        observe::status_line(self.running)
+    }
+
+    fn log_status(&self, uptime: Duration) {
+        observe::log_status(self.log, self.running, uptime);
+    }
+
+    fn look(&mut self) {
+        self.refusals.look(self.running, self.log);
+    }
+}
+
+/// Serves until a signal or a successor ends the process, or the server has ended.
 fn wait(
     running: &Arc<Running>,
     signals: &Signals,
@@ -368,72 +363,23 @@ fn wait(
     own: Option<(&Arc<Reloader>, PendingReloads, &Upgrades)>,
 ) -> Result<Ended, Failure> {
     let upgrades = own.as_ref().map(|(_, _, upgrades)| *upgrades);
-    let reloader = own.map(|(reloader, pending, _)| (reloader, pending));
-    let own = reloader.as_ref().map(|(reloader, _)| Arc::clone(reloader));
-    let is_replaced = || upgrades.is_some_and(Upgrades::is_replaced);
+    let reloader = own.map(|(reloader, pending, _)| (Arc::clone(reloader), pending));
+    let settings = reloader.as_ref().map(|(reloader, _)| Arc::clone(reloader));
     let mut files = Files {
         running: Arc::clone(running),
-        reloader: own.clone().zip(reloader.map(|(_, pending)| pending)),
+        reloader,
         certificates: Certificates::default(),
         log: log.clone(),
     };
-    let mut files = Aside::start(move |tick| files.carry_out(tick)).map_err(Failure::runtime)?;
-    let mut refusals = Refusals::default();
+    let mut watched = Watched { running, refusals: Refusals::default(), log };
     let mut service = Service::ready();
-    let (began, mut looked) = (Instant::now(), Instant::now());
-    let mut tick = Tick { has_hangup: false, looks: true };
-    while !signals.wait(TICK) && !running.has_ended() && !is_replaced() {
-        if signals.take_hangup() {
-            match own {
-                Some(_) => tick.has_hangup = true,
-                None => {
-                    log.event(&events::SIGNAL, "nothing to reload", [("signal", "HUP".into())]);
-                }
-            }
-        }
-        if signals.take_status() {
-            log.reopen();
-            observe::log_status(log, running, began.elapsed());
-        }
-        if signals.take_upgrade() {
-            match upgrades {
-                Some(upgrades) => upgrades.start(),
-                None => log.event(&events::SIGNAL, "ignored", [("signal", "USR2".into())]),
-            }
-        }
-        service.report(|| turns(running), || observe::status_line(running));
-        let is_second = looked.elapsed() >= LOOK_AT_FILES;
-        tick.looks |= is_second;
-        // Refused work is offered again at the next tick.
-        if files.offer(tick, log).is_ok() {
-            tick = Tick::default();
-        }
-        if is_second {
-            looked = Instant::now();
-            refusals.look(running, log);
-        }
-    }
-    let has_ended = running.has_ended();
-    let ended = match upgrades.is_some_and(Upgrades::end) {
-        true => Ended::Replaced,
-        false if has_ended => Ended::Failed,
-        false => Ended::Asked,
-    };
+    let work = move |work| files.carry_out(work);
+    let ended = attend(&mut watched, work, upgrades, &mut service, (signals, log))?;
     if ended == Ended::Asked {
-        let plan = own.map_or(DrainPlan::DEFAULT, |reloader| reloader.settings().drain);
+        let plan = settings.map_or(DrainPlan::DEFAULT, |reloader| reloader.settings().drain);
         service.stopping(plan.length_for(running.stats().connections as usize));
     }
-    files.end();
     Ok(ended)
-}
-
-/// Pending work with files.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tick {
-    /// SIGHUP came.
-    has_hangup: bool,
-    /// Certificates must be checked.
-    looks: bool,
 }
 
 /// The part that reads files while the server runs.
@@ -445,30 +391,29 @@ struct Files {
 }
 
 impl Files {
-    fn carry_out(&mut self, tick: Tick) {
+    fn carry_out(&mut self, work: FileWork) {
         let (running, log) = (&self.running, &self.log);
-        if let Some((reloader, pending)) = &self.reloader {
-            if tick.has_hangup {
-                Service::reloading();
-                reloader.reload_on_hangup(running, log);
-                Service::reloaded();
-                self.certificates.reset();
+        match &self.reloader {
+            Some((reloader, pending)) => {
+                if work.has_hangup {
+                    Service::reloading();
+                    reloader.reload_on_hangup(running, log);
+                    Service::reloaded();
+                    self.certificates.reset();
+                }
+                if pending.carry_out(|| reloader.reload(running, log)) {
+                    self.certificates.reset();
+                }
             }
-            if pending.carry_out(|| reloader.reload(running, log)) {
-                self.certificates.reset();
+            None if work.has_hangup => {
+                log.event(&events::SIGNAL, "nothing to reload", [("signal", "HUP".into())]);
             }
+            None => {}
         }
-        if tick.looks {
+        if work.looks {
             self.certificates.look(running, log);
         }
     }
-}
-
-/// Returns the turns of each event loop, and whether it has connections.
-fn turns(running: &Running) -> Vec<(u64, bool)> {
-    let stats = running.shard_stats();
-    let of_one = |(load, stats): (ShardLoad, &Stats)| (load.turns, stats.connections > 0);
-    running.shard_loads().into_iter().zip(&stats).map(of_one).collect()
 }
 
 /// Ends a server that is running or has ended.
@@ -489,7 +434,8 @@ fn end(
 fn drain_beside(running: &Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
     log_drain(running, plan, log);
     running.stopper().shutdown(plan);
-    let longest = plan.length_for(running.stats().connections as usize) + LAST_ANSWERS;
+    let longest =
+        plan.length_for(running.stats().connections as usize) + crate::admin::LAST_ANSWERS;
     let until = Instant::now() + longest;
     // Figures are a second old.
     while !running.has_ended() && Instant::now() < until {

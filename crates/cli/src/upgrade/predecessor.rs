@@ -32,9 +32,17 @@ pub(crate) enum Next {
 }
 
 impl Predecessor {
-    /// Finds the predecessor, and takes its listening sockets. To be called before the process
-    /// starts a thread.
-    pub(crate) fn connect() -> Result<(Self, HeldListeners), Failure> {
+    /// Runs a server with the listening sockets of the predecessor, if there is one, which gets the
+    /// reason of a failure.
+    pub(crate) fn run<T>(
+        serve: impl FnOnce(&Self, HeldListeners) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let (predecessor, held) = Self::connect()?;
+        serve(&predecessor, held).inspect_err(|failure| predecessor.refuse(failure))
+    }
+
+    /// Finds the predecessor, and takes its listening sockets.
+    fn connect() -> Result<(Self, HeldListeners), Failure> {
         let failed = |why: String| Failure::runtime(format!("the process to be replaced: {why}"));
         let stream = handover::take_handover().map_err(|error| failed(error.to_string()))?;
         let Some(stream) = stream else {
@@ -100,7 +108,7 @@ impl Predecessor {
     }
 
     /// Reports why this process does not serve.
-    pub(crate) fn refuse(&self, failure: &Failure) {
+    fn refuse(&self, failure: &Failure) {
         if let Some(control) = self.lock().take() {
             let _ = control.send_refuse(&failure.message);
         }

@@ -253,7 +253,8 @@ impl Inner {
         let program = self.program.as_ref().map_err(|error| error.to_string())?;
         let mut command = program.command();
         // As standard input, so that no other child process can inherit it.
-        command.stdin(Stdio::from(OwnedFd::from(stream))).env(HANDOVER_VARIABLE, "0");
+        let own = std::process::id().to_string();
+        command.stdin(Stdio::from(OwnedFd::from(stream))).env(HANDOVER_VARIABLE, own);
         command.spawn().map_err(|error| {
             format!("{} cannot be started: {error}", command.get_program().display())
         })
