@@ -95,13 +95,18 @@ impl Refusals {
                 format!("the cluster has delivered nothing for {} s: {why}", time.as_secs())
             }
             (None, Some((_, why))) => why,
-            (None, None) => "the cluster's server did not take them in time, or was away for a \
-                             moment"
-                .to_owned(),
+            (None, None) => cluster.refusal().unwrap_or_else(|| {
+                "the cluster's server did not take them in time, or was away for a moment"
+                    .to_owned()
+            }),
         };
         let help = match cluster.down() {
             Some(_) => {
                 "bring the cluster's server back; while_down = \"buffer\" has them wait for 5 s"
+            }
+            None if cluster.refusal().is_some() => {
+                "remove a key of another type, which another program has written, or give the \
+                 user the rights that docs/cluster.md lists"
             }
             None => {
                 "the cluster's server may be out of memory, or slower than what is published: \

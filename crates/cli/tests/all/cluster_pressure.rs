@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write};
 
 use serde_json::Value;
 use throng_proto::ws::Opcode;
-use throng_testkit::{Redis, eventually, poll};
+use throng_testkit::{Redis, TempFolder, eventually, poll};
 
 use crate::support::{Answer, Client, Got, Served, exchange};
 
@@ -144,6 +144,26 @@ fn publishers_whose_accepted_messages_are_lost_are_closed_and_no_others() {
     eventually("the server knows", || figures(&server)["cluster"]["up"] == false);
     writer.send_text("lost");
     assert_closed(&mut writer);
+}
+
+#[test]
+fn the_log_names_the_key_of_a_channel_that_redis_refuses() {
+    let Some(redis) = Redis::start("other-type", &[]) else { return };
+    let folder = TempFolder::new("other-type");
+    let log = folder.join("log");
+    let server = start(&redis, &["--log-file", log.to_str().unwrap()]);
+    redis.ask("SET throng.o.log.a text");
+    let mut writer = Client::connect(server.addresses[0], "/ws/log.a");
+    writer.send_text("lost");
+    assert!(matches!(writer.next(), Got::Close(1013, _)));
+    let line = poll("a line of the log", || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines().find(|line| line.contains("cluster.refused")).map(str::to_owned)
+    });
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let said = |field: &str, words: &str| line[field].as_str().unwrap().contains(words);
+    assert!(said("reason", "WRONGTYPE") && said("reason", "throng.o.log.a"), "{line}");
+    assert!(said("message", "remove a key of another type"), "{line}");
 }
 
 #[test]

@@ -155,6 +155,15 @@ fn lacks_command(error: &RedisError) -> bool {
     }
 }
 
+/// Returns whether the user lacks a right that the answer to a command on the node's own names
+/// proves for all channels: to a command, or to keys with the node's prefix. The answer to a
+/// publication only proves that the user may not access the keys of one channel.
+pub(super) fn lacks_right(error: &RedisError) -> bool {
+    // Redis 6 wraps the answer in an error of the script.
+    let says = |words: &str| error.detail().is_some_and(|detail| detail.contains(words));
+    has_code(error, "NOPERM") || lacks_command(error) || says("The user executing the script")
+}
+
 /// Returns whether the server has answered with this error and executed nothing.
 fn is_proven(error: &RedisError, is_script: bool) -> bool {
     use ServerErrorKind::{BusyLoading, MasterDown, NoScript, ReadOnly};
@@ -165,15 +174,22 @@ fn is_proven(error: &RedisError, is_script: bool) -> bool {
     }
 }
 
+/// The server's answer to a publication that it has not accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Refusal {
+    pub(super) error: RedisError,
+    /// Whether the server answers in this way to all publications of this kind.
+    pub(super) concerns_all: bool,
+}
+
 /// Outcome of a publication.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     Published,
-    /// The server refuses the publication. The error is set if the server refuses all publications
-    /// of this kind.
-    Refused(Option<RedisError>),
-    /// The server began to execute the publication, and failed. The error is set as for a refusal.
-    Unknown(Option<RedisError>),
+    /// The server refuses the publication; `None`: it would follow later ones of its channel.
+    Refused(Option<Refusal>),
+    /// The server began to execute the publication, and failed.
+    Unknown(Refusal),
     /// The server refuses the publication for now, with this error.
     NotNow(RedisError),
     /// The server skipped the publication because it refused an earlier one of the same channel.
@@ -207,8 +223,11 @@ fn outcomes(
             Err(error) if is_for_now(&error) => Outcome::NotNow(error),
             Err(error) => {
                 let is_refused = is_proven(&error, pending.is_repeatable);
-                let why = lacks_command(&error).then_some(error);
-                if is_refused { Outcome::Refused(why) } else { Outcome::Unknown(why) }
+                let refusal = Refusal { concerns_all: lacks_command(&error), error };
+                match is_refused {
+                    true => Outcome::Refused(Some(refusal)),
+                    false => Outcome::Unknown(refusal),
+                }
             }
         }
     };

@@ -36,7 +36,7 @@ mod tls;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use crate::announcement::Announcement;
@@ -340,7 +340,7 @@ impl Bus {
             return Some(fill);
         }
         self.pool.release(reserved);
-        self.count_refused();
+        self.status.count_refused();
         None
     }
 
@@ -371,13 +371,9 @@ impl Bus {
         let cost = node::cost_of(outgoing);
         let reserved = is_taken.then(|| self.pool.reserve(part, cost, publisher)).flatten();
         if reserved.is_none() {
-            self.count_refused();
+            self.status.count_refused();
         }
         reserved
-    }
-
-    fn count_refused(&self) {
-        self.status.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends the node, and waits until accepted messages are published, for at most two seconds.

@@ -18,6 +18,11 @@ pub struct Status {
     kind: &'static str,
     pool: Arc<SendBudget>,
     held: Budget,
+    /// The broker's error for the last publications that it has not accepted; `None` if these were
+    /// lost without an answer.
+    refusal: Mutex<Option<String>>,
+    /// Whether there is one. The flag answers without the lock in the usual case.
+    has_refusal: AtomicBool,
     pub(super) counters: Counters,
 }
 
@@ -149,7 +154,8 @@ impl Status {
             differing: Mutex::default(),
         };
         let parts = names.into_iter().map(part).collect();
-        Self { parts, kind, pool, held, counters: Counters::default() }
+        let (refusal, has_refusal) = (Mutex::default(), AtomicBool::new(false));
+        Self { parts, kind, pool, held, refusal, has_refusal, counters: Counters::default() }
     }
 
     /// Returns whether all parts of the broker deliver to this node.
@@ -254,6 +260,28 @@ impl Status {
             Some(why) => note(behind, why),
             None => *behind = None,
         }
+    }
+
+    /// Counts a publication that was refused without asking the broker.
+    pub(super) fn count_refused(&self) {
+        self.set_refusal(None);
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_refusal(&self, refusal: Option<String>) {
+        if refusal.is_none() && !self.has_refusal.load(Ordering::Relaxed) {
+            return;
+        }
+        self.has_refusal.store(refusal.is_some(), Ordering::Relaxed);
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+    }
+
+    /// Returns the broker's error for the last publications that it has refused, or that failed
+    /// while it executed them, with the names of their keys; `None` if it has refused none, or
+    /// if the last ones were lost without an answer.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn set_used(&self, part: u16) {

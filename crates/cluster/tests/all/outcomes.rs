@@ -127,12 +127,81 @@ fn a_withdrawn_right_refuses_publications_and_names_itself() {
     }
 }
 
+/// The heartbeat needs keys of the prefix as well, so it finds that all channels are concerned.
+#[test]
+fn a_node_that_may_not_access_any_key_is_degraded_and_names_the_answer() {
+    let Some(redis) = Redis::start("no-keys", &[]) else { return };
+    let (bus, _noted) = node(&redis);
+    let outcomes = Outcomes::default();
+    let publish = || {
+        let outgoing = message("kept", true, WhileDown::Refuse);
+        assert!(bus.publish_by(outgoing, Some(1), outcomes.ticket(1)).is_some());
+    };
+    redis.ask("ACL SETUSER default resetkeys");
+    publish();
+    eventually("it is refused", || outcomes.count(PublishOutcome::Refused) == 1);
+    eventually("the node is degraded", || match bus.status().health() {
+        Health::Degraded(_, why) => why.contains("access"),
+        _ => false,
+    });
+    redis.ask("ACL SETUSER default allkeys");
+    eventually("the node is up", || bus.status().health() == Health::Up);
+    publish();
+    eventually("it is published", || outcomes.count(PublishOutcome::Taken) == 1);
+}
+
+/// A key of another type, and keys that the user may not access.
+#[test]
+fn a_refusal_of_one_channel_names_its_keys_and_the_node_stays_up() {
+    let Some(redis) = Redis::start("one-channel", &[]) else { return };
+    let (bus, _noted) = node(&redis);
+    assert_eq!(bus.status().refusal(), None);
+    redis.ask("SET test.o.other text");
+    redis.ask("ACL SETUSER default resetkeys ~test.n* ~test.epoch ~test.?.other ~test.?.fine");
+    redis.ask("ACL SETUSER default resetchannels &test.c* &test.q* &test.m.fine &test.m.other");
+    let outcomes = Outcomes::default();
+    let publish = |channel, has_history| {
+        let outgoing = message(channel, has_history, WhileDown::Refuse);
+        assert!(bus.publish_by(outgoing, Some(1), outcomes.ticket(1)).is_some());
+    };
+    for (done, (channel, has_history, word, names)) in (1..).zip([
+        ("other", true, "WRONGTYPE", "test.o.other and test.s.other"),
+        ("secret", true, "access", "test.o.secret and test.s.secret"),
+        ("secret", false, "access", "the channel test.m.secret"),
+    ]) {
+        publish(channel, has_history);
+        eventually("it is refused", || outcomes.count(PublishOutcome::Refused) == done);
+        let refusal = bus.status().refusal().unwrap();
+        assert!(refusal.contains(word) && refusal.contains(names), "{refusal}");
+        publish("fine", has_history);
+        eventually("it is published", || outcomes.count(PublishOutcome::Taken) == done);
+        assert_eq!(bus.status().health(), Health::Up);
+    }
+}
+
+/// Redis ends connections with subscriptions that their user may not have any longer.
+#[test]
+fn a_withdrawn_right_to_channels_ends_the_link_and_is_named() {
+    let Some(redis) = Redis::start("no-channels", &[]) else { return };
+    let (bus, _noted) = node(&redis);
+    redis.ask("ACL SETUSER default resetchannels");
+    eventually("the node is degraded", || match bus.status().health() {
+        Health::Degraded(_, why) => why.contains("access"),
+        _ => false,
+    });
+    redis.ask("ACL SETUSER default allchannels");
+    eventually("the node is up", || bus.status().health() == Health::Up);
+}
+
 #[test]
 fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
     const MESSAGES: usize = 600;
     let Some(redis) = Redis::start("full", &[]) else { return };
     let (bus, noted) = node(&redis);
     assert_eq!(bus.status().health(), Health::Up);
+    redis.ask("SET test.o.other text");
+    assert!(bus.publish(message("other", true, WhileDown::Refuse)));
+    eventually("one is refused", || bus.status().refusal().is_some());
     redis.ask("CONFIG SET maxmemory 1");
     let (kept, plain) = (Outcomes::default(), Outcomes::default());
     let publish = |channel: &str, has_history, outcomes: &Outcomes, publisher| {
@@ -163,6 +232,7 @@ fn publishers_to_a_full_server_learn_it_and_others_are_not_concerned() {
     assert!(noted.of(2).is_empty());
     let status = bus.status().snapshot();
     assert!(status.refused >= before.refused + MESSAGES as u64 && status.unknown == 0);
+    assert_eq!(bus.status().refusal(), None, "the last ones have another cause");
     assert!(status.is_up && is_degraded(), "it may be full still");
     redis.ask("CONFIG SET maxmemory 0");
     eventually("it has room, which the next sign of life shows", || {

@@ -236,6 +236,14 @@ impl ClusterHub {
         self.relay.bus.status().snapshot().unknown
     }
 
+    /// Returns the broker's error for the last publications that it has refused, or that failed
+    /// while it executed them, with the names of their keys; `None` if it has refused none, or if
+    /// the last ones were lost without an answer.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        self.relay.bus.status().refusal()
+    }
+
     /// Returns the number of times so far that members of a channel without history, on this
     /// server, may have missed messages: the broker did not deliver for a moment. They get a
     /// [`SessionEvent::Missed`](crate::ws::SessionEvent::Missed).

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use redis::RedisError;
 
 use super::super::KeepRule;
-use super::super::calls::{NumberedPublication, Outcome, REFRESHES};
+use super::super::calls::{NumberedPublication, Outcome, REFRESHES, Refusal};
 use super::super::pool::Reserved;
 use super::{Node, Outgoing};
 use crate::envelope::{Envelope, decode};
@@ -47,7 +47,7 @@ impl Node {
             Some((_, reserved)) => {
                 self.publish_marked(outgoing, reserved, Ticket::default(), mark);
             }
-            None => drop(self.own.counters().refused.fetch_add(1, Ordering::Relaxed)),
+            None => self.own.status.count_refused(),
         }
     }
 
@@ -109,17 +109,12 @@ impl Node {
         };
         let (mut refused, mut moving, mut fatal) = (0, 0, None);
         let mut why: Option<RedisError> = None;
+        let mut is_recorded = false;
         for outcome in outcomes {
-            let outcome = match outcome {
-                Outcome::Published => PublishOutcome::Taken,
-                Outcome::Refused(error) => {
-                    why = why.or(error);
-                    PublishOutcome::Refused
-                }
-                Outcome::Unknown(error) => {
-                    why = why.or(error);
-                    PublishOutcome::Unknown
-                }
+            let (outcome, refusal) = match outcome {
+                Outcome::Published => (PublishOutcome::Taken, None),
+                Outcome::Refused(refusal) => (PublishOutcome::Refused, refusal),
+                Outcome::Unknown(refusal) => (PublishOutcome::Unknown, Some(refusal)),
                 Outcome::NotNow(error) => {
                     refused += 1;
                     why.get_or_insert(error);
@@ -143,6 +138,14 @@ impl Node {
             };
             if let Some(pending) = self.outbox.acknowledge() {
                 let is_kept = pending.is_repeatable;
+                if let Some(Refusal { error, concerns_all }) = refusal {
+                    // Before it is counted: the log names the cause of what was counted.
+                    if !std::mem::replace(&mut is_recorded, true) {
+                        let refusal = self.refusal_of(&pending.item.outgoing, &error);
+                        self.own.status.set_refusal(Some(refusal));
+                    }
+                    why = why.or(concerns_all.then_some(error));
+                }
                 self.settle_one(pending, outcome);
                 if is_kept && outcome == PublishOutcome::Taken {
                     self.caught_up();
@@ -174,6 +177,16 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Returns the broker's error for a publication, with the names that the broker may refuse.
+    fn refusal_of(&self, outgoing: &Outgoing, error: &RedisError) -> String {
+        let (names, channel) = (&self.target.names, &outgoing.channel);
+        let of = match outgoing.keep {
+            Some(_) => format!("the keys {}", names.keys(channel).join(" and ")),
+            None => format!("the channel {}", names.channel(channel)),
+        };
+        format!("{} answers: {error}, for a publication to {of}", self.target.shown())
     }
 
     /// Records that the broker accepts no publications, or none of channels with history.
@@ -215,6 +228,9 @@ impl Node {
 
     /// Settles publications whose outcome is unknown.
     pub(super) fn settle_unknown(&mut self, unknown: Vec<Pending<NumberedPublication>>) {
+        if !unknown.is_empty() {
+            self.own.status.set_refusal(None);
+        }
         unknown.into_iter().for_each(|one| self.settle_one(one, PublishOutcome::Unknown));
         self.tell_losses();
     }
@@ -222,6 +238,9 @@ impl Node {
     /// Settles publications that have waited for too long. If a publication was sent before the
     /// connection was lost, its outcome is unknown.
     pub(super) fn settle_expired(&mut self, expired: Vec<Pending<NumberedPublication>>) {
+        if !expired.is_empty() {
+            self.own.status.set_refusal(None);
+        }
         for pending in expired {
             let outcome = match pending.is_retry {
                 true => PublishOutcome::Unknown,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use super::super::calls::{is_fatal, is_for_now, is_read_on_the_way};
+use super::super::calls::{is_fatal, is_for_now, is_read_on_the_way, lacks_right};
 use super::super::explain::explain;
 use super::super::link::Link;
 use super::super::names::Names;
@@ -258,7 +258,9 @@ impl Node {
         let (scripts, Heartbeat { has_lived, epoch, rest, dead, differing }) = match done {
             Ok(done) => done,
             Err(error) => {
-                if is_for_now(&error) {
+                // The heartbeat's keys belong to no channel: without a right to them, no channel
+                // has one.
+                if is_for_now(&error) || lacks_right(&error) {
                     self.fallen_behind(&error.to_string());
                 }
                 return self.failed(&error);
