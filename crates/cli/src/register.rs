@@ -9,10 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde_json::json;
+use throng_config::{Listen, Token};
 
 use crate::failure::Failure;
 use crate::http_client::{Client, ClientResponse, JsonBody as _};
 use crate::log::{Log, events};
+use crate::terminal;
 
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,10 +54,17 @@ pub(crate) struct Registrations {
 }
 
 impl Flags {
-    /// Returns the balancers, before the server listens.
-    pub(crate) fn checked(&self) -> Result<Vec<Client>, Failure> {
+    /// Returns the balancers, before the server listens on these values of `listen`, and warnings.
+    pub(crate) fn checked(
+        &self,
+        listen: &[String],
+    ) -> Result<(Vec<Client>, Option<String>), Failure> {
         if self.register.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), None));
+        }
+        let is_unix = |listen: &String| matches!(Listen::parse(listen), Listen::Unix(_));
+        if self.register_address.is_none() && listen.iter().all(is_unix) {
+            return Err(no_address());
         }
         let Some(file) = &self.register_token_file else {
             return Err(Failure::usage(
@@ -63,17 +72,24 @@ impl Flags {
                  balancer's [register] token_file",
             ));
         };
-        let token = read_token(file, "--register-token-file")?;
+        let (token, warning) = read(file, "--register-token-file")?;
         let client = |text: &String| {
             let client = Client::parse(text).map_err(|why| format!("--register {text}: {why}"))?;
             Ok(client.with_token(Some(token.clone())))
         };
-        self.register.iter().map(client).collect::<Result<_, String>>().map_err(Failure::usage)
+        let clients = self.register.iter().map(client).collect::<Result<_, String>>();
+        Ok((clients.map_err(Failure::usage)?, warning))
     }
 
     /// Returns whether any balancer is named.
     pub(crate) fn is_given(&self) -> bool {
         !self.register.is_empty()
+    }
+
+    /// Returns the settings whose defaults differ, because of `--register`: the clients of a
+    /// registered server ask for the name of the balancer.
+    pub(crate) fn defaults(&self) -> &'static [(&'static str, &'static str)] {
+        if self.is_given() { &[("allowed_hosts", "*")] } else { &[] }
     }
 
     /// Begins to register the server at `listening`.
@@ -84,8 +100,7 @@ impl Flags {
         log: &Log,
     ) -> Result<Registrations, Failure> {
         if self.is_given() && self.register_address.is_none() && listening.port() == 0 {
-            let remedy = "Unix sockets have no address: add --register-address, or listen on one";
-            return Err(Failure::usage(format!("--register has nothing to name: {remedy}")));
+            return Err(no_address());
         }
         let mut threads = Vec::new();
         for balancer in balancers {
@@ -124,19 +139,23 @@ impl Registrations {
     }
 }
 
-/// Returns the token in `file`: its content without surrounding white space.
+fn no_address() -> Failure {
+    let remedy = "Unix sockets have no address: add --register-address, or listen on one";
+    Failure::usage(format!("--register has nothing to name: {remedy}"))
+}
+
+/// Returns the token in the first line of `file`, as a server reads its own token, and prints a
+/// warning if all users can read the file.
 pub(crate) fn read_token(file: &Path, flag: &str) -> Result<String, Failure> {
-    let name = file.display();
-    let text = throng_io::file::read_text(file)
-        .map_err(|error| Failure::of_start(format!("{name} {error} ({flag})"), error.may_pass()))?;
-    let token = text.trim();
-    match token.is_empty() || token.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        true => {
-            let message = format!("{name} has no token: one word on one line is one ({flag})");
-            Err(Failure::usage(message))
-        }
-        false => Ok(token.to_owned()),
-    }
+    let (token, warning) = read(file, flag)?;
+    warning.iter().for_each(terminal::error_line);
+    Ok(token)
+}
+
+fn read(file: &Path, flag: &str) -> Result<(String, Option<String>), Failure> {
+    let (token, warning) = Token::read(file)
+        .map_err(|error| Failure::of_start(format!("{error} ({flag})"), error.may_pass()))?;
+    Ok((token.as_str().to_owned(), warning))
 }
 
 /// One backend at one balancer.

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::fs::Metadata;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use throng_io::{file, may_pass};
+use throng_io::may_pass;
 
 use crate::error::{ConfigError, ConfigErrors, Origin};
+use crate::token::read_first_line;
 use crate::values::{FromValue, Value, ValueEntry, Values};
 
 /// Values that a program converts to its own types. It adds the mistakes that it finds to the
@@ -115,23 +115,18 @@ impl Draft {
             };
         }
         let path = self.path(file_key)?;
-        let (text, metadata) = match file::read_with_metadata(&path) {
-            Ok((bytes, metadata)) => (String::from_utf8_lossy(&bytes).into_owned(), metadata),
+        let (line, warning) = match read_first_line(&path) {
+            Ok(read) => read,
             Err(error) => {
                 let remedy = format!("{} {error}", path.display());
                 self.fails_at(from_file, file_key, &remedy, error.may_pass());
                 return None;
             }
         };
-        if is_public(&metadata) {
-            let path = path.display();
-            self.warn(format!(
-                "{path} can be read by every user of this machine: chmod o-r {path}"
-            ));
+        if let Some(warning) = warning {
+            self.warn(warning);
         }
-        let text = text.trim_start_matches('\u{feff}');
-        let first = text.lines().next().unwrap_or_default();
-        parse(first).map_err(|remedy| self.wrong_at(from_file, file_key, &remedy)).ok()
+        parse(&line).map_err(|remedy| self.wrong_at(from_file, file_key, &remedy)).ok()
     }
 
     /// Adds the error of [`Draft::wrong`] for a system error that may not occur at another start
@@ -271,16 +266,4 @@ impl Record<'_> {
             None => panic!("the field {field} is missing in the table of keys"),
         }
     }
-}
-
-/// Returns whether all users of the machine may read the file.
-#[cfg(unix)]
-fn is_public(file: &Metadata) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    file.permissions().mode() & 0o004 != 0
-}
-
-#[cfg(not(unix))]
-fn is_public(_: &Metadata) -> bool {
-    false
 }

@@ -63,7 +63,7 @@ pub use listen::Listen;
 pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
 pub use tls::TlsValues;
-pub use token::Token;
+pub use token::{Token, TokenFileError};
 pub use upgrade::UpgradeSettings;
 pub use values::{FromValue, Value, ValueEntry, Values};
 

@@ -1,8 +1,11 @@
 //! Secrets that clients of an API send, such as operators and backends.
 
 use std::fmt;
+use std::fs::Metadata;
+use std::path::Path;
 
 use subtle::ConstantTimeEq as _;
+use throng_io::file::{self, FileError};
 
 /// The minimum length of a token. A shorter token is too easy to guess.
 const SHORTEST_TOKEN: usize = 16;
@@ -29,6 +32,30 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
+    /// Reads the token in the first line of a file, with a warning if all users of the machine can
+    /// read the file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its first line is not a token.
+    pub fn read(path: &Path) -> Result<(Self, Option<String>), TokenFileError> {
+        let shown = path.display();
+        let (line, warning) = read_first_line(path).map_err(|error| TokenFileError {
+            what: format!("{shown} {error}"),
+            may_pass: error.may_pass(),
+        })?;
+        let token = Self::new(&line).map_err(|remedy| TokenFileError {
+            what: format!("the first line of {shown} is no token: {remedy}"),
+            may_pass: false,
+        })?;
+        Ok((token, warning))
+    }
+
+    /// Returns the secret.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Returns the secret.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -47,6 +74,53 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(secret)")
     }
+}
+
+/// The reason why a file has no token, with the remedy.
+#[derive(Debug)]
+pub struct TokenFileError {
+    what: String,
+    may_pass: bool,
+}
+
+impl TokenFileError {
+    /// Returns whether another attempt with the same path may succeed.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.may_pass
+    }
+}
+
+impl fmt::Display for TokenFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for TokenFileError {}
+
+/// Reads the first line of a file of a secret, without a byte-order mark, with a warning if all
+/// users of the machine can read the file.
+pub(crate) fn read_first_line(path: &Path) -> Result<(String, Option<String>), FileError> {
+    let (bytes, metadata) = file::read_with_metadata(path)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.trim_start_matches('\u{feff}').lines().next().unwrap_or_default();
+    let path = path.display();
+    let warning = is_public(&metadata)
+        .then(|| format!("{path} can be read by every user of this machine: chmod o-r {path}"));
+    Ok((line.to_owned(), warning))
+}
+
+/// Returns whether all users of the machine may read the file.
+#[cfg(unix)]
+fn is_public(file: &Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.permissions().mode() & 0o004 != 0
+}
+
+#[cfg(not(unix))]
+fn is_public(_: &Metadata) -> bool {
+    false
 }
 
 #[cfg(test)]

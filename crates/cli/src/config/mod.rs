@@ -14,7 +14,7 @@ use throng_config::{Draft, Key, Table, Value, ValueEntry, Values};
 #[cfg(feature = "balance")]
 use crate::balance::{Flags, checked};
 use crate::failure::Failure;
-use crate::serve::{self, SettingFlags, Settings, site};
+use crate::serve::{self, ServeFlags, Settings, site};
 use crate::terminal;
 
 #[derive(clap::Args)]
@@ -54,13 +54,13 @@ pub(crate) struct ProgramArgs {
     #[command(subcommand)]
     program: Option<Program>,
     #[command(flatten)]
-    flags: SettingFlags,
+    flags: ServeFlags,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Program {
     /// The settings of `throng serve`, with its flags.
-    Serve(Box<SettingFlags>),
+    Serve(Box<ServeFlags>),
     #[cfg(feature = "balance")]
     /// The settings of `throng balance`, with its flags.
     Balance(Box<Flags>),
@@ -97,7 +97,7 @@ impl Program {
     /// Returns the values of all sources.
     pub(crate) fn draft(&self) -> Result<Draft, Failure> {
         match self {
-            Self::Serve(flags) => flags.draft("", &[]),
+            Self::Serve(flags) => flags.draft(),
             #[cfg(feature = "balance")]
             Self::Balance(flags) => Ok(flags.sources()?.finish()),
         }
@@ -117,10 +117,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         ConfigCommand::Check { of } => {
             terminal::report_line(match of.program()? {
                 Program::Serve(flags) => {
-                    let settings = flags.settings("", &[])?;
-                    serve::check_log(&settings.log)?;
-                    serve::check_machine(&settings, None)?;
-                    site::check_start(&settings)?;
+                    let settings = flags.check()?;
                     format!("the configuration is valid: listen: {}", settings.listen.join(", "))
                 }
                 #[cfg(feature = "balance")]

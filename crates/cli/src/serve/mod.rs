@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use throng::Server;
 use throng::server::{Bound, DrainPlan, Drained, Running, ShardLoad, Stats, StuckShard};
-use throng_config::LogSettings;
+use throng_config::{Draft, LogSettings};
 use throng_doctor::{Question, Role};
 use throng_io::{HeldListeners, may_pass};
 
@@ -50,16 +50,55 @@ pub use settings::Settings;
 #[command(after_help = SUMMARY, after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    flags: SettingFlags,
+    flags: ServeFlags,
+}
+
+impl Args {
+    pub(crate) fn into_flags(self) -> ServeFlags {
+        self.flags
+    }
+}
+
+/// All flags of `serve`, which the commands that read its settings also have.
+#[derive(clap::Args)]
+pub(crate) struct ServeFlags {
+    #[command(flatten)]
+    settings: SettingFlags,
     #[command(flatten)]
     registration: register::Flags,
 }
 
-impl Args {
-    pub(crate) fn into_flags(self) -> SettingFlags {
-        self.flags
+impl ServeFlags {
+    /// Returns whether any flag is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.settings.is_given() || self.registration.is_given()
+    }
+
+    /// Reads all sources of the settings.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn draft(&self) -> Result<Draft, Failure> {
+        self.settings.draft(REGISTER, self.registration.defaults())
+    }
+
+    /// Checks all that a start checks before it opens sockets, and returns the settings.
+    ///
+    /// # Errors
+    /// As for a start.
+    pub(crate) fn check(&self) -> Result<Settings, Failure> {
+        let settings = self.settings.settings(REGISTER, self.registration.defaults())?;
+        let (_, warning) = self.registration.checked(&settings.listen)?;
+        warning.iter().for_each(terminal::error_line);
+        check_log(&settings.log)?;
+        check_machine(&settings, None)?;
+        site::check_start(&settings)?;
+        Ok(settings)
     }
 }
+
+/// The flag that changes defaults.
+const REGISTER: &str = "--register";
 
 /// The end of the short help.
 const SUMMARY: &str = "Examples:
@@ -159,12 +198,16 @@ fn run_after(
 ) -> Result<ExitCode, Failure> {
     // Before the first file is read.
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
-    let reloader = Arc::new(Reloader::new(args.flags, args.registration.is_given())?);
-    let balancers = args.registration.checked()?;
+    let ServeFlags { settings, registration } = args.flags;
+    let reloader = Arc::new(Reloader::new(settings, registration.defaults())?);
     let settings = reloader.settings();
+    let (balancers, warning) = registration.checked(&settings.listen)?;
     let log = open_log(&settings.log)?;
     let _flush = log.flushed_at_end();
     reload::log_warnings(&settings, &log);
+    if let Some(warning) = warning {
+        log.event(&events::WARNING, warning, []);
+    }
     let warnings = check_machine(&settings, Some(&log))?;
     let server = watched(site::server(&settings, Some(&log)), &settings, warnings, &log);
     let bound = site::listen_held(server, &settings, &held)?;
@@ -183,7 +226,7 @@ fn run_after(
     signals.serving();
     let running = Arc::new(listen(bound, &log)?);
     announce(admin.as_ref(), &log);
-    let registrations = args.registration.begin(balancers, running.local_addr(), &log)?;
+    let registrations = registration.begin(balancers, running.local_addr(), &log)?;
     predecessor.serving()?;
     upgrades.serving(source(&running, &reloader));
     let own = (&reloader, pending, &upgrades);

@@ -8,7 +8,7 @@ use throng_config::Values;
 
 use super::requests::Reloaded;
 use super::settings::Members;
-use super::{SettingFlags, Settings, check_log, site};
+use super::{REGISTER, SettingFlags, Settings, check_log, site};
 use crate::changes::{Changes, NO_FILE, log_reload};
 use crate::failure::Failure;
 use crate::hosts::LiveHosts;
@@ -31,10 +31,11 @@ pub(super) struct Reloader {
 
 impl Reloader {
     /// Reads the settings for the first time.
-    pub(super) fn new(flags: SettingFlags, is_registered: bool) -> Result<Self, Failure> {
-        // The clients of a registered server ask for the name of the balancer.
-        let defaults: &[_] = if is_registered { &[("allowed_hosts", "*")] } else { &[] };
-        let draft = flags.draft("--register", defaults)?;
+    pub(super) fn new(
+        flags: SettingFlags,
+        defaults: &'static [(&'static str, &'static str)],
+    ) -> Result<Self, Failure> {
+        let draft = flags.draft(REGISTER, defaults)?;
         let values = draft.values().clone();
         let settings = Arc::new(Settings::from_draft(draft)?);
         let (hosts, histories) = (settings.hosts.clone(), settings.histories());
@@ -82,10 +83,8 @@ impl Reloader {
     }
 
     fn read_again(&self, running: &Running, log: &Log) -> Result<Reloaded, String> {
-        let draft = self
-            .flags
-            .draft_in_use("--register", self.defaults)
-            .map_err(|failure| failure.message)?;
+        let draft =
+            self.flags.draft_in_use(REGISTER, self.defaults).map_err(|failure| failure.message)?;
         let values = draft.values().clone();
         let settings = Settings::from_draft(draft).map_err(|errors| errors.to_string())?;
         log_warnings(&settings, log);

@@ -56,7 +56,7 @@ fn a_start_that_fails_says_whether_another_may_work() {
         (format!("serve --listen {taken}"), 1, false),
         // A documentation address, which no machine has.
         ("serve --listen 192.0.2.1:9001".to_owned(), 1, false),
-        (format!("{serve} --register http://127.0.0.1:1 --register-token-file %/none"), 1, false),
+        (format!("{serve} --register http://127.0.0.1:1 --register-token-file %/none"), 1, true),
     ];
     let mut unprivileged = vec![
         (format!("{serve} --tls-cert %/closed/file --tls-key %/closed/file"), 2, true),

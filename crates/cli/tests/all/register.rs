@@ -172,18 +172,32 @@ fn a_balancer_that_is_away_or_refuses_is_reported_once_and_asked_again() {
 }
 
 #[test]
-fn missing_or_wrong_flags_are_reported_before_anything_is_served() {
-    let run = |words: &[&str]| {
+fn missing_or_wrong_flags_are_reported_before_anything_is_served_and_by_the_check() {
+    let run = |command: &[&str], words: &[&str]| {
+        let listen: &[_] =
+            if words.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
         let output = Command::new(env!("CARGO_BIN_EXE_throng"))
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(command)
+            .args(listen)
             .args(words)
             .stdin(Stdio::null())
             .output()
             .unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
+    let folder = throng_testkit::TempFolder::new("register-tokens");
+    // No balancer can have these.
+    let [short, other] = [("short", "a\n"), ("other", "0123456789abcdé\n")]
+        .map(|(name, text)| folder.write(name, text).to_str().unwrap().to_owned());
+    let token = folder.write("token", TOKEN).to_str().unwrap().to_owned();
+    let (short, other, token, balancer) = (&*short, &*other, &*token, "http://127.0.0.1:1");
+    let right = ["--register", balancer, "--register-token-file", token];
+    let (unix, both) = (["--listen", "unix:a"], ["--listen", "127.0.0.1:0", "--listen", "unix:a"]);
     for (words, part) in [
-        (&["--register", "http://127.0.0.1:1"][..], "--register-token-file"),
+        (&["--register", balancer, "--register-token-file", short][..], "16 visible ASCII"),
+        (&["--register", balancer, "--register-token-file", other], "16 visible ASCII"),
+        (&[&right[..], &unix].concat(), "--register-address"),
+        (&["--register", "http://127.0.0.1:1"], "--register-token-file"),
         (&["--register-weight", "2"], "--register"),
         (&["--register", "http://127.0.0.1:1", "--register-token-file", "/nowhere"], "/nowhere"),
         (
@@ -191,10 +205,16 @@ fn missing_or_wrong_flags_are_reported_before_anything_is_served() {
             "Cargo.toml",
         ),
     ] {
-        let (code, errors) = run(words);
         // A missing file may exist at the next start.
         let expected = if words.contains(&"/nowhere") { 1 } else { 2 };
-        assert_eq!(code, Some(expected), "{words:?}: {errors}");
-        assert!(errors.contains(part), "{words:?}: {errors}");
+        for command in [&["serve"][..], &["config", "check", "serve"], &["config", "check"]] {
+            let (code, errors) = run(command, words);
+            assert_eq!(code, Some(expected), "{command:?} {words:?}: {errors}");
+            assert!(errors.contains(part), "{command:?} {words:?}: {errors}");
+        }
+    }
+    for listen in [&[][..], &both] {
+        let (code, errors) = run(&["config", "check", "serve"], &[&right[..], listen].concat());
+        assert_eq!(code, Some(0), "{listen:?}: {errors}");
     }
 }
