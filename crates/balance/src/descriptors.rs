@@ -31,7 +31,7 @@ pub(crate) struct Division {
 /// have room for `max_connections`, where 0 is the maximum).
 ///
 /// # Errors
-/// More connections are requested than fit in the tables or the machine.
+/// More connections are requested than fit in the table or tables, or the machine.
 pub(crate) fn divide(
     tables: DescriptorTables,
     max_connections: usize,
@@ -61,6 +61,11 @@ pub(crate) fn divide(
     let mut plan = match division {
         capacity::Division::Shared { connections, refused } => {
             let connections = connections.max(1);
+            if let Some(asked) = asked.filter(|asked| *asked > connections) {
+                let refused = refused.map_or(String::new(), |refused| format!("{refused}, and "));
+                let why = too_many(asked, connections, &descriptors, count);
+                return Err(wrong(refused + &why));
+            }
             return Ok(Division { shards: count, connections, plan: None, refused });
         }
         capacity::Division::PerShard(plan) => plan,
@@ -79,6 +84,18 @@ pub(crate) fn divide(
     Ok(Division { shards: plan.shards, connections, plan: Some(plan), refused: None })
 }
 
+/// Returns why one table does not hold the connections, with the remedy.
+fn too_many(asked: usize, most: usize, descriptors: &Descriptors, shards: usize) -> String {
+    let reserve = Needs::BALANCER.reserve(shards, descriptors.used);
+    let wanted = asked.saturating_mul(EACH).saturating_add(reserve);
+    format!(
+        "the descriptor limit of {} allows {most}, of {EACH} descriptors each beside {reserve} for \
+         other purposes; raise it with `ulimit -n {wanted}` (or LimitNOFILE= in the systemd unit), \
+         or lower max_connections",
+        descriptors.limit
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,7 +106,12 @@ mod tests {
         let few = divide(DescriptorTables::Auto, 5, 2, 1).unwrap();
         assert_eq!((few.shards, few.plan, few.refused), (2, None, None));
         assert!(few.connections < limit / 2, "{}", few.connections);
-        assert_eq!(divide(DescriptorTables::Shared, usize::MAX, 2, 1).unwrap().plan, None);
+        let all = divide(DescriptorTables::Shared, few.connections / 2, 2, 1).unwrap();
+        assert_eq!(all.plan, None);
+        let error = divide(DescriptorTables::Shared, limit, 2, 1).unwrap_err().to_string();
+        let ulimit = error.split("`ulimit -n ").nth(1).unwrap().split('`').next().unwrap();
+        assert!(ulimit.parse::<usize>().unwrap() > 2 * limit, "{error}");
+        assert!(error.starts_with(&format!("the descriptor limit of {limit} allows ")), "{error}");
         let as_many_as_fit = divide(DescriptorTables::Auto, 0, 2, 1).unwrap();
         assert_eq!(as_many_as_fit.plan, None);
     }
