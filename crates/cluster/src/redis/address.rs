@@ -1,9 +1,10 @@
 //! The value of `cluster.url`: the address of a server, of its sentinels, or of several servers of
 //! a Redis Cluster.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 
 use super::StartError;
 use super::endpoint::Endpoint;
@@ -36,6 +37,13 @@ impl Address {
             return Err(StartError::lasting(
                 "cluster.url has a #, which ends a URL: in a password write it as %23, / as %2F, \
                  ? as %3F and @ as %40"
+                    .to_owned(),
+            ));
+        }
+        if !has_whole_escapes(urls) {
+            return Err(StartError::lasting(
+                "cluster.url has a % without two hexadecimal digits after it: in a password write \
+                 % as %25"
                     .to_owned(),
             ));
         }
@@ -117,12 +125,14 @@ impl Address {
         if !url.starts_with("redis://") && !is_local {
             return Err(wrong("it does not begin with redis://"));
         }
+        check_parameters(url, is_local).map_err(|why| wrong(&why))?;
         let server = Endpoint::parse(url, security).map_err(|error| wrong(&error.to_string()))?;
-        check_port(server.info().addr()).map_err(|why| wrong(&why))?;
-        let shown = server.info().addr().to_string();
         if matches!(server.info().addr(), ConnectionAddr::Tcp(host, _) if host.contains(',')) {
             return Err(wrong("each server of a list begins with redis:// or rediss://"));
         }
+        check_address(server.info().addr()).map_err(|why| wrong(&why))?;
+        check_database(server.info()).map_err(|why| wrong(&why))?;
+        let shown = server.info().addr().to_string();
         Ok((Self::Server(server), shown))
     }
 }
@@ -165,7 +175,7 @@ fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, S
         let wrong = |error: RedisError| format!("{host:?} is not an address: {error}");
         let url = format!("redis://{of_sentinels}{}", with_port(host));
         let endpoint = Endpoint::parse(&url, security.clone()).map_err(wrong)?;
-        check_port(endpoint.info().addr())?;
+        check_address(endpoint.info().addr())?;
         let shown = endpoint.info().addr().to_string();
         Ok::<_, String>(Sentinel { endpoint, shown })
     };
@@ -173,6 +183,7 @@ fn sentinels(rest: &str, security: Option<Arc<Security>>) -> Result<Sentinels, S
     // The sentinels name the host.
     let server = format!("redis://{}localhost/{database}", user_at(user));
     let server = Endpoint::parse(&server, security.clone()).map_err(|error| error.to_string())?;
+    check_database(server.info())?;
     Ok(Sentinels { all, master: master.to_owned(), server })
 }
 
@@ -192,7 +203,7 @@ fn cluster(rest: &str, security: Option<Arc<Security>>) -> Result<(Address, Stri
     let seed = |host: &str| {
         let wrong = |error: RedisError| format!("{host:?} is not an address: {error}");
         let endpoint = Endpoint::parse(&format!("redis://{host}"), None).map_err(wrong)?;
-        check_port(endpoint.info().addr())?;
+        check_address(endpoint.info().addr())?;
         match endpoint.info().addr() {
             ConnectionAddr::Tcp(host, port) => Ok((host.clone(), *port)),
             other => Err(format!("{other} is not an address")),
@@ -206,11 +217,60 @@ fn cluster(rest: &str, security: Option<Arc<Security>>) -> Result<(Address, Stri
     Ok((Address::Cluster(Arc::new(Masters::new(seeds, like))), shown))
 }
 
-/// Refuses a port to which no connection is possible.
-fn check_port(address: &ConnectionAddr) -> Result<(), String> {
+/// Returns whether each % begins an escape: a URL parser would keep the others as they are.
+fn has_whole_escapes(urls: &str) -> bool {
+    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    urls.match_indices('%').all(|(at, _)| {
+        let digits = &urls.as_bytes()[at + 1..];
+        is_hex(digits.first()) && is_hex(digits.get(1))
+    })
+}
+
+/// Refuses parameters that a URL parser would ignore.
+fn check_parameters(url: &str, is_local: bool) -> Result<(), String> {
+    // The errors omit the value, which may be a part of the password.
+    let Some((_, query)) = url.split_once('?') else { return Ok(()) };
+    if !is_local {
+        return Err("it has no parameters; write the database as in redis://host/1, and a ? in a \
+                    password as %3F"
+            .to_owned());
+    }
+    let is_known = |pair: &str| ["db=", "user=", "pass="].iter().any(|name| pair.starts_with(name));
+    match query.split('&').all(is_known) {
+        true => Ok(()),
+        false => Err("the parameters of redis+unix:// are db, user and pass".to_owned()),
+    }
+}
+
+/// Refuses an address to which no connection is possible.
+fn check_address(address: &ConnectionAddr) -> Result<(), String> {
     match address {
         ConnectionAddr::Tcp(host, 0) => Err(format!("port 0 of {host} cannot be connected to")),
+        ConnectionAddr::Tcp(host, _) if !is_host(host) => Err(format!(
+            "{host:?} is neither an address nor a host name: the parts of a name have letters, \
+             digits, - and _, with a dot between them"
+        )),
         _ => Ok(()),
+    }
+}
+
+/// Returns whether this is an address or a host name (RFC 1123 section 2.1, with the underscores
+/// of service names).
+fn is_host(host: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        (1..=63).contains(&label.len()) && label.bytes().all(is_inner)
+    };
+    // The last dot ends a full name.
+    let name = host.strip_suffix('.').unwrap_or(host);
+    host.parse::<IpAddr>().is_ok() || (name.len() <= 253 && name.split('.').all(is_label))
+}
+
+/// Refuses a number that no database has.
+fn check_database(info: &ConnectionInfo) -> Result<(), String> {
+    match info.redis_settings().db() {
+        0.. => Ok(()),
+        negative => Err(format!("{negative} is no database: they are counted from 0")),
     }
 }
 
@@ -296,11 +356,26 @@ mod tests {
             ("redis://:hidden@a,b", "each server of a list"),
             ("redis://a,http://:hidden@b", "does not begin with redis://"),
             ("redis://a,redis-cluster://:hidden@b", "behind one redis-cluster://"),
+            ("redis://:hidden%ZZ@a", "write % as %25"),
+            ("redis-cluster://:hidden%@a", "write % as %25"),
+            ("redis-sentinel://:hidden%4@a/mymaster", "write % as %25"),
         ] {
             let Err(error) = Address::parse_all(urls, &Tls::default()) else { panic!("{urls}") };
             let error = error.to_string();
             assert!(error.contains(part) && error.contains("cluster.url"), "{urls}: {error}");
             assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_with_underscores_and_a_last_dot_and_parameters_of_a_unix_socket_are_accepted() {
+        for urls in [
+            "redis://:p%25@my_redis.internal.:1/15",
+            "redis://[::1]",
+            "redis-cluster://node-1.a,10.0.0.1:7",
+            "redis+unix:///run/redis.sock?db=1&user=u&pass=p",
+        ] {
+            assert!(Address::parse_all(urls, &Tls::default()).is_ok(), "{urls}");
         }
     }
 
@@ -334,6 +409,17 @@ mod tests {
             ("redis://:hidden@a:0", "port 0 of a"),
             ("redis-sentinel://:hidden@a,b:0/mymaster", "port 0 of b"),
             ("redis-cluster://:hidden@a,b:0", "port 0 of b"),
+            ("redis://:hidden@a/-1", "-1 is no database"),
+            ("redis-sentinel://:hidden@a/mymaster/-1", "-1 is no database"),
+            ("redis+unix:///run/redis.sock?db=-1&pass=hidden", "-1 is no database"),
+            ("redis+unix:///run/redis.sock?password=hidden", "are db, user and pass"),
+            ("redis://:hidden@a?db=1", "as in redis://host/1"),
+            ("redis://:hidden@a/1?protocol=resp2", "it has no parameters"),
+            ("redis://:hidden@a..b", "\"a..b\" is neither"),
+            ("redis://:hidden@.a", "\".a\" is neither"),
+            ("redis://:hidden@a%20b", "\"a%20b\" is neither"),
+            ("redis-sentinel://:hidden@a,b..c/mymaster", "\"b..c\" is neither"),
+            ("redis-cluster://:hidden@a,b..c", "\"b..c\" is neither"),
         ] {
             let Err(error) = Address::parse(url, &Tls::default(), &mut None) else {
                 panic!("{url}")
