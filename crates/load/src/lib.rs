@@ -83,7 +83,7 @@ pub use sources::Sources;
 pub use target::Target;
 pub use template::{Template, Tokens};
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
-#[cfg(feature = "tls")]
-pub use tls::TlsStream;
 pub use tls::{TlsClient, TlsPlan, TlsTrust};
+#[cfg(feature = "tls")]
+pub use tls::{TlsStream, is_certificate_required};
 pub use verdict::{Facts, Limit, Verdict};

@@ -14,8 +14,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme, StreamOwned, WantsVerifier, version,
+    AlertDescription, ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error,
+    RootCertStore, SignatureScheme, StreamOwned, WantsVerifier, version,
 };
 use throng_io::{ClientTls, TlsFailure};
 
@@ -310,6 +310,18 @@ pub fn is_certificate_refused(error: &io::Error) -> bool {
     failure_of(error).is_some_and(TlsFailure::refuses_certificate)
 }
 
+/// Returns whether a stream failed because the server requires a certificate of its clients, which
+/// this one has not sent: `certificate_required` ([RFC 8446 section
+/// 6.2](https://www.rfc-editor.org/rfc/rfc8446#section-6.2)). Other alerts have further causes.
+#[must_use]
+pub fn is_certificate_required(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|inner| match inner.downcast_ref::<Failed>() {
+        Some(Failed(cause)) => Some(cause),
+        None => inner.downcast_ref::<Error>(),
+    });
+    matches!(cause, Some(Error::AlertReceived(AlertDescription::CertificateRequired)))
+}
+
 /// Returns why the handshake or the session of a stream failed, if TLS is the cause.
 #[must_use]
 pub fn failure_of(error: &io::Error) -> Option<TlsFailure> {
@@ -336,12 +348,28 @@ impl TlsStream {
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.0.sock.limit_writes(timeout)
     }
+
+    /// Returns the alert that the server has sent before it closed the connection; `error` if there
+    /// is none. Before each read, rustls writes its pending records, and fails at that.
+    fn alert_before(&mut self, error: io::Error) -> io::Error {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData};
+        if !matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset) {
+            return error;
+        }
+        let StreamOwned { conn, sock } = &mut self.0;
+        while matches!(conn.read_tls(sock), Ok(1..)) {
+            if let Err(alert) = conn.process_new_packets() {
+                return io::Error::new(InvalidData, alert);
+            }
+        }
+        error
+    }
 }
 
 impl Read for TlsStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.sock.begin();
-        self.0.read(buffer)
+        self.0.read(buffer).map_err(|error| self.alert_before(error))
     }
 }
 

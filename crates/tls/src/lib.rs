@@ -38,6 +38,7 @@ pub use challenges::Challenges;
 pub use cipher::{Suite, Version};
 pub use client::{
     ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust, failure_of, is_certificate_refused,
+    is_certificate_required,
 };
 pub use config::{
     CertificateFiles, ClientAuth, ConfigError, Managed, ServedCertificate, SuitePreference,

@@ -1,18 +1,26 @@
 //! The route to a server, from its settings, and the server's answer.
 
+use std::cell::Cell;
 use std::fmt;
+#[cfg(feature = "tls")]
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use throng_config::{Draft, Listen};
 #[cfg(feature = "tls")]
-use throng_load::{Target, TlsPlan, TlsTrust};
+use throng_load::{Target, TlsPlan, TlsStream, TlsTrust, is_certificate_required};
 use throng_proto::proxy_protocol;
 
 use crate::config::Program;
 use crate::failure::Failure;
+#[cfg(feature = "tls")]
+use crate::http_client::Stream;
 use crate::http_client::{Client, ClientResponse, JsonBody as _, Unanswered, converse, plain};
+
+/// The remedy of a server that requires certificates of its clients.
+const REQUIRES_CERTIFICATE: &str = "it asks for a client's certificate: set admin.listen";
 
 /// The route to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,9 +156,7 @@ impl Way {
                 "it ends connections without an address in trusted_proxies: add 127.0.0.1, or set \
                  admin.listen",
             ),
-            () if has_tls && needs_certificate => {
-                Some("it asks for a client's certificate: set admin.listen")
-            }
+            () if has_tls && needs_certificate => Some(REQUIRES_CERTIFICATE),
             () if has_tls && is_issued => {
                 Some("it has no certificate of its authority yet: set admin.listen")
             }
@@ -196,7 +202,12 @@ impl Way {
                     continue;
                 }
             };
-            return match (self.exchange(stream, place, ready, until), self.refusal) {
+            // Whether the server has required a certificate. That is an answer of a live server,
+            // also if no settings say so, but only this alert is: others have further causes.
+            let is_required = Cell::new(false);
+            let answer = self.exchange(stream, place, (ready, until), &is_required);
+            let refusal = self.refusal.or(is_required.get().then_some(REQUIRES_CERTIFICATE));
+            return match (answer, refusal) {
                 (Ok(_), _) if self.is_refused => Ok("it answers".to_owned()),
                 (Ok(answer), _) if answer.is_success() => Ok(answer.reason()),
                 (Ok(answer), _) => Err(unhealthy(why(&answer))),
@@ -214,8 +225,8 @@ impl Way {
         &self,
         stream: TcpStream,
         place: &HealthPlace,
-        ready: bool,
-        until: Instant,
+        (ready, until): (bool, Instant),
+        is_required: &Cell<bool>,
     ) -> Result<ClientResponse, Unanswered> {
         let path = if ready { "/readyz" } else { "/livez" };
         let host = match place {
@@ -235,7 +246,7 @@ impl Way {
             start.extend_from_slice(request.as_bytes());
             return converse(stream, &start, until);
         }
-        secured(stream, &start, until)
+        secured(stream, &start, until, is_required)
             .and_then(|stream| converse(stream, request.as_bytes(), until))
     }
 }
@@ -246,15 +257,52 @@ fn why(answer: &ClientResponse) -> String {
     if reason.starts_with(&status) { reason } else { format!("{status} {reason}") }
 }
 
+/// A stream that notes whether the server requires a certificate of its clients. In TLS 1.3 it says
+/// so after the client's handshake is complete.
+#[cfg(feature = "tls")]
+struct Noting<'a> {
+    stream: TlsStream,
+    is_required: &'a Cell<bool>,
+}
+
+#[cfg(feature = "tls")]
+impl Read for Noting<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer).inspect_err(|error| {
+            if is_certificate_required(error) {
+                self.is_required.set(true);
+            }
+        })
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Write for Noting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Stream for Noting<'_> {
+    fn limit(&mut self, time: Duration) -> io::Result<()> {
+        self.stream.limit(time)
+    }
+}
+
 /// Secures a connection, after sending `start`. Any certificate is accepted: the server is on the
 /// same machine, and the request has no secret.
 #[cfg(feature = "tls")]
-fn secured(
+fn secured<'a>(
     mut stream: TcpStream,
     start: &[u8],
     until: Instant,
-) -> Result<throng_load::TlsStream, Unanswered> {
-    use std::io::Write;
+    is_required: &'a Cell<bool>,
+) -> Result<Noting<'a>, Unanswered> {
     let usage = |error: throng_load::Error| Unanswered { why: error.to_string(), is_ended: false };
     let target = Target::parse_http("https://127.0.0.1").map_err(usage)?;
     let plan = TlsPlan { trust: TlsTrust::Anyone, ..TlsPlan::default() };
@@ -266,13 +314,17 @@ fn secured(
         .and_then(|()| stream.write_all(start));
     let handshake = begun.and_then(|()| match client {
         Some(client) => client.handshake_on(stream),
-        None => Err(std::io::ErrorKind::Unsupported.into()),
+        None => Err(io::ErrorKind::Unsupported.into()),
     });
-    handshake.map_err(|error| Unanswered::of(&error, "its TLS handshake failed"))
+    handshake.map(|stream| Noting { stream, is_required }).map_err(|error| {
+        // In TLS 1.2 the server says so during the handshake.
+        is_required.set(is_certificate_required(&error));
+        Unanswered::of(&error, "its TLS handshake failed")
+    })
 }
 
 #[cfg(not(feature = "tls"))]
-fn secured(_: TcpStream, _: &[u8], _: Instant) -> Result<TcpStream, Unanswered> {
+fn secured(_: TcpStream, _: &[u8], _: Instant, _: &Cell<bool>) -> Result<TcpStream, Unanswered> {
     Err(Unanswered { why: crate::NO_TLS.to_owned(), is_ended: false })
 }
 

@@ -185,6 +185,28 @@ fn a_server_is_asked_where_and_how_its_settings_say() {
     }
 }
 
+/// Without its settings, only the alert of TLS shows that the server requires a certificate.
+#[cfg(feature = "tls")]
+#[test]
+fn a_server_that_requires_a_certificate_answers_when_it_is_asked_by_address() {
+    let place = Place::new();
+    let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
+    std::fs::write(place.folder.join("c"), made.cert.pem()).unwrap();
+    std::fs::write(place.folder.join("k"), made.signing_key.serialize_pem()).unwrap();
+    let variables = "LISTEN=@:9001 TLS_CERT=%/c TLS_KEY=%/k TLS_CLIENT_CA=%/c";
+    let (_started, _) = start("serve", variables, &place);
+    let address = place.fill("https://@:9001");
+    let (code, said) = run(&["health", &address], &[]);
+    assert_eq!((code, said.as_str()), (Some(0), "healthy: it answers\n"));
+    let (code, said) = run(&["health", "--ready", &address], &[]);
+    assert!(code == Some(1) && said.contains("set admin.listen"), "{said}");
+    // A server without TLS does not answer.
+    let other = Place::new();
+    let (_plain, _) = start("serve", "LISTEN=@:9001", &other);
+    let (code, said) = run(&["health", &other.fill("https://@:9001")], &[]);
+    assert!(code == Some(1) && said.contains("is not healthy"), "{said}");
+}
+
 #[cfg(feature = "balance")]
 #[test]
 fn a_balancer_is_healthy_with_and_without_an_admin_api() {

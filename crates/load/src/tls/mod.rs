@@ -5,7 +5,7 @@ mod secured;
 #[cfg(feature = "tls")]
 pub(crate) use secured::{Sockets, below, load, sockets};
 #[cfg(feature = "tls")]
-pub use secured::{TlsClient, TlsStream};
+pub use secured::{TlsClient, TlsStream, is_certificate_required};
 
 #[cfg(not(feature = "tls"))]
 mod absent;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_io::Options;
 use throng_tls::{CertificateFiles, ClientConfigs, ClientSettings, ConfigError, Tls, Trust};
-pub use throng_tls::{TlsClient, TlsStream};
+pub use throng_tls::{TlsClient, TlsStream, is_certificate_required};
 
 use super::{Below, TlsPlan, TlsTrust};
 

@@ -1,5 +1,6 @@
 //! Certificates and keys from files: errors with remedies, names, and reloading.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use throng_tls::config::{CertificateFiles, ClientAuth, TlsConfig};
 use throng_tls::handshake::Secrets;
 use throng_tls::{
     ClientConfigs, ClientSettings, SuitePreference, TlsClient, TlsServer, Trust, Version,
+    is_certificate_required,
 };
+use throng_testkit::eventually;
 
 use crate::support::temporary;
 
@@ -531,6 +534,51 @@ fn long_chains_of_servers_are_refused() {
         let outcome = client.handshake_on(socket).map(drop).map_err(|error| error.to_string());
         assert_eq!(outcome.is_ok(), is_accepted, "{outcome:?}");
         server.join().unwrap();
+    }
+}
+
+/// In TLS 1.3 the demand follows the handshake: the client may write before it reads the alert, and
+/// then finds the connection closed.
+#[test]
+fn a_client_without_a_certificate_learns_that_the_server_requires_one() {
+    let dir = temporary("required");
+    let authorities = write(&dir, "authority.pem", &Authority::new().0.pem());
+    let client_auth = Some(ClientAuth { authorities, revoked: None, is_required: true });
+    let certificates = vec![files(&dir, "it", &["localhost"])];
+    let server =
+        TlsServer::load(TlsConfig { client_auth, ..TlsConfig::new(certificates) }).unwrap();
+    for only_tls12 in [false, true] {
+        let settings =
+            ClientSettings { trust: Trust::Anyone, only_tls12, ..ClientSettings::default() };
+        let configs = ClientConfigs::load(settings).unwrap();
+        let client = TlsClient::new(&configs, "localhost").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = Arc::clone(&server);
+        let refused = std::thread::spawn(move || {
+            let mut socket = listener.accept().unwrap().0;
+            let mut handshake = server.handshake().unwrap();
+            let (mut input, mut out) = ([0; 4096], Vec::new());
+            loop {
+                let count = socket.read(&mut input).unwrap();
+                handshake.receive(&input[..count]).unwrap();
+                let done = handshake.advance(&mut Secrets::default(), &mut out);
+                socket.write_all(&std::mem::take(&mut out)).unwrap();
+                if done.is_err() {
+                    return;
+                }
+            }
+        });
+        let secured = client.handshake_on(socket);
+        refused.join().unwrap();
+        let error = match secured {
+            Ok(mut stream) => {
+                eventually("the connection is closed", || stream.write(b"x").is_err());
+                stream.read(&mut [0]).unwrap_err()
+            }
+            Err(error) => error,
+        };
+        assert!(is_certificate_required(&error), "{only_tls12}: {error:?}");
     }
 }
 
