@@ -203,6 +203,7 @@ impl Wanted {
     /// Returns the error for a file without a block of the wanted kind.
     fn nothing(self, text: &[u8], all: &[Block<'_>]) -> String {
         let is_der = text.starts_with(&[0x30, 0x82]) || text.starts_with(&[0x30, 0x81]);
+        let is_pkcs12 = is_pkcs12(text);
         let has = |wanted: Self| all.iter().any(|block| wanted.reads(block));
         let (what, hint) = match self {
             Self::Chain | Self::Authorities => (
@@ -210,6 +211,10 @@ impl Wanted {
                 match () {
                     () if has(Self::Key) => {
                         "it has a private key; are certificate and key swapped?"
+                    }
+                    () if is_pkcs12 => {
+                        "it is a PKCS#12 file (.p12 or .pfx): take them out with `openssl pkcs12 \
+                         -in FILE -nokeys -out NEW_FILE`"
                     }
                     () if is_der => {
                         "convert one in DER with `openssl x509 -inform der -in FILE -out NEW_FILE`"
@@ -222,6 +227,11 @@ impl Wanted {
                 match () {
                     () if has(Self::Chain) => {
                         "it has a certificate; are certificate and key swapped?"
+                    }
+                    () if is_pkcs12 => {
+                        "it is a PKCS#12 file (.p12 or .pfx): take it out with `openssl pkcs12 -in \
+                         FILE -nocerts -nodes -out NEW_FILE`, and protect the new file with its \
+                         permissions"
                     }
                     () if is_der => {
                         "convert one in DER with `openssl pkey -inform der -in FILE -out NEW_FILE`"
@@ -240,6 +250,17 @@ impl Wanted {
             false => format!("there is no {what} in PEM; {hint}"),
         }
     }
+}
+
+/// Returns whether this is a PKCS#12 file: a sequence that begins with version 3 (RFC 7292 section
+/// 4). Certificates begin with a sequence, and private keys with another number.
+fn is_pkcs12(text: &[u8]) -> bool {
+    let content = match text {
+        [0x30, 0x82, _, _, content @ ..] => content,
+        [0x30, 0x81, _, content @ ..] | [0x30, 0x80, content @ ..] => content,
+        _ => return false,
+    };
+    content.starts_with(&[2, 1, 3])
 }
 
 fn encrypted(line: usize) -> PemError {
@@ -566,6 +587,15 @@ mod tests {
         let der = [0x30, 0x82, 1, 2];
         assert!(labels(Chain, der).unwrap_err().contains("openssl x509 -inform der"));
         assert!(labels(Key, der).unwrap_err().contains("openssl pkey -inform der"));
+        let pkcs12 = [0x30, 0x82, 9, 1, 2, 1, 3, 0x30, 0x82, 8, 0xc7];
+        for (wanted, words) in [
+            (Chain, "openssl pkcs12 -in FILE -nokeys"),
+            (Authorities, "openssl pkcs12 -in FILE -nokeys"),
+            (Key, "openssl pkcs12 -in FILE -nocerts"),
+        ] {
+            let error = labels(wanted, pkcs12).unwrap_err();
+            assert!(error.contains(words) && error.contains("PKCS#12"), "{wanted:?}: {error}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use ::aws_lc_rs::digest::{self, Digest, SHA256};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
@@ -21,6 +21,7 @@ use throng_proto::pem::Wanted;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
+use x509_parser::x509::X509Version;
 
 use crate::chain::ChainLimit;
 use crate::challenges::{ACME_TLS_1, Challenges, is_validation};
@@ -474,10 +475,9 @@ pub(crate) fn certified_key(files: &CertificateFiles) -> Result<Certified, Confi
         true => files::key(key_file, &text)?,
         false => files::key(key_file, &files::read(key_file)?)?,
     };
-    check_strength(chain_file, &chain)?;
-    let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
-        ConfigError::new(key_file, format!("this private key cannot be used: {error}"))
-    })?;
+    check_first(chain_file, &chain)?;
+    let key = aws_lc_rs::sign::any_supported_type(&key)
+        .map_err(|error| unusable_key(key_file, &key, &error))?;
     let line = chain.lines[0];
     let certified = CertifiedKey::new(chain.certificates.clone(), key);
     match certified.keys_match() {
@@ -498,10 +498,52 @@ pub(crate) fn certified_key(files: &CertificateFiles) -> Result<Certified, Confi
     }
 }
 
-/// Checks that clients accept the certificate's key: an RSA key below 2048 bits is refused by all
-/// of them.
-fn check_strength(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
+/// The private keys that can be used.
+const USABLE_KEYS: &str =
+    "RSA with at least 2048 bits, EC on the curves P-256, P-384 or P-521, and Ed25519";
+
+/// Algorithms and curves that cannot be used, by their object identifiers in DER.
+const OTHER_KEYS: [(&[u8], &str); 8] = [
+    (&[6, 5, 0x2b, 0x81, 4, 0, 10], "on the curve secp256k1"),
+    (&[6, 5, 0x2b, 0x81, 4, 0, 33], "on the curve P-224"),
+    (&[6, 9, 0x2b, 0x24, 3, 3, 2, 8, 1, 1], "on a curve of Brainpool"),
+    (&[6, 3, 0x2b, 0x65, 113], "of Ed448"),
+    (&[6, 3, 0x2b, 0x65, 110], "of X25519, which cannot sign"),
+    (&[6, 3, 0x2b, 0x65, 111], "of X448, which cannot sign"),
+    (&[6, 7, 0x2a, 0x86, 0x48, 0xce, 0x38, 4, 1], "of DSA"),
+    (&[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 10], "of RSASSA-PSS"),
+];
+
+/// Returns the error for a private key that cannot be used, with its kind if it is a known one.
+fn unusable_key(file: &Path, key: &PrivateKeyDer<'_>, error: &rustls::Error) -> ConfigError {
+    let der = key.secret_der();
+    let is_in = |(id, _): &&(&[u8], &str)| der.windows(id.len()).any(|part| part == *id);
+    let why = match OTHER_KEYS.iter().find(is_in) {
+        Some((_, kind)) => format!("it is {kind}"),
+        None => error.to_string(),
+    };
+    let what = format!(
+        "this private key cannot be used: {why}; usable are {USABLE_KEYS}; make another key, and a \
+         certificate for it"
+    );
+    ConfigError::new(file, what)
+}
+
+/// Checks that clients accept the first certificate: all of them refuse an RSA key below 2048 bits,
+/// and a certificate without extensions, which has no names.
+fn check_first(file: &Path, chain: &Chain) -> Result<(), ConfigError> {
     let parsed = parse(file, chain.lines[0], &chain.certificates[0])?;
+    let X509Version(version) = parsed.version();
+    if parsed.version() != X509Version::V3 {
+        let what = format!(
+            "line {}: this certificate is of version {}, which has no names; make one of version \
+             3: `openssl req -x509` with -addext subjectAltName=DNS:NAME, or `openssl x509 -req` \
+             with -extfile",
+            chain.lines[0],
+            u64::from(version) + 1
+        );
+        return Err(ConfigError::new(file, what));
+    }
     match parsed.public_key().parsed() {
         Ok(PublicKey::RSA(key)) if key.key_size() < 2048 => Err(ConfigError::new(
             file,
@@ -591,7 +633,10 @@ fn parse<'a>(
     match x509_parser::parse_x509_certificate(certificate) {
         Ok((_, parsed)) => Ok(parsed),
         Err(error) => {
-            let what = format!("line {line}: this certificate cannot be used: {error}");
+            let what = format!(
+                "line {line}: this certificate cannot be used: {error}; copy the file again, or \
+                 have the certificate made again"
+            );
             Err(ConfigError::new(file, what))
         }
     }

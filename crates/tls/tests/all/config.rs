@@ -12,6 +12,7 @@ use rcgen::{
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
+use throng_testkit::eventually;
 use throng_tls::chain::MAX_INTERMEDIATES;
 use throng_tls::config::{CertificateFiles, ClientAuth, TlsConfig};
 use throng_tls::handshake::Secrets;
@@ -19,7 +20,6 @@ use throng_tls::{
     ClientConfigs, ClientSettings, SuitePreference, TlsClient, TlsServer, Trust, Version,
     is_certificate_required,
 };
-use throng_testkit::eventually;
 
 use crate::support::temporary;
 
@@ -48,6 +48,29 @@ pub(crate) fn load(certificates: Vec<CertificateFiles>) -> Result<Arc<TlsServer>
     TlsServer::load(config).map_err(|error| error.to_string())
 }
 
+/// A certificate of version 1, which has no extensions.
+const VERSION_1: &str = "\
+    MIHAMIGmAgEBMAoGCCqGSM49BAMCMAwxCjAIBgNVBAMMAWEwHhcNMjAwMTAxMDAwMDAwWh\
+    cNNDgwMTAxMDAwMDAwWjAMMQowCAYDVQQDDAFhMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcD\
+    QgAEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
+    AAAAAAAAAAAAAAAAAAADAKBggqhkjOPQQDAgMJAAAAAAAAAAAA";
+
+/// A list of revoked certificates of version 1, and one of version 2 without extensions.
+const LIST_1: &str = "\
+    MFEwODAKBggqhkjOPQQDAjAMMQowCAYDVQQDDAFhFw0yMDAxMDEwMDAwMDBaFw00ODAxMD\
+    EwMDAwMDBaMAoGCCqGSM49BAMCAwkAAAAAAAAAAAA=";
+const BARE_LIST: &str = "\
+    MFQwOwIBATAKBggqhkjOPQQDAjAMMQowCAYDVQQDDAFhFw0yMDAxMDEwMDAwMDBaFw00OD\
+    AxMDEwMDAwMDBaMAoGCCqGSM49BAMCAwkAAAAAAAAAAAA=";
+
+/// The beginnings of private keys that cannot be used.
+const SECP256K1: &str = "MB8CAQAwEAYHKoZIzj0CAQYFK4EEAAoECAAAAAAAAAAA";
+const ED448: &str = "MBQCAQAwBQYDK2VxBAgAAAAAAAAAAA==";
+
+fn pem(label: &str, data: &str) -> String {
+    format!("-----BEGIN {label}-----\n{data}\n-----END {label}-----\n")
+}
+
 #[test]
 fn each_mistake_names_the_file_and_the_remedy() {
     let dir = temporary("mistakes");
@@ -65,6 +88,15 @@ fn each_mistake_names_the_file_and_the_remedy() {
     let garbage = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     let garbage = write(&dir, "garbage", garbage);
     let missing = dir.join("missing");
+    let version_1 = write(&dir, "version-1", &pem("CERTIFICATE", VERSION_1));
+    let [koblitz, ed448] = [("koblitz", SECP256K1), ("ed448", ED448)]
+        .map(|(name, data)| write(&dir, name, &pem("PRIVATE KEY", data)));
+    let text = std::fs::read_to_string(&good.chain).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.remove(2);
+    let shorter = write(&dir, "shorter", &lines.join("\n"));
+    let archive = dir.join("archive");
+    std::fs::write(&archive, [0x30, 0x82, 9, 1, 2, 1, 3, 0x30, 0x82, 8, 0xc7]).unwrap();
     for (chain, key, at_fault, words) in [
         (&missing, &good.key, &missing, &["cannot be read", "check the path"][..]),
         (&good.chain, &missing, &missing, &["cannot be read", "check the path"]),
@@ -77,6 +109,12 @@ fn each_mistake_names_the_file_and_the_remedy() {
         (&broken, &good.key, &broken, &["not valid PEM", "copy the file again"]),
         (&good.chain, &locked, &locked, &["encrypted", "openssl pkey"]),
         (&good.chain, &garbage, &garbage, &["private key cannot be used"]),
+        (&version_1, &good.key, &version_1, &["line 1", "of version 1", "subjectAltName"]),
+        (&shorter, &good.key, &shorter, &["line 1", "is cut off", "copy the file again"]),
+        (&good.chain, &koblitz, &koblitz, &["secp256k1", "usable are", "P-256, P-384 or P-521"]),
+        (&good.chain, &ed448, &ed448, &["Ed448", "and Ed25519"]),
+        (&archive, &good.key, &archive, &["PKCS#12", "-nokeys"]),
+        (&good.chain, &archive, &archive, &["PKCS#12", "-nocerts"]),
         (&good.chain, &other.key, &other.key, &["not the key of", "good.pem", "first"]),
     ] {
         let files = CertificateFiles { chain: chain.clone(), key: key.clone() };
@@ -444,6 +482,8 @@ fn revoked_certificates_of_clients_are_refused_as_soon_as_the_list_is_read() {
         ("", "there is no list of revoked certificates"),
         (authority.0.pem().as_str(), "there is no list of revoked certificates"),
         (garbage, "this list of revoked certificates cannot be used"),
+        (pem("X509 CRL", LIST_1).as_str(), "it is of version 1"),
+        (pem("X509 CRL", BARE_LIST).as_str(), "it has no number"),
     ] {
         let error = renew(text).unwrap_err();
         assert!(error.starts_with(list.to_str().unwrap()) && error.contains(what), "{error}");
