@@ -200,10 +200,12 @@ pub fn exists(path: &Path) -> Result<bool, FileError> {
 }
 
 /// Opens a file to append to, and creates it if it is missing. A pipe must have a reader: opening
-/// never waits for one. Later writes wait for the reader of a pipe.
+/// never waits for one. Later writes wait for the reader of a pipe. Of devices, a terminal and
+/// `/dev/null` are accepted.
 ///
 /// # Errors
-/// It cannot be opened or created, or is a pipe that no program reads.
+/// It cannot be opened or created, is a pipe that no program reads, another device, or a file of
+/// the kernel.
 pub fn append(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.append(true).create(true);
@@ -219,12 +221,42 @@ pub fn append(path: &Path) -> io::Result<File> {
             ),
             _ => error,
         })?;
+        check_takes_lines(&file)?;
         let flags = rustix::fs::fcntl_getfl(&file)?;
         rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)?;
         Ok(file)
     }
     #[cfg(not(unix))]
     options.open(path)
+}
+
+/// Checks that lines may be written to a file. A device would take them for something else, or
+/// drop them, and files of the kernel such as `/proc/self/mem` cannot be appended to.
+#[cfg(unix)]
+fn check_takes_lines(file: &File) -> io::Result<()> {
+    use std::io::IsTerminal;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let wrong = |what: &str| {
+        let remedy = "name a regular file, a terminal, /dev/null, /dev/stdout or /dev/stderr";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}; {remedy}")))
+    };
+    let metadata = file.metadata()?;
+    let kind = metadata.file_type();
+    if kind.is_block_device() || kind.is_char_device() {
+        let is_null =
+            || std::fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == metadata.rdev());
+        let is_accepted = kind.is_char_device() && (is_null() || file.is_terminal());
+        return if is_accepted { Ok(()) } else { wrong("a device") };
+    }
+    #[cfg(target_os = "linux")]
+    {
+        // The second number stands for /sys, which has no name in rustix.
+        let system = rustix::fs::fstatfs(file)?.f_type;
+        if system == rustix::fs::PROC_SUPER_MAGIC || system == 0x6265_6572 {
+            return wrong("a file of the kernel");
+        }
+    }
+    Ok(())
 }
 
 /// Opens a regular file to be read.
@@ -348,6 +380,18 @@ mod tests {
         let appending = append(&pipe).unwrap();
         let flags = rustix::fs::fcntl_getfl(&appending).unwrap();
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "writes wait for the reader");
+    }
+
+    #[test]
+    fn of_devices_only_a_terminal_and_null_are_appended_to() {
+        append(Path::new("/dev/null")).unwrap();
+        let error = append(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("it is a device") && !may_pass(&error), "{error}");
+        #[cfg(target_os = "linux")]
+        {
+            let error = append(Path::new("/proc/self/mem")).unwrap_err().to_string();
+            assert!(error.contains("a file of the kernel"), "{error}");
+        }
     }
 
     #[test]

@@ -108,6 +108,10 @@ fn a_check_says_what_a_start_says() {
         ("serve", vec!["shards=1000", "pin=cores"], "pin"),
         ("serve", vec!["max_connections=100000000"], "max_connections"),
         ("serve", vec!["log.file=/nonexistent/x.log"], "log.file"),
+        #[cfg(target_os = "linux")]
+        ("serve", vec!["log.file=/dev/zero"], "it is a device"),
+        #[cfg(target_os = "linux")]
+        ("balance", vec!["log.file=/proc/self/mem"], "it is a file of the kernel"),
         ("serve", vec!["tls.cert=/nonexistent", "tls.key=/nonexistent"], "no such file"),
         ("serve", vec![&certificate[0], &certificate[1]], "no certificate in PEM"),
         ("serve", vec!["tls.ticket_keys=/nonexistent"], "tls.ticket_keys"),
