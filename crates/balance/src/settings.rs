@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,8 +203,8 @@ pub const DROPPED_HEADERS: [&str; 26] = [
     "X-ARR-ClientCert",
 ];
 
-/// Returns the local address of the next connection to `backend`: the next of `sources` of its
-/// family, if there is one. `turn` is the last used index.
+/// Returns the local address of the next connection to `backend`: the next of `sources` that
+/// [reaches] it, if there is one. `turn` is the last used index.
 pub(crate) fn next_source(
     sources: &[IpAddr],
     turn: &mut usize,
@@ -213,8 +213,26 @@ pub(crate) fn next_source(
     (0..sources.len()).find_map(|_| {
         *turn = (*turn + 1) % sources.len();
         let source = sources[*turn];
-        (source.is_ipv4() == backend.is_ipv4()).then(|| (source, 0).into())
+        reaches(source, backend).then(|| match (source, backend) {
+            // Both ends of a link-local connection have the same zone.
+            (IpAddr::V6(source), SocketAddr::V6(backend)) if source.is_unicast_link_local() => {
+                SocketAddrV6::new(source, 0, 0, backend.scope_id()).into()
+            }
+            _ => (source, 0).into(),
+        })
     })
+}
+
+/// Returns whether connections from `source` can lead to `backend`: both are of one family, and a
+/// link-local address reaches only others of its link.
+pub(crate) fn reaches(source: IpAddr, backend: SocketAddr) -> bool {
+    match (source, backend) {
+        (IpAddr::V4(_), SocketAddr::V4(_)) => true,
+        (IpAddr::V6(source), SocketAddr::V6(backend)) => {
+            !source.is_unicast_link_local() || backend.ip().is_unicast_link_local()
+        }
+        _ => false,
+    }
 }
 
 /// The algorithm of [`Settings::pick`].
@@ -435,5 +453,29 @@ impl Configuration {
     #[must_use]
     pub fn position(&self, address: SocketAddr) -> Option<usize> {
         self.backends.iter().position(|target| target.backend.address() == address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_source_has_the_zone_of_the_backend_and_reaches_no_other() {
+        let sources: [IpAddr; 3] =
+            ["fe80::1", "2001:db8::1", "10.0.0.1"].map(|text| text.parse().unwrap());
+        let mut turn = 0;
+        let mut next = |backend: &str| {
+            let source = next_source(&sources, &mut turn, backend.parse().unwrap());
+            source.map(|source| source.to_string())
+        };
+        let on_link = "[fe80::2%7]:80";
+        let found = [next(on_link), next(on_link)].map(Option::unwrap);
+        assert_eq!(found, ["[2001:db8::1]:0", "[fe80::1%7]:0"]);
+        for _ in 0..2 {
+            assert_eq!(next("[2001:db8::2]:80").unwrap(), "[2001:db8::1]:0");
+        }
+        assert_eq!(next("10.0.0.2:80").unwrap(), "10.0.0.1:0");
+        assert_eq!(next_source(&sources[..1], &mut 0, "[2001:db8::2]:80".parse().unwrap()), None);
     }
 }

@@ -13,7 +13,7 @@ use throng_tls::{TlsClient, is_server_name_pattern};
 use super::{BackendConfig, ClientSide, Config, keys};
 use crate::backend::MAX_WEIGHT;
 use crate::machine::Machine;
-use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts};
+use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts, reaches};
 
 /// The largest number of backends: their shares still add up within 32 bits.
 pub(crate) const MAX_BACKENDS: usize = 4096;
@@ -475,7 +475,7 @@ fn sticky(sticky: &Sticky, mistakes: &mut Mistakes) {
 fn sources(config: &Config, mistakes: &mut Mistakes) {
     let sources = &config.settings.sources;
     let reached = |address: &SocketAddr| {
-        sources.is_empty() || sources.iter().any(|source| source.is_ipv4() == address.is_ipv4())
+        sources.is_empty() || sources.iter().any(|source| reaches(*source, *address))
     };
     if let Some(backend) = config.backends.iter().find(|backend| !reached(&backend.address)) {
         let list: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();

@@ -1,6 +1,6 @@
 //! Addresses of this machine to connect from: one by one, or by the network.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use throng_http::Network;
@@ -19,6 +19,14 @@ impl FromStr for Source {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((address, _)) = text.split_once('%')
+            && let Ok(address) = address.parse::<Ipv6Addr>()
+        {
+            return Err(format!(
+                "the zone is the zone of each backend, such as \"[fe80::2%eth0]:80\": write \
+                 \"{address}\""
+            ));
+        }
         let network: Network = text.parse().map_err(|_| format!("write {WANTED}"))?;
         let addresses: Vec<IpAddr> = network.addresses().take(MOST + 1).collect();
         if addresses.len() > MOST {

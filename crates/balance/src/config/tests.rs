@@ -146,6 +146,7 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "b.toml:2:20: trusted_proxies[0] is \"10.0.0.0/33\": ",
         ),
         ("sources = [\"lo\"]", "b.toml:2:12: sources[0] is \"lo\": write an IP address such as"),
+        ("sources = [\"fe80::1%eth0\"]", "the zone is the zone of each backend"),
         ("sources = [\"0.0.0.0\"]", "sources[0] is \"0.0.0.0\": write an address of this machine"),
         (
             "sources = [\"10.0.0.0/23\"]",

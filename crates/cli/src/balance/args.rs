@@ -1,6 +1,6 @@
 //! The flags of `throng balance`, and the configuration that they and the file make.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use throng_balance::Config;
 use throng_config::{ConfigError, ConfigErrors, Draft, Table, Values};
@@ -71,7 +71,7 @@ fn fits_here(config: &Config) -> Result<(), ConfigErrors> {
     }
     // Otherwise each connection to a backend would fail, and count as the backend's failure.
     for &source in &config.settings.sources {
-        UdpSocket::bind((source, 0)).map_err(|why| {
+        bind_from(source, config).map_err(|why| {
             let remedy =
                 format!("nothing can be sent from it ({why}): write an address of this machine");
             let problem = error("sources", &format!("\"{source}\""), remedy);
@@ -81,10 +81,24 @@ fn fits_here(config: &Config) -> Result<(), ConfigErrors> {
     Ok(())
 }
 
+/// Binds an address that connections to backends come from; a link-local one in the zone of each
+/// backend that it reaches.
+fn bind_from(source: IpAddr, config: &Config) -> std::io::Result<()> {
+    let IpAddr::V6(ip) = source else { return UdpSocket::bind((source, 0)).map(drop) };
+    if !ip.is_unicast_link_local() {
+        return UdpSocket::bind((source, 0)).map(drop);
+    }
+    let zone = |address: SocketAddr| match address {
+        SocketAddr::V6(address) if address.ip().is_unicast_link_local() => Some(address.scope_id()),
+        _ => None,
+    };
+    let mut zones = config.backends.iter().filter_map(|backend| zone(backend.address));
+    zones.try_for_each(|zone| UdpSocket::bind(SocketAddrV6::new(ip, 0, 0, zone)).map(drop))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use std::net::IpAddr;
     use std::time::Duration;
     use throng_balance::{Pick, Sticky};
 
