@@ -12,7 +12,8 @@ pub struct ListenOptions {
     /// (4096 by default). Default 4096.
     pub backlog: i32,
     /// Whether several listeners share one port, with connections spread over them by hash (Linux).
-    /// Default false: a second server on the port is an error instead of a silent sharing.
+    /// Default false: if another program has the port, that is an error instead of a silent
+    /// sharing. It does not keep others away: see [`listen_many`].
     pub reuse_port: bool,
     /// Whether an IPv6 listener accepts IPv4 connections as well. Default false.
     pub dual_stack: bool,
@@ -63,6 +64,14 @@ pub fn listen(
 /// More than one share the port (`reuse_port` is set), after a trial without that option has shown
 /// that the port is free: SO_REUSEPORT alone would silently share it with another server of the
 /// same user.
+///
+/// The trial protects the port of others from this process, and not the other way: while several
+/// listeners share the port, Linux lets each process of the same user join them that sets
+/// SO_REUSEPORT without such a trial. A guard is not possible: a socket without the option
+/// conflicts with listeners of the same address, and clearing the option of a listener either has
+/// no effect on the kernel's check, which remembers the option of the port, or takes the listener
+/// out of the spreading.
+/// One listener alone is never shared.
 ///
 /// # Errors
 /// As for [`listen`]; `Unsupported` for more than one where a port cannot be shared.

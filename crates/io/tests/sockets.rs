@@ -31,7 +31,7 @@ fn a_foreign_address_is_an_error() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn many_listeners_share_one_port_exclusively() {
+fn many_listeners_share_one_port_that_was_free_before() {
     let (listeners, bound) = listen_many(loopback(), ListenOptions::default(), 4).unwrap();
     assert_eq!(listeners.len(), 4);
     assert!(bound.port() != 0);
@@ -40,7 +40,13 @@ fn many_listeners_share_one_port_exclusively() {
     }
     let error = listen_many(bound, ListenOptions::default(), 2).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    // Linux lets each process of the same user join that asks to share.
+    let shared = ListenOptions { reuse_port: true, ..ListenOptions::default() };
+    assert!(listen(bound, shared).is_ok());
     drop(listeners);
+    let (one, alone) = listen_many(loopback(), ListenOptions::default(), 1).unwrap();
+    assert_eq!(listen(alone, shared).unwrap_err().kind(), ErrorKind::AddrInUse);
+    drop(one);
     let (again, same) = listen_many(bound, ListenOptions::default(), 2).unwrap();
     assert_eq!((again.len(), same), (2, bound));
 }

@@ -112,7 +112,9 @@ const LISTS: &[&[Key]] = &[
         "WebSocket subprotocols that clients may choose from, in their order; a client that offers \
          none of them gets none").at_start(),
     Key::new("share_port", Kind::Switch, "false",
-        "let other processes listen on the port, too (SO_REUSEPORT)").at_start(),
+        "listen also on a port that other processes listen on (SO_REUSEPORT); false = a port in \
+         use is an error, but with several event loops a process of the same user that shares \
+         ports can still join").at_start(),
     ],
     &all_at_start(tls::KEYS),
     &[

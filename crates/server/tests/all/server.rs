@@ -552,7 +552,7 @@ fn mistakes_are_errors_of_bind() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_port_is_shared_only_with_those_that_share_it() {
+fn a_shared_port_is_in_use_for_a_server_that_does_not_share() {
     let first = echo().sockets(SocketOptions::new().reuse_port(true)).bind("127.0.0.1:0").unwrap();
     let port = first.local_addr();
     assert_eq!(
