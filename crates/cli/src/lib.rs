@@ -47,7 +47,10 @@ mod wire;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use throng_config::Table;
 
 use build_labels::VERSION;
 pub use failure::Failure;
@@ -125,7 +128,10 @@ enum ThrongCommand {
 
 /// Runs the command line `arguments`, whose first word is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut matches = with_negative_numbers(Cli::command()).get_matches_from(arguments);
+    let words: Vec<OsString> = arguments.into_iter().collect();
+    let mut matches = with_negative_numbers(Cli::command())
+        .try_get_matches_from(words.iter().cloned())
+        .unwrap_or_else(|error| with_hint(error, &words).exit());
     let cli = Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         ThrongCommand::Demo(args) => demo::run(args),
@@ -165,6 +171,41 @@ pub(crate) fn program_of(arguments: impl IntoIterator<Item = OsString>) -> Optio
     }
 }
 
+/// Adds the hint for an unknown flag that other servers have as a setting.
+fn with_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    if let Some(hint) = hint(&error, words) {
+        // A flag that is spelled alike has another meaning.
+        error.remove(ContextKind::SuggestedArg);
+        let hint = ContextValue::StyledStrs(vec![StyledStr::from(hint)]);
+        error.insert(ContextKind::Suggested, hint);
+    }
+    error
+}
+
+fn hint(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let ErrorKind::UnknownArgument = error.kind() else { return None };
+    let ContextValue::String(flag) = error.get(ContextKind::InvalidArg)? else { return None };
+    let name = flag.strip_prefix("--")?.split('=').next()?;
+    let hint = settings_of(words)?.foreign_hint(name)?;
+    Some(match hint.starts_with("here it is ") {
+        true => format!("{hint}; --set KEY=VALUE sets every setting, also one without a flag"),
+        false => hint,
+    })
+}
+
+/// Returns the settings that are flags of the command line; `None` for a command without settings.
+fn settings_of(words: &[OsString]) -> Option<&'static Table> {
+    let words = words.iter().skip(1).map(|word| word.to_string_lossy());
+    let commands: Vec<_> = words.take_while(|word| !word.starts_with('-')).collect();
+    let has = |name: &str| commands.iter().any(|word| word == name);
+    match () {
+        #[cfg(feature = "balance")]
+        () if has("balance") => Some(throng_balance::Config::table()),
+        () if has("serve") || has("config") || has("health") => Some(&serve::TABLE),
+        () => None,
+    }
+}
+
 /// Takes `-1` for a value, which has its own error, and not for a flag.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let allow = |arg: clap::Arg| {
@@ -176,10 +217,12 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use clap::CommandFactory;
     use clap::error::ErrorKind;
 
-    use super::{Cli, with_negative_numbers};
+    use super::{Cli, with_hint, with_negative_numbers};
 
     fn each(command: &clap::Command, see: &mut impl FnMut(&clap::Command)) {
         see(command);
@@ -208,6 +251,31 @@ mod tests {
             let is_other = |error: clap::Error| error.kind() != ErrorKind::UnknownArgument;
             assert!(error.is_none_or(is_other));
         }
+    }
+
+    #[test]
+    fn an_unknown_flag_in_the_words_of_another_server_gets_the_hint_of_the_setting() {
+        let said = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let command = with_negative_numbers(Cli::command());
+            let error = command.try_get_matches_from(words.iter().cloned()).unwrap_err();
+            with_hint(error, &words).to_string()
+        };
+        for (line, words) in [
+            ("throng serve --pool-size 3", "WorkerSettings::pool_size"),
+            ("throng serve --worker-connections=3", "here it is max_connections"),
+            ("throng config check --maxPayload 3", "here it is max_message_size"),
+            ("throng health --maxPayload 3", "here it is max_message_size"),
+            #[cfg(feature = "balance")]
+            ("throng balance --pool-size 3", "WorkerSettings::pool_size"),
+            #[cfg(feature = "balance")]
+            ("throng config check balance --maxPayload=3", "`throng serve` has max_message_size"),
+        ] {
+            let said = said(line);
+            assert!(said.contains(words) && said.contains("unexpected argument"), "{said}");
+        }
+        let said = said("throng bench echo ws://a/ --pool-size 3");
+        assert!(!said.contains("WorkerSettings"), "{said}");
     }
 
     #[test]

@@ -404,13 +404,21 @@ impl Table {
         })
     }
 
+    /// Returns the hint for a name that other servers use for a setting; `None` if it is not such a
+    /// name. Case and the signs between words do not matter.
+    #[must_use]
+    pub fn foreign_hint(&self, name: &str) -> Option<String> {
+        let has = |name: &str| self.key(name).is_some();
+        crate::foreign::hint(self.program, name, has, |name| self.is_section(name))
+    }
+
     /// Returns the remedy for a key that is not in the table.
     pub(crate) fn unknown(&self, name: &str) -> String {
         let sections = self.keys.iter().filter_map(|key| Some(key.name.rsplit_once('.')?.0));
         let names = self.keys.iter().map(|key| key.name).chain(sections);
-        let has = |name: &str| self.key(name).is_some();
-        let hint = crate::foreign::hint(self.program, name, has, |name| self.is_section(name));
-        if let Some(hint) = hint.or_else(|| crate::units::did_you_mean(name, names)) {
+        if let Some(hint) =
+            self.foreign_hint(name).or_else(|| crate::units::did_you_mean(name, names))
+        {
             return hint;
         }
         if let Some((section, _)) = name.rsplit_once('.')
