@@ -68,6 +68,15 @@ const ALERTS: &[Alert] = &[
         severity: "critical",
         summary: "publications were refused by the cluster, or their outcome is unknown",
     },
+    Alert {
+        name: "ThrongRequestsFail",
+        expression: "sum by (instance) (rate(throng_http_server_errors_total[5m])) \
+                     > 0.01 * sum by (instance) (rate(throng_http_requests_total[5m]))",
+        lasts: "5m",
+        severity: "warning",
+        summary: "a server answers more than one request in a hundred with 5xx; the access log \
+                  has them",
+    },
     #[cfg(feature = "balance")]
     Alert {
         name: "ThrongServerErrors",
@@ -319,6 +328,7 @@ const QUESTIONS: &[Question] = &[
         targets: &[
             ("sum(rate(throng_http_requests_total{$i}[$__rate_interval]))", "answered"),
             ("sum(rate(throng_http_requests_refused_total{$i}[$__rate_interval]))", "refused"),
+            ("sum(rate(throng_http_server_errors_total{$i}[$__rate_interval]))", "5xx"),
             #[cfg(feature = "balance")]
             ("sum(rate(throng_balance_client_errors_total{$i}[$__rate_interval]))", "balancer 4xx"),
             #[cfg(feature = "balance")]

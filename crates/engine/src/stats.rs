@@ -112,6 +112,8 @@ counters! {
     requests Counter,
     /// HTTP requests refused because they broke a rule or a limit.
     bad_requests Counter,
+    /// HTTP requests answered with a status of 5xx.
+    server_errors Counter,
     /// WebSocket sessions opened.
     opened Counter,
     /// Sessions ended by a closing handshake.

@@ -188,6 +188,7 @@ fn name_of(field: &'static str) -> &'static str {
         "proxy_errors" => "proxy_protocol_errors",
         "requests" => "http_requests",
         "bad_requests" => "http_requests_refused",
+        "server_errors" => "http_server_errors",
         "opened" => "sessions_opened",
         "closed_clean" => "sessions_closed_cleanly",
         "closed_abnormally" => "sessions_closed_abnormally",

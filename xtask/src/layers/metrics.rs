@@ -14,7 +14,8 @@ use crate::site::Site;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One response in ten of a backend has a status of 5xx, and the balancer itself has no error.
+/// One response in ten of a backend has a status of 5xx, and the balancer itself has no error; the
+/// server `c` answers one request in ten with 5xx, and `d` one in a thousand.
 const FIRES: &str = r#"
 rule_files: [alerts.yaml]
 tests:
@@ -26,7 +27,22 @@ tests:
         values: 0+0x20
       - series: throng_balance_backend_responses_total{instance="a",backend="b",status="5xx"}
         values: 0+6x20
+      - series: throng_http_requests_total{instance="c"}
+        values: 0+60x20
+      - series: throng_http_server_errors_total{instance="c"}
+        values: 0+6x20
+      - series: throng_http_requests_total{instance="d"}
+        values: 0+6000x20
+      - series: throng_http_server_errors_total{instance="d"}
+        values: 0+6x20
     promql_expr_test:
+      - expr: ALERTS{alertname="ThrongRequestsFail"}
+        eval_time: 15m
+        exp_samples:
+          - labels: >-
+              ALERTS{alertname="ThrongRequestsFail",alertstate="firing",
+              instance="c",severity="warning"}
+            value: 1
       - expr: ALERTS{alertname="ThrongServerErrors"}
         eval_time: 15m
         exp_samples:

@@ -661,6 +661,11 @@ impl<'a> Cx<'a> {
         self.core.conns.awaits_capacity(self.id)
     }
 
+    /// Counts an answer with a status of 5xx.
+    pub fn count_server_error(&mut self) {
+        self.core.conns.count(|stats| stats.server_errors += 1);
+    }
+
     /// Counts a panic of a handler that did not run in a callback.
     pub fn count_panic(&mut self) {
         self.core.conns.count(|stats| stats.handler_panics += 1);

@@ -119,7 +119,10 @@ impl ShardService {
     }
 
     /// Records the status code of a response that begins.
-    pub(super) fn note_status(&mut self, cx: &Cx<'_>, status: u16) {
+    pub(super) fn note_status(&mut self, cx: &mut Cx<'_>, status: u16) {
+        if status >= 500 {
+            cx.count_server_error();
+        }
         if !self.entries.is_empty()
             && let Some(entry) = self.entries.get_mut(&cx.id())
         {
@@ -149,7 +152,7 @@ impl ShardService {
     }
 
     /// Records a request that is answered.
-    fn record_if_done(&mut self, cx: &Cx<'_>, answer: Answer) -> Answer {
+    fn record_if_done(&mut self, cx: &mut Cx<'_>, answer: Answer) -> Answer {
         match answer {
             Answer::Done { .. } => self.record(cx, |_| {}),
             // The engine does not report the end of a stream.

@@ -563,6 +563,22 @@ fn a_shared_port_is_in_use_for_a_server_that_does_not_share() {
 }
 
 #[test]
+fn answers_of_5xx_are_counted() {
+    let app = App::new()
+        .get("/works", |_| "a")
+        .get("/fails", |_| Status::SERVICE_UNAVAILABLE)
+        .get("/panics", |_| -> &'static str { panic!("a handler of the test") });
+    let (address, running) = start(Server::new(app).shards(1));
+    for (path, status) in [("works", 200), ("fails", 503), ("nothing", 404), ("panics", 500)] {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let answer = exchange(address, request.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+    }
+    eventually("two are counted", || running.stats().server_errors == 2);
+    running.shutdown(NO_WAIT).wait().unwrap();
+}
+
+#[test]
 fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
     let limits = limits(|limits| limits.max_backlog = 256 << 10);
     let feed = Ws::new().on_open(|ws, ()| {
