@@ -354,8 +354,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn time_in_which_the_kernel_ran_others_is_no_fault_of_a_callback() {
-        let name = format!("throng-schedstat-{}", std::process::id());
-        let file = std::env::temp_dir().join(name);
+        let folder = throng_testkit::TempFolder::new("schedstat");
+        let file = folder.join("schedstat");
         let delayed_by = |ms: u64| std::fs::write(&file, format!("7 {:>12} 3\n", ms * MS)).unwrap();
         delayed_by(1000);
         let mut bench = Bench::new(50);
@@ -366,7 +366,6 @@ mod tests {
         assert_eq!(bench.turn(&[(4, 100)]), [(Culprit::Route(4), 100)]);
         delayed_by(1080);
         assert_eq!(bench.turn(&[(4, 100)]), [(Culprit::Route(4), 100)], "it held it for 80 ms");
-        std::fs::remove_file(file).unwrap();
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_lowest_limit_of_the_cgroups_counts() {
-        let root = std::env::temp_dir().join(format!("throng-cgroup-{}", std::process::id()));
+        let root = throng_testkit::TempFolder::new("cgroup");
         let own = root.join("system.slice/throng.service");
         std::fs::create_dir_all(&own).unwrap();
         let write = |folder: &Path, text: &str| {
@@ -49,6 +49,5 @@ mod tests {
         assert_eq!(limit, Some(1 << 30));
         let of_a_container = lowest_limit(&root, "kubepods/pod1", "memory.max");
         assert_eq!(of_a_container, Some(8 << 30));
-        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -315,8 +315,8 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_unix_socket_that_listens_is_owned_and_its_file_stays() {
-        let name = format!("throng-inherited-{}.sock", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let folder = throng_testkit::TempFolder::new("inherited");
+        let path = folder.join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let checked = check(announce(&[&listener])).unwrap();
         assert_eq!(checked[0].address, None);

@@ -290,17 +290,14 @@ mod unix {
     mod tests {
         use std::os::unix::net::UnixStream;
 
-        use super::*;
+        use throng_testkit::TempFolder;
 
-        /// A path of its own in the folder for temporary files.
-        fn path(name: &str) -> PathBuf {
-            let name = format!("throng-{name}-{}.sock", std::process::id());
-            std::env::temp_dir().join(name)
-        }
+        use super::*;
 
         #[test]
         fn its_file_has_the_mode_and_is_removed_at_the_end() {
-            let path = path("mode");
+            let folder = TempFolder::new("mode");
+            let path = folder.join("socket");
             let socket = UnixSocket::bind(&path, 0o620).unwrap();
             assert_eq!(socket.path().as_deref(), Some(path.as_path()));
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o620);
@@ -312,7 +309,8 @@ mod unix {
 
         #[test]
         fn a_stale_file_is_replaced_and_that_of_another_process_is_not() {
-            let path = path("stale");
+            let folder = TempFolder::new("stale");
+            let path = folder.join("socket");
             drop(UnixListener::bind(&path).unwrap());
             assert!(path.exists(), "std leaves it");
             let socket = UnixSocket::bind(&path, 0o600).unwrap();
@@ -330,7 +328,8 @@ mod unix {
 
         #[test]
         fn of_servers_that_start_at_once_one_takes_a_stale_file() {
-            let path = path("race");
+            let folder = TempFolder::new("race");
+            let path = folder.join("socket");
             for _ in 0..20 {
                 drop(UnixListener::bind(&path).unwrap());
                 let bind = || UnixSocket::bind(&path, 0o600);
@@ -349,7 +348,8 @@ mod unix {
 
         #[test]
         fn a_file_that_was_left_to_a_successor_is_removed_by_that_one() {
-            let path = path("left");
+            let folder = TempFolder::new("left");
+            let path = folder.join("socket");
             let first = UnixSocket::bind(&path, 0o600).unwrap();
             let held = first.try_clone().unwrap();
             let second = UnixSocket::take_over(held.listener.try_clone().unwrap()).unwrap();
@@ -363,12 +363,12 @@ mod unix {
 
         #[test]
         fn a_file_that_is_no_socket_is_left_alone() {
-            let path = path("file");
+            let folder = TempFolder::new("file");
+            let path = folder.join("socket");
             fs::write(&path, "text").unwrap();
             let error = UnixSocket::bind(&path, 0o600).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::AlreadyExists);
             assert_eq!(fs::read_to_string(&path).unwrap(), "text");
-            fs::remove_file(&path).unwrap();
         }
     }
 }

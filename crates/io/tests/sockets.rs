@@ -192,18 +192,14 @@ where
     P::Socket: std::os::fd::AsFd,
 {
     use std::os::unix::net::UnixStream;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     let options = Options {
         socket_send_buffer: Some(40_000),
         socket_receive_buffer: Some(40_000),
         ..Options::default()
     };
     let mut driver = ReadinessDriver::<P>::new(options).unwrap();
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("throng-buffers-{}-{number}.sock", std::process::id());
-    let path = std::env::temp_dir().join(name);
+    let folder = throng_testkit::TempFolder::new("buffers");
+    let path = folder.join("socket");
     driver.add_listener(throng_io::UnixSocket::bind(&path, 0o600).unwrap()).unwrap();
     let _peer = UnixStream::connect(&path).unwrap();
     let (socket, peer) = incoming(&mut driver);

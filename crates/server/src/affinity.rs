@@ -320,25 +320,21 @@ mod tests {
 
     #[test]
     fn nodes_are_read_from_a_directory_like_that_of_sysfs() {
-        let directory = std::env::temp_dir().join(format!("throng-nodes-{}", std::process::id()));
+        let directory = throng_testkit::TempFolder::new("nodes");
         for (name, list) in [("node1", "2-3\n"), ("node0", "0-1\n"), ("power", "x")] {
             std::fs::create_dir_all(directory.join(name)).unwrap();
             std::fs::write(directory.join(name).join("cpulist"), list).unwrap();
         }
-        let found = nodes(&directory);
-        std::fs::remove_dir_all(&directory).unwrap();
-        assert_eq!(found, [(0, vec![0, 1]), (1, vec![2, 3])]);
-        assert_eq!(nodes(&directory), []);
+        assert_eq!(nodes(&directory), [(0, vec![0, 1]), (1, vec![2, 3])]);
+        assert_eq!(nodes(&directory.join("missing")), []);
     }
 
     #[test]
     fn cores_are_read_from_a_directory_like_that_of_sysfs() {
-        let directory = std::env::temp_dir().join(format!("throng-cores-{}", std::process::id()));
+        let directory = throng_testkit::TempFolder::new("cores");
         let topology = directory.join("cpu5/topology");
         std::fs::create_dir_all(&topology).unwrap();
         std::fs::write(topology.join("thread_siblings_list"), "1,5\n").unwrap();
-        let (known, unknown) = (core_of(&directory, 5), core_of(&directory, 6));
-        std::fs::remove_dir_all(&directory).unwrap();
-        assert_eq!((known, unknown), (1, 6));
+        assert_eq!((core_of(&directory, 5), core_of(&directory, 6)), (1, 6));
     }
 }

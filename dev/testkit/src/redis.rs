@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use crate::folder::TempFolder;
 use crate::waiting::eventually;
 use crate::wire::dial;
 
@@ -26,7 +27,7 @@ pub fn documented_user() -> String {
 pub struct Redis {
     child: Option<Child>,
     address: SocketAddr,
-    directory: PathBuf,
+    directory: TempFolder,
     arguments: Vec<String>,
     tls_port: u16,
 }
@@ -159,9 +160,7 @@ impl Redis {
     }
 
     fn with_address(name: &str, address: SocketAddr) -> Self {
-        let directory =
-            std::env::temp_dir().join(format!("throng-redis-{name}-{}", address.port()));
-        std::fs::create_dir_all(&directory).unwrap();
+        let directory = TempFolder::new(&format!("redis-{name}"));
         Self { child: None, address, directory, arguments: Vec::new(), tls_port: 0 }
     }
 
@@ -220,7 +219,7 @@ impl Redis {
         let port = self.address.port().to_string();
         // The configuration file must come first.
         command.args(&self.arguments).args(["--port", &port, "--bind", "127.0.0.1"]);
-        command.args(["--save", ""]).arg("--dir").arg(&self.directory);
+        command.args(["--save", ""]).arg("--dir").arg(&*self.directory);
         self.child = Some(command.stdout(Stdio::null()).spawn().unwrap());
         // While the server loads its data, or if it requires a password, it answers with an error.
         eventually("the server answers", || {
@@ -317,6 +316,5 @@ impl Drop for Redis {
             let _ = child.kill();
             let _ = child.wait();
         }
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

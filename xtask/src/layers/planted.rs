@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_mirrored_folder_has_what_the_original_has_and_no_more() {
-        let root = std::env::temp_dir().join(format!("xtask-mirror-{}", std::process::id()));
+        let root = throng_testkit::TempFolder::new("mirror");
         let (from, to) = (root.join("from"), root.join("to"));
         fs::create_dir_all(from.join("folder")).unwrap();
         fs::create_dir_all(to.join("old/folder")).unwrap();
@@ -209,6 +209,5 @@ mod tests {
             assert_eq!(fs::read_to_string(to.join(file)).unwrap(), content);
         }
         assert!(!to.join("old").exists() && !to.join("gone").exists());
-        fs::remove_dir_all(root).unwrap();
     }
 }

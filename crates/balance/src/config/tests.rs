@@ -575,9 +575,8 @@ fn every_pick_has_a_name() {
 
 #[test]
 fn a_token_file_is_read_from_beside_the_configuration() {
-    let folder = std::env::temp_dir().join(format!("throng-balance-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("token"), "0123456789abcdef\nmore\n").unwrap();
+    let folder = throng_testkit::TempFolder::new("balance");
+    folder.write("token", "0123456789abcdef\nmore\n");
     let file = folder.join("balance.toml");
     let config = Config::parse("[register]\ntoken_file = \"token\"", file.to_str().unwrap());
     #[cfg(unix)]
@@ -593,9 +592,8 @@ fn a_token_file_is_read_from_beside_the_configuration() {
         let warnings = warned(0o644);
         assert!(warnings.len() == 1 && warnings[0].contains("chmod o-r"), "{warnings:?}");
     }
-    std::fs::write(folder.join("token"), "\n").unwrap();
+    folder.write("token", "\n");
     let empty = Config::parse("[register]\ntoken_file = \"token\"", file.to_str().unwrap());
-    std::fs::remove_dir_all(&folder).unwrap();
     assert!(config.unwrap().register.unwrap().token.matches(b"0123456789abcdef"));
     assert!(empty.unwrap_err().to_string().contains("at least 16"));
 }

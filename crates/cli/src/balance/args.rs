@@ -162,13 +162,12 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_key_by_key() {
-        let path = std::env::temp_dir().join(format!("throng-args-{}.toml", std::process::id()));
-        let token = path.with_extension("token");
-        std::fs::write(&token, "a-token-of-another-file").unwrap();
+        let folder = throng_testkit::TempFolder::new("args");
+        let token = folder.write("token", "a-token-of-another-file");
         let text = "backends = \"127.0.0.1:9001\"\nadmin.listen = \"127.0.0.1:8081\"\n\
                     [register]\ntoken = \"0123456789abcdef\"\ntime_to_live = \"7s\"\n\
                     [health.check]\nkind = \"http\"\npath = \"/readyz\"\nrise = 5\n";
-        std::fs::write(&path, text).unwrap();
+        let path = folder.write("balance.toml", text);
         let words = ["--config", path.to_str().unwrap(), "--register-token-file"];
         let set = ["--set", "health.check.interval=3s", "--set", "register.time_to_live=9s"];
         let config_of = |more: &[&str]| {

@@ -2,6 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use throng_config::{LogFormat, LogLevel};
+use throng_testkit::TempFolder;
 
 use super::*;
 
@@ -9,16 +10,16 @@ use super::*;
 pub(crate) struct InFile {
     pub(crate) log: Log,
     path: PathBuf,
+    _folder: TempFolder,
 }
 
 impl InFile {
     pub(crate) fn open(name: &str, settings: LogSettings) -> Self {
-        let file = format!("throng-log-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(file);
-        let _ = fs::remove_file(&path);
+        let folder = TempFolder::new(name);
+        let path = folder.join("log");
         let file = Some(path.clone());
         let log = Log::open(&LogSettings { file, format: LogFormat::Json, ..settings }).unwrap();
-        Self { log, path }
+        Self { log, path, _folder: folder }
     }
 
     /// All that was written so far.
@@ -35,12 +36,6 @@ impl InFile {
         values
             .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
             .collect()
-    }
-}
-
-impl Drop for InFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -113,19 +108,19 @@ fn clients_cause_no_more_lines_than_the_rate_and_the_rest_is_counted() {
     assert_eq!((stalls + lost, log.log.dropped()), (1000, lost));
 }
 
-/// A log into a pipe without an active reader, as of a hanging supervisor: the log, the pipe's
-/// path, and its other end.
+/// A log into a pipe without an active reader, as of a hanging supervisor: the log, the folder with
+/// the pipe `log`, and its other end.
 #[cfg(target_os = "linux")]
-fn into_hanging_pipe(name: &str) -> (Log, PathBuf, fs::File) {
-    let path = std::env::temp_dir().join(format!("throng-log-{}-{name}", std::process::id()));
-    let _ = fs::remove_file(&path);
+fn into_hanging_pipe(name: &str) -> (Log, TempFolder, fs::File) {
+    let folder = TempFolder::new(name);
+    let path = folder.join("log");
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
     // Also open for reading, so that opening it does not wait; a fifo has room for 64 KiB.
     let hanging = fs::File::options().read(true).write(true).open(&path).unwrap();
-    let (file, format) = (Some(path.clone()), LogFormat::Json);
+    let (file, format) = (Some(path), LogFormat::Json);
     let settings = LogSettings { max_rate: 0, file, format, ..LogSettings::default() };
-    (Log::open(&settings).unwrap(), path, hanging)
+    (Log::open(&settings).unwrap(), folder, hanging)
 }
 
 /// A flood of events that clients cause leaves space in the queue for all other kinds.
@@ -134,7 +129,7 @@ fn into_hanging_pipe(name: &str) -> (Log, PathBuf, fs::File) {
 fn a_flood_of_one_kind_displaces_no_other() {
     use std::io::{BufRead, BufReader};
 
-    let (log, path, hanging) = into_hanging_pipe("flood");
+    let (log, _folder, hanging) = into_hanging_pipe("flood");
     let refused = |log: &Log, event, times| {
         (0..times).for_each(|_| log.access(event, || vec![("reason", "x".repeat(100).into())]));
     };
@@ -156,7 +151,6 @@ fn a_flood_of_one_kind_displaces_no_other() {
         }
     }
     assert_eq!(seen, [500, 500]);
-    fs::remove_file(path).unwrap();
 }
 
 /// When the reader continues, the file is opened again, although the queue had no room.
@@ -165,11 +159,11 @@ fn a_flood_of_one_kind_displaces_no_other() {
 fn a_full_queue_does_not_lose_a_reopen() {
     use std::io::Read;
 
-    let (log, path, mut hanging) = into_hanging_pipe("reopen");
+    let (log, folder, mut hanging) = into_hanging_pipe("reopen");
+    let path = folder.join("log");
     (0..4 * QUEUE).for_each(|_| log.event(&events::RELOADED, "x".repeat(100), []));
     assert!(log.dropped() > 0);
-    let renamed = path.with_extension("1");
-    fs::rename(&path, &renamed).unwrap();
+    fs::rename(&path, folder.join("log.1")).unwrap();
     log.reopen();
     assert!(!path.exists());
     std::thread::spawn(move || {
@@ -180,15 +174,13 @@ fn a_full_queue_does_not_lose_a_reopen() {
     log.event(&events::RELOADED, "after", []);
     log.flush();
     assert!(fs::read_to_string(&path).unwrap().contains("after"));
-    fs::remove_file(path).unwrap();
-    fs::remove_file(renamed).unwrap();
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_line_that_was_written_in_part_does_not_join_the_next() {
-    let path = std::env::temp_dir().join(format!("throng-log-{}-part", std::process::id()));
-    fs::write(&path, "{\"half\":").unwrap();
+    let folder = TempFolder::new("part");
+    let path = folder.write("log", "{\"half\":");
     let (file, format) = (Some(path.clone()), LogFormat::Json);
     let log = Log::open(&LogSettings { file, format, ..LogSettings::default() }).unwrap();
     log.event(&events::RELOADED, "after", []);
@@ -197,13 +189,12 @@ fn a_line_that_was_written_in_part_does_not_join_the_next() {
     let last = text.lines().last().unwrap();
     let line: serde_json::Value = serde_json::from_str(last).unwrap();
     assert_eq!(line["message"], "after");
-    fs::remove_file(path).unwrap();
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_reader_that_hangs_blocks_no_writer() {
-    let (log, path, hanging) = into_hanging_pipe("hangs");
+    let (log, _folder, hanging) = into_hanging_pipe("hangs");
     let lines = 4 * QUEUE as u64;
     for _ in 0..lines {
         log.event(&events::RELOADED, "x".repeat(100), []);
@@ -212,7 +203,6 @@ fn a_reader_that_hangs_blocks_no_writer() {
     log.flush();
     drop(log);
     drop(hanging);
-    fs::remove_file(path).unwrap();
 }
 
 #[cfg(feature = "balance")]

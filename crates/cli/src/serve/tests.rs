@@ -527,10 +527,9 @@ fn a_path_in_a_file_is_relative_to_the_file() {
 fn files_have_the_caching_of_the_settings_and_their_compressed_forms() {
     use std::io::{Read, Write};
 
-    let dir = std::env::temp_dir().join(format!("throng-caching-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join("app.js"), "as it is").unwrap();
-    std::fs::write(dir.join("app.js.gz"), "compressed").unwrap();
+    let dir = throng_testkit::TempFolder::new("caching");
+    dir.write("app.js", "as it is");
+    dir.write("app.js.gz", "compressed");
     let ask = |pairs: &[&str]| {
         let dir = format!("dir={}", dir.display());
         let settings = with(&[&["listen=127.0.0.1:0", &*dir][..], pairs].concat()).unwrap();
@@ -549,7 +548,6 @@ fn files_have_the_caching_of_the_settings_and_their_compressed_forms() {
     let set = ask(&["cache_control=public, max-age=60", "precompressed=true"]);
     assert!(set.contains("\r\nCache-Control: public, max-age=60\r\n"), "{set}");
     assert!(set.ends_with("\r\n\r\ncompressed"), "{set}");
-    std::fs::remove_dir_all(dir).unwrap();
     let error = with(&["cache_control=a\u{1}b"]).unwrap_err();
     assert!(error.contains("cache_control") && error.contains("--set"), "{error}");
 }
@@ -573,12 +571,11 @@ fn settings_that_are_hardly_intended_are_warnings() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let path = std::env::temp_dir().join(format!("throng-token-{}", std::process::id()));
-        std::fs::write(&path, "a".repeat(40)).unwrap();
+        let folder = throng_testkit::TempFolder::new("token");
+        let path = folder.write("token", "a".repeat(40));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         let file = format!("admin.token_file={}", path.display());
         let of_file = warnings(&["admin.listen=127.0.0.1:9101", &file]);
         assert!(of_file[0].contains("can be read by every user"), "{of_file:?}");
-        std::fs::remove_file(path).unwrap();
     }
 }

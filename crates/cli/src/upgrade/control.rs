@@ -327,7 +327,8 @@ mod tests {
         // More than go into one message.
         held.listen_many(Purpose::Clients, any, options, MAX_AT_ONCE + 3).unwrap();
         held.listen_many(Purpose::Operators, any, options, 1).unwrap();
-        let path = std::env::temp_dir().join(format!("throng-up-{}.sock", std::process::id()));
+        let folder = throng_testkit::TempFolder::new("up");
+        let path = folder.join("socket");
         held.bind_unix(&path, 0o600).unwrap();
         let (own, mut other) = pair();
         own.send_sockets(&held.for_successor().unwrap()).unwrap();

@@ -361,8 +361,7 @@ fn agreed(report: &Value) -> &Value {
 #[cfg(feature = "tls")]
 #[test]
 fn servers_with_tls_are_measured_over_tls() {
-    let dir = std::env::temp_dir().join(format!("throng-bench-tls-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = throng_testkit::TempFolder::new("bench-tls");
     let made = rcgen::generate_simple_self_signed(vec!["bench.example".to_owned()]).unwrap();
     let [chain, key] = ["bench.pem", "bench.key"].map(|name| dir.join(name));
     std::fs::write(&chain, made.cert.pem()).unwrap();
@@ -475,7 +474,6 @@ fn servers_with_tls_are_measured_over_tls() {
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(errors.contains(hint), "{errors}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// A bench that waits for the writer of a pipe ends with the first signal, whichever file it is.

@@ -95,7 +95,8 @@ fn a_foreign_server_is_found_by_its_port() {
 
 #[test]
 fn a_report_is_a_table_a_page_or_csv() {
-    let page = std::env::temp_dir().join(format!("throng-http-{}.html", std::process::id()));
+    let folder = throng_testkit::TempFolder::new("http");
+    let page = folder.join("page.html");
     let output = bench(&["-d", "50ms", "-w", "0s", "-c", "2", "--html", page.to_str().unwrap()]);
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "no progress off a terminal");
@@ -103,7 +104,6 @@ fn a_report_is_a_table_a_page_or_csv() {
     assert!(table.contains("requests per server CPU-second"), "{table}");
     let mut html = String::new();
     std::fs::File::open(&page).unwrap().read_to_string(&mut html).unwrap();
-    std::fs::remove_file(&page).unwrap();
     assert!(html.contains("<svg"), "{html}");
     let csv = bench(&["-d", "50ms", "-w", "0s", "-c", "2", "--csv"]);
     assert!(String::from_utf8(csv.stdout).unwrap().starts_with("url,connections,"));

@@ -548,8 +548,8 @@ fn servers_with_other_rules_for_presence_or_outages_differ() {
 #[test]
 fn the_status_of_a_node_needs_the_token_of_its_admin_server() {
     let Some(redis) = Redis::start("token", &[]) else { return };
-    let file = std::env::temp_dir().join(format!("throng-status-{}", std::process::id()));
-    std::fs::write(&file, "a-token-of-16-bytes-or-more").unwrap();
+    let folder = throng_testkit::TempFolder::new("status");
+    let file = folder.write("token", "a-token-of-16-bytes-or-more");
     let url = redis.url("");
     let set = format!("admin.token_file={}", file.display());
     // A port that is free now: the server prints the clients' port first.
@@ -562,7 +562,6 @@ fn the_status_of_a_node_needs_the_token_of_its_admin_server() {
     let why = value[0]["why"].as_str().unwrap();
     assert!(code == Some(1) && why.contains("--token-file"), "{value}");
     let (code, value) = status(&["--token-file", file.to_str().unwrap(), &admin]);
-    std::fs::remove_file(file).unwrap();
     assert_eq!(code, Some(0), "{value}");
 }
 

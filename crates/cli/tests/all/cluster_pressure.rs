@@ -169,7 +169,8 @@ fn the_log_names_the_key_of_a_channel_that_redis_refuses() {
 #[test]
 fn a_publisher_whose_message_is_refused_is_closed_and_the_log_says_why() {
     let Some(mut redis) = Redis::start("refused", &[]) else { return };
-    let log = std::env::temp_dir().join(format!("throng-refused-{}.log", std::process::id()));
+    let folder = TempFolder::new("refused");
+    let log = folder.join("log");
     let server = start(&redis, &["--log-file", log.to_str().unwrap()]);
     let mut reader = Client::connect(server.addresses[0], "/ws/chat.a");
     let mut writer = Client::connect(server.addresses[0], "/ws/chat.a");
@@ -184,7 +185,6 @@ fn a_publisher_whose_message_is_refused_is_closed_and_the_log_says_why() {
         let text = std::fs::read_to_string(&log).unwrap();
         text.lines().find(|line| line.contains("cluster.refused")).map(str::to_owned)
     });
-    std::fs::remove_file(log).unwrap();
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!((&line["level"], &line["messages"]), (&"warn".into(), &1.into()), "{line}");
     let reason = line["reason"].as_str().unwrap();

@@ -169,8 +169,7 @@ fn the_exit_code_says_whether_something_fails() {
 
 #[test]
 fn scripts_are_only_written() {
-    let folder = std::env::temp_dir().join(format!("throng-doctor-cli-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = throng_testkit::TempFolder::new("doctor");
     let [fix, undo] = ["fix.sh", "undo.sh"].map(|name| folder.join(name));
     let mut command = throng();
     command.args(["doctor", "--for", "900000000000", "--fix-script"]).arg(&fix);
@@ -182,7 +181,6 @@ fn scripts_are_only_written() {
         assert!(text.contains("\nsysctl -w 'net.ipv4.tcp_mem="), "{text}");
         assert_eq!(std::fs::metadata(script).unwrap().permissions().mode() & 0o777, 0o755);
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -9,10 +9,9 @@ use crate::support::{Served, TIMEOUT, exchange};
 /// answered.
 #[test]
 fn stalled_downloads_leave_descriptors_for_other_clients() {
-    let directory = std::env::temp_dir().join(format!("throng-stalled-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join("large"), vec![b'x'; 16 << 20]).unwrap();
-    std::fs::write(directory.join("small"), "small").unwrap();
+    let directory = throng_testkit::TempFolder::new("stalled");
+    directory.write("large", vec![b'x'; 16 << 20]);
+    directory.write("small", "small");
     let server = Served::start_with_descriptors(300, &["--dir", directory.to_str().unwrap()]);
     let mut stalled = Vec::new();
     let (mut served, mut busy) = (0, 0);
@@ -43,6 +42,4 @@ fn stalled_downloads_leave_descriptors_for_other_clients() {
     while ask("/large").status() != 200 {
         assert!(Instant::now() < until, "still taken");
     }
-    drop(server);
-    std::fs::remove_dir_all(directory).unwrap();
 }

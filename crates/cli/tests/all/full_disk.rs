@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use throng_testkit::{eventually, poll};
+use throng_testkit::{TempFolder, eventually, poll};
 
 use crate::support::{dial, exchange, throng};
 
@@ -16,8 +16,8 @@ const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: c
 
 #[test]
 fn lines_of_a_full_disk_are_counted_and_reported_and_none_is_left_half() {
-    let log = std::env::temp_dir().join(format!("throng-full-{}.log", std::process::id()));
-    let _ = fs::remove_file(&log);
+    let folder = TempFolder::new("full");
+    let log = folder.join("log");
     let mut process = Command::new("sh")
         .args(["-c", "ulimit -f 16 && exec \"$0\" \"$@\""])
         .arg(throng().get_program())
@@ -59,5 +59,4 @@ fn lines_of_a_full_disk_are_counted_and_reported_and_none_is_left_half() {
     let mut reported = String::new();
     process.stderr.take().unwrap().read_to_string(&mut reported).unwrap();
     assert_eq!(reported.matches("lines of the log are lost").count(), 1, "{reported}");
-    fs::remove_file(log).unwrap();
 }

@@ -4,13 +4,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 #[cfg(feature = "balance")]
 use throng_testkit::eventually;
-use throng_testkit::poll;
+use throng_testkit::{TempFolder, poll};
 
 use crate::support::{may_unshare, throng};
 
@@ -48,7 +47,7 @@ impl Drop for Started {
 /// A loopback address that no other test has, and a folder.
 struct Place {
     address: Ipv4Addr,
-    folder: PathBuf,
+    folder: TempFolder,
 }
 
 impl Place {
@@ -57,11 +56,7 @@ impl Place {
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let number = PLACES.fetch_add(1, Relaxed);
         let address = Ipv4Addr::new(127, high | 192, low, number);
-        let name = format!("throng-health-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir(&folder).unwrap();
-        Self { address, folder }
+        Self { address, folder: TempFolder::new("health") }
     }
 
     /// Fills in the place: `@` is its address, `%` its folder, `#` a port for all addresses.
@@ -70,12 +65,6 @@ impl Place {
         let folder = self.folder.display().to_string();
         let text = text.replace('@', &self.address.to_string());
         text.replace('%', &folder).replace('#', &port.to_string())
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use socket2::{Domain, Socket, Type};
 use throng_proto::ws::Opcode;
-use throng_testkit::{eventually, poll};
+use throng_testkit::{TempFolder, eventually, poll};
 
 use crate::support::{Client, Got, Served, TIMEOUT, throng};
 
@@ -50,7 +50,7 @@ fn program(name: &str) -> Option<PathBuf> {
 /// Two servers with the settings of the manual, a folder for their logs and for the proxy, and the
 /// address of the proxy.
 struct World {
-    folder: PathBuf,
+    folder: TempFolder,
     servers: [Served; 2],
     address: SocketAddr,
 }
@@ -58,15 +58,12 @@ struct World {
 impl World {
     /// `number` differs between the tests of this process.
     fn new(number: u8, settings: &str) -> Self {
-        let name = format!("throng-behind-{number}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = TempFolder::new("behind");
         let settings = replaced(
             settings,
             &[("10.0.0.11:9001", "127.0.0.1:0"), ("10.0.0.5", "127.0.0.1"), ("= 100000", "= 100")],
         );
-        let file = folder.join("serve.toml");
-        std::fs::write(&file, settings).unwrap();
+        let file = folder.write("serve.toml", settings);
         let servers = ["one", "two"].map(|name| {
             let [file, log] = [file.clone(), folder.join(name)]
                 .map(|path| path.into_os_string().into_string().unwrap());
@@ -128,12 +125,6 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
 /// A running proxy.
 struct Proxy(Child);
 
@@ -187,7 +178,7 @@ fn the_configuration_of_nginx_works() {
     std::fs::write(&file, text).unwrap();
     let globals = format!("daemon off; pid {folder}/nginx.pid; error_log stderr warn;");
     let mut nginx = Command::new(nginx);
-    nginx.arg("-p").arg(&world.folder).arg("-c").arg(&file).args(["-e", "stderr", "-g", &globals]);
+    nginx.arg("-p").arg(&*world.folder).arg("-c").arg(&file).args(["-e", "stderr", "-g", &globals]);
     world.check(&mut Proxy::start(&mut nginx));
 }
 
@@ -215,13 +206,11 @@ fn the_configuration_of_haproxy_with_the_proxy_protocol_works() {
 
 #[test]
 fn the_settings_of_the_guide_to_scaling_are_valid() {
-    for (at, settings) in blocks("scaling.md", "toml").iter().enumerate() {
-        let name = format!("throng-scaling-{at}-{}.toml", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        std::fs::write(&file, settings).unwrap();
+    let folder = TempFolder::new("scaling");
+    for settings in &blocks("scaling.md", "toml") {
+        let file = folder.write("serve.toml", settings);
         let checked =
             throng().args(["config", "check", "serve", "--config"]).arg(&file).output().unwrap();
-        let _ = std::fs::remove_file(&file);
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     }
 }

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+
+use throng_testkit::TempFolder;
 
 use crate::support::TIMEOUT;
 
@@ -14,14 +15,13 @@ struct Backend {
     process: Child,
     log: BufReader<ChildStderr>,
     address: SocketAddr,
-    token_file: PathBuf,
+    _folder: TempFolder,
 }
 
 impl Backend {
     fn start(name: &str, balancer: SocketAddr, words: &[&str]) -> Self {
-        let token_file =
-            std::env::temp_dir().join(format!("throng-register-{name}-{}", std::process::id()));
-        std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
+        let folder = TempFolder::new(name);
+        let token_file = folder.write("token", format!("{TOKEN}\n"));
         let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
             .args(["serve", "--shards", "1", "--listen", "127.0.0.1:0"])
             .args(["--set", "drain.window=0s", "--register"])
@@ -38,7 +38,7 @@ impl Backend {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let log = BufReader::new(process.stderr.take().unwrap());
         let address = line.split(' ').find_map(|word| word.strip_prefix("http://")).unwrap();
-        Self { address: address.parse().unwrap(), process, log, token_file }
+        Self { address: address.parse().unwrap(), process, log, _folder: folder }
     }
 
     /// The next event of this name in the log.
@@ -69,7 +69,6 @@ impl Drop for Backend {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = std::fs::remove_file(&self.token_file);
     }
 }
 
@@ -185,7 +184,7 @@ fn missing_or_wrong_flags_are_reported_before_anything_is_served_and_by_the_chec
             .unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let folder = throng_testkit::TempFolder::new("register-tokens");
+    let folder = TempFolder::new("register-tokens");
     // No balancer can have these.
     let [short, other] = [("short", "a\n"), ("other", "0123456789abcdé\n")]
         .map(|(name, text)| folder.write(name, text).to_str().unwrap().to_owned());

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 
 use serde_json::Value;
+use throng_testkit::TempFolder;
 
 use super::support::{TIMEOUT, dial, exchange};
 
@@ -14,6 +15,7 @@ pub(crate) struct Balancer {
     process: Child,
     lines: Receiver<String>,
     file: PathBuf,
+    _folder: TempFolder,
     pub(crate) address: SocketAddr,
     admin: SocketAddr,
 }
@@ -29,9 +31,8 @@ pub(crate) struct Memory {
 impl Balancer {
     /// Starts it with a file of these `backends` and the lines `more`.
     pub(crate) fn start(backends: &[SocketAddr], more: &str) -> Self {
-        let name = format!("throng-balance-scale-{}.toml", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        std::fs::write(&file, text(backends, more)).unwrap();
+        let folder = TempFolder::new("balance-scale");
+        let file = folder.write("balance.toml", text(backends, more));
         let shards = std::env::var("THRONG_BALANCE_SHARDS").unwrap_or_else(|_| "1".to_owned());
         let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
             .args(["balance", "--shards", &shards, "--listen", "127.0.0.1:0"])
@@ -59,7 +60,7 @@ impl Balancer {
             }
         };
         let (listening, admin) = (address("throng balances on http://"), address("admin: http://"));
-        Self { process, lines, file, address: listening, admin }
+        Self { process, lines, file, _folder: folder, address: listening, admin }
     }
 
     /// Rewrites the file and makes the balancer read it again; returns the line that it logs.
@@ -132,7 +133,6 @@ impl Drop for Balancer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = std::fs::remove_file(&self.file);
     }
 }
 

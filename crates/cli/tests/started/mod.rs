@@ -5,9 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use throng_testkit::poll;
+use throng_testkit::{TempFolder, poll};
 
 use crate::support::throng;
 
@@ -16,6 +15,7 @@ pub(crate) struct Started {
     process: Child,
     pub(crate) file: PathBuf,
     pub(crate) log: PathBuf,
+    _folder: TempFolder,
     /// The rest of its output.
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
@@ -35,11 +35,8 @@ impl Started {
 
     /// Does the same with a program whose standard input may be set.
     pub(crate) fn start_by(mut program: Command, command: &str, settings: &str) -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let name = |what: &str| format!("throng-signals-{process}-{number}.{what}");
-        let [file, log] = ["toml", "log"].map(|what| std::env::temp_dir().join(name(what)));
-        let _ = std::fs::remove_file(&log);
+        let folder = TempFolder::new(command);
+        let [file, log] = ["toml", "log"].map(|name| folder.join(name));
         write(&file, &log, settings);
         let mut process = program
             .args([command, "--config", file.to_str().unwrap()])
@@ -48,7 +45,7 @@ impl Started {
             .spawn()
             .unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self { process, file, log, lines }
+        Self { process, file, log, _folder: folder, lines }
     }
 
     /// The process that was started.
@@ -86,9 +83,6 @@ impl Drop for Started {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        for file in [&self.file, &self.log, &self.log.with_extension("1")] {
-            let _ = std::fs::remove_file(file);
-        }
     }
 }
 

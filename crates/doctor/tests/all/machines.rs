@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_doctor::{
     Counters, Diagnosis, Facts, Io, Question, ReadOptions, Role, Settings, Status, at_start,
     diagnose, facts, report,
 };
+use throng_testkit::TempFolder;
 
 use crate::golden::is_current;
 
@@ -43,19 +43,14 @@ pub(crate) fn read(name: &str) -> Facts {
 
 /// Writes files, reads the facts and removes the files.
 pub(crate) fn read_tree<'a>(files: impl IntoIterator<Item = (&'a str, impl AsRef<[u8]>)>) -> Facts {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("throng-doctor-{}-{number}", std::process::id());
-    let root = std::env::temp_dir().join(name);
+    let root = TempFolder::new("doctor");
     for (path, content) in files {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
-    let options = ReadOptions { root: root.clone(), sample: None, measures: true };
-    let facts = facts::read(&options);
-    std::fs::remove_dir_all(root).unwrap();
-    facts
+    let options = ReadOptions { root: root.to_path_buf(), sample: None, measures: true };
+    facts::read(&options)
 }
 
 fn serve() -> Question {

@@ -211,19 +211,19 @@ mod portable {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use std::fs;
     use std::io::Read as _;
     use std::os::unix::fs::symlink;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-    use std::{env, fs, process};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use throng_testkit::TempFolder;
 
     /// A root with links of every kind, and a secret beside it.
-    struct Site(PathBuf);
+    struct Site(TempFolder);
 
     impl Site {
         fn new() -> Self {
-            static COUNT: AtomicU32 = AtomicU32::new(0);
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let base = env::temp_dir().join(format!("throng-open-{}-{number}", process::id()));
+            let base = TempFolder::new("open");
             let root = base.join("root");
             fs::create_dir_all(root.join("sub/deep")).unwrap();
             fs::create_dir_all(base.join("outside")).unwrap();
@@ -253,12 +253,6 @@ mod tests {
 
         fn root(&self, follows_links: bool) -> Root {
             Root { path: self.0.join("root"), follows_links }
-        }
-    }
-
-    impl Drop for Site {
-        fn drop(&mut self) {
-            drop(fs::remove_dir_all(&self.0));
         }
     }
 

@@ -1,12 +1,12 @@
 //! A directory to serve, and a client for it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
-use std::{env, fs, process};
 use throng_http::{Body, Files, Match, ReplyTo, Request, Response, Router, SourcePull};
 use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, Limits};
+use throng_testkit::TempFolder;
 
 /// Content that must never be served.
 pub(crate) const SECRET: &str = "THE-SECRET";
@@ -16,16 +16,14 @@ pub(crate) const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
 /// A directory with `root` to serve and a secret beside it; removed when dropped.
 pub(crate) struct Site {
-    base: PathBuf,
+    base: TempFolder,
 }
 
 impl Site {
     pub(crate) fn new(files: &[(&str, &[u8])]) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let base = env::temp_dir().join(format!("throng-files-{}-{number}", process::id()));
+        let base = TempFolder::new("files");
         fs::create_dir_all(base.join("root")).expect("a directory");
-        fs::write(base.join("secret.txt"), SECRET).expect("a file");
+        base.write("secret.txt", SECRET);
         let site = Self { base };
         for (path, content) in files {
             site.write(path, content);
@@ -63,12 +61,6 @@ impl Site {
     /// Sends a GET of `/assets/` and `path` with default settings.
     pub(crate) fn get(&self, path: &str, lines: &str) -> Answer {
         ask(&self.files(), "GET", &format!("/assets/{path}"), lines)
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.base));
     }
 }
 

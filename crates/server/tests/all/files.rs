@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use throng::http::Files;
 use throng::prelude::*;
+use throng_testkit::TempFolder;
 
 use crate::support::TIMEOUT;
 
@@ -20,10 +21,10 @@ fn ask(address: SocketAddr, request: &str) -> String {
 
 #[test]
 fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
-    let scratch = std::env::temp_dir().join(format!("throng-files-{}", std::process::id()));
+    let scratch = TempFolder::new("files");
     let public = scratch.join("public");
     std::fs::create_dir_all(public.join("sub")).unwrap();
-    std::fs::write(scratch.join("secret"), "secret").unwrap();
+    scratch.write("secret", "secret");
     std::fs::write(public.join("index.html"), "<p>home").unwrap();
     std::fs::write(public.join("sub/page.txt"), "0123456789").unwrap();
     std::fs::write(public.join("large"), vec![b'x'; 3_000_000]).unwrap();
@@ -85,7 +86,6 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
     }
 
     running.shutdown(DrainPlan::default()).wait().unwrap();
-    std::fs::remove_dir_all(scratch).unwrap();
 }
 
 /// The status of the refusal of a wrong upgrade: 400 or 426.
@@ -103,10 +103,9 @@ fn refused_without_a_directory(version: &str, lines: &str) -> String {
 
 #[test]
 fn files_have_the_media_types_of_the_program_before_the_known_ones() {
-    let root = std::env::temp_dir().join(format!("throng-types-{}", std::process::id()));
-    std::fs::create_dir_all(&root).unwrap();
+    let root = TempFolder::new("types");
     for name in ["a.GLB", "b.md", "c.txt"] {
-        std::fs::write(root.join(name), "x").unwrap();
+        root.write(name, "x");
     }
     let files = Files::new(&root);
     let files = files.media_type("glb", "model/gltf-binary").unwrap();
@@ -124,7 +123,6 @@ fn files_have_the_media_types_of_the_program_before_the_known_ones() {
         assert!(answer.contains(&format!("Content-Type: {media_type}\r\n")), "{answer}");
     }
     running.shutdown(DrainPlan::default()).wait().unwrap();
-    std::fs::remove_dir_all(root).unwrap();
 }
 
 #[test]

@@ -218,12 +218,12 @@ fn a_body_that_is_shorter_than_announced_has_no_end() {
 
 #[test]
 fn files_are_compressed_and_their_ranges_are_not() {
-    let folder = tempfolder();
-    std::fs::write(folder.join("page.html"), text(100_000)).unwrap();
-    std::fs::write(folder.join("small.txt"), text(3000)).unwrap();
-    std::fs::write(folder.join("photo.png"), text(3000)).unwrap();
-    std::fs::write(folder.join("ready.css"), text(3000)).unwrap();
-    std::fs::write(folder.join("ready.css.gz"), b"made before").unwrap();
+    let folder = throng_testkit::TempFolder::new("gzip");
+    folder.write("page.html", text(100_000));
+    folder.write("small.txt", text(3000));
+    folder.write("photo.png", text(3000));
+    folder.write("ready.css", text(3000));
+    folder.write("ready.css.gz", b"made before");
     let files = Files::new(&folder).precompressed(true);
     let (address, running) = start(Server::new(App::new().dir("/", files).gzip(Gzip::new())));
     let mut client = Client::dial(address);
@@ -256,13 +256,6 @@ fn files_are_compressed_and_their_ranges_are_not() {
         (Some("gzip"), &b"made before"[..])
     );
     stop(running);
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
-fn tempfolder() -> std::path::PathBuf {
-    let folder = std::env::temp_dir().join(format!("throng-gzip-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 #[test]

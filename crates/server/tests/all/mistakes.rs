@@ -29,13 +29,13 @@ fn compile_errors_of_the_usual_mistakes_name_the_remedy() {
     let folder = dependencies();
     let library = library(&folder);
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");
-    let mut compiled = 0;
+    let (output, mut compiled) = (throng_testkit::TempFolder::new("mistakes"), 0);
     for entry in fs::read_dir(sources).unwrap() {
         let path = entry.unwrap().path();
         let source = fs::read_to_string(&path).unwrap();
         let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
             .args(["--edition", "2024", "--crate-type", "bin", "--emit", "metadata", "-o"])
-            .arg(std::env::temp_dir().join(format!("throng-mistake-{}", std::process::id())))
+            .arg(output.join("metadata"))
             .arg("-L")
             .arg(format!("dependency={}", folder.display()))
             .arg("--extern")

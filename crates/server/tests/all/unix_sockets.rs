@@ -3,23 +3,19 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use throng::prelude::*;
 use throng::server::{IoBackend, Proxies, Shards, UnixSocket};
 use throng_proto::ws::Opcode;
+use throng_testkit::TempFolder;
 
 use crate::support::{Client, Got, TIMEOUT, eventually};
 
 const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
 const CLAIM: &str = "X-Forwarded-For: 192.0.2.66, 198.51.100.7\r\n";
-
-/// A unique path in the folder for temporary files.
-fn path(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("throng-{name}-{}.sock", std::process::id()))
-}
 
 fn app() -> App {
     let seen = |request: &Request<'_>| format!("{:?} {:?}", request.peer(), request.client());
@@ -65,7 +61,8 @@ fn session(path: &Path) -> Client<UnixStream> {
 #[test]
 fn sessions_and_requests_are_served_and_the_file_is_removed_at_the_end() {
     for io in BACKENDS {
-        let path = path("served");
+        let folder = TempFolder::new("served");
+        let path = folder.join("socket");
         let running = start(Server::new(app()).shards(Shards::new().io(io).count(2)), &path);
         let large = "x".repeat(1 << 20);
         let mut clients: Vec<_> = (0..8).map(|_| session(&path)).collect();
@@ -90,7 +87,8 @@ fn sessions_and_requests_are_served_and_the_file_is_removed_at_the_end() {
 #[test]
 fn a_drain_closes_sessions_and_a_slow_reader_is_closed() {
     for io in BACKENDS {
-        let path = path("ends");
+        let folder = TempFolder::new("ends");
+        let path = folder.join("socket");
         let limits = Limits::default().max_backlog(64 << 10).max_memory(64 << 20);
         let slow = Ws::new().on_open(|ws, ()| {
             for _ in 0..64 {
@@ -116,7 +114,8 @@ fn a_drain_closes_sessions_and_a_slow_reader_is_closed() {
 #[test]
 fn a_proxy_is_believed_if_unix_sockets_are_trusted() {
     for io in BACKENDS {
-        let path = path("trusted");
+        let folder = TempFolder::new("trusted");
+        let path = folder.join("socket");
         let running = start(
             Server::new(app())
                 .shards(Shards::new().io(io))
@@ -144,7 +143,8 @@ fn a_proxy_is_believed_if_unix_sockets_are_trusted() {
 fn a_proxy_header_names_the_client_if_unix_sockets_are_trusted() {
     const HEADER: &[u8] = b"PROXY TCP4 198.51.100.7 192.0.2.1 1234 80\r\n";
     for io in BACKENDS {
-        let path = path("header");
+        let folder = TempFolder::new("header");
+        let path = folder.join("socket");
         let server = |trusted: &str| {
             let proxies = Proxies::new().trusted([trusted]).proxy_protocol(true);
             Server::new(app()).shards(Shards::new().io(io)).proxies(proxies)
@@ -163,7 +163,8 @@ fn a_proxy_header_names_the_client_if_unix_sockets_are_trusted() {
 #[test]
 fn no_cap_by_address_applies_and_the_cap_on_all_does() {
     for io in BACKENDS {
-        let path = path("caps");
+        let folder = TempFolder::new("caps");
+        let path = folder.join("socket");
         let limits = Limits::default().max_connections_per_address(1).max_connections(64);
         let running =
             start(Server::new(app()).shards(Shards::new().io(io).count(1)).limits(limits), &path);
@@ -177,7 +178,8 @@ fn no_cap_by_address_applies_and_the_cap_on_all_does() {
 #[test]
 fn it_accepts_on_tcp_and_on_a_socket_of_its_caller_whose_file_stays() {
     for io in BACKENDS {
-        let path = path("both");
+        let folder = TempFolder::new("both");
+        let path = folder.join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let server =
             Server::new(app()).shards(Shards::new().io(io).count(2)).bind_also("127.0.0.1:0");
@@ -198,7 +200,8 @@ fn it_accepts_on_tcp_and_on_a_socket_of_its_caller_whose_file_stays() {
 
 #[test]
 fn curl_fetches_a_page() {
-    let path = path("curl");
+    let folder = TempFolder::new("curl");
+    let path = folder.join("socket");
     let running = start(Server::new(app()), &path);
     let mut command = Command::new("curl");
     command.args(["--silent", "--show-error", "--max-time", "20", "--unix-socket"]).arg(&path);

@@ -105,14 +105,14 @@ fn a_row_without_room_on_the_machine_is_reported_in_its_cell() {
 
 #[test]
 fn tables_csv_and_a_page_say_the_same() {
-    let page = std::env::temp_dir().join(format!("throng-io-models-{}.html", std::process::id()));
+    let folder = throng_testkit::TempFolder::new("io-models");
+    let page = folder.join("page.html");
     let words = ["--models", "epoll,threads", "--only", "idle,connect", "--connections", "100"];
     let times = ["--window", "50ms", "--html", page.to_str().unwrap()];
     let output = bench(&[&words[..], &times].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}{text}", String::from_utf8_lossy(&output.stderr));
     let html = std::fs::read_to_string(&page).unwrap();
-    std::fs::remove_file(&page).unwrap();
     for words in ["published: epoll", "1.4 MB", "3.9 MB", "Idle connections", "Time to connect"] {
         assert!(text.contains(words) && html.contains(words), "{words:?} in\n{text}");
     }

@@ -101,7 +101,8 @@ fn our_own_server_passes_all_cases_both_ways() {
 
 #[test]
 fn a_report_is_a_table_csv_or_a_page() {
-    let page = std::env::temp_dir().join(format!("throng-netbench-{}.html", std::process::id()));
+    let folder = throng_testkit::TempFolder::new("netbench");
+    let page = folder.join("page.html");
     let own = ["-c", "1,2", "--name", "ours", "--html", page.to_str().unwrap()];
     let output = measured(&own);
     let table = String::from_utf8(output.stdout).unwrap();
@@ -111,7 +112,6 @@ fn a_report_is_a_table_csv_or_a_page() {
     assert!(table.contains("throughput/s") && table.contains("per CPU-s"), "{table}");
     assert!(table.lines().all(|line| !line.starts_with("  ours") || line.len() <= 100), "{table}");
     let html = std::fs::read_to_string(&page).unwrap();
-    std::fs::remove_file(&page).unwrap();
     assert!(html.contains("<svg") && html.contains("keep-alive"), "{html}");
     let output = measured(&["-c", "1", "--modes", "work", "--csv"]);
     let csv = String::from_utf8(output.stdout).unwrap();
@@ -212,7 +212,8 @@ fn failures_before_the_first_case_have_one_line_a_remedy_and_a_code() {
 #[test]
 fn an_interrupt_ends_the_server_and_what_it_started() {
     let port = free_port();
-    let pids = std::env::temp_dir().join(format!("throng-netbench-{port}.pids"));
+    let folder = throng_testkit::TempFolder::new("netbench");
+    let pids = folder.join("pids");
     let command = format!(
         "sh -c 'sleep 600 & echo $$ $! >{}; {}; exit 0' sh",
         pids.display(),
@@ -229,7 +230,6 @@ fn an_interrupt_ends_the_server_and_what_it_started() {
     let connect = || TcpStream::connect(format!("127.0.0.1:{port}"));
     eventually("it listens", || connect().is_ok());
     let started = std::fs::read_to_string(&pids).unwrap();
-    std::fs::remove_file(&pids).unwrap();
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
     let output = child.wait_with_output().unwrap();

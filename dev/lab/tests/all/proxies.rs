@@ -85,7 +85,8 @@ fn figure(row: &Value, name: &str) -> f64 {
 fn every_table_of_a_proxy_that_runs() {
     let backend = Served::start(&["--listen", "127.0.0.1:0"]);
     let proxy = pass_through(backend.addresses[0], |_| {});
-    let page = std::env::temp_dir().join(format!("throng-proxy-{}.html", std::process::id()));
+    let folder = throng_testkit::TempFolder::new("proxy");
+    let page = folder.join("page.html");
     let (url, direct) = (format!("ws://{proxy}/echo"), format!("ws://{}", backend.addresses[0]));
     let own = ["--direct", &direct, "--mostly-idle", "1s", "--html", page.to_str().unwrap()];
     let words = [&[url.as_str()], &own[..], &TINY[..]].concat();
@@ -116,7 +117,6 @@ fn every_table_of_a_proxy_that_runs() {
         assert!(rows(&report, "latency", peer)[0]["headline"]["median"].as_f64().unwrap() > 0.0);
     }
     let html = std::fs::read_to_string(&page).unwrap();
-    std::fs::remove_file(&page).unwrap();
     assert!(html.contains("added p99") && html.contains("<svg") && !html.contains("src="));
 }
 
@@ -162,14 +162,13 @@ fn a_missing_peer_is_reported_with_the_package_to_install() {
 #[test]
 fn peers_are_started_measured_and_ended() {
     // A folder of its own, to see that it is empty in the end.
-    let folder = std::env::temp_dir().join(format!("throng-bench-proxy-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
+    let folder = throng_testkit::TempFolder::new("bench-proxy");
     let output = Command::new(env!("CARGO_BIN_EXE_lab"))
         .args(["proxies", "--peers", "direct,nginx,haproxy", "--rounds", "1", "--json"])
         .args(["--mostly-idle", "1s"])
         .args(TINY)
         .args(["--duration", "500ms"])
-        .env("TMPDIR", &folder)
+        .env("TMPDIR", &*folder)
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

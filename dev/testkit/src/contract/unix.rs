@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use throng_io::driver::ListenerId;
@@ -14,12 +13,14 @@ use throng_io::readiness::poller::Poller;
 
 use super::tcp::{SOCKET_BUFFER, SystemSocket, TcpRig};
 use super::{PeerRead, Rig};
+use crate::folder::TempFolder;
 
 /// A [`TcpRig`] that listens on Unix sockets. A TCP address stands for the path of each.
 pub struct UnixRig<P: Poller> {
     rig: TcpRig<P>,
     paths: HashMap<SocketAddr, PathBuf>,
     listening: Option<SocketAddr>,
+    folder: TempFolder,
 }
 
 impl<P: Poller<Socket: SystemSocket>> Rig for UnixRig<P> {
@@ -30,7 +31,8 @@ impl<P: Poller<Socket: SystemSocket>> Rig for UnixRig<P> {
     const CAPACITY: usize = TcpRig::<P>::CAPACITY;
 
     fn new() -> Self {
-        Self { rig: TcpRig::new(), paths: HashMap::new(), listening: None }
+        let folder = TempFolder::new("contract");
+        Self { rig: TcpRig::new(), paths: HashMap::new(), listening: None, folder }
     }
 
     fn driver(&mut self) -> &mut Self::Driver {
@@ -46,10 +48,7 @@ impl<P: Poller<Socket: SystemSocket>> Rig for UnixRig<P> {
     }
 
     fn listen_also(&mut self) -> (ListenerId, SocketAddr) {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("throng-contract-{}-{number}.sock", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = self.folder.join(self.paths.len().to_string());
         let socket = UnixSocket::bind(&path, 0o600).expect("a folder for sockets");
         let address = (Ipv4Addr::UNSPECIFIED, 1 + self.paths.len() as u16).into();
         self.paths.insert(address, path);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use throng_testkit::{dial, eventually, poll};
+use throng_testkit::{TempFolder, dial, eventually, poll};
 
 /// The ports of validations.
 pub(crate) const TLS_PORT: u16 = 5001;
@@ -27,7 +27,7 @@ const DNS_MANAGEMENT: u16 = 8055;
 pub(crate) struct Pebble {
     programs: PathBuf,
     pub(crate) address: Ipv4Addr,
-    pub(crate) folder: PathBuf,
+    pub(crate) folder: TempFolder,
     processes: Vec<Child>,
 }
 
@@ -44,9 +44,7 @@ impl Pebble {
         let [_, _, high, low] = std::process::id().to_be_bytes();
         // Not in 127.0.0.0/16, where others listen.
         let address = Ipv4Addr::new(127, high | 64, low, 10 + TESTS.fetch_add(1, Relaxed));
-        let folder = std::env::temp_dir().join(format!("throng-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = TempFolder::new(name);
         let made = rcgen::generate_simple_self_signed(vec![address.to_string()]).unwrap();
         std::fs::write(folder.join("ca.pem"), made.cert.pem()).unwrap();
         std::fs::write(folder.join("ca.key"), made.signing_key.serialize_pem()).unwrap();
@@ -152,9 +150,6 @@ impl Drop for Pebble {
         for process in &mut self.processes {
             let _ = process.kill();
             let _ = process.wait();
-        }
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use serde_json::{Value, json};
 use throng_proto::ws::Opcode;
-use throng_testkit::eventually;
+use throng_testkit::{TempFolder, eventually};
 
 use crate::support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange, throng};
 
@@ -22,28 +22,23 @@ use crate::support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange, thron
 const TOKEN: &str = "0123456789abcdef-token";
 
 /// A file that goes with the test.
-struct File(PathBuf);
+struct File {
+    path: PathBuf,
+    _folder: TempFolder,
+}
 
 impl File {
     fn new(name: &str, text: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("throng-balance-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).unwrap();
-        Self(path)
+        let folder = TempFolder::new("balance");
+        Self { path: folder.write(name, text), _folder: folder }
     }
 
     fn write(&self, text: &str) {
-        std::fs::write(&self.0, text).unwrap();
+        std::fs::write(&self.path, text).unwrap();
     }
 
     fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        self.path.to_str().unwrap()
     }
 }
 
@@ -458,8 +453,7 @@ fn a_check_says_what_is_wrong_and_where() {
 
 #[test]
 fn tls_of_clients_is_in_the_metrics_and_certificates_that_expire_are_warned_of() {
-    let dir = std::env::temp_dir().join(format!("throng-balance-tls-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = TempFolder::new("balance-tls");
     let [chain, key] = ["own.pem", "own.key"].map(|name| dir.join(name));
     let write = |expires: (i32, u8, u8)| {
         let names = vec!["balancer.example".to_owned()];
@@ -498,5 +492,4 @@ fn tls_of_clients_is_in_the_metrics_and_certificates_that_expire_are_warned_of()
     balancer.event("certificate.reloaded");
     balancer.signal("HUP");
     assert_eq!(balancer.message("reloaded"), "nothing changed");
-    std::fs::remove_dir_all(dir).unwrap();
 }

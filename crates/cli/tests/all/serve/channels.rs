@@ -124,10 +124,10 @@ fn rules_of_channels_are_shown_in_the_figures() {
 
 #[test]
 fn rules_of_channels_are_settings_like_any_other() {
-    let file = std::env::temp_dir().join(format!("throng-channels-{}.toml", std::process::id()));
+    let folder = throng_testkit::TempFolder::new("channels");
     let text = "wildcards = true\n\
                 [[channel]]\nname = \"prices.*\"\nslow_policy = \"latest\"\nmax_age = \"5s\"\n";
-    std::fs::write(&file, text).unwrap();
+    let file = folder.write("serve.toml", text);
     let path = file.to_str().unwrap();
     let show = |words: &[&str], variable: Option<&str>| {
         let mut command = throng(&["config", "show", "--origin", "--config", path]);
@@ -156,5 +156,4 @@ fn rules_of_channels_are_settings_like_any_other() {
          { name = \"b.>\", slow_policy = \"drop_oldest\", max_backlog = \"4KiB\" }] \
          # flag --channel"
     );
-    std::fs::remove_file(file).unwrap();
 }

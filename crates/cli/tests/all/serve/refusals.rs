@@ -16,8 +16,8 @@ fn a_port_that_is_taken_is_one_line_and_exit_code_1() {
 
 #[test]
 fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
-    let file = std::env::temp_dir().join(format!("throng-{}.toml", std::process::id()));
-    std::fs::write(&file, "shards = 1\nmax_backlog = 1MiB\n").unwrap();
+    let folder = throng_testkit::TempFolder::new("mistakes");
+    let file = folder.write("serve.toml", "shards = 1\nmax_backlog = 1MiB\n");
     let file = file.to_str().unwrap();
     let nowhere = format!("{file}.not-here");
     let no_file = ["serve", "--config", &nowhere];
@@ -58,7 +58,6 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
     let output = throng(&["serve", "--lisen", "127.0.0.1:0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("--listen"), "names the nearest");
-    std::fs::remove_file(file).unwrap();
 }
 
 #[test]

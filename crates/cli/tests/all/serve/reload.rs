@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use throng_testkit::TempFolder;
 
 use super::tls::{get_securely, write_certificate};
 use crate::started::{Started, events};
@@ -30,7 +31,7 @@ struct Secured {
     started: Started,
     address: SocketAddr,
     admin: SocketAddr,
-    dir: PathBuf,
+    dir: TempFolder,
     chain: PathBuf,
     key: PathBuf,
     /// A copy of its present certificate.
@@ -39,8 +40,7 @@ struct Secured {
 
 impl Secured {
     fn start(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("throng-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = TempFolder::new(name);
         let [chain, key, in_use] = ["it.pem", "it.key", "in_use.pem"].map(|name| dir.join(name));
         write_certificate(&chain, &key);
         std::fs::copy(&chain, &in_use).unwrap();
@@ -63,12 +63,6 @@ impl Secured {
     /// Checks that it presents the expected certificate.
     fn check(&self) {
         get_securely(self.address, &self.in_use).unwrap();
-    }
-}
-
-impl Drop for Secured {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -225,8 +219,8 @@ fn a_reload_by_the_admin_server_reads_the_file_and_answers_with_what_it_did() {
 
 #[test]
 fn a_reload_needs_the_token_and_something_to_read() {
-    let token = std::env::temp_dir().join(format!("throng-reload-token-{}", std::process::id()));
-    std::fs::write(&token, "a-token-of-the-test\n").unwrap();
+    let folder = TempFolder::new("reload-token");
+    let token = folder.write("token", "a-token-of-the-test\n");
     let it = crate::support::operated::Operated::start(&[
         "--admin",
         "127.0.0.1:0",
@@ -238,5 +232,4 @@ fn a_reload_needs_the_token_and_something_to_read() {
     let answer = post_with(it.admin, fields, "{}");
     assert_eq!(answer.status(), 422, "{}", answer.text());
     assert!(answer.text().contains("--config FILE"), "{}", answer.text());
-    std::fs::remove_file(token).unwrap();
 }

@@ -53,7 +53,8 @@ fn get_at(path: &Path, target: &str, header: &str) -> String {
 #[test]
 fn it_listens_on_a_unix_socket_of_a_mode_and_removes_its_file() {
     use std::os::unix::fs::PermissionsExt;
-    let path = std::env::temp_dir().join(format!("throng-serve-{}.sock", std::process::id()));
+    let folder = throng_testkit::TempFolder::new("serve");
+    let path = folder.join("socket");
     // Left by a killed server.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let listen = format!("127.0.0.1:0,unix:{}", path.display());

@@ -9,6 +9,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use throng_testkit::TempFolder;
+
 use crate::support::TIMEOUT;
 
 /// A process that ends with the test.
@@ -28,17 +30,18 @@ impl Drop for Running {
     }
 }
 
-/// The socket of a service manager.
+/// The socket of a service manager, and its folder, unless another one has it.
 struct Manager {
     socket: UnixDatagram,
     path: PathBuf,
+    _folder: Option<TempFolder>,
 }
 
 impl Manager {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("throng-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        Self::at(path)
+        let folder = TempFolder::new(name);
+        let manager = Self::at(folder.join("notify"));
+        Self { _folder: Some(folder), ..manager }
     }
 
     fn start(&self, words: &[&str]) -> Running {
@@ -52,7 +55,7 @@ impl Manager {
     fn at(path: PathBuf) -> Self {
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-        Self { socket, path }
+        Self { socket, path, _folder: None }
     }
 
     /// The next message that has this line.
@@ -69,12 +72,6 @@ impl Manager {
                 return text.to_owned();
             }
         }
-    }
-}
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -225,8 +222,8 @@ fn the_version_has_the_commit_and_the_target() {
 
 #[test]
 fn the_environment_names_the_file_and_what_it_has_by_mistake_is_a_warning() {
-    let file = std::env::temp_dir().join(format!("throng-config-{}", std::process::id()));
-    std::fs::write(&file, "shards = 3\n").unwrap();
+    let folder = TempFolder::new("config");
+    let file = folder.write("serve.toml", "shards = 3\n");
     let output = Command::new(env!("CARGO_BIN_EXE_throng"))
         .args(["config", "show", "serve", "--origin"])
         .env("THRONG_CONFIG", &file)
@@ -243,7 +240,6 @@ fn the_environment_names_the_file_and_what_it_has_by_mistake_is_a_warning() {
     for words in ["did you mean THRONG_SHARDS?", "THRONG_VERSION"] {
         assert!(warnings.contains(words), "{warnings}");
     }
-    std::fs::remove_file(file).unwrap();
 }
 
 #[test]
@@ -258,7 +254,7 @@ fn completions_and_manual_pages_have_every_command() {
         assert!(text.contains("serve") && text.contains("log-level"), "{shell}: {text}");
         assert!(text.contains("balance") || !cfg!(feature = "balance"), "{shell}: {text}");
     }
-    let folder = std::env::temp_dir().join(format!("throng-man-{}", std::process::id()));
+    let folder = TempFolder::new("man");
     throng(&["generate", "man", folder.to_str().unwrap()]);
     let pages = [
         "throng.1",
@@ -271,5 +267,4 @@ fn completions_and_manual_pages_have_every_command() {
         let text = std::fs::read_to_string(folder.join(page)).unwrap();
         assert!(text.contains(".TH"), "{page}: {text}");
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }

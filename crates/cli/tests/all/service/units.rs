@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use throng_testkit::{eventually, read_head};
+use throng_testkit::{TempFolder, eventually, read_head};
 
 use super::{Manager, Running, packaging};
 use crate::support::{dial, may_unshare};
@@ -36,20 +36,16 @@ fn systemd_understands_every_line_of_the_units() {
         println!("skipped: there is no systemd-analyze (Debian's package systemd)");
         return;
     }
-    let folder = std::env::temp_dir().join(format!("throng-units-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = TempFolder::new("units");
     let units =
         ["throng.service", "throng-balance.service", "throng.socket", "throng-balance.socket"];
     let paths = units.map(|unit| {
         let text = packaging(&format!("systemd/{unit}"));
-        let path = folder.join(unit);
         // The unit also looks for the programs.
         let text = text.replace("/usr/bin/throng", env!("CARGO_BIN_EXE_throng"));
-        std::fs::write(&path, text).unwrap();
-        path
+        folder.write(unit, text)
     });
     let output = Command::new(analyze).args(["verify", "--man=no"]).args(&paths).output().unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
     let complaints = String::from_utf8(output.stderr).unwrap();
     // If systemd is older than that type, the line before it applies.
     let known = |line: &&str| !line.ends_with("service type, ignoring: notify-reload");
@@ -64,7 +60,7 @@ const USER: u32 = 64_321;
 struct Sandbox {
     unit: &'static str,
     text: String,
-    folder: PathBuf,
+    folder: TempFolder,
     manager: Manager,
 }
 
@@ -75,9 +71,8 @@ impl Sandbox {
         if !may_unshare(&["--mount"]) {
             return None;
         }
-        let folder = std::env::temp_dir().join(format!("throng-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(folder.join("settings")).unwrap();
+        let folder = TempFolder::new(name);
+        std::fs::create_dir(folder.join("settings")).unwrap();
         let manager = Manager::at(folder.join("notify"));
         std::fs::set_permissions(&manager.path, PermissionsExt::from_mode(0o777)).unwrap();
         let sandbox = Self { unit, text: packaging(&format!("systemd/{unit}")), folder, manager };
@@ -132,7 +127,7 @@ impl Sandbox {
         command
             .env("PROGRAM", env!("CARGO_BIN_EXE_throng"))
             .env("UNIT", self.unit)
-            .env("WORK", &self.folder)
+            .env("WORK", &*self.folder)
             .env("USER_ID", USER.to_string())
             .env("UMASK", values(&self.text, "UMask")[0])
             .env(
@@ -170,14 +165,6 @@ impl Sandbox {
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap()
-    }
-}
-
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            std::fs::remove_dir_all(&self.folder).unwrap();
-        }
     }
 }
 

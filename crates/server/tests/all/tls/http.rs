@@ -155,7 +155,8 @@ fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connecti
 #[test]
 fn a_trusted_proxy_at_a_unix_socket_repeats_the_host_of_its_client() {
     let files = Files::new("misdirected-unix");
-    let path = std::env::temp_dir().join(format!("throng-misdirected-{}.sock", std::process::id()));
+    let folder = throng_testkit::TempFolder::new("misdirected");
+    let path = folder.join("socket");
     for (proxies, status) in [(&["unix:"][..], "200"), (&["127.0.0.1"], "421")] {
         let tls = files.tls().client_auth(&files.chain, false);
         let server = Server::new(app()).tls(tls).proxies(Proxies::new().trusted(proxies));
