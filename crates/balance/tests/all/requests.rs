@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use throng_balance::shard_over_driver::BalanceCommand;
 use throng_balance::{
-    Backend, Configuration, Failure, Report, Settings, State, Sticky, Target, Timeouts,
+    Backend, Configuration, Failure, Report, SameSite, Settings, State, Sticky, Target, Timeouts,
 };
 
 use crate::support::{
@@ -504,6 +504,28 @@ fn a_cookie_binds_a_client_until_its_backend_is_gone() {
     answer(balancer.backends[1 - bound].address());
     let (head, _) = client.answer();
     assert!(head.contains("Set-Cookie: node="), "{head}");
+}
+
+#[test]
+fn the_cookie_has_the_same_site_of_the_settings() {
+    for (cookie_same_site, attributes) in [
+        (SameSite::Lax, "; Path=/; HttpOnly; SameSite=Lax"),
+        (SameSite::Strict, "; Path=/; HttpOnly; SameSite=Strict"),
+        (SameSite::None, "; Path=/; HttpOnly; SameSite=None; Secure"),
+    ] {
+        let backend = Scripted::bind();
+        let sticky = Sticky::Cookie("node".into());
+        let settings = Settings { sticky, cookie_same_site, ..Settings::default() };
+        let balancer = Balancer::start(&[backend.address], settings);
+        let mut client = balancer.connect();
+        client.send(GET);
+        let mut server = backend.accept();
+        server.head();
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let (head, _) = client.answer();
+        let cookie = head.lines().find_map(|line| line.strip_prefix("Set-Cookie: node=")).unwrap();
+        assert_eq!(cookie.split_at(16).1, attributes);
+    }
 }
 
 #[test]
