@@ -298,7 +298,8 @@ mod tests {
         assert!(error.starts_with("t.txt:2: "), "{error}");
         let error = Tokens::parse("t.txt", " \n\n").unwrap_err().to_string();
         assert!(error.contains("t.txt has no token"), "{error}");
-        let tokens = Tokens::parse("t.txt", "secret").unwrap();
+        let tokens = Tokens::parse("t.txt", "\u{feff}secret\n").unwrap();
+        assert_eq!((tokens.len(), tokens.of(0)), (1, "secret"));
         assert!(!format!("{tokens:?}").contains("secret"));
     }
 }

@@ -113,6 +113,7 @@ fn parse_header(line: &str) -> Result<(String, String), String> {
 
 /// `name=value`.
 fn parse_cookie(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match text.split_once('=') {
         Some((name, _)) if !name.is_empty() && !text.contains([';', '\r', '\n']) => {
             Ok(text.to_owned())
@@ -145,6 +146,8 @@ mod tests {
     fn credentials_become_fields() {
         let all = fields(args(&["X: y"], Some("abc"), &["a=1", "b=2=3"]), &[]).unwrap();
         assert_eq!(all, ["X: y", "Cookie: a=1; b=2=3", "Authorization: Bearer abc"]);
+        let marked = args(&["\u{feff}X: y\r\n"], Some("\u{feff}abc\n"), &["\u{feff}a=1", "b=2=3"]);
+        assert_eq!(fields(marked, &[]).unwrap(), all);
         let folder = throng_testkit::TempFolder::new("tokens");
         let with_tokens = |header: &[&str]| {
             let path = folder.write("tokens", "one\ntwo\n");
