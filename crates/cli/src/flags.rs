@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use throng_config::{
     ConfigError, ConfigErrors, Flag, Key, Kind, Sources, Table, read_file, read_file_in_use,
+    read_tuned_file,
 };
 
 /// The settings of a program that has a table of keys.
@@ -42,7 +43,8 @@ impl<S: HasTable> TableFlags<S> {
         Sources::path(self.config.as_deref())
     }
 
-    /// Reads all sources in their order: the file, the environment, the flags, and then `--set`.
+    /// Reads all sources in their order: the file, the file of tuned settings, the environment, the
+    /// flags, and then `--set`.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -65,6 +67,10 @@ impl<S: HasTable> TableFlags<S> {
         let mut sources = Sources::new(S::table());
         if let Some(path) = self.file() {
             sources.file(&path.display().to_string(), &read(&path)?);
+        }
+        // Also when it is read again: it is written once, before the program starts.
+        if let Some(path) = Sources::tuned_path() {
+            sources.file(&path.display().to_string(), &read_tuned_file(&path)?);
         }
         sources.environment(std::env::vars_os());
         self.given.iter().for_each(|(key, texts)| sources.given(key, texts));

@@ -8,6 +8,8 @@ use crate::units;
 
 /// The variable that names the configuration file.
 pub(crate) const FILE: &str = "THRONG_CONFIG";
+/// The variable that names the file of tuned settings.
+pub(crate) const TUNED: &str = "THRONG_TUNED";
 
 /// A variable that begins with `THRONG_`.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +25,9 @@ pub(crate) enum Found {
 pub(crate) fn find(table: &Table, name: &OsString, value: OsString) -> Option<Found> {
     let variable = name.to_string_lossy().into_owned();
     let rest = variable.strip_prefix("THRONG_")?;
-    if variable == FILE || is_of_kubernetes(rest, &value.to_string_lossy()) {
+    if [FILE, TUNED].contains(&variable.as_str())
+        || is_of_kubernetes(rest, &value.to_string_lossy())
+    {
         return None;
     }
     let at = table.keys.iter().position(|key| key.variable() == variable);
@@ -31,7 +35,7 @@ pub(crate) fn find(table: &Table, name: &OsString, value: OsString) -> Option<Fo
         Some(at) => Found::Setting { at, variable, value: value.into_string() },
         None => {
             let known: Vec<String> = table.keys.iter().map(|key| key.variable()).collect();
-            let known = known.iter().map(String::as_str).chain([FILE]);
+            let known = known.iter().map(String::as_str).chain([FILE, TUNED]);
             let hint =
                 foreign::hint(table.program, rest, |name| table.key(name).is_some(), |_| true)
                     .or_else(|| units::did_you_mean(&variable, known))
@@ -90,6 +94,7 @@ mod tests {
             ("THRONG_WEB_PORT_80_UDP", "udp://10.0.0.1:80"),
             ("HOME", "/"),
             ("THRONG_CONFIG", "throng.toml"),
+            ("THRONG_TUNED", "throng.tuned.toml"),
         ] {
             assert_eq!(found(name, value), None, "{name}");
         }
@@ -102,6 +107,7 @@ mod tests {
             ("THRONG_SHARD", "did you mean THRONG_SHARDS?"),
             ("THRONG_HEARTBEAT_INTERVALL", "did you mean THRONG_HEARTBEAT_INTERVAL?"),
             ("THRONG_CONFIGS", "did you mean THRONG_CONFIG?"),
+            ("THRONG_TUNE", "did you mean THRONG_TUNED?"),
             ("THRONG_VERSION", "`throng config show serve`"),
         ] {
             let Some(Found::Unknown(warning)) = found(name, "1") else { panic!("{name}") };

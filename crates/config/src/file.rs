@@ -25,6 +25,17 @@ pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     })
 }
 
+/// Reads the text of the file of tuned settings at `path`.
+///
+/// # Errors
+/// The file is unreadable, not a regular file, too large, or not UTF-8.
+pub fn read_tuned_file(path: &Path) -> Result<String, ConfigError> {
+    read_text(path).map_err(|error| {
+        let what = format_args!("{} {error} (named by THRONG_TUNED)", path.display()).to_string();
+        ConfigError::message(what).passing_if(error.may_pass())
+    })
+}
+
 /// Reads the text of a file that is in use, and that another program may be writing at the same
 /// time.
 ///
@@ -62,6 +73,12 @@ mod tests {
         for text in ["", "a = 1", "a = 1\nb"] {
             assert!(whole(text, text).unwrap_err().contains("line break"), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_missing_file_of_tuned_settings_names_its_variable() {
+        let error = read_tuned_file(Path::new("/nonexistent.toml")).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent.toml") && error.contains("THRONG_TUNED"), "{error}");
     }
 
     #[cfg(unix)]

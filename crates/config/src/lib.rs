@@ -3,7 +3,7 @@
 //!
 //! * Duty: read and check values with their origins, and report all errors at once, each with
 //!   place, key, value and remedy.
-//! * Not its duty: the keys and their meaning, which are in `throng-balance` and `throng-cli`.
+//! * Not its duty: the keys and their meaning, which are in the crates that read them.
 //! * Depends on: `throng-io` to read files, toml, and strsim for hints.
 //! * Start reading at: [`Key`], then [`Sources`] and [`Draft`].
 //!
@@ -55,7 +55,7 @@ mod values;
 pub use acme::AcmeValues;
 pub use draft::{Draft, Record};
 pub use error::{ConfigError, ConfigErrors, Location, Origin};
-pub use file::{read_file, read_file_in_use};
+pub use file::{read_file, read_file_in_use, read_tuned_file};
 pub use key::{
     Fields, Flag, Key, Kind, Records, Table, ToFields, all_at_start, joined_keys, number_of_keys,
 };

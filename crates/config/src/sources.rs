@@ -12,9 +12,9 @@ use crate::raw::{self, Pair, Raw, RawNode};
 use crate::read;
 use crate::values::{Value, Values};
 
-/// Collects the values of a program's settings. Read the file first, then the environment, then
-/// flags, then `--set`. Mistakes are kept until [`Draft::finish`], so that all are reported
-/// together.
+/// Collects the values of a program's settings. Read the file first, then the file of tuned
+/// settings, then the environment, then flags, then `--set`. Mistakes are kept until
+/// [`Draft::finish`], so that all are reported together.
 #[derive(Debug)]
 pub struct Sources {
     values: Values,
@@ -46,6 +46,13 @@ impl Sources {
     pub fn path(flag: Option<&Path>) -> Option<PathBuf> {
         let named = || std::env::var_os(environment::FILE).filter(|path| !path.is_empty());
         flag.map(Path::to_owned).or_else(|| named().map(PathBuf::from))
+    }
+
+    /// Returns the path of the file of tuned settings, from `THRONG_TUNED`. It overrides the
+    /// configuration file; variables and flags override it.
+    #[must_use]
+    pub fn tuned_path() -> Option<PathBuf> {
+        std::env::var_os(environment::TUNED).filter(|path| !path.is_empty()).map(PathBuf::from)
     }
 
     /// Reads the TOML `text` of the file `name`.
