@@ -53,6 +53,7 @@ pub mod run;
 #[doc(hidden)]
 pub mod sampled;
 pub mod sampler;
+pub mod scenario;
 pub mod schedule;
 pub mod script;
 pub mod sequence;
@@ -62,6 +63,7 @@ pub mod sources;
 pub mod target;
 pub mod template;
 mod tls;
+pub mod tune;
 pub mod units;
 pub mod verdict;
 mod work;
