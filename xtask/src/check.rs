@@ -10,8 +10,8 @@ use crate::site::Site;
 use crate::tidy;
 
 /// The features of lints and documents: everything that users can enable.
-const FEATURES: &str = "throng/gzip,throng/http,throng/serde,throng/test,throng/tokio,throng/tls,\
-                        throng/tower,throng/tracing";
+const FEATURES: &str = "throng/gzip,throng/http,throng/serde,throng/settings,throng/test,\
+                        throng/tokio,throng/tls,throng/tower,throng/tracing";
 /// Time limit of a step from a clean checkout on two slow cores.
 const LIMIT: Duration = Duration::from_secs(1800);
 

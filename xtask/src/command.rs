@@ -25,7 +25,7 @@ pub(crate) struct Finished {
 pub(crate) const EVERYTHING: [&str; 3] = [
     "--workspace",
     "--features",
-    "throng/gzip,throng/http,throng/test,throng/tls,throng/tokio,throng/tower",
+    "throng/gzip,throng/http,throng/settings,throng/test,throng/tls,throng/tokio,throng/tower",
 ];
 
 /// Returns a cargo command in the repository's root, as a user would type it.

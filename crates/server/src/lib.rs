@@ -161,6 +161,7 @@
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
 //! | `http` | no | conversions to and from the types of the `http` crate, `Upgrade` | http |
 //! | `serde` | no | JSON: `Request::json`, `Message::json`, `http::Json` | serde, serde_json |
+//! | `settings` | no | settings from the environment: `Server::settings_from_env` | toml |
 //! | `signals` | yes | `Bound::run_until_signal` | signal-hook |
 //! | `redis` | no | channels that span processes: `Server::cluster` | redis, tokio |
 //! | `tower` | no | tower services: `App::fallback_service` | tower-service, http-body |

@@ -17,8 +17,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 const CHECK: Duration = Duration::from_secs(900);
 
 /// The features of the lints in `.ci/run`, which share compiled dependencies.
-const FEATURES: &str = "throng/gzip,throng/http,throng/serde,throng/test,throng/tokio,throng/tls,\
-                        throng/tower,throng/tracing";
+const FEATURES: &str = "throng/gzip,throng/http,throng/serde,throng/settings,throng/test,\
+                        throng/tokio,throng/tls,throng/tower,throng/tracing";
 
 /// Packs every published crate, and compiles the packages.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {

@@ -5,6 +5,8 @@
 
 mod capacity;
 mod channels;
+#[cfg(feature = "settings")]
+mod environment;
 mod observe;
 mod proxies;
 mod reconfigure;
