@@ -41,6 +41,8 @@ mod service;
 pub mod signals;
 mod sockets;
 pub mod terminal;
+#[cfg(unix)]
+mod tune;
 mod upgrade;
 mod wire;
 
@@ -86,6 +88,7 @@ const EXAMPLES: &str = "Examples:
   throng doctor --for 250000                    is there room for so many connections?
   throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
   throng bench http http://127.0.0.1:9001/      measure any HTTP server
+  throng tune --scenario chat                   which settings suit this load?
 
 Exit codes: 0 success, 1 failed, for a reason that another start may not meet,
 2 a flag or setting is invalid, 3 a shutdown had to be forced, 130 ended at
@@ -122,6 +125,9 @@ enum ThrongCommand {
     Upgrade(upgrade::Args),
     /// Report how many connections this machine holds, and which limits stop more of them.
     Doctor(Box<doctor::Args>),
+    #[cfg(unix)]
+    /// Find better settings of a server for a load, one setting at a time.
+    Tune(Box<tune::Args>),
     /// Print and check the settings of `serve` and `balance`.
     Config(config::Args),
 }
@@ -144,6 +150,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         ThrongCommand::Doctor(args) => doctor::run(*args),
         ThrongCommand::Generate(args) => generate::run(&args, Cli::command()),
         ThrongCommand::Health(args) => health::run(args),
+        #[cfg(unix)]
+        ThrongCommand::Tune(args) => tune::run(&args),
         ThrongCommand::Upgrade(args) => upgrade::run(&args),
     };
     match outcome {

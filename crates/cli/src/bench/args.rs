@@ -10,7 +10,7 @@ use throng_load::{Deflate, Error, Mode, Pace, Plan, Target, deflate};
 use super::flags::{Common, LoopArgs, TargetArgs, TimeArgs};
 use super::measurement::Measurement;
 use super::payload::PayloadArgs;
-use super::{broadcast, compare, connect, fanout, http, own, published, script};
+use super::{broadcast, compare, connect, fanout, http, own, published, record, script};
 
 /// Measure the throughput, latency and memory of a WebSocket or HTTP server under load.
 ///
@@ -31,6 +31,7 @@ use super::{broadcast, compare, connect, fanout, http, own, published, script};
   throng bench echo wss://example.org/ws --tokens tokens.txt --subprotocol chat.v1
   throng bench compare before.json after.json
   throng bench published --only echo,broadcast
+  throng bench --record 127.0.0.1:9001 > scenario.toml
 
 Exit codes: 0 success, 1 the run failed or its results are invalid, 2 an
 invalid flag, 99 a threshold was exceeded.")]
@@ -124,6 +125,13 @@ does a shutdown lose a Close frame?")]
     /// nginx and HAProxy are measured where they are installed.
     #[command(after_help = published::EXAMPLES)]
     Published(published::Args),
+    /// Write a scenario for `throng tune` from the statistics of a running server
+    ///
+    /// The server is asked twice. From the growth of its counters come the connections, the rate,
+    /// the size of messages and how many clients each one reaches. It is a model: all connections
+    /// are alike, and no content is recorded.
+    #[command(long_flag = "record", after_help = record::EXAMPLES)]
+    Record(record::Args),
     /// The server of the blank/work benchmark that `published` starts
     #[command(hide = true)]
     BlankWork(own::BlankWork),
@@ -226,6 +234,8 @@ pub(super) enum Task {
     Compare(compare::Args),
     /// The tables of articles.
     Published(published::Args),
+    /// A scenario from a running server.
+    Record(record::Args),
     /// The server of the blank/work benchmark.
     BlankWork(own::BlankWork),
     /// A process of a measurement.
@@ -245,6 +255,7 @@ impl Args {
             Work::Http(args) => args.measurement(),
             Work::Compare(args) => return Ok(Task::Compare(args)),
             Work::Published(args) => return Ok(Task::Published(args)),
+            Work::Record(args) => return Ok(Task::Record(args)),
             Work::BlankWork(args) => return Ok(Task::BlankWork(args)),
             Work::Part { part } => return Ok(Task::Part(part)),
         };

@@ -15,6 +15,7 @@ mod own;
 mod payload;
 pub mod progress;
 mod published;
+mod record;
 mod script;
 
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Task::BlankWork(server) => server.run(),
         Task::Measure(measurement) => measurement.run(&stop),
         Task::Compare(args) => compare::run(&args),
+        Task::Record(args) => args.run(),
         Task::Published(args) => {
             stop.begin();
             published::run(&args, &stop)

@@ -57,7 +57,7 @@ impl OutputArgs {
 ///
 /// # Errors
 /// There is no such directory, or the file is one.
-pub(super) fn check_file(flag: &str, path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_file(flag: &str, path: &Path) -> Result<(), Failure> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     match parent {
         Some(parent) if !parent.is_dir() => {
@@ -81,7 +81,7 @@ pub(super) fn check_file(flag: &str, path: &Path) -> Result<(), Failure> {
 ///
 /// # Errors
 /// It cannot be written.
-pub(super) fn write_file(flag: &str, path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write_file(flag: &str, path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| {
         Failure::runtime(format!("cannot write {flag} {}: {error}", path.display()))
     })

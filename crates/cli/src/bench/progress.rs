@@ -47,6 +47,13 @@ impl StatusLine {
         }
     }
 
+    /// Clears the line, before something else is written to the terminal.
+    pub fn clear(&self) {
+        if self.is_shown {
+            let _ = write!(stderr(), "\r\x1b[2K");
+        }
+    }
+
     /// Changes the title.
     pub fn rename(&mut self, title: &str) {
         title.clone_into(&mut self.title);
@@ -55,9 +62,7 @@ impl StatusLine {
 
 impl Drop for StatusLine {
     fn drop(&mut self) {
-        if self.is_shown {
-            let _ = write!(stderr(), "\r\x1b[2K");
-        }
+        self.clear();
     }
 }
 

@@ -1,6 +1,6 @@
 //! `throng doctor --live`: reads the statistics of a running server twice.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,11 +30,38 @@ pub(super) struct Flags {
     token_file: Option<PathBuf>,
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// Parses the time between two readings.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         short if short < MIN_INTERVAL => Err("counters are up to 1s old: write 1s or more".into()),
         interval => Ok(interval),
     }
+}
+
+/// The statistics of a server at two moments.
+pub(crate) struct TwoReadings {
+    /// The address and path of the statistics.
+    pub(crate) source: String,
+    pub(crate) before: Value,
+    pub(crate) after: Value,
+    pub(crate) seconds: f64,
+}
+
+/// Reads the statistics twice. `flag` names the address in errors.
+pub(crate) fn read_twice(
+    (flag, address): (&str, &str),
+    interval: Duration,
+    token_file: Option<&Path>,
+) -> Result<TwoReadings, Failure> {
+    let client = Client::parse(address).map_err(|why| Failure::usage(format!("{flag}: {why}")))?;
+    let token = token_file.map(|file| read_token(file, "--token-file"));
+    let client = client.with_token(token.transpose()?);
+    let (path, before) = first_reading(&client)?;
+    let began = Instant::now();
+    thread::sleep(interval);
+    let after = reading(&client, path)?.map_err(|why| refused(&client, path, &why))?;
+    let seconds = began.elapsed().as_secs_f64();
+    Ok(TwoReadings { source: format!("{client}{path}"), before, after, seconds })
 }
 
 /// Reads the statistics twice, and prints the findings.
@@ -44,19 +71,13 @@ pub(super) fn run(
     as_json: bool,
     all: bool,
 ) -> Result<Vec<Finding>, Failure> {
-    let client = Client::parse(address).map_err(|why| Failure::usage(format!("--live: {why}")))?;
-    let token = flags.token_file.as_ref().map(|file| read_token(file, "--token-file"));
-    let client = client.with_token(token.transpose()?);
-    let (path, before) = first_reading(&client)?;
-    let began = Instant::now();
-    thread::sleep(flags.interval);
-    let after = reading(&client, path)?.map_err(|why| refused(&client, path, &why))?;
-    let seconds = began.elapsed().as_secs_f64();
+    let readings = read_twice(("--live", address), flags.interval, flags.token_file.as_deref())?;
+    let TwoReadings { source, before, after, seconds } = readings;
     let findings = diagnose_live(&before, &after, seconds);
     match as_json {
         true => terminal::report_line(format_args!("{:#}", live_json(&findings, seconds)))?,
         false => {
-            let head = format!("{client}{path}, over {seconds:.0} s:\n\n");
+            let head = format!("{source}, over {seconds:.0} s:\n\n");
             terminal::report(head + &live_report(&findings, all))?;
         }
     }

@@ -1,6 +1,6 @@
 //! `throng doctor`: the machine, or a running server.
 
-mod live;
+pub(crate) mod live;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -43,5 +43,7 @@ mod started;
 #[path = "../support/mod.rs"]
 mod support;
 mod tables;
+#[cfg(unix)]
+mod tune;
 #[cfg(feature = "balance")]
 mod upgrade;
