@@ -16,10 +16,10 @@ use crate::http;
 use crate::plan::{Content, MAX_SIZE, Mode, Pace, Plan};
 use crate::report::{LoadReport, Measured};
 use crate::script::Script;
-use crate::slo::{Slo, SloReport};
+use crate::slo::Slo;
 use crate::target::Target;
 use crate::tune::Reading;
-use crate::verdict::Verdict;
+use crate::verdict::Limit;
 
 /// The scenarios that come with the program: name and file.
 pub const SCENARIOS: [(&str, &str); 5] = [
@@ -36,6 +36,9 @@ const OBJECTIVES: Kind = Kind::Word(&["rate", "cpu", "latency"]);
 const SLOS: Kind = Kind::List(&Kind::Text("a threshold such as \"p99<10ms\""));
 const ONE_OR_MORE: Kind = Kind::count(1, u32::MAX as u64);
 const SECONDS: Kind = Kind::POSITIVE_DURATION;
+
+/// Share of all CPUs above which server and generator leave nothing to other work that counts.
+const OWN: f64 = 0.85;
 
 /// The keys of a scenario.
 pub static TABLE: Table = Table { program: "scenario", keys: &KEYS };
@@ -367,7 +370,7 @@ impl Scenario {
             Measured::Idle(_) | Measured::Connect(_) | Measured::Broadcast(_) => (0.0, None, None),
         };
         let p99_us = latency.map(|latency| latency.p99_us);
-        self.of_figures((per_s, per_cpu_s, p99_us), &report.verdict, &report.slo)
+        self.of_figures((per_s, per_cpu_s, p99_us), report)
     }
 
     /// Returns the figures of a run of requests.
@@ -376,15 +379,17 @@ impl Scenario {
         let result = &report.result;
         let p99_us = result.latency.map(|latency| latency.p99_us);
         let figures = (result.requests_per_s, result.requests_per_server_cpu_s, p99_us);
-        self.of_figures(figures, &report.verdict, &report.slo)
+        self.of_figures(figures, report)
     }
 
-    fn of_figures(
+    fn of_figures<R>(
         &self,
         (per_s, per_cpu_s, p99_us): (f64, Option<f64>, Option<f64>),
-        verdict: &Verdict,
-        slos: &[SloReport],
+        report: &LoadReport<R>,
     ) -> Reading {
+        let LoadReport { verdict, slo, generator, .. } = report;
+        let server = report.server.as_ref().and_then(|server| server.cpu);
+        let cores = server.map_or(0.0, |cpu| cpu.cores) + generator.cpu.cores;
         // An unknown figure is 0, which counts as no valid run.
         let figure = match self.objective {
             Objective::Rate => per_s,
@@ -394,10 +399,19 @@ impl Scenario {
         Reading {
             figure,
             p99_us,
-            limit: verdict.limit,
+            limit: limit_of(verdict.limit, cores, report.run.machine.cpus),
             verdict: verdict.line.clone(),
-            keeps_slos: slos.iter().all(|slo| slo.kept),
+            keeps_slos: slo.iter().all(|slo| slo.kept),
         }
+    }
+}
+
+/// Returns the limit of a run in which server and generator used so many of the CPUs. If they used
+/// nearly all, they waited for each other: a server that needs less is faster.
+fn limit_of(verdict: Limit, cores: f64, cpus: usize) -> Limit {
+    match verdict {
+        Limit::Machine if cores >= OWN * cpus as f64 => Limit::Both,
+        limit => limit,
     }
 }
 
@@ -449,6 +463,13 @@ mod tests {
         let scenario = Scenario::parse("s.toml", text).unwrap();
         let Load::WebSocket(plan) = scenario.load("127.0.0.1:1", false).unwrap() else { panic!() };
         assert!(plan.script.is_some() && matches!(plan.mode, Mode::Script { .. }));
+    }
+
+    #[test]
+    fn server_and_generator_alone_may_fill_the_machine() {
+        assert_eq!(limit_of(Limit::Machine, 1.9, 2), Limit::Both);
+        assert_eq!(limit_of(Limit::Machine, 1.5, 2), Limit::Machine);
+        assert_eq!(limit_of(Limit::Generator, 1.9, 2), Limit::Generator);
     }
 
     #[test]
