@@ -6,6 +6,8 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
+use throng_carry::{Carried, CarryError, Content, Encoder};
+
 /// Bytes that do not change while they are shared.
 pub trait Memory: AsRef<[u8]> + Debug + Send + Sync {}
 
@@ -270,7 +272,7 @@ impl Batch {
         }
     }
 
-    /// Copies the unsent bytes to the end of `out`; for the simulator and for tests.
+    /// Copies the unsent bytes to the end of `out`; for records, the simulator and tests.
     pub fn copy_to(&self, lent: &[u8], out: &mut Vec<u8>) {
         let mut skip = self.sent;
         let head = (!self.head.is_empty()).then_some(self.head.as_slice());
@@ -280,6 +282,21 @@ impl Batch {
             out.extend_from_slice(&segment[skip..]);
             skip = 0;
         }
+    }
+}
+
+/// The unsent bytes move, as bytes of the connection alone. A batch in flight has no lent memory.
+impl Carried for Batch {
+    fn put(&self, tag: u16, out: Encoder) -> Encoder {
+        let mut bytes = Vec::with_capacity(self.len());
+        self.copy_to(&[], &mut bytes);
+        out.bytes(tag, &bytes)
+    }
+
+    fn take(content: Content<'_>) -> Result<Self, CarryError> {
+        let mut batch = Self::default();
+        batch.append(|out| out.extend_from_slice(content.0));
+        Ok(batch)
     }
 }
 

@@ -163,6 +163,16 @@ pub struct SocketRecord {
     pub is_counted: bool,
 }
 
+throng_carry::carried! {
+    SocketRecord {
+        required { 1 is_paused }
+        optional { 2 is_counted }
+        // Without these bytes the stream would have a gap.
+        if_any { 3 unsent }
+        rebuilt { }
+    }
+}
+
 /// One shard's interface to the kernel; the [module documentation](self) is its contract.
 pub trait Driver {
     /// An accepted socket that no driver has adopted yet.

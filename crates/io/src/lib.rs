@@ -3,7 +3,7 @@
 //! * Duty: move bytes between sockets and the engine; lend received bytes, take bytes to send; read
 //!   the files of settings ([`mod@file`]).
 //! * Not its duty: protocols, limits, policy. It does not know frames or requests.
-//! * Depends on: the operating system (through rustix, mio, socket2).
+//! * Depends on: the operating system (through rustix, mio, socket2), `throng-carry`.
 //! * Start reading at: [`driver`], the contract; then [`readiness`], the loop that all drivers
 //!   share.
 #![deny(unsafe_code)]

@@ -4,7 +4,7 @@
 //!   protocol; PEM blocks; dates; setting errors shared by servers and clients.
 //! * Not its duty: I/O, clocks, threads, policy. The engine and its users give events their
 //!   meaning.
-//! * Depends on: throng-simd for masking and UTF-8; on no crate with sockets.
+//! * Depends on: throng-simd for masking and UTF-8, throng-carry; on no crate with sockets.
 //! * Start reading at: [`ws::Decoder`], the path of a frame; [`Input`], the bytes that it takes.
 #![forbid(unsafe_code)]
 

@@ -8,6 +8,7 @@ use aws_lc_rs::aead::{
 };
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+use throng_carry::{Carried, CarryError, Content, Encoder};
 use zeroize::{Zeroize, Zeroizing};
 
 /// The protocol version of a session.
@@ -99,6 +100,35 @@ pub(crate) struct TrafficKeys {
 
 const SEQUENCE_LEN: usize = 6;
 
+throng_carry::carried! {
+    TrafficKeys {
+        required { 1 secret, 3 key, 5 iv, 7 sequence }
+        optional { }
+        rebuilt { }
+    }
+}
+
+impl Carried for Suite {
+    fn put(&self, tag: u16, out: Encoder) -> Encoder {
+        // The codes of TLS 1.3 (RFC 8446 appendix B.4).
+        let code: u16 = match self {
+            Self::Aes128Gcm => 0x1301,
+            Self::Aes256Gcm => 0x1302,
+            Self::ChaCha20Poly1305 => 0x1303,
+        };
+        code.put(tag, out)
+    }
+
+    fn take(content: Content<'_>) -> Result<Self, CarryError> {
+        match u16::take(content)? {
+            0x1301 => Ok(Self::Aes128Gcm),
+            0x1302 => Ok(Self::Aes256Gcm),
+            0x1303 => Ok(Self::ChaCha20Poly1305),
+            _ => Err(CarryError::Malformed),
+        }
+    }
+}
+
 /// Returns a sequence number of a record as its bytes in [`TrafficKeys`].
 fn sequence(number: u64) -> [u8; SEQUENCE_LEN] {
     let [_, _, bytes @ ..] = number.to_be_bytes();
@@ -152,6 +182,12 @@ impl TrafficKeys {
         expand_label(&prk, b"traffic upd", next)?;
         *self = Self::from_secret(suite, next)?;
         Ok(())
+    }
+
+    /// Returns whether key and IV are derived from the secret, as they are after each update.
+    pub(crate) fn are_derived(&self, suite: Suite) -> bool {
+        let derived = Self::from_secret(suite, &self.secret[..suite.secret_len()]);
+        derived.is_ok_and(|derived| derived.has_keys_of(self))
     }
 
     /// Returns whether `other` has the same key and IV.

@@ -4,7 +4,7 @@
 //!   handshakes with rustls; report the outcome.
 //! * Not its duty: ciphers, handshake messages, certificates. rustls and its provider aws-lc-rs do
 //!   all of that; this crate has only the record framing, as a kernel has for kTLS.
-//! * Depends on: `throng-io`, `throng-proto` for PEM, rustls, aws-lc-rs.
+//! * Depends on: `throng-carry`, `throng-io`, `throng-proto` for PEM, rustls, aws-lc-rs.
 //! * Start reading at: [`driver`], then [`session::Session`] and [`record`].
 #![forbid(unsafe_code)]
 

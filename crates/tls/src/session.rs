@@ -63,19 +63,35 @@ pub struct Session {
     early_updates: u8,
 }
 
-/// Bits of `Session::flags`.
-mod flag {
-    /// The keys can be updated.
-    pub(super) const HAS_SECRETS: u8 = 1;
-    /// We owe the peer an update of our keys (TLS 1.3), or the refusal of a renegotiation (TLS
-    /// 1.2).
-    pub(super) const OWES_REPLY: u8 = 1 << 1;
-    /// A renegotiation was requested before.
-    pub(super) const HAS_REFUSED: u8 = 1 << 2;
-    /// We are the client.
-    pub(super) const IS_CLIENT: u8 = 1 << 3;
-    /// The version is TLS 1.2.
-    pub(super) const IS_TLS12: u8 = 1 << 4;
+throng_carry::flags! {
+    /// Bits of `Session::flags`.
+    mod flag: u8 {
+        moved {
+            /// The keys can be updated.
+            HAS_SECRETS = 1,
+            /// We owe the peer an update of our keys (TLS 1.3), or the refusal of a renegotiation
+            /// (TLS 1.2).
+            OWES_REPLY = 1 << 1,
+            /// A renegotiation was requested before.
+            HAS_REFUSED = 1 << 2,
+            /// We are the client.
+            IS_CLIENT = 1 << 3,
+            /// The version is TLS 1.2.
+            IS_TLS12 = 1 << 4,
+        }
+        rebuilt {}
+        waits {}
+    }
+}
+
+// The wire form has the numbers of the bits: another number is another form.
+throng_carry::carried! {
+    Session {
+        required { 1 tx, 3 rx, 5 suite, 7 flags, 9 idle_records, 11 early_updates }
+        optional { }
+        rebuilt { }
+        check |session| session.is_sound()
+    }
 }
 
 /// The outcome of [`Session::open`].
@@ -162,6 +178,15 @@ impl Session {
     pub(crate) fn sends_with_keys_of(&self, suite: Suite, secret: &[u8]) -> bool {
         let keys = TrafficKeys::from_secret(suite, secret);
         keys.is_ok_and(|keys| self.tx.has_keys_of(&keys))
+    }
+
+    /// Returns whether it can be a session that was moved: its flags agree with each other, and its
+    /// keys with their secrets.
+    fn is_sound(&self) -> bool {
+        let has_secrets = self.has(flag::HAS_SECRETS);
+        let is_known = self.flags & !flag::MOVED == 0 && !(has_secrets && self.has(flag::IS_TLS12));
+        is_known
+            && (!has_secrets || self.tx.are_derived(self.suite) && self.rx.are_derived(self.suite))
     }
 
     /// A session without keys, a placeholder for a session that is moved.

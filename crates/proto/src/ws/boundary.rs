@@ -1,5 +1,7 @@
 //! Frame boundaries of a byte stream that is forwarded, not decoded.
 
+use throng_carry::{Carried, CarryError, Content, Encoder};
+
 /// The position of one direction of a tunnel: between two frames, or inside one.
 ///
 /// A proxy that forwards bytes can insert its own frame, such as a Close when its server must be
@@ -44,10 +46,49 @@ enum Next {
     Long(u8),
 }
 
+throng_carry::carried! {
+    Boundary {
+        required { 1 left, 3 next, 5 masked, 7 inside, 9 closed, 11 lost }
+        optional { }
+        rebuilt { }
+        check |it| it.is_sound()
+    }
+}
+
+impl Carried for Next {
+    fn put(&self, tag: u16, out: Encoder) -> Encoder {
+        let code = match self {
+            Self::Payload => 0,
+            Self::Short => 16,
+            Self::Long(left) => *left,
+        };
+        code.put(tag, out)
+    }
+
+    fn take(content: Content<'_>) -> Result<Self, CarryError> {
+        match u8::take(content)? {
+            0 => Ok(Self::Payload),
+            16 => Ok(Self::Short),
+            left @ 1..=8 => Ok(Self::Long(left)),
+            _ => Err(CarryError::Malformed),
+        }
+    }
+}
+
 const FIN: u8 = 0x80;
 const MASK: u8 = 0x80;
 
 impl Boundary {
+    /// Returns whether the value of a length has no more bytes than were read of it.
+    const fn is_sound(&self) -> bool {
+        match self.next {
+            Next::Payload => true,
+            Next::Short => self.left == 0,
+            Next::Long(left @ 1..=7) => self.left >> (64 - 8 * left as u32) == 0,
+            Next::Long(_) => self.left == 0,
+        }
+    }
+
     /// Creates the position before the first frame, which is a boundary.
     #[must_use]
     pub const fn new() -> Self {
@@ -231,6 +272,34 @@ mod tests {
     use super::*;
     use crate::input::Input;
     use crate::ws::{Decoder, Event, Limits, Opcode, Role, encode_close, encode_header};
+
+    proptest! {
+        #[test]
+        fn a_boundary_that_moves_at_any_byte_stays_the_same(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut boundary = Boundary::new();
+            for byte in bytes {
+                boundary.advance(&[byte]);
+                let moved = throng_carry::thaw::<Boundary>(&throng_carry::freeze(&boundary));
+                prop_assert_eq!(moved, Ok(boundary));
+            }
+        }
+
+        #[test]
+        fn a_boundary_of_hostile_bytes_is_refused_or_advances(
+            at in any::<prop::sample::Index>(),
+            to in any::<u8>(),
+            input in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut bytes = throng_carry::freeze(&Boundary::new());
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+            if let Ok(mut boundary) = throng_carry::thaw::<Boundary>(&bytes) {
+                boundary.advance(&input);
+            }
+        }
+    }
 
     const _: () = assert!(size_of::<Boundary>() <= 24, "one for each direction of every tunnel");
 

@@ -32,6 +32,15 @@ pub struct SimRecord {
     pub fin_sent: bool,
 }
 
+throng_carry::carried! {
+    SimRecord {
+        required { 1 paused, 3 fin_sent }
+        optional { }
+        if_any { 5 batch }
+        rebuilt { }
+    }
+}
+
 impl SimDriver {
     pub(super) fn park_connection(&mut self, id: ConnId) -> io::Result<()> {
         let conn = self.conn_mut(id).ok_or(io::ErrorKind::NotConnected)?;

@@ -36,6 +36,27 @@ pub(super) struct Busy {
     pub(super) finished: bool,
 }
 
+throng_carry::carried! {
+    Busy {
+        required { 1 messages, 3 input, 5 sealed, 7 in_flight, 9 control }
+        optional { }
+        if_any { 11 batch }
+        rebuilt {
+            // Set when it enters a table.
+            id = ConnId::new(0, 0, 0),
+            // With any of these it does not move; see `may_move`.
+            connected = None,
+            resumption = None,
+            finish = false,
+            close = false,
+            finished = false,
+            // Of the time before the handshake.
+            hello = HelloReader::default(),
+        }
+        check |it| it.sealed <= it.batch.as_ref().map_or(0, |batch| batch.len())
+    }
+}
+
 impl Busy {
     pub(super) fn new(id: ConnId) -> Self {
         Self {

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 
+use throng_carry::{Carried, CarryError, Content, Encoder, RECORD};
 use throng_io::{ConnId, Driver};
 
 use super::Tls;
@@ -27,6 +28,36 @@ impl<R> TlsRecord<R> {
     /// Returns whether the connection has TLS.
     pub fn is_secured(&self) -> bool {
         self.session.is_some()
+    }
+}
+
+/// Tags of fields.
+mod field {
+    pub(super) const BELOW: u16 = 1;
+    /// There if the connection has TLS. A driver without TLS does not know it, and refuses.
+    pub(super) const SESSION: u16 = 3;
+}
+
+/// Writing it leaves the keys where they are: the record must not be used here afterwards, unless
+/// the other process has forgotten what was written.
+impl<R: Carried> Carried for TlsRecord<R> {
+    fn put(&self, tag: u16, out: Encoder) -> Encoder {
+        let Self { below, session } = self;
+        let inner = below.put(field::BELOW, Encoder::new(RECORD));
+        out.message(tag, session.put(field::SESSION, inner))
+    }
+
+    fn take(content: Content<'_>) -> Result<Self, CarryError> {
+        let (mut below, mut session) = (None, None);
+        content.message()?.read(|tag, content| {
+            match tag {
+                field::BELOW => below = Some(R::take(content)?),
+                field::SESSION => session = Some(Carried::take(content)?),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(Self { below: below.ok_or(CarryError::Missing(field::BELOW))?, session })
     }
 }
 

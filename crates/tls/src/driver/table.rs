@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use throng_carry::{Carried, CarryError, Content, Encoder};
 use throng_io::memory::MAP_FROM;
 use throng_io::{ConnId, SessionFailure};
 
@@ -119,6 +120,34 @@ pub(super) struct Established {
     flags: u8,
     /// Its input and output that are not complete.
     busy: Option<Box<Busy>>,
+}
+
+throng_carry::carried! {
+    Established {
+        required { 1 stage, 3 flags }
+        optional { }
+        if_any { 5 busy }
+        // Only counters need it from now on; the listener of the new process has its own.
+        rebuilt { endpoint = None }
+        check |it| it.flags & !flag::MOVED == 0
+    }
+}
+
+/// Only an established session moves, so it is written without its stage.
+impl Carried for SecureStage {
+    fn put(&self, tag: u16, out: Encoder) -> Encoder {
+        match self {
+            Self::Established(session) => Carried::put(session, tag, out),
+            Self::Begin(_) | Self::Handshake(..) | Self::Ended(_) => {
+                debug_assert!(false, "only an established session is parked");
+                out
+            }
+        }
+    }
+
+    fn take(content: Content<'_>) -> Result<Self, CarryError> {
+        <Session as Carried>::take(content).map(Self::Established)
+    }
 }
 
 impl Established {

@@ -21,6 +21,16 @@ pub struct Messages {
     wants_tickets: bool,
 }
 
+throng_carry::carried! {
+    Messages {
+        required { 1 partial }
+        optional { }
+        // A connection that wants tickets waits until it has them.
+        rebuilt { tickets = Vec::new(), wants_tickets = false }
+        check |it| it.partial.len() <= 2 * MAX_TICKET
+    }
+}
+
 impl Messages {
     /// Keeps tickets from now on, until [`Messages::take_tickets`].
     pub fn want_tickets(&mut self, wants: bool) {

@@ -442,3 +442,56 @@ fn more_pieces_than_fit_in_one_list_are_sealed_in_order() {
     let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
     assert_eq!(out[opened.data], pieces.concat());
 }
+
+/// Moves a session, as if to another process.
+fn moved(session: Session) -> Session {
+    throng_carry::thaw(&throng_carry::freeze(&session)).unwrap()
+}
+
+#[test]
+fn a_session_goes_on_where_it_was_after_each_record() {
+    let suites = [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305];
+    let pairs = suites.map(pair_of).into_iter().chain(suites.map(tls12_pair_of));
+    for (mut peer, mut session) in pairs {
+        for _ in 0..4 {
+            let mut input = Vec::new();
+            let (kind, data) = DATA;
+            peer.seal_one(kind, data, &mut input).unwrap();
+            let (mut warm, mut messages) = Default::default();
+            let opened = session.open(&mut input, &mut warm, &mut messages);
+            assert_eq!((&input[opened.data], opened.end), (data, None));
+            (peer, session) = (moved(peer), moved(session));
+        }
+    }
+}
+
+#[test]
+fn keys_that_do_not_belong_to_their_secret_are_refused() {
+    let (mut session, _) = pair();
+    session.tx = TrafficKeys::new(SUITE, &[5; 16], &[6; 12], Some(&[7; 32][..]), 0);
+    let bytes = throng_carry::freeze(&session);
+    assert_eq!(
+        throng_carry::thaw::<Session>(&bytes).err(),
+        Some(throng_carry::CarryError::Malformed)
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_cut_session_is_refused(at in proptest::prelude::any::<proptest::sample::Index>()) {
+        let bytes = throng_carry::freeze(&pair().0);
+        let cut = &bytes[..at.index(bytes.len())];
+        proptest::prop_assert!(throng_carry::thaw::<Session>(cut).is_err());
+    }
+
+    #[test]
+    fn no_bytes_make_a_session_panic(
+        at in proptest::prelude::any::<proptest::sample::Index>(),
+        to in proptest::prelude::any::<u8>(),
+    ) {
+        let mut bytes = throng_carry::freeze(&pair().0);
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        let _ = throng_carry::thaw::<Session>(&bytes);
+    }
+}
