@@ -314,6 +314,11 @@ impl Backend {
         self.totals.tunnels.fetch_add(1, Relaxed);
     }
 
+    /// Counts a tunnel that comes from the predecessor, which has counted its opening.
+    pub fn adopt_tunnel(&self) {
+        self.tunnels.fetch_add(1, Relaxed);
+    }
+
     /// Counts a tunnel that ended.
     pub fn close_tunnel(&self) {
         decrement(&self.tunnels);

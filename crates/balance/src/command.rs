@@ -6,6 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::backend::Backend;
+use crate::moving::MoveCommand;
 use crate::settings::{Closing, Configuration};
 
 /// A command for a shard.
@@ -24,6 +25,8 @@ pub enum BalanceCommand {
     },
     /// Stop closing tunnels of this backend.
     KeepTunnels(Arc<Backend>),
+    /// An order, or news, about tunnels that move; carried out at the end of the turn.
+    Move(MoveCommand),
     /// Publish the metrics now, and send a notification.
     Publish(Sender<()>),
     /// Stop accepting, close all tunnels within `window`, and end by `deadline`.

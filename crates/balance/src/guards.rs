@@ -52,6 +52,12 @@ impl TunnelGuard {
         Self(Arc::clone(backend))
     }
 
+    /// Counts a tunnel that comes from the predecessor.
+    pub(crate) fn adopt(backend: &Arc<Backend>) -> Self {
+        backend.adopt_tunnel();
+        Self(Arc::clone(backend))
+    }
+
     pub(crate) fn backend(&self) -> &Arc<Backend> {
         &self.0
     }

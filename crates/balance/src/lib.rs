@@ -4,8 +4,8 @@
 //!   counts, drain and rebalance.
 //! * Not its duty: the bytes of any protocol (`throng-proto`), sockets (`throng-io`), flags, paths
 //!   of files and pages (the binary).
-//! * Depends on: `throng-engine` (mailbox, side tables, deadlines, spare batches), `throng-http`
-//!   (reason phrases), `throng-io`, `throng-proto`.
+//! * Depends on: `throng-carry`, `throng-engine` (mailbox, side tables, deadlines, spare batches),
+//!   `throng-http` (reason phrases), `throng-io`, `throng-proto`.
 //! * Start reading at: [`Backend`] for the balanced servers, [`Settings`] for the rules, `shard`
 //!   for the turn.
 #![forbid(unsafe_code)]
@@ -26,6 +26,9 @@ mod inherited;
 mod issuer;
 mod lookups;
 mod machine;
+#[cfg_attr(not(target_os = "linux"), path = "moves/none.rs")]
+mod moves;
+mod moving;
 mod pick;
 mod rebalance;
 mod recent;
@@ -47,6 +50,8 @@ pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use issuer::CertificateEvent;
 pub use lookups::Resolver;
+#[doc(hidden)]
+pub use moves::{MovedTunnels, Moves, Passage};
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
 pub use report::{Failure, Metrics, Report};
@@ -57,7 +62,8 @@ pub use throng_io::TlsFailure;
 #[doc(hidden)]
 pub mod shard_over_driver {
     pub use crate::command::BalanceCommand;
-    pub use crate::shard::{Admission, Audit, BalanceStart, Holdings, Shard};
+    pub use crate::moving::Stays;
+    pub use crate::shard::{Admission, Audit, BalanceStart, Holdings, Shard, Walk};
 }
 
 pub use settings::{

@@ -11,7 +11,7 @@ use std::time::Duration;
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::tables::{DescriptorTables, Tables};
-use throng_io::{Driver, HeldListeners, ListenOptions, Options, Purpose, ServerTls};
+use throng_io::{HeldListeners, ListenOptions, Options, Purpose, ServerTls};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::access::AccessLog;
@@ -19,6 +19,7 @@ use crate::backend::Backend;
 use crate::command::BalanceCommand;
 use crate::descriptors::{Division, divide};
 use crate::inherited::InheritedSockets;
+use crate::moves::{self, Movable, Moves, Passage, Runner};
 use crate::report::{Metrics, Report};
 use crate::settings::{Closing, Configuration};
 use crate::shard::{BalanceStart, RECEIVE_BUFFER, Shard};
@@ -73,8 +74,9 @@ pub struct Launch {
     pub on_bound: Option<OnBound>,
 }
 
-/// Called once when a start is certain to succeed.
-pub struct OnBound(pub Box<dyn FnOnce() -> io::Result<()> + Send>);
+/// Called once when a start is certain to succeed, with the number of shards if tunnels can move to
+/// them. Returns what moves to each shard from its predecessor, or nothing.
+pub struct OnBound(pub Box<dyn FnOnce(Option<usize>) -> io::Result<Vec<Passage>> + Send>);
 
 impl std::fmt::Debug for OnBound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -139,10 +141,12 @@ impl Shards {
         }
         let (sockets, tables) = open(listeners, division.plan.is_some())?;
         let place = Place { addresses, tls, division, tables };
-        launch.on_bound.take().map_or(Ok(()), |OnBound(call)| call())?;
+        let movable = place.movable();
+        let passages = launch.on_bound.take().map(|OnBound(call)| call(movable)).transpose()?;
+        let passages = passages.unwrap_or_default();
         // Without TLS, its layer would only cost instructions.
         if !launch.uses_tls {
-            return Self::run(sockets, place, launch);
+            return Self::run(sockets, place, launch, passages);
         }
         let per_second = launch.handshakes_per_second.div_ceil(count as u32);
         let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
@@ -151,15 +155,18 @@ impl Shards {
             driver.limit_handshakes(limits);
             driver
         };
-        Self::run(sockets.into_iter().map(secure).collect(), place, launch)
+        Self::run(sockets.into_iter().map(secure).collect(), place, launch, passages)
     }
 
     /// Starts a thread for each driver.
-    fn run<D: Driver + Send + 'static>(
-        drivers: Vec<D>,
+    fn run<D: Movable + Send + 'static>(
+        mut drivers: Vec<D>,
         place: Place,
         launch: Launch,
+        passages: Vec<Passage>,
     ) -> io::Result<Self> {
+        moves::prepare(&mut drivers, &passages)?;
+        let mut passages = passages.into_iter();
         let Place { addresses, tls: of_listeners, division, tables } = place;
         let tables = tables.map(Arc::new);
         let has_tls: Vec<bool> = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
@@ -188,7 +195,12 @@ impl Shards {
                 access: launch.access.clone(),
                 date: LiveDate::default(),
             };
-            let error = match spawn(driver, start, tables.as_ref()) {
+            let passage = passages.next();
+            let listened = passage
+                .as_ref()
+                .map_or(Ok(()), |passage| moves::listen(passage, Mailbox::clone(&mailbox)));
+            let spawned = listened.and_then(|()| spawn(driver, start, tables.as_ref(), passage));
+            let error = match spawned {
                 Ok((thread, is_in)) => {
                     begun.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
                     begun.all.push(Running { mailbox, metrics });
@@ -204,6 +216,18 @@ impl Shards {
             return Err(error.or(ended.err()).unwrap_or_else(|| io::Error::other("no thread")));
         }
         Ok(begun)
+    }
+
+    /// Returns the number of shards if tunnels can move between them and another process.
+    pub(crate) fn movable(&self) -> Option<usize> {
+        movable(&self.division)
+    }
+
+    /// Begins to move tunnels to a successor, and returns its part of each shard. After an error,
+    /// [abandon](Moves::abandon) the moves.
+    #[doc(hidden)]
+    pub fn begin_moves(&self) -> (Option<Moves>, io::Result<Vec<Passage>>) {
+        Moves::begin(self.all.iter().map(|running| Mailbox::clone(&running.mailbox)))
     }
 
     /// Returns the number of client connections that the descriptors allow, and how it was computed
@@ -338,6 +362,18 @@ struct Place {
     tables: Option<Tables>,
 }
 
+impl Place {
+    fn movable(&self) -> Option<usize> {
+        movable(&self.division)
+    }
+}
+
+/// Returns the number of shards if tunnels can move between them and another process. A
+/// link reads on a thread of its own, whose descriptors must be the shard's.
+fn movable(division: &Division) -> Option<usize> {
+    (cfg!(target_os = "linux") && division.plan.is_none()).then_some(division.shards)
+}
+
 /// Opens the sockets of each shard, with its listeners.
 #[cfg(target_os = "linux")]
 fn open(
@@ -388,19 +424,13 @@ fn options(shard: u16) -> Options {
     }
 }
 
-/// Runs a shard's thread.
-fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
-    while shard.turn()? {}
-    shard.publish();
-    Ok(())
-}
-
 /// Starts the thread of a shard. Returns it, and, if the shard should have its own descriptor
 /// table, whether it does.
-fn spawn<D: Driver + Send + 'static>(
+fn spawn<D: Movable + Send + 'static>(
     driver: D,
     start: BalanceStart,
     tables: Option<&Arc<Tables>>,
+    passage: Option<Passage>,
 ) -> io::Result<(JoinHandle<io::Result<()>>, bool)> {
     let shard = start.shard as usize;
     let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
@@ -411,7 +441,7 @@ fn spawn<D: Driver + Send + 'static>(
         let is_in = table.is_ok();
         let _ = entering.send(is_in);
         let _table = table?;
-        run(Shard::new(driver, start))
+        Runner::new(Shard::new(driver, start), shard as u16, passage).run()
     })?;
     let is_in = entered.recv() == Ok(true);
     if let Some(tables) = tables.filter(|_| is_in) {

@@ -23,21 +23,35 @@ impl RequestSummary {
     #[must_use]
     pub fn new(head: &Request<'_>) -> Self {
         let header = |name| head.values(name).next().unwrap_or_default();
+        Self::of_parts([
+            head.method(),
+            head.path(),
+            header("x-request-id"),
+            header("traceparent"),
+            head.host().unwrap_or_default(),
+            header("user-agent"),
+        ])
+    }
+
+    /// Copies the parts as [`parts`](Self::parts) returns them, each up to its maximum length.
+    #[must_use]
+    pub fn of_parts(parts: [&str; 6]) -> Self {
         let mut text = String::new();
-        let mut part = |value: &str, most| {
+        let most = [HEADER, PATH, HEADER, HEADER, HEADER, USER_AGENT];
+        let mut most = most.into_iter();
+        let parts = parts.map(|part| {
             let start = text.len() as u16;
-            text.push_str(&value[..value.floor_char_boundary(most)]);
+            text.push_str(&part[..part.floor_char_boundary(most.next().unwrap_or_default())]);
             start..text.len() as u16
-        };
-        let parts = [
-            part(head.method(), HEADER),
-            part(head.path(), PATH),
-            part(header("x-request-id"), HEADER),
-            part(header("traceparent"), HEADER),
-            part(head.host().unwrap_or_default(), HEADER),
-            part(header("user-agent"), USER_AGENT),
-        ];
+        });
         Self { text, parts }
+    }
+
+    /// Returns method, path, X-Request-ID, traceparent, host and User-Agent, to
+    /// [copy](Self::of_parts) them in another process; a missing part is empty.
+    #[must_use]
+    pub fn parts(&self) -> [&str; 6] {
+        [0, 1, 2, 3, 4, 5].map(|at| self.part(at).unwrap_or_default())
     }
 
     /// Returns the method.

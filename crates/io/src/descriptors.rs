@@ -13,10 +13,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Maximum descriptors of one message.
 ///
@@ -34,6 +37,27 @@ pub const MAX_DESCRIPTORS: usize = 64;
 /// [`MAX_DESCRIPTORS`]; `WouldBlock` if a socket that does not block is full; or the system's
 /// error, such as ETOOMANYREFS.
 pub fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    send_with(socket, bytes, descriptors, SendFlags::empty())
+}
+
+/// Does the same as [`send`] without waiting for room in the socket.
+///
+/// # Errors
+/// As for [`send`]; `WouldBlock` if the socket is full, also if it blocks.
+pub fn try_send(
+    socket: &impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    send_with(socket, bytes, descriptors, SendFlags::DONTWAIT)
+}
+
+fn send_with(
+    socket: &impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<usize> {
     if bytes.is_empty() || descriptors.len() > MAX_DESCRIPTORS {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -44,7 +68,7 @@ pub fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) ->
         let fits = control.push(SendAncillaryMessage::ScmRights(descriptors));
         debug_assert!(fits, "the space is for the largest message");
     }
-    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | flags)?)
 }
 
 /// Receives bytes and the descriptors that came with them: of one message at most. Child processes
@@ -119,6 +143,35 @@ impl PeerProcess {
     #[must_use]
     pub fn is_trusted(self) -> bool {
         self.user == 0 || self.user == rustix::process::geteuid().as_raw()
+    }
+}
+
+/// A descriptor of another process, which reports its end (pidfd).
+#[derive(Debug)]
+pub struct ProcessWatch(OwnedFd);
+
+impl ProcessWatch {
+    /// Watches the process at the other end of a Unix socket, see [`PeerProcess::of`].
+    ///
+    /// # Errors
+    /// It has ended, this process cannot see it, or the system's error.
+    pub fn of_peer(socket: &impl AsFd) -> io::Result<Self> {
+        let PeerProcess { pid, .. } = PeerProcess::of(socket)?;
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    /// Waits until the process has ended, with all its threads and descriptors.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn wait(&self) -> io::Result<()> {
+        loop {
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
+                Err(Errno::INTR) | Ok(0) => {}
+                waited => return waited.map(drop).map_err(io::Error::from),
+            }
+        }
     }
 }
 

@@ -8,12 +8,23 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use crate::id::Slots;
+
 /// The most descriptors that are sent at once.
 pub const MAX_AT_ONCE: usize = 64;
 
 /// The variable with the number of the process that has started this one as its successor. It has
 /// no prefix, so that it is not read as a setting.
 pub const HANDOVER_VARIABLE: &str = "HANDOVER_PID";
+
+/// A part of a shard that moves to the shard of a successor with the same number.
+#[derive(Debug)]
+pub struct Passage {
+    /// The slots of its driver.
+    pub slots: Slots,
+    /// The successor's end of the link between the two.
+    pub link: UnixStream,
+}
 
 /// Takes the connection to the predecessor that has started this process, if one has:
 /// [`HANDOVER_VARIABLE`] has the number of its process. The predecessor passes the connection as
@@ -33,6 +44,8 @@ pub fn take_handover() -> io::Result<Option<UnixStream>> {
     Ok(Some(taken.into()))
 }
 
+#[cfg(target_os = "linux")]
+pub use crate::descriptors::{ProcessWatch, try_send};
 #[cfg(target_os = "linux")]
 use linux::is_from;
 #[cfg(target_os = "linux")]
@@ -106,7 +119,7 @@ mod linux {
 #[cfg(not(target_os = "linux"))]
 use other::is_from;
 #[cfg(not(target_os = "linux"))]
-pub use other::{check_peer, receive, send};
+pub use other::{ProcessWatch, check_peer, receive, send, try_send};
 
 #[cfg(not(target_os = "linux"))]
 mod other {
@@ -130,6 +143,36 @@ mod other {
     /// Always.
     pub fn send(_: &UnixStream, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Fails: only Linux is supported.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn try_send(_: &UnixStream, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Watches nothing: only Linux is supported.
+    #[derive(Debug)]
+    pub struct ProcessWatch(std::convert::Infallible);
+
+    impl ProcessWatch {
+        /// Fails: only Linux is supported.
+        ///
+        /// # Errors
+        /// Always.
+        pub fn of_peer(_: &UnixStream) -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        /// Waits for nothing, since there is no such value.
+        ///
+        /// # Errors
+        /// None.
+        pub fn wait(&self) -> io::Result<()> {
+            match self.0 {}
+        }
     }
 
     /// Fails: only Linux is supported.

@@ -29,6 +29,7 @@ use crate::config::{BackendConfig, ClientSide, Config, server_names};
 use crate::descriptors::divide;
 use crate::issuer::{CertificateEvent, Issuer};
 use crate::lookups::{self, Answer, Lookups, Resolver};
+use crate::moves::{MovedTunnels, Moves, Passage};
 use crate::report::{Metrics, Report};
 use crate::shards::{Launch, OnBound, Shards};
 use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
@@ -64,6 +65,8 @@ struct Inner {
     lookups: Lookups,
     began: std::time::Instant,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The moves to a successor, while they are under way.
+    moves: Mutex<Option<Moves>>,
 }
 
 impl Balancer {
@@ -90,8 +93,9 @@ impl Balancer {
 
     /// Does the same with the listening sockets of a list that a successor of this process gets,
     /// and with the sockets and the backends of a predecessor. `on_bound` is called before the
-    /// first client is accepted; its error
-    /// ends the start. The list must be released when the balancer shuts down.
+    /// first client is accepted, with the number of event loops if tunnels can move to them; it
+    /// returns the predecessor's part of each, or nothing, and its error ends the start. The list
+    /// must be released when the balancer shuts down.
     ///
     /// # Errors
     /// As for [`start`](Balancer::start), or the error of `on_bound`.
@@ -101,7 +105,7 @@ impl Balancer {
         access: Arc<dyn AccessLog>,
         held: HeldListeners,
         carried: Vec<CarriedBackend>,
-        on_bound: impl FnOnce() -> io::Result<()> + Send + 'static,
+        on_bound: impl FnOnce(Option<usize>) -> io::Result<Vec<Passage>> + Send + 'static,
     ) -> Result<Self, Error> {
         let on_bound = Some(OnBound(Box::new(on_bound)));
         let with = With { access: Some(access), held, carried, on_bound };
@@ -214,6 +218,7 @@ impl Balancer {
             lookups,
             began: std::time::Instant::now(),
             threads: Mutex::default(),
+            moves: Mutex::default(),
         });
         let _ = listener.set(Arc::downgrade(&inner));
         Self { inner }
@@ -490,6 +495,57 @@ impl Balancer {
         self.inner.lock().carried()
     }
 
+    /// Returns the number of event loops if their tunnels can move to a successor.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn movable(&self) -> Option<usize> {
+        self.inner.shards.movable()
+    }
+
+    /// Begins to move tunnels to a successor that has as many event loops. Returns the successor's
+    /// part of each.
+    ///
+    /// # Errors
+    /// No descriptor or thread is left. [`abandon_moves`](Self::abandon_moves) must follow.
+    #[doc(hidden)]
+    pub fn begin_moves(&self) -> io::Result<Vec<Passage>> {
+        let (moves, passages) = self.inner.shards.begin_moves();
+        *self.inner.moves() = moves;
+        passages
+    }
+
+    /// Moves the tunnels to the successor, which accepts, at most until `until`. `is_alive` returns
+    /// whether it lives.
+    ///
+    /// # Errors
+    /// The successor must be ended, if it has not: then [`abandon_moves`](Self::abandon_moves) must
+    /// follow.
+    #[doc(hidden)]
+    pub fn move_tunnels(
+        &self,
+        until: std::time::Instant,
+        is_alive: &mut dyn FnMut() -> bool,
+    ) -> Result<MovedTunnels, String> {
+        let moves = self.inner.moves();
+        moves.as_ref().map_or_else(|| Ok(MovedTunnels::default()), |it| it.run(until, is_alive))
+    }
+
+    /// Takes the tunnels back that a successor, which has ended, has not taken.
+    #[doc(hidden)]
+    pub fn abandon_moves(&self) {
+        if let Some(moves) = self.inner.moves().take() {
+            moves.abandon();
+        }
+    }
+
+    /// Ends the moves to a successor, which has all.
+    #[doc(hidden)]
+    pub fn end_moves(&self) {
+        if let Some(moves) = self.inner.moves().take() {
+            moves.end();
+        }
+    }
+
     /// Ends a registration: the backend is drained and removed from the list with its last tunnel.
     ///
     /// # Errors
@@ -657,6 +713,10 @@ impl Inner {
 
     fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moves(&self) -> MutexGuard<'_, Option<Moves>> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Instant {

@@ -10,17 +10,20 @@ use throng_io::SessionFailure;
 use super::upkeep::Meters;
 use crate::backend::Backend;
 use crate::command::BalanceCommand;
+use crate::moving::MoveCommand;
 use crate::report::{Failure, Report};
 
 /// Incoming commands, and outgoing reports.
 pub(super) struct BalanceMail {
     commands: Inbox<BalanceCommand>,
     reports: Sender<Report>,
+    /// Orders about tunnels that move, for the end of the turn.
+    orders: Vec<MoveCommand>,
 }
 
 impl BalanceMail {
     pub(super) fn new(commands: Inbox<BalanceCommand>, reports: Sender<Report>) -> Self {
-        Self { commands, reports }
+        Self { commands, reports, orders: Vec::new() }
     }
 
     /// Takes the commands so far.
@@ -31,6 +34,21 @@ impl BalanceMail {
     /// Returns whether there are commands that were not taken.
     pub(super) fn has_commands(&self) -> bool {
         self.commands.has_commands()
+    }
+
+    /// Keeps an order about tunnels that move for the end of the turn.
+    pub(super) fn keep_order(&mut self, order: MoveCommand) {
+        self.orders.push(order);
+    }
+
+    /// Returns whether there are such orders.
+    pub(super) fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    /// Takes them.
+    pub(super) fn take_orders(&mut self) -> Vec<MoveCommand> {
+        std::mem::take(&mut self.orders)
     }
 
     /// Counts a failure, of the backend or of the balancer, and reports it.

@@ -21,6 +21,7 @@ mod actions;
 mod audit;
 mod clients;
 mod dispatch;
+mod handover;
 mod mail;
 mod records;
 mod request_log;
@@ -44,6 +45,8 @@ pub use self::audit::{Audit, Holdings};
 pub use self::clients::Admission;
 use self::clients::{ClientGate, Full};
 use self::dispatch::Dispatch;
+use self::handover::Handover;
+pub use self::handover::Walk;
 use self::mail::BalanceMail;
 use self::records::{BalanceRecord, BalanceRecords, EighthTick, Phase};
 use self::request_log::RequestLog;
@@ -61,6 +64,7 @@ use crate::settings::Configuration;
 pub struct Shard<D: Driver> {
     driver: D,
     parts: BalanceParts,
+    handover: Handover<D>,
 }
 
 /// Everything except the driver. Each part has its own state, which only it changes; operations on
@@ -150,7 +154,7 @@ impl<D: Driver> Shard<D> {
             mail: BalanceMail::new(commands, reports),
             meters,
         };
-        Self { driver, parts }
+        Self { driver, parts, handover: Handover::None }
     }
 
     /// Runs one turn. Returns false once a shutdown is complete.
@@ -158,7 +162,7 @@ impl<D: Driver> Shard<D> {
     /// # Errors
     /// The poll failed; the shard is unusable.
     pub fn turn(&mut self) -> io::Result<bool> {
-        let Self { driver, parts } = self;
+        let Self { driver, parts, handover } = self;
         driver.wait(parts.next_deadline())?;
         parts.time.advance(driver.now());
         while let Some(event) = driver.next_event() {
@@ -186,8 +190,7 @@ impl<D: Driver> Shard<D> {
                     parts.run_commands(driver);
                 }
                 Event::AcceptStopped(_) => parts.clients.stop_accepting(),
-                // No connection of a balancer is parked.
-                Event::Parked(_) => {}
+                Event::Parked(id) => handover.on_parked(driver, parts, id),
             }
             // A tunnel's bytes queue no action, and the call would be a twentieth of the cost of
             // forwarding them.
@@ -201,7 +204,8 @@ impl<D: Driver> Shard<D> {
         parts.serve_waiting(driver);
         parts.check_memory(driver);
         parts.perform(driver);
-        Ok(!parts.tunnels.is_ending() || parts.meters.metrics().connections > 0)
+        let is_used = parts.meters.metrics().connections > 0 || handover.is_busy();
+        Ok(!parts.tunnels.is_ending() || is_used)
     }
 
     /// Publishes the final metrics when a shard ends.
@@ -359,6 +363,7 @@ impl BalanceParts {
                     self.tunnels.begin_job(job, &self.records, opened, self.dispatch.random());
                 }
                 BalanceCommand::KeepTunnels(backend) => self.tunnels.end_job(&backend),
+                BalanceCommand::Move(order) => self.mail.keep_order(order),
                 BalanceCommand::Publish(published) => {
                     self.publish();
                     // The caller may have stopped waiting.

@@ -8,7 +8,7 @@ use throng_http::RequestIdSource;
 use throng_io::{ConnId, Driver, Instant, SessionFailure};
 use throng_proto::http1::Request;
 
-use super::records::{BalanceRecords, ClientRecord, Exchange, LogEntry, Tunnel};
+use super::records::{BalanceRecords, ClientRecord, Exchange, LogEntry, MovedEntry, Tunnel};
 use super::rules::BalanceRules;
 use crate::access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 
@@ -155,6 +155,26 @@ impl RequestLog {
             && entry.is_always_recorded()
         {
             self.tunnels.insert(client, entry);
+        }
+    }
+
+    /// Takes the entry of a tunnel that moves.
+    pub(super) fn take_tunnel(&mut self, client: ConnId, now: Instant) -> Option<MovedEntry> {
+        self.tunnels.remove(&client).map(|entry| entry.freeze(now))
+    }
+
+    /// Keeps the entry of a tunnel that has moved here, or has come back; `now` is the time when it
+    /// was frozen.
+    pub(super) fn put_tunnel(
+        &mut self,
+        client: ConnId,
+        backend: SocketAddr,
+        entry: MovedEntry,
+        now: Instant,
+    ) {
+        if self.access.is_some() {
+            let entry = LogEntry::thaw(entry, client.to_bits(), backend, now);
+            self.tunnels.insert(client, Box::new(entry));
         }
     }
 

@@ -6,6 +6,8 @@ mod early;
 mod forward_allocations;
 mod health;
 mod hostile;
+#[cfg(target_os = "linux")]
+mod moves;
 mod operations;
 mod pipelining;
 mod requests;

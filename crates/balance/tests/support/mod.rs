@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use throng_balance::shard_over_driver::{BalanceCommand, BalanceStart, Shard};
-use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, Target};
+use throng_balance::{Backend, Configuration, Launch, OnBound, Report, Settings, Shards, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::tables::DescriptorTables;
@@ -69,6 +69,15 @@ impl Balancer {
 
     /// Starts a balancer that has this configuration from its first client.
     pub(crate) fn of(shards: usize, configuration: Configuration) -> Self {
+        Self::of_bound(shards, configuration, None)
+    }
+
+    /// Does the same with a call when it is certain to start.
+    pub(crate) fn of_bound(
+        shards: usize,
+        configuration: Configuration,
+        on_bound: Option<OnBound>,
+    ) -> Self {
         let backends = configuration.backends.iter().map(|target| Arc::clone(&target.backend));
         let backends = backends.collect();
         let (sender, reports) = channel();
@@ -79,7 +88,7 @@ impl Balancer {
             uses_tls: false,
             access: None,
             held: HeldListeners::default(),
-            on_bound: None,
+            on_bound,
             shards,
             descriptors: tables(),
             configuration: Arc::new(configuration.clone()),

@@ -13,12 +13,12 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use throng::metrics::process;
 use throng::server::Running;
-use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
+use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Passage, Status};
 use throng_doctor::{Question, Role};
 use throng_io::{HeldListeners, may_pass};
 
@@ -32,7 +32,7 @@ use crate::serve::{check_log, open_log};
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::terminal;
-use crate::upgrade::{Next, Predecessor, Source, Upgrades};
+use crate::upgrade::{Moves, Next, Predecessor, Source, Upgrades};
 use api::Api;
 pub(crate) use args::Flags;
 pub(crate) use checks::checked_settings;
@@ -130,8 +130,8 @@ fn run_after(
     let leaves = Arc::new(AtomicBool::new(false));
     let on_bound = {
         let (predecessor, leaves) = (predecessor.clone(), Arc::clone(&leaves));
-        move || match predecessor.ready() {
-            Ok(Next::Serve) => Ok(()),
+        move |loops| match predecessor.ready(loops) {
+            Ok(Next::Serve(passages)) => Ok(passages),
             Ok(Next::Leave) => {
                 leaves.store(true, Relaxed);
                 Err(io::ErrorKind::Interrupted.into())
@@ -203,11 +203,34 @@ fn run_after(
 /// Returns what upgrades need of the balancer.
 fn source(balancer: &Balancer, reloader: &Arc<Reloader>) -> Source {
     let (settings, balancer) = (Arc::clone(reloader), balancer.clone());
-    let carried = balancer.clone();
+    let (carried, moves) = (balancer.clone(), balancer.clone());
     Source {
         settings: Box::new(move || settings.upgrade()),
         connections: Box::new(move || balancer.status().metrics.connections),
         state: Box::new(move || serde_json::to_vec(&carried.carried()).unwrap_or_default()),
+        moves: Some(Box::new(moves)),
+    }
+}
+
+impl Moves for Balancer {
+    fn loops(&self) -> Option<usize> {
+        self.movable()
+    }
+
+    fn begin(&self) -> io::Result<Vec<Passage>> {
+        self.begin_moves()
+    }
+
+    fn run(&self, until: Instant, is_alive: &mut dyn FnMut() -> bool) -> Result<u64, String> {
+        self.move_tunnels(until, is_alive).map(|moved| moved.tunnels)
+    }
+
+    fn abandon(&self) {
+        self.abandon_moves();
+    }
+
+    fn end(&self) {
+        self.end_moves();
     }
 }
 

@@ -87,7 +87,8 @@ events! {
     CERTIFICATE_UNWRITTEN = "certificate.unwritten", Error, process, ["reason", "retry_in"],
         "a certificate that an authority has issued (tls.acme) is served, but cannot be written, \
          and would be lost with the process";
-    UPGRADE = "upgrade", Info, process, ["from", "to", "process", "connections", "duration"],
+    UPGRADE = "upgrade", Info, process,
+        ["from", "to", "process", "moved", "connections", "duration"],
         "another process accepts from the same sockets; this one drains its connections";
     UPGRADE_FAILED = "upgrade.failed", Error, process, ["reason"],
         "another process did not take over; this one goes on, and nothing was changed";

@@ -219,7 +219,7 @@ fn run_after(
     };
     let admin = settings.admin.as_ref().map(bind).transpose()?;
     held.close_unused();
-    if predecessor.ready()? == Next::Leave {
+    if matches!(predecessor.ready(None)?, Next::Leave) {
         return Ok(ExitCode::SUCCESS);
     }
     let admin = admin.map(Bound::start).transpose()?;
@@ -267,6 +267,7 @@ fn source(running: &Arc<Running>, reloader: &Arc<Reloader>) -> Source {
             running.upgrade().map_or(0, |running| running.stats().connections)
         }),
         state: Box::new(Vec::new),
+        moves: None,
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use std::{ffi::OsString, net::TcpListener};
 
 use throng_carry::{CarryError, Encoder, Inbox, Message};
-use throng_io::handover::{self, MAX_AT_ONCE};
-use throng_io::{Held, Listener, Origin, Purpose, UnixSocket};
+use throng_io::handover::{self, MAX_AT_ONCE, Passage};
+use throng_io::{Held, Listener, Origin, Purpose, Slots, UnixSocket};
 
 /// The longest message: thousands of backends with their names.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -29,6 +29,7 @@ pub(super) mod tag {
     pub(in super::super) const SERVING: u16 = 7;
     pub(in super::super) const DONE: u16 = 8;
     pub(in super::super) const REFUSE: u16 = 9;
+    pub(in super::super) const PASSAGE: u16 = 10;
 }
 
 /// Fields of HELLO.
@@ -57,6 +58,20 @@ const STATE: u16 = 2;
 
 /// The field of REFUSE.
 const REASON: u16 = 1;
+
+/// The field of READY: the number of event loops, if connections can move to them. A predecessor
+/// that does not know it sends no PASSAGE.
+const LOOPS: u16 = 2;
+
+/// Fields of PASSAGE, which has the link as its descriptor.
+mod passage {
+    /// The number of the event loop: they come in order.
+    pub(super) const LOOP: u16 = 1;
+    /// The generation of each slot, in four bytes, little-endian.
+    pub(super) const GENERATIONS: u16 = 3;
+    /// The free slots, in four bytes each.
+    pub(super) const FREE: u16 = 5;
+}
 
 /// A connection to the other process.
 #[derive(Debug)]
@@ -157,6 +172,56 @@ impl Control {
     /// Sends the end of the listening sockets, and what the program adds to them.
     pub(super) fn send_plan(&self, state: &[u8]) -> Result<(), NoMessage> {
         self.send_with(Encoder::new(tag::PLAN).bytes(STATE, state), &[])
+    }
+
+    pub(super) fn send_ready(&self, loops: Option<usize>) -> Result<(), NoMessage> {
+        let message = Encoder::new(tag::READY);
+        let message = match loops {
+            Some(loops) => message.number(LOOPS, loops as u64),
+            None => message,
+        };
+        self.send_with(message, &[])
+    }
+
+    /// Sends the predecessor's part of each event loop.
+    pub(super) fn send_passages(&self, all: &[Passage]) -> Result<(), NoMessage> {
+        let bytes = |numbers: &[u32]| -> Vec<u8> {
+            numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+        };
+        for (number, Passage { slots: Slots { generations, free }, link }) in all.iter().enumerate()
+        {
+            let message = Encoder::new(tag::PASSAGE)
+                .number(passage::LOOP, number as u64)
+                .bytes(passage::GENERATIONS, &bytes(generations))
+                .bytes(passage::FREE, &bytes(free));
+            self.send_with(message, &[link.as_fd()])?;
+        }
+        Ok(())
+    }
+
+    /// Adds the predecessor's part of the next event loop to `all`.
+    pub(super) fn take_passage(
+        &mut self,
+        message: &Message,
+        all: &mut Vec<Passage>,
+    ) -> Result<(), NoMessage> {
+        let mut number = None;
+        let mut slots = Slots::default();
+        message.read(|tag, content| {
+            match tag {
+                passage::LOOP => number = Some(content.number()?),
+                passage::GENERATIONS => slots.generations = numbers(content.0)?,
+                passage::FREE => slots.free = numbers(content.0)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        let link = self.descriptors.pop_front().map(UnixStream::from);
+        match link {
+            Some(link) if number == Some(all.len() as u64) => all.push(Passage { slots, link }),
+            _ => return Err(NoMessage::Wrong("a link that does not follow".to_owned())),
+        }
+        Ok(())
     }
 
     pub(super) fn send_refuse(&self, why: &str) -> Result<(), NoMessage> {
@@ -262,6 +327,27 @@ fn listener_of(descriptor: OwnedFd, owns_file: bool) -> std::io::Result<Listener
     }
 }
 
+/// Reads numbers of four bytes.
+fn numbers(bytes: &[u8]) -> Result<Vec<u32>, CarryError> {
+    let (numbers, rest) = bytes.as_chunks();
+    match rest {
+        [] => Ok(numbers.iter().map(|number| u32::from_le_bytes(*number)).collect()),
+        _ => Err(CarryError::Malformed),
+    }
+}
+
+/// Reads how many event loops a successor has to which connections can move.
+pub(super) fn read_ready(message: &Message) -> Result<Option<usize>, CarryError> {
+    let mut loops = None;
+    message.read(|tag, content| {
+        if tag == LOOPS {
+            loops = usize::try_from(content.number()?).ok();
+        }
+        Ok(tag == LOOPS)
+    })?;
+    Ok(loops)
+}
+
 /// Reads a HELLO.
 pub(super) fn read_hello(message: &Message) -> Result<Hello, CarryError> {
     let mut read = Hello::default();
@@ -353,6 +439,38 @@ mod tests {
         assert!(path.exists());
         drop(taken);
         assert!(!path.exists(), "the successor's");
+    }
+
+    #[test]
+    fn passages_arrive_in_their_order_with_slots_and_link() {
+        let (own, mut other) = pair();
+        own.send_ready(None).unwrap();
+        own.send_ready(Some(2)).unwrap();
+        let mut loops = || read_ready(&other.receive(soon()).unwrap()).unwrap();
+        assert_eq!([loops(), loops()], [None, Some(2)]);
+        let slots = Slots { generations: vec![7, 1 << 25], free: vec![1] };
+        let (links, ends): (Vec<_>, Vec<_>) = (0..2).map(|_| UnixStream::pair().unwrap()).unzip();
+        let passage = |link| Passage { slots: slots.clone(), link };
+        own.send_passages(&links.into_iter().map(passage).collect::<Vec<_>>()).unwrap();
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            let message = other.receive(soon()).unwrap();
+            other.take_passage(&message, &mut taken).unwrap();
+        }
+        for (Passage { slots: of_one, mut link }, mut end) in taken.into_iter().zip(ends) {
+            assert_eq!(of_one, slots);
+            end.write_all(b"x").unwrap();
+            assert_eq!(std::io::Read::read(&mut link, &mut [0; 2]).unwrap(), 1);
+        }
+        // Without a link, and of an event loop that does not follow.
+        let message = Encoder::new(tag::PASSAGE).number(passage::LOOP, 0);
+        own.send_with(message, &[]).unwrap();
+        let message = other.receive(soon()).unwrap();
+        assert!(other.take_passage(&message, &mut Vec::new()).is_err());
+        let message = Encoder::new(tag::PASSAGE).number(passage::LOOP, 1);
+        own.send_with(message, &[own.stream.as_fd()]).unwrap();
+        let message = other.receive(soon()).unwrap();
+        assert!(other.take_passage(&message, &mut Vec::new()).is_err());
     }
 
     #[test]

@@ -10,8 +10,10 @@
 //!      -> SOCKETS* listening sockets, with their descriptors
 //!      -> PLAN     all that was sent
 //!      <- READY    has read its configuration, and listens
+//!      -> PASSAGE* for each event loop: its free slots, and a link, if connections can move
 //!      -> GO                             STOP instead: it ends
 //!      <- SERVING  accepts
+//!         connections move over the links
 //!      -> DONE     stops accepting
 //! ```
 //!
@@ -34,7 +36,7 @@ use crate::admin::guard::refuse;
 
 pub(crate) use self::command::{Args, run};
 pub(crate) use self::predecessor::{Next, Predecessor};
-pub(crate) use self::successor::{Refusal, Source, Upgrades};
+pub(crate) use self::successor::{Moves, Refusal, Source, Upgrades};
 
 /// The form of messages that this release writes, and the oldest that it reads.
 const WIRE: u64 = 1;
@@ -52,9 +54,12 @@ pub(crate) struct Upgrade {
     pub(crate) to: String,
     /// The new process.
     pub(crate) process: u32,
+    /// Connections that have moved to the new process, with their sessions.
+    #[serde(default)]
+    pub(crate) moved: u64,
     /// Connections that drain in the old process.
     pub(crate) connections: u64,
-    /// The time from the request until the new process accepted.
+    /// The time from the request until the new process accepted, and had all that moves.
     pub(crate) duration_ms: u64,
     /// Whether it was only tried.
     pub(crate) dry_run: bool,
@@ -63,16 +68,21 @@ pub(crate) struct Upgrade {
 impl Upgrade {
     /// Returns it on one line.
     pub(crate) fn in_words(&self) -> String {
-        let Self { from, to, process, connections, duration_ms, dry_run } = self;
+        let Self { from, to, process, moved, connections, duration_ms, dry_run } = self;
         let plural = if *connections == 1 { "connection drains" } else { "connections drain" };
-        match dry_run {
-            true => format!(
+        let tunnels = if *moved == 1 { "tunnel" } else { "tunnels" };
+        match (dry_run, moved) {
+            (true, _) => format!(
                 "upgrade {from} -> {to}: the new process was ready after {duration_ms} ms and has \
-                 ended; in an upgrade, {connections} {plural}"
+                 ended; in an upgrade, at most {connections} {plural}"
             ),
-            false => format!(
+            (false, 0) => format!(
                 "upgrade {from} -> {to}: process {process} accepts since {duration_ms} ms after \
                  the request; {connections} {plural}"
+            ),
+            (false, _) => format!(
+                "upgrade {from} -> {to}: process {process} serves since {duration_ms} ms after \
+                 the request; {moved} {tunnels} moved; {connections} {plural}"
             ),
         }
     }

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use throng_io::{HeldListeners, handover};
+use throng_io::HeldListeners;
+use throng_io::handover::{self, Passage};
 
 use super::control::{Control, Hello, NoMessage, read_plan, read_refuse, tag};
 use super::{GREETING, OLDEST_WIRE, WIRE};
@@ -23,10 +24,10 @@ pub(crate) struct Predecessor {
 }
 
 /// The order of the predecessor to a successor that is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Next {
-    /// Serve.
-    Serve,
+    /// Serve. Connections move from the predecessor's event loops, if it has parts of any.
+    Serve(Vec<Passage>),
     /// End: it was only a trial.
     Leave,
 }
@@ -71,21 +72,32 @@ impl Predecessor {
         Ok((Self { control, state }, HeldListeners::of_predecessor(taken)))
     }
 
-    /// Reports that this process can serve: it has read its configuration, and listens. Returns
-    /// the predecessor's order.
-    pub(crate) fn ready(&self) -> Result<Next, Failure> {
+    /// Reports that this process can serve: it has read its configuration, and listens.
+    /// Connections can move to its event loops if `loops` is their number. Returns the
+    /// predecessor's order.
+    pub(crate) fn ready(&self, loops: Option<usize>) -> Result<Next, Failure> {
         let mut lock = self.lock();
-        let Some(control) = &mut *lock else { return Ok(Next::Serve) };
+        let Some(control) = &mut *lock else { return Ok(Next::Serve(Vec::new())) };
         let gone = "the process to be replaced does not answer, so this one ends";
-        control.send(tag::READY).map_err(|_| Failure::runtime(gone))?;
-        let message = control.receive(Instant::now() + ANSWER);
-        match message.map(|message| message.tag()) {
-            Ok(tag::GO) => Ok(Next::Serve),
-            Ok(tag::STOP) => {
-                *lock = None;
-                Ok(Next::Leave)
+        control.send_ready(loops).map_err(|_| Failure::runtime(gone))?;
+        let mut passages = Vec::new();
+        let until = Instant::now() + ANSWER;
+        loop {
+            let message = control.receive(until).map_err(|_| Failure::runtime(gone))?;
+            match message.tag() {
+                tag::PASSAGE => {
+                    let taken = control.take_passage(&message, &mut passages);
+                    taken.map_err(|why| {
+                        Failure::runtime(format!("the process to be replaced: {}", in_words(&why)))
+                    })?;
+                }
+                tag::GO => return Ok(Next::Serve(passages)),
+                tag::STOP => {
+                    *lock = None;
+                    return Ok(Next::Leave);
+                }
+                _ => return Err(Failure::runtime(gone)),
             }
-            _ => Err(Failure::runtime(gone)),
         }
     }
 

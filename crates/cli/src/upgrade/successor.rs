@@ -1,5 +1,6 @@
 //! The side of the predecessor: starts a successor, and ends once that accepts connections.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
@@ -9,9 +10,9 @@ use std::time::{Duration, Instant};
 use throng_carry::Message;
 use throng_config::UpgradeSettings;
 use throng_io::HeldListeners;
-use throng_io::handover::HANDOVER_VARIABLE;
+use throng_io::handover::{HANDOVER_VARIABLE, Passage};
 
-use super::control::{Control, Hello, NoMessage, read_hello, read_refuse, tag};
+use super::control::{Control, Hello, NoMessage, read_hello, read_ready, read_refuse, tag};
 use super::program::Program;
 use super::{GREETING, OLDEST_WIRE, Upgrade, WIRE};
 use crate::build_labels::VERSION;
@@ -20,6 +21,10 @@ use crate::service::Service;
 
 /// The time that this process has to stop accepting before the upgrade is reported.
 const LEAVING: Duration = Duration::from_secs(5);
+
+/// The time in which connections move; the others drain. The successor waits a little longer for
+/// the end.
+const MOVING: Duration = Duration::from_secs(20);
 
 /// The time that a successor has to end by itself, before it is killed.
 const ENDING: Duration = Duration::from_secs(5);
@@ -31,7 +36,7 @@ pub(crate) struct Upgrades(Arc<Inner>);
 struct Inner {
     held: HeldListeners,
     log: Log,
-    program: std::io::Result<Program>,
+    program: io::Result<Program>,
     source: OnceLock<Source>,
     state: Mutex<Phase>,
 }
@@ -44,6 +49,27 @@ pub(crate) struct Source {
     pub(crate) connections: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Returns what the successor's program needs besides the sockets, in JSON.
     pub(crate) state: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+    /// Moves connections, if the program can.
+    pub(crate) moves: Option<Box<dyn Moves>>,
+}
+
+/// A program whose connections move to a successor. Its event loops and the successor's are pairs.
+pub(crate) trait Moves: Send + Sync {
+    /// Returns the number of event loops, if connections can move now.
+    fn loops(&self) -> Option<usize>;
+
+    /// Returns the part of each event loop for a successor that has as many.
+    fn begin(&self) -> io::Result<Vec<Passage>>;
+
+    /// Moves connections, at most until `until`, and returns how many have moved. After an error,
+    /// the successor must be ended.
+    fn run(&self, until: Instant, is_alive: &mut dyn FnMut() -> bool) -> Result<u64, String>;
+
+    /// Takes back what a successor, which has ended, has not taken.
+    fn abandon(&self);
+
+    /// Ends the move to a successor that has everything.
+    fn end(&self);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +223,7 @@ impl Inner {
         let (own, other) = UnixStream::pair().map_err(|error| error.to_string())?;
         let mut child = self.spawn(other)?;
         let talked = Control::new(own).map_err(Failed::For).and_then(|mut control| {
-            let outcome = self.talk(&mut control, source, dry_run, child.id());
+            let outcome = self.talk(&mut control, source, dry_run, &mut child);
             if outcome.is_err() || dry_run {
                 let _ = control.send(tag::STOP);
             }
@@ -210,8 +236,8 @@ impl Inner {
                 outcome => outcome,
             }
         });
-        match talked {
-            Ok(build) => {
+        let outcome = match talked {
+            Ok((build, moved)) => {
                 if dry_run {
                     await_end(&mut child, ENDING);
                     end(&mut child);
@@ -220,6 +246,7 @@ impl Inner {
                     from: VERSION.to_owned(),
                     to: build,
                     process: child.id(),
+                    moved,
                     connections: (source.connections)(),
                     duration_ms: began.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
                     dry_run,
@@ -238,7 +265,14 @@ impl Inner {
                 end(&mut child);
                 Err(why)
             }
+        };
+        // Only now: a successor that lives may still have connections.
+        if outcome.is_err()
+            && let Some(moves) = &source.moves
+        {
+            moves.abandon();
         }
+        outcome
     }
 
     /// Waits until this process accepts no more, so that the next connect is the successor's.
@@ -260,15 +294,15 @@ impl Inner {
         })
     }
 
-    /// Takes the successor through its phases until it accepts, or with `dry_run` until it is
-    /// ready. Returns its build.
+    /// Takes the successor through its phases until it accepts and has the connections that move,
+    /// or with `dry_run` until it is ready. Returns its build, and how many have moved.
     fn talk(
         &self,
         control: &mut Control,
         source: &Source,
         dry_run: bool,
-        process: u32,
-    ) -> Result<String, Failed> {
+        child: &mut Child,
+    ) -> Result<(String, u64), Failed> {
         let settings = (source.settings)();
         let until = Instant::now() + GREETING;
         let greeting = expect(control, tag::HELLO, until, "said no word")?;
@@ -286,29 +320,47 @@ impl Inner {
         drop(sockets);
         control.send_plan(&(source.state)())?;
         let until = Instant::now() + settings.start;
-        expect(control, tag::READY, until, "was not ready within upgrade.start")?;
+        let ready = expect(control, tag::READY, until, "was not ready within upgrade.start")?;
         if dry_run {
-            return Ok(build);
+            return Ok((build, 0));
         }
+        let loops = read_ready(&ready).map_err(|error| error.to_string())?;
+        let moves = source.moves.as_ref().filter(|it| loops.is_some() && it.loops() == loops);
         match &mut *self.state() {
             state @ Phase::Starting => *state = Phase::Committed,
             _ => return Err(Failed::For("this process ends".to_owned())),
         }
+        let moves = moves.filter(|moves| match moves.begin() {
+            Ok(passages) => control.send_passages(&passages).is_ok(),
+            Err(_) => {
+                // They drain. The successor has nothing of them.
+                moves.abandon();
+                false
+            }
+        });
         control.send(tag::GO)?;
         let until = Instant::now() + settings.start;
         expect(control, tag::SERVING, until, "did not accept within upgrade.start")?;
+        let mut moved = 0;
+        if let Some(moves) = moves {
+            let mut is_alive = || matches!(child.try_wait(), Ok(None));
+            // An error ends the successor, so this process still accepts, and goes on.
+            moved = moves.run(Instant::now() + MOVING, &mut is_alive)?;
+            moves.end();
+        }
         // First: the service manager must know it before the successor reports to it.
-        Service::replaced_by(process);
+        Service::replaced_by(child.id());
         let _ = control.send(tag::DONE);
-        Ok(build)
+        Ok((build, moved))
     }
 
     fn log_success(&self, report: &Upgrade) {
-        let Upgrade { from, to, process, connections, duration_ms, .. } = report;
+        let Upgrade { from, to, process, moved, connections, duration_ms, .. } = report;
         let fields = [
             ("from", from.clone().into()),
             ("to", to.clone().into()),
             ("process", u64::from(*process).into()),
+            ("moved", (*moved).into()),
             ("connections", (*connections).into()),
             ("duration", Duration::from_millis(*duration_ms).into()),
         ];

@@ -47,3 +47,5 @@ mod tables;
 mod tune;
 #[cfg(feature = "balance")]
 mod upgrade;
+#[cfg(feature = "balance")]
+mod upgrade_tunnels;

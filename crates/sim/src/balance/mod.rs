@@ -19,7 +19,7 @@ mod wire;
 mod world;
 
 pub use plan::BalancePlan;
-pub use script::{PeerEnd, PeerId, Script};
+pub use script::{MoveEnd, PeerEnd, PeerId, Script};
 pub use world::{BalanceOutcome, World};
 
 /// Runs the plan of a seed.

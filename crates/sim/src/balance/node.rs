@@ -95,6 +95,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Returns its shard, to move tunnels.
+    pub(crate) fn shard(&mut self) -> &mut Shard<Tls<SimDriver>> {
+        &mut self.shard
+    }
+
     /// Posts a command of the control thread.
     pub(crate) fn post(&self, command: BalanceCommand) {
         self.mailbox.send_always(command);

@@ -4,16 +4,19 @@
 //! no event occurs between two steps. So a test can assert that nothing arrives in an hour, and
 //! this takes no time.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use throng_balance::shard_over_driver::{Audit, BalanceCommand};
 use throng_balance::{Backend, Configuration, Metrics, Report, Settings};
+use throng_carry::link::LinkMessage;
+use throng_io::Driver;
 
 use super::node::{Node, NodeOptions, backend_address, configuration, local, target};
 use crate::faults::Faults;
-use crate::net::{LinkId, LinkOptions, Net, Readable, SharedNet, Side};
+use crate::net::{LinkId, LinkOptions, Net, Readable, SharedNet, Side, SimSocket};
 use crate::rng::Rng;
 
 /// Number of a client or of a connection to a backend.
@@ -28,6 +31,24 @@ pub enum PeerEnd {
     /// A reset.
     Reset,
 }
+
+/// The end of a process while tunnels move: before this message of a link is delivered, counted
+/// from 0 over both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveEnd {
+    /// Neither ends.
+    Never,
+    /// The successor, after which the old balancer goes on.
+    OfSuccessor(usize),
+    /// The old balancer, whose messages still arrive.
+    OfPredecessor(usize),
+}
+
+/// A message of a link, with the sockets that come before it.
+type Sent = (LinkMessage, Vec<SimSocket>);
+
+/// Slots that the old balancer keeps.
+const KEPT: usize = 4;
 
 /// Capacity of a link to a peer that does not read.
 const CAPACITY: usize = 64 << 10;
@@ -214,15 +235,84 @@ impl Script {
 
     /// Runs the shard until it is idle at the current time.
     fn settle(&mut self) {
+        turn_until_idle(&self.net, &mut self.node);
+    }
+
+    /// Moves all tunnels to a successor, which serves from then on. Returns how many it has got.
+    ///
+    /// # Panics
+    /// A rule of the link is broken.
+    pub fn move_to_successor(&mut self, settings: &Settings, ends: MoveEnd) -> u64 {
+        let (sender, _) = channel();
+        // Each process counts by itself.
+        let backends: Vec<_> = self
+            .backends
+            .iter()
+            .map(|backend| Arc::new(Backend::new(backend.address(), backend.weight())))
+            .collect();
+        let options = NodeOptions {
+            net: &self.net,
+            shards: 1,
+            first: 0,
+            faults: &Faults::default(),
+            configuration: of(&backends, settings),
+            reports: sender,
+            descriptors_for: 1 << 20,
+            tls: None,
+            seed: 1,
+        };
+        let mut new = options.start(&mut Rng::new(1)).swap_remove(0);
+        let slots = self.node.shard().begin_leaving(KEPT).expect("the first move of this driver");
+        new.shard().driver_mut().begin_with(&slots).expect("a new driver");
+        new.shard().begin_arriving(0, slots);
+        let (mut to_new, mut to_old) = (VecDeque::<Sent>::new(), VecDeque::new());
+        let mut delivered = 0;
         loop {
-            self.net.borrow_mut().settle();
-            let now = self.net.borrow().now();
-            if self.node.progress().is_none_or(|due| due > now) {
-                break;
+            turn_until_idle(&self.net, &mut self.node);
+            turn_until_idle(&self.net, &mut new);
+            let is_under_way = !(to_new.is_empty() && to_old.is_empty());
+            match ends {
+                MoveEnd::OfSuccessor(at) if is_under_way && at == delivered => {
+                    // The sockets that it has, or that are on their way to it, are closed.
+                    drop((new, to_new));
+                    self.node.shard().handle_successor_death(false);
+                    self.settle();
+                    return 0;
+                }
+                MoveEnd::OfPredecessor(at) if is_under_way && at == delivered => {
+                    for sent in to_new {
+                        deliver(&mut new, sent);
+                    }
+                    self.node = new;
+                    self.node.shard().handle_predecessor_death();
+                    self.backends = backends;
+                    self.settle();
+                    return self.node.shard().moved();
+                }
+                _ => {}
             }
-            self.node.turn();
-            // The shard's lists are not trimmed here, because tests also check that.
-            assert_eq!(self.node.faults_after_turn(usize::MAX), [""; 0], "a rule is broken");
+            let old = self.node.shard();
+            if let Some(sent) = to_new.pop_front() {
+                delivered += 1;
+                to_old.extend(deliver(&mut new, sent));
+            } else if let Some(message) = to_old.pop_front() {
+                delivered += 1;
+                for message in old.handle_link(message).expect("the successor keeps the rules") {
+                    let is_yours = matches!(message, LinkMessage::Yours { .. });
+                    to_new.push_back((message, Vec::new()));
+                    if is_yours {
+                        old.handle_yours_left();
+                    }
+                }
+            } else if let Some(batch) = old.next_batch(|socket| Ok(socket.duplicate())) {
+                to_new.push_back(batch);
+            } else if !old.is_moving() && old.park_tunnels().parked == 0 {
+                let moved = new.shard().moved();
+                assert_eq!(self.node.shard().moved(), moved);
+                self.node = new;
+                self.backends = backends;
+                return moved;
+            }
         }
     }
 
@@ -237,6 +327,35 @@ impl Script {
     pub fn metrics(&mut self) -> Metrics {
         self.node.publish()
     }
+}
+
+/// Runs a shard until it is idle at the current time.
+fn turn_until_idle(net: &SharedNet, node: &mut Node) {
+    loop {
+        net.borrow_mut().settle();
+        let now = net.borrow().now();
+        if node.progress().is_none_or(|due| due > now) {
+            break;
+        }
+        node.turn();
+        // The shard's lists are not trimmed here, because tests also check that.
+        assert_eq!(node.faults_after_turn(usize::MAX), [""; 0], "a rule is broken");
+    }
+}
+
+/// Delivers a message of the predecessor; returns the answers.
+fn deliver(new: &mut Node, (message, sockets): Sent) -> Vec<LinkMessage> {
+    let shard = new.shard();
+    let answers = match message {
+        LinkMessage::Batch { number, records } => {
+            let mut sockets = sockets.into_iter();
+            let pairs = std::iter::from_fn(|| Some([sockets.next()?, sockets.next()?]));
+            let answer = shard.handle_batch((number, records), pairs.collect());
+            answer.map(|answer| answer.into_iter().collect())
+        }
+        message => shard.handle_link(message),
+    };
+    answers.expect("the predecessor keeps the rules")
 }
 
 /// The configuration of these backends.

@@ -65,6 +65,12 @@ impl Admission {
         }
     }
 
+    /// Counts a client that comes from the predecessor, which has admitted it: no limit applies.
+    pub(super) fn adopt(&self, key: Option<AddressKey>) {
+        self.all.fetch_add(1, Relaxed);
+        let _ = self.by_address.enter(key, usize::MAX);
+    }
+
     /// Returns the key under which clients of an address are counted.
     pub(super) fn key(&self, address: IpAddr) -> Option<AddressKey> {
         self.by_address.key(address)

@@ -124,6 +124,17 @@ impl ClientGate {
         self.places.enter_address(id, counted, now);
     }
 
+    /// Returns the key under which a client is counted for its address, if it is.
+    pub(super) fn key(&self, id: ConnId) -> Option<AddressKey> {
+        self.counted.get(id.slot())
+    }
+
+    /// Counts a client that comes from the predecessor. It never makes room: it has a tunnel.
+    pub(super) fn adopt(&mut self, id: ConnId, counted: Option<AddressKey>) {
+        self.admission.adopt(counted);
+        self.counted.insert(id.slot(), counted);
+    }
+
     /// Takes the count of a client that must leave its place to another one.
     pub(super) fn take_count(&mut self, id: ConnId) -> Option<AddressKey> {
         self.counted.take(id.slot())

@@ -1,7 +1,9 @@
 //! Entries: the data of a request or tunnel for its record in the log.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use throng_carry::{Carried, CarryError, Content, Encoder};
 use throng_http::RequestSummary;
 use throng_io::{Instant, SessionFailure};
 use throng_proto::http1::Request;
@@ -32,7 +34,135 @@ pub(in crate::shard) struct LogEntry {
     tls_failure: Option<SessionFailure>,
 }
 
+/// The entry of a tunnel as another process needs it. The id of its client and the backend's
+/// address are in the record of the tunnel.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::shard) struct MovedEntry {
+    request: Option<Parts>,
+    server_name: Option<String>,
+    request_id: Option<String>,
+    peer: Option<SocketAddr>,
+    client: Option<SocketAddr>,
+    /// Milliseconds since it began.
+    age: u64,
+    status: Option<u16>,
+    attempts: usize,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+throng_carry::carried! {
+    MovedEntry {
+        required { 1 age, 3 attempts, 5 bytes_in, 7 bytes_out }
+        optional {
+            2 request, 4 server_name, 6 request_id, 8 peer, 10 client, 12 status,
+        }
+        rebuilt { }
+    }
+}
+
+/// The parts of a [`RequestSummary`].
+#[derive(Clone, Debug, PartialEq)]
+struct Parts([String; 6]);
+
+impl Carried for Parts {
+    fn put(&self, tag: u16, out: Encoder) -> Encoder {
+        let inner = Encoder::new(throng_carry::RECORD);
+        let add = |inner: Encoder, (at, part): (u16, &String)| inner.text(2 * at + 1, part);
+        out.message(tag, (0..).zip(&self.0).fold(inner, add))
+    }
+
+    fn take(content: Content<'_>) -> Result<Self, CarryError> {
+        let mut parts: [String; 6] = Default::default();
+        content.message()?.read(|tag, content| match parts.get_mut(usize::from(tag / 2)) {
+            Some(part) if tag % 2 == 1 => {
+                content.text()?.clone_into(part);
+                Ok(true)
+            }
+            _ => Ok(false),
+        })?;
+        Ok(Self(parts))
+    }
+}
+
 impl LogEntry {
+    /// Returns what moves of the entry of a tunnel, whose backend is not lost.
+    pub(in crate::shard) fn freeze(self, now: Instant) -> MovedEntry {
+        let Self {
+            request,
+            server_name,
+            request_id,
+            subject: Subject { session: _, peer, client },
+            began,
+            // Entries of tunnels are.
+            always: _,
+            status,
+            backend: _,
+            attempts,
+            bytes_in,
+            bytes_out,
+            // Such a tunnel does not move.
+            is_lost: _,
+            tls_failure: _,
+        } = self;
+        MovedEntry {
+            request: request.map(|request| Parts(request.parts().map(str::to_owned))),
+            server_name: server_name.map(Into::into),
+            request_id: request_id.map(Into::into),
+            peer,
+            client: client.map(|client| SocketAddr::new(client, 0)),
+            age: u64::try_from(now.since(began).as_millis()).unwrap_or(u64::MAX),
+            status,
+            attempts,
+            bytes_in,
+            bytes_out,
+        }
+    }
+
+    /// Creates the entry of a tunnel again; `now` is the time when it was frozen, in the clock of
+    /// this process.
+    pub(in crate::shard) fn thaw(
+        moved: MovedEntry,
+        session: u64,
+        backend: SocketAddr,
+        now: Instant,
+    ) -> Self {
+        let MovedEntry {
+            request,
+            server_name,
+            request_id,
+            peer,
+            client,
+            age,
+            status,
+            attempts,
+            bytes_in,
+            bytes_out,
+        } = moved;
+        let summary =
+            |Parts(parts): Parts| RequestSummary::of_parts(parts.each_ref().map(String::as_str));
+        let age = Duration::from_millis(age);
+        Self {
+            request: request.map(summary),
+            server_name: server_name.map(Into::into),
+            request_id: request_id.map(Into::into),
+            subject: Subject {
+                session: Some(session),
+                peer,
+                client: client.map(|client| client.ip()),
+            },
+            began: Instant(now.0.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX))),
+            always: true,
+            status,
+            backend: Some(backend),
+            attempts,
+            bytes_in,
+            bytes_out,
+            is_lost: false,
+            tls_failure: None,
+        }
+    }
+
     pub(in crate::shard) fn new(subject: Subject, began: Instant, always: bool) -> Self {
         Self {
             request: None,

@@ -9,6 +9,7 @@ mod upstream;
 
 use std::time::Duration;
 
+use throng_carry::Age;
 use throng_engine::{Deadlines, HeldInput, LINGER_SILENCE, Linger};
 use throng_io::{ConnId, Instant};
 use throng_proto::http1;
@@ -16,11 +17,12 @@ use throng_proto::ws::CloseCode;
 
 pub(super) use self::exchange::{Exchange, Fact, Owner, RequestFacts};
 pub(super) use self::http_side::HttpSide;
-pub(super) use self::log_entry::LogEntry;
+pub(super) use self::log_entry::{LogEntry, MovedEntry};
 pub(super) use self::origin::Origin;
-pub(super) use self::tunnel::Tunnel;
+pub(super) use self::tunnel::{MovedSide, Tunnel};
 pub(super) use self::upstream::Upstream;
 use crate::access::EndReason;
+use crate::backend::State;
 use crate::settings::Timeouts;
 
 /// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the
@@ -28,12 +30,29 @@ use crate::settings::Timeouts;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EighthTick(pub(super) u32);
 
+/// Milliseconds of an eighth of a second.
+const MILLIS: u64 = 125;
+
 impl EighthTick {
     /// Never: a deadline that is not set.
     pub(super) const NEVER: Self = Self(u32::MAX);
 
     pub(super) fn of(instant: Instant) -> Self {
         Self((instant.0 / 125_000_000) as u32)
+    }
+
+    /// The time since this tick, which was at the latest `now`.
+    fn age(self, now: Self) -> Age {
+        Age::of(u64::from(self.0) * MILLIS, u64::from(now.0) * MILLIS)
+    }
+
+    /// The tick of an event with that age, which was taken `transit` milliseconds ago.
+    fn at_age(age: Age, now: Self, transit: u64) -> Self {
+        Self::of_millis(age.then(u64::from(now.0) * MILLIS, transit))
+    }
+
+    fn of_millis(millis: u64) -> Self {
+        Self(u32::try_from(millis / MILLIS).unwrap_or(u32::MAX))
     }
 
     /// The tick `time` before this one; an event in an earlier tick is certainly older.
@@ -359,6 +378,20 @@ impl BalanceRecords {
             BalanceRecord::Upstream(upstream) => Some(upstream),
             _ => None,
         }
+    }
+
+    /// Returns the backend's connection of the tunnel of a client, if the tunnel may move to
+    /// another process: neither side ends, and its backend takes clients. The tunnels of others
+    /// are closed soon, by an order that does not move.
+    pub(super) fn movable_tunnel(&self, client: ConnId) -> Option<ConnId> {
+        let side = |id: ConnId| match self.at(id.slot())? {
+            (at, BalanceRecord::Tunnel(tunnel)) if at == id => Some(tunnel),
+            _ => None,
+        };
+        let early = side(client).filter(|early| !early.is_backend() && early.may_move())?;
+        let upstream = early.peer();
+        let late = side(upstream).filter(|late| late.peer() == client && late.may_move())?;
+        late.backend().is_some_and(|backend| backend.state() == State::Up).then_some(upstream)
     }
 
     /// Removes the side of a tunnel.

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use throng_carry::{Age, Carried, CarryError, Content, Encoder};
 use throng_io::ConnId;
 use throng_proto::ws::{Boundary, CloseCode};
 
@@ -84,7 +85,7 @@ impl Output {
     }
 }
 
-/// Parts of a [`TunnelFlow`]: the first bit of each state, and the rest by bit.
+/// Parts of a [`TunnelFlow`]: the first bit of each state; the rest is in [`mark`].
 mod part {
     pub(super) const INPUT: u16 = 0;
     pub(super) const CUT: u16 = 2;
@@ -92,23 +93,33 @@ mod part {
     /// The bits of one state.
     pub(super) const STATE: u16 = 0b11;
 
-    /// This side has ended its stream.
-    pub(super) const FINISHED: u16 = 1 << 6;
-    /// This side was sent a Close frame by the balancer.
-    pub(super) const CLOSED: u16 = 1 << 7;
-    /// Its backend was lost in the middle of a frame: only a reset can follow.
-    pub(super) const TORN: u16 = 1 << 8;
-    /// The close code is 1001, else 1012.
-    pub(super) const GOING_AWAY: u16 = 1 << 9;
-    /// Its deadline ends it; without this, only silence does.
-    pub(super) const TIMED: u16 = 1 << 10;
-    /// The tunnel passes bytes through that are not frames: each end of a stream is passed on, and
-    /// no Close frame is sent.
-    pub(super) const UNFRAMED: u16 = 1 << 11;
-
     /// With none of these, the input is open, nothing is cut, and bytes from this side go straight
     /// to the other.
-    pub(super) const SLOW_PATH: u16 = STATE << INPUT | STATE << CUT | CLOSED;
+    pub(super) const SLOW_PATH: u16 = STATE << INPUT | STATE << CUT | super::mark::CLOSED;
+}
+
+throng_carry::flags! {
+    /// The flags of a [`TunnelFlow`]. A tunnel that ends stays in its process: it soon is gone.
+    mod mark: u16 {
+        moved {
+            /// The tunnel passes bytes through that are not frames: each end of a stream is passed
+            /// on, and no Close frame is sent.
+            UNFRAMED = 1 << 11,
+        }
+        rebuilt {}
+        waits {
+            /// This side has ended its stream.
+            FINISHED = 1 << 6,
+            /// This side was sent a Close frame by the balancer.
+            CLOSED = 1 << 7,
+            /// Its backend was lost in the middle of a frame: only a reset can follow.
+            TORN = 1 << 8,
+            /// The close code is 1001, else 1012.
+            GOING_AWAY = 1 << 9,
+            /// Its deadline ends it; without this, only silence does.
+            TIMED = 1 << 10,
+        }
+    }
 }
 
 /// The states and flags of one side.
@@ -141,24 +152,30 @@ impl TunnelFlow {
         self.check();
     }
 
-    fn put(&mut self, shift: u16, state: u16) {
+    fn set_state(&mut self, shift: u16, state: u16) {
         self.0 = self.0 & !(part::STATE << shift) | state << shift;
         self.check();
     }
 
     fn set_input(&mut self, next: Input) {
         debug_assert!(self.input().may_become(next), "{self:?} became {next:?}");
-        self.put(part::INPUT, next as u16);
+        self.set_state(part::INPUT, next as u16);
     }
 
     fn set_cut(&mut self, next: Cut) {
         debug_assert!(self.cut().may_become(next), "{self:?} became {next:?}");
-        self.put(part::CUT, next as u16);
+        self.set_state(part::CUT, next as u16);
     }
 
     fn set_output(&mut self, next: Output) {
         debug_assert!(self.output().may_become(next), "{self:?} became {next:?}");
-        self.put(part::OUTPUT, next as u16);
+        self.set_state(part::OUTPUT, next as u16);
+    }
+
+    /// Returns whether the tunnel of this side may move: it does not end.
+    fn may_move(self) -> bool {
+        let is_output_open = matches!(self.output(), Output::Idle | Output::Sending);
+        is_output_open && self.cut() == Cut::None && !self.has(mark::WAITS)
     }
 
     fn check(self) {
@@ -167,12 +184,12 @@ impl TunnelFlow {
 
     /// Returns the rule between states that it breaks, if it breaks one.
     fn broken_rule(self) -> Option<&'static str> {
-        let is_framed = !self.has(part::UNFRAMED);
+        let is_framed = !self.has(mark::UNFRAMED);
         if is_framed && self.input() == Input::Silent {
             Some("the silence of a backend that is not passed through to")
-        } else if !is_framed && (self.cut() != Cut::None || self.has(part::CLOSED | part::TORN)) {
+        } else if !is_framed && (self.cut() != Cut::None || self.has(mark::CLOSED | mark::TORN)) {
             Some("a Close frame where no bytes are frames")
-        } else if self.has(part::TORN) && self.cut() != Cut::Made {
+        } else if self.has(mark::TORN) && self.cut() != Cut::Made {
             Some("a frame without its end whose sender is there")
         } else {
             None
@@ -180,9 +197,25 @@ impl TunnelFlow {
     }
 }
 
+/// Only a flow that [may move](TunnelFlow::may_move) is written or read.
+impl Carried for TunnelFlow {
+    fn put(&self, tag: u16, out: Encoder) -> Encoder {
+        Carried::put(&self.0, tag, out)
+    }
+
+    fn take(content: Content<'_>) -> Result<Self, CarryError> {
+        let bits = u16::take(content)?;
+        let known = part::STATE << part::INPUT | part::STATE << part::OUTPUT | mark::MOVED;
+        let flow = Self(bits);
+        let is_state = bits & !known == 0 && flow.state(part::INPUT) < Input::ALL.len();
+        let is_sound = is_state && flow.may_move() && flow.broken_rule().is_none();
+        if is_sound { Ok(flow) } else { Err(CarryError::Malformed) }
+    }
+}
+
 impl std::fmt::Debug for TunnelFlow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let flags = self.0 >> part::FINISHED.trailing_zeros();
+        let flags = self.0 >> mark::FINISHED.trailing_zeros();
         write!(f, "{:?} {:?} {:?} {flags:#b}", self.input(), self.cut(), self.output())
     }
 }
@@ -202,7 +235,50 @@ pub(in crate::shard) struct Tunnel {
     flow: TunnelFlow,
 }
 
+/// A side of a tunnel as another process needs it. Its peer, and the backend that counts it, are in
+/// the record of the tunnel.
+#[derive(Debug, PartialEq)]
+pub(in crate::shard) struct MovedSide {
+    boundary: Boundary,
+    seen: Age,
+    opened: Age,
+    flow: TunnelFlow,
+}
+
+throng_carry::carried! {
+    MovedSide {
+        required { 1 boundary, 3 flow, 5 seen, 7 opened }
+        optional { }
+        rebuilt { }
+    }
+}
+
 impl Tunnel {
+    /// Returns whether the tunnel of this side may move to another process: it does not end.
+    pub(in crate::shard) fn may_move(&self) -> bool {
+        self.flow.may_move()
+    }
+
+    /// Returns what moves of it, at the time `now`, and its count of the tunnel.
+    pub(in crate::shard) fn freeze(self, now: EighthTick) -> (MovedSide, Option<TunnelGuard>) {
+        let Self { peer: _, boundary, count, seen, opened, flow } = self;
+        let (seen, opened) = (seen.age(now), opened.age(now));
+        (MovedSide { boundary, seen, opened, flow }, count)
+    }
+
+    /// Creates the side again; `transit` is the time since it was frozen, in milliseconds.
+    pub(in crate::shard) fn thaw(
+        moved: MovedSide,
+        peer: ConnId,
+        count: Option<TunnelGuard>,
+        now: EighthTick,
+        transit: u64,
+    ) -> Self {
+        let MovedSide { boundary, seen, opened, flow } = moved;
+        let [seen, opened] = [seen, opened].map(|age| EighthTick::at_age(age, now, transit));
+        Self { peer, boundary, count, seen, opened, flow }
+    }
+
     /// Creates a side of a tunnel that is opened `now`; `count` counts it, in the backend's side.
     /// It adopts the output of both connections: a side is read unless a send to the other is in
     /// flight.
@@ -214,13 +290,13 @@ impl Tunnel {
         (http, other): (&HttpSide, &HttpSide),
     ) -> Self {
         let is_unframed = boundary.is_none();
-        let mut flow = TunnelFlow(if is_unframed { part::UNFRAMED } else { 0 });
+        let mut flow = TunnelFlow(if is_unframed { mark::UNFRAMED } else { 0 });
         let input = match other.is_sending() {
             true => Input::Paused,
             false if is_unframed && count.is_some() => Input::Silent,
             false => Input::Open,
         };
-        flow.put(part::INPUT, input as u16);
+        flow.set_state(part::INPUT, input as u16);
         if http.is_sending() {
             flow.set_output(Output::Sending);
         }
@@ -309,12 +385,12 @@ impl Tunnel {
 
     /// Returns whether this side has ended its stream.
     pub(in crate::shard) fn has_finished(&self) -> bool {
-        self.flow.has(part::FINISHED)
+        self.flow.has(mark::FINISHED)
     }
 
     /// Records that this side has ended its stream.
     pub(in crate::shard) fn finish(&mut self) {
-        self.flow.set(part::FINISHED);
+        self.flow.set(mark::FINISHED);
     }
 
     /// Returns whether a send to this side is in flight.
@@ -394,12 +470,12 @@ impl Tunnel {
 
     /// Returns whether this side was sent a Close frame by the balancer.
     pub(in crate::shard) fn is_closed(&self) -> bool {
-        self.flow.has(part::CLOSED)
+        self.flow.has(mark::CLOSED)
     }
 
     /// Records that this side was sent a Close frame by the balancer.
     pub(in crate::shard) fn close(&mut self) {
-        self.flow.set(part::CLOSED);
+        self.flow.set(mark::CLOSED);
     }
 
     /// Detaches it from the other side, which is gone.
@@ -410,24 +486,24 @@ impl Tunnel {
 
     /// Records that its backend was lost in the middle of a frame.
     pub(in crate::shard) fn tear(&mut self) {
-        self.flow.set(part::TORN);
+        self.flow.set(mark::TORN);
     }
 
     /// Returns whether its backend was lost in the middle of a frame: only a reset can follow.
     pub(in crate::shard) fn is_torn(&self) -> bool {
-        self.flow.has(part::TORN)
+        self.flow.has(mark::TORN)
     }
 
     /// Lets its Close frame have this code.
     pub(in crate::shard) fn set_close_code(&mut self, code: u16) {
         if code == CloseCode::GOING_AWAY.get() {
-            self.flow.set(part::GOING_AWAY);
+            self.flow.set(mark::GOING_AWAY);
         }
     }
 
     /// Returns the code for its client.
     pub(in crate::shard) fn close_code(&self) -> u16 {
-        match self.flow.has(part::GOING_AWAY) {
+        match self.flow.has(mark::GOING_AWAY) {
             true => CloseCode::GOING_AWAY.get(),
             false => CloseCode::SERVICE_RESTART.get(),
         }
@@ -435,17 +511,17 @@ impl Tunnel {
 
     /// Returns whether its deadline ends it; if not, only silence does.
     pub(in crate::shard) fn is_timed(&self) -> bool {
-        self.flow.has(part::TIMED)
+        self.flow.has(mark::TIMED)
     }
 
     pub(super) fn set_timed(&mut self) {
-        self.flow.set(part::TIMED);
+        self.flow.set(mark::TIMED);
     }
 
     /// Returns whether it passes bytes through that are not frames: each end of a stream is passed
     /// on, and no Close frame is sent.
     pub(in crate::shard) fn is_unframed(&self) -> bool {
-        self.flow.has(part::UNFRAMED)
+        self.flow.has(mark::UNFRAMED)
     }
 
     /// Returns the rule between its states that it breaks, if it breaks one.
@@ -502,14 +578,14 @@ mod tests {
         for (input, cut) in Input::ALL.iter().flat_map(|input| Cut::ALL.map(|cut| (*input, cut))) {
             for output in Output::ALL {
                 for flags in 0..1 << 6 {
-                    let flags = flags * part::FINISHED;
+                    let flags = flags * mark::FINISHED;
                     let bits = (input as u16) << part::INPUT | (cut as u16) << part::CUT;
                     let flow = TunnelFlow(bits | (output as u16) << part::OUTPUT | flags);
                     assert_eq!((flow.input(), flow.cut(), flow.output()), (input, cut, output));
-                    assert_eq!(flow.has(part::FINISHED), flags & part::FINISHED != 0);
+                    assert_eq!(flow.has(mark::FINISHED), flags & mark::FINISHED != 0);
                     legal += usize::from(flow.broken_rule().is_none());
-                    if !flow.has(part::SLOW_PATH | part::FINISHED) {
-                        direct.push((input, cut, flow.has(part::CLOSED)));
+                    if !flow.has(part::SLOW_PATH | mark::FINISHED) {
+                        direct.push((input, cut, flow.has(mark::CLOSED)));
                     }
                 }
             }
@@ -523,17 +599,50 @@ mod tests {
             TunnelFlow(input as u16 | (cut as u16) << part::CUT | flags).broken_rule()
         };
         assert!(set(Input::Silent, Cut::None, 0).is_some());
-        assert!(set(Input::Open, Cut::Made, part::UNFRAMED).is_some());
-        assert!(set(Input::Open, Cut::None, part::UNFRAMED | part::CLOSED).is_some());
-        assert!(set(Input::Open, Cut::None, part::TORN).is_some());
+        assert!(set(Input::Open, Cut::Made, mark::UNFRAMED).is_some());
+        assert!(set(Input::Open, Cut::None, mark::UNFRAMED | mark::CLOSED).is_some());
+        assert!(set(Input::Open, Cut::None, mark::TORN).is_some());
         // Paused and cut; ended while cut; silent to its end; alone without the end of a frame.
         for (input, cut, flags) in [
             (Input::Paused, Cut::Made, 0),
-            (Input::Paused, Cut::Due, part::FINISHED),
-            (Input::Silent, Cut::None, part::UNFRAMED | part::FINISHED),
-            (Input::Open, Cut::Made, part::TORN | part::CLOSED),
+            (Input::Paused, Cut::Due, mark::FINISHED),
+            (Input::Silent, Cut::None, mark::UNFRAMED | mark::FINISHED),
+            (Input::Open, Cut::Made, mark::TORN | mark::CLOSED),
         ] {
             assert_eq!(set(input, cut, flags), None);
         }
+    }
+
+    #[test]
+    fn every_flow_that_may_move_comes_back_and_no_other_is_taken() {
+        let mut moved = 0;
+        for bits in 0..=u16::MAX {
+            let frozen = throng_carry::freeze(&TunnelFlow(bits));
+            if let Ok(flow) = throng_carry::thaw::<TunnelFlow>(&frozen) {
+                assert_eq!(flow.0, bits);
+                assert!(flow.may_move() && flow.broken_rule().is_none());
+                moved += 1;
+            }
+        }
+        // Idle or sending; framed: open or paused; unframed: those, or silent.
+        assert_eq!(moved, 2 * (2 + 3));
+    }
+
+    #[test]
+    fn times_of_a_side_go_on() {
+        let opened = EighthTick(80);
+        let side = Tunnel {
+            peer: ConnId::new(0, 1, 0),
+            boundary: Boundary::new(),
+            count: None,
+            seen: EighthTick(96),
+            opened,
+            flow: TunnelFlow(0),
+        };
+        let (moved, _) = side.freeze(EighthTick(100));
+        let moved = throng_carry::thaw(&throng_carry::freeze(&moved)).unwrap();
+        let side = Tunnel::thaw(moved, ConnId::new(0, 2, 0), None, EighthTick(1_001), 125);
+        assert_eq!((side.seen, side.opened), (EighthTick(996), EighthTick(980)));
+        assert_eq!(side.peer, ConnId::new(0, 2, 0));
     }
 }

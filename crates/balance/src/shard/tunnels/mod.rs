@@ -156,6 +156,18 @@ impl Tunnels {
         self.queued.keys()
     }
 
+    /// Takes the bytes queued for a side, which moves.
+    pub(super) fn take_queued(&mut self, id: ConnId) -> Option<Box<Batch>> {
+        self.queued.remove(&id)
+    }
+
+    /// Queues bytes for a side that has moved here.
+    pub(super) fn put_queued(&mut self, id: ConnId, batch: Option<Box<Batch>>) {
+        if let Some(batch) = batch {
+            self.queued.insert(id, batch);
+        }
+    }
+
     /// Drops the bytes queued for a side that has ended.
     pub(super) fn forget(&mut self, id: ConnId) {
         self.queued.remove(&id);

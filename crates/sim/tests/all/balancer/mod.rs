@@ -2,6 +2,7 @@
 
 mod admission;
 mod closing;
+mod moves;
 mod rates;
 mod shares;
 mod slow;
