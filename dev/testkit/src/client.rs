@@ -166,6 +166,8 @@ impl<S: Read + Write> Client<S> {
                 Ok(0) => return Got::End,
                 Ok(n) => self.received.extend_from_slice(&buffer[..n]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return Got::End,
+                // A read with a timeout ends with it when the process was stopped for a moment.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("nothing came for {TIMEOUT:?}: {error}"),
             }
         }

@@ -33,6 +33,8 @@ pub fn read_head(stream: &mut impl Read) -> String {
             Ok(1) => head.push(byte[0]),
             Ok(_) => break,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            // A read with a timeout ends with it when the process was stopped for a moment.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
                 panic!("no whole head came: {error}; so far {:?}", String::from_utf8_lossy(&head))
             }
