@@ -232,6 +232,11 @@ impl AsyncClient {
         }
     }
 
+    /// Returns why no message will come: which side has ended the session, and how.
+    pub(crate) fn end_error(&self) -> ClientError {
+        self.session.end_error()
+    }
+
     /// Waits until [`AsyncClient::recv`] would return at once. Returns false if the session has
     /// ended.
     pub(crate) async fn wait_for_message(&mut self) -> Result<bool, ClientError> {

@@ -274,6 +274,11 @@ impl Client {
         }
     }
 
+    /// Returns why no message will come: which side has ended the session, and how.
+    pub(crate) fn end_error(&self) -> ClientError {
+        self.session.end_error()
+    }
+
     /// Waits as [`Client::recv`] does, which then returns at once. Returns false if the session has
     /// ended.
     pub(crate) fn wait_for_message(&mut self, until: Option<Wait>) -> Result<bool, ClientError> {

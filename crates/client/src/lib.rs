@@ -3,7 +3,8 @@
 //!
 //! [`Client`] is blocking: one thread for each connection. `AsyncClient`, with the feature `tokio`,
 //! has futures. [`ReconnectingClient`] connects again when a connection is lost, and so does
-//! `reconnect::AsyncReconnectingClient`.
+//! `reconnect::AsyncReconnectingClient`. There is no client for plain HTTP: log in with another
+//! crate, and pass the cookie or token by [`ClientBuilder::headers_with`].
 //!
 //! A [`ClientError`] names the failure; [`ClientError::blame`] returns whose fault it is: the
 //! program's, the server's or the network's. The client checks input as strictly as the server

@@ -204,6 +204,11 @@ impl ClientMachine {
         self.close.as_ref()
     }
 
+    /// Returns the error of a call after the end of the session, with the side that ended it.
+    pub fn end_error(&self) -> ClientError {
+        self.output.end_error()
+    }
+
     /// Returns the half that sends.
     pub fn output(&mut self) -> &mut Output {
         &mut self.output

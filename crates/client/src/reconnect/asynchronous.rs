@@ -123,6 +123,13 @@ impl AsyncReconnectingClient {
         self
     }
 
+    /// Calls `notice` before each pause: see
+    /// [`ReconnectingClient::on_retry`](crate::ReconnectingClient::on_retry).
+    pub fn on_retry(mut self, notice: impl FnMut(&ClientError, Duration) + Send + 'static) -> Self {
+        self.retry.on_retry = Box::new(notice);
+        self
+    }
+
     /// Returns the number of connections made so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
@@ -195,19 +202,21 @@ impl AsyncReconnectingClient {
         }))
     }
 
-    /// Sends a message over the connection, and connects first if necessary.
+    /// Sends a message over the connection, and connects first if necessary: a message composed
+    /// for the earlier connection may leave on a new one, before missed messages have been read.
+    /// [`connections`](Self::connections) then shows which connection took it.
     ///
     /// Dropping the future either leaves the message queued or has no effect.
     ///
     /// # Errors
     /// As for [`client`](Self::client) and [`AsyncClient::send`]. After an error of `send` the
     /// message may or may not have arrived, and the next call reconnects after the pause. After
-    /// [`ClientError::Closed`] with a code that does not ask clients to reconnect, every further
-    /// call returns the same error.
+    /// [`ClientError::Closed`] by the program, or with a code that does not ask clients to
+    /// reconnect, every further call returns the same error.
     pub async fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         let sent = self.client().await?.send(message).await;
         if let Err(error) = &sent
-            && let Some(pause) = self.retry.unsent(error)
+            && let Some(pause) = self.retry.ended(error)
         {
             self.link = self.attempt_after(pause);
         }
@@ -215,8 +224,9 @@ impl AsyncReconnectingClient {
     }
 
     /// Receives the next message, and reconnects as often as necessary. Returns `None`, now and at
-    /// every later call, if the server closed the session with a code that does not ask clients to
-    /// reconnect, such as 1000: [`close_frame`](Self::close_frame) has the code. Cancel-safe.
+    /// every later call, if the program closed the session, or the server with a code that does not
+    /// ask clients to reconnect, such as 1000: [`close_frame`](Self::close_frame) has the code.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// As for [`client`](Self::client); also errors of [`AsyncClient::recv`] that are not
@@ -224,13 +234,13 @@ impl AsyncReconnectingClient {
     pub async fn recv(&mut self) -> Result<Option<Message<'_>>, ClientError> {
         loop {
             let client = self.client().await?;
-            let close = match client.wait_for_message().await {
+            let error = match client.wait_for_message().await {
                 Ok(true) => break,
-                Ok(false) => client.close_frame().cloned(),
-                Err(error) if error.is_temporary() => None,
+                Ok(false) => client.end_error(),
+                Err(error) if error.is_temporary() => error,
                 Err(error) => return Err(error),
             };
-            match self.retry.ended(close.as_ref()) {
+            match self.retry.ended(&error) {
                 Some(pause) => self.link = self.attempt_after(pause),
                 None => return Ok(None),
             }

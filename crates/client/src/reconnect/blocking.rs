@@ -102,6 +102,14 @@ impl ReconnectingClient {
         self
     }
 
+    /// Calls `notice` before each pause, with the reason of the next attempt and the length of the
+    /// pause: an attempt failed, the connection was lost, or the server asked for it. Useful to log
+    /// that the connection is away, or to show it to people.
+    pub fn on_retry(mut self, notice: impl FnMut(&ClientError, Duration) + Send + 'static) -> Self {
+        self.retry.on_retry = Box::new(notice);
+        self
+    }
+
     /// Returns a handle with which another thread can end this client. Take it before the client
     /// connects: it cannot interrupt a wait on an earlier connection, which ends only with a
     /// message or with the connection. Each later connection uses one more descriptor.
@@ -187,17 +195,19 @@ impl ReconnectingClient {
         self.stopper.forget();
     }
 
-    /// Sends a message over the connection, and connects first if necessary.
+    /// Sends a message over the connection, and connects first if necessary: a message composed
+    /// for the earlier connection may leave on a new one, before missed messages have been read.
+    /// [`connections`](Self::connections) then shows which connection took it.
     ///
     /// # Errors
     /// As for [`ReconnectingClient::client`] and [`Client::send`]. After an error of `send` the
     /// message may or may not have arrived, and the next call reconnects after the pause. After
-    /// [`ClientError::Closed`] with a code that does not ask clients to reconnect, every further
-    /// call returns the same error.
+    /// [`ClientError::Closed`] by the program, or with a code that does not ask clients to
+    /// reconnect, every further call returns the same error.
     pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), ClientError> {
         let sent = self.client()?.send(message);
         if let Err(error) = &sent
-            && let Some(pause) = self.retry.unsent(error)
+            && let Some(pause) = self.retry.ended(error)
         {
             self.reconnect_after(pause);
         }
@@ -205,9 +215,9 @@ impl ReconnectingClient {
     }
 
     /// Receives the next message, and reconnects as often as necessary. Returns `None`, now and at
-    /// every later call, if the server closed the session with a code that does not ask clients to
-    /// reconnect, such as 1000: [`close_frame`](Self::close_frame) has the code. Also returns
-    /// `None` after [`Stopper::stop`].
+    /// every later call, if the program closed the session, or the server with a code that does not
+    /// ask clients to reconnect, such as 1000: [`close_frame`](Self::close_frame) has the code.
+    /// Also returns `None` after [`Stopper::stop`].
     ///
     /// # Errors
     /// As for [`ReconnectingClient::client`]; also errors of [`Client::recv`] that are not
@@ -231,16 +241,16 @@ impl ReconnectingClient {
         loop {
             self.connect(until)?;
             let Some(client) = &mut self.client else { return Ok(None) };
-            let close = match client.wait_for_message(until) {
+            let error = match client.wait_for_message(until) {
                 Ok(true) => break,
-                Ok(false) => client.close_frame(),
+                Ok(false) => client.end_error(),
                 Err(error @ ClientError::Timeout { during: DialStep::Receiving, .. }) => {
                     return Err(error);
                 }
-                Err(error) if error.is_temporary() => None,
+                Err(error) if error.is_temporary() => error,
                 Err(error) => return Err(error),
             };
-            match self.retry.ended(close) {
+            match self.retry.ended(&error) {
                 _ if self.stopper.is_stopped() => {}
                 Some(pause) => self.reconnect_after(pause),
                 None => return Ok(None),

@@ -6,6 +6,9 @@ use super::backoff::Backoff;
 use crate::close_frame::CloseFrame;
 use crate::error::{ClientError, UpgradeRefused};
 
+/// Gets the reason of the next attempt, and the pause before it.
+type OnRetry = Box<dyn FnMut(&ClientError, Duration) + Send>;
+
 /// The state behind the decision about the next attempt to connect.
 pub(super) struct Retry {
     pub(super) backoff: Backoff,
@@ -13,6 +16,8 @@ pub(super) struct Retry {
     pub(super) asks_to_reconnect: Box<dyn Fn(&CloseFrame) -> bool + Send>,
     /// Returns whether to try again after this refusal of an upgrade.
     pub(super) on_refused: Box<dyn FnMut(&UpgradeRefused) -> bool + Send>,
+    /// Learns why the next attempt is necessary, and the pause before it.
+    pub(super) on_retry: OnRetry,
     pub(super) connections: u64,
     /// Connections that failed or ended since the last message: each lengthens the pause.
     failures: u32,
@@ -28,6 +33,7 @@ impl Retry {
             backoff,
             asks_to_reconnect: Box::new(CloseFrame::asks_to_reconnect),
             on_refused: Box::new(UpgradeRefused::is_temporary),
+            on_retry: Box::new(|_, _| {}),
             connections: 0,
             failures: 0,
             attempts: 0,
@@ -61,30 +67,27 @@ impl Retry {
             error => error.is_temporary(),
         };
         if is_worth_another && self.attempts < self.backoff.attempts {
-            return Ok(self.pause());
+            return Ok(self.pause(&error));
         }
         self.attempts = 0;
         Err(error)
     }
 
-    /// Records the end of a session, with the server's Close frame if there was one; returns the
-    /// pause before the next attempt, or `None` if the session has ended for good.
-    pub(super) fn ended(&mut self, close: Option<&CloseFrame>) -> Option<Duration> {
-        if let Some(close) = close {
-            self.close = Some(close.clone());
-            if !(self.asks_to_reconnect)(close) {
-                return None;
-            }
-        }
-        Some(self.pause())
-    }
-
-    /// Records this failure to send; returns the same as [`ended`](Self::ended).
-    pub(super) fn unsent(&mut self, error: &ClientError) -> Option<Duration> {
+    /// Records the end of a session, or a message that could not be sent; returns the pause before
+    /// the next attempt, or `None` if the session has ended for good: the server closed it with a
+    /// code that does not ask clients to reconnect, or the program closed it.
+    pub(super) fn ended(&mut self, error: &ClientError) -> Option<Duration> {
         match error {
-            ClientError::Closed(close) => self.ended(close.as_ref()),
-            _ => self.ended(None),
+            ClientError::Closed(None) => return None,
+            ClientError::Closed(Some(close)) => {
+                self.close = Some(close.clone());
+                if !(self.asks_to_reconnect)(close) {
+                    return None;
+                }
+            }
+            _ => {}
         }
+        Some(self.pause(error))
     }
 
     /// Returns the server's last Close frame.
@@ -92,9 +95,10 @@ impl Retry {
         self.close.as_ref()
     }
 
-    fn pause(&mut self) -> Duration {
+    fn pause(&mut self, cause: &ClientError) -> Duration {
         let pause = self.backoff.pause(self.failures);
         self.failures = self.failures.saturating_add(1);
+        (self.on_retry)(cause, pause);
         pause
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use throng_client::{Backoff, Client, ClientError, DialStep, Message};
+use throng_client::{Backoff, Client, ClientError, CloseCode, DialStep, Message};
 use throng_testkit::{TIMEOUT, eventually, read_head};
 
 use super::blocking::{accept, accept_upgrade, upgrade, url};
@@ -175,6 +175,57 @@ fn a_wait_with_a_limit_includes_pauses_and_goes_on_later() {
     assert_eq!(feed.connections(), 1, "a wait that ended has not connected again");
     drop(feed);
     server.join().unwrap();
+}
+
+#[test]
+fn a_session_that_the_program_closed_stays_closed() {
+    // 1001 from a server asks clients to reconnect.
+    for code in [CloseCode::NORMAL, CloseCode::GOING_AWAY] {
+        let (listener, address) = listener();
+        let server = thread::spawn(move || {
+            let mut stream = accept(&listener);
+            upgrade(&mut stream, "");
+            let mut close = [0; 8];
+            stream.read_exact(&mut close).unwrap();
+            let [low, high] = code.get().to_be_bytes();
+            stream.write_all(&[0x88, 2, low, high]).unwrap();
+            end(&mut stream);
+        });
+        let mut feed = Client::builder(&url(address, "/")).reconnecting(quick());
+        feed.client().unwrap().close(code, "").unwrap();
+        for _ in 0..2 {
+            assert_eq!(feed.recv().unwrap(), None);
+            let error = feed.send("late").unwrap_err();
+            assert!(matches!(error, ClientError::Closed(None)), "{error}");
+        }
+        assert_eq!(feed.connections(), 1);
+        drop(feed);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn the_program_learns_why_the_client_tries_again() {
+    let (listener, address) = listener();
+    let server = thread::spawn(move || {
+        let mut stream = accept(&listener);
+        upgrade(&mut stream, "");
+        stream.write_all(RESTART).unwrap();
+        end(&mut stream);
+    });
+    let (seen, notices) = mpsc::channel();
+    let mut feed = Client::builder(&url(address, "/"))
+        .reconnecting(quick().attempts(2))
+        .on_retry(move |error, pause| seen.send((error.to_string(), pause)).unwrap());
+    // The server accepts one connection.
+    feed.recv().unwrap_err();
+    server.join().unwrap();
+    let (first, _) = notices.try_recv().unwrap();
+    assert!(first.contains("1012"), "{first}");
+    let (second, pause) = notices.try_recv().unwrap();
+    assert!(second.contains("refused"), "{second}");
+    assert!(pause > Duration::ZERO);
+    assert!(notices.try_recv().is_err(), "there is no pause after the last attempt");
 }
 
 #[test]
