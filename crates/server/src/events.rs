@@ -56,8 +56,9 @@ impl fmt::Display for Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerEvent<'a> {
-    /// A connection, a request or an upgrade was refused by the server or by a handler's
-    /// [`Reject`](crate::Reject), or a request broke HTTP or missed a deadline.
+    /// The server refused a connection, a request or an upgrade, a handler refused an upgrade with
+    /// a [`Reject`](crate::Reject), or a request broke HTTP or missed a deadline. A `Reject` of an
+    /// HTTP handler is an answer like any other, which only the access log has.
     #[non_exhaustive]
     Refused {
         /// The sender.
@@ -155,6 +156,17 @@ pub enum ServerEvent<'a> {
         /// The reason.
         reason: EndReason,
     },
+    /// The source of a response's body failed, or its length was wrong: the connection was closed
+    /// before the end of the body, so that the client does not take it for complete.
+    #[non_exhaustive]
+    BodyFailed {
+        /// The client of that connection.
+        subject: Subject,
+        /// The path of the route, if it has one.
+        route: Option<&'a str>,
+        /// The error of the source.
+        reason: &'a str,
+    },
     /// A handler panicked, and its connection was closed or its request answered with 500. A future
     /// or a job may also panic after its connection has ended.
     #[non_exhaustive]
@@ -238,6 +250,13 @@ impl fmt::Display for ServerEvent<'_> {
                 write!(f, "ended{}", Named("connection", subject))?;
                 if let Some(route) = route {
                     write!(f, " of {route}")?;
+                }
+                write!(f, ": {reason}")
+            }
+            Self::BodyFailed { subject, route, reason } => {
+                write!(f, "broke off a response to{}", OrUnix(subject))?;
+                if let Some(route) = route {
+                    write!(f, " at {route}")?;
                 }
                 write!(f, ": {reason}")
             }
@@ -438,6 +457,10 @@ fn trace(event: &ServerEvent<'_>) {
             let ((session, client, peer), reason) = (shown(subject), reason.text());
             tracing::info!(target: "throng", session, client, peer, route, reason, "session ended");
         }
+        ServerEvent::BodyFailed { subject, route, reason } => {
+            let (_, client, peer) = shown(subject);
+            tracing::warn!(target: "throng", client, peer, route, reason, "response broken off");
+        }
         ServerEvent::Panicked { subject, route } => {
             let (session, client, peer) = shown(subject);
             tracing::error!(target: "throng", session, client, peer, route, "handler panicked");
@@ -567,6 +590,10 @@ mod tests {
             (
                 ServerEvent::TlsRefused { subject: address, reason: "it does not speak TLS" },
                 "no TLS with 127.0.0.1: it does not speak TLS",
+            ),
+            (
+                ServerEvent::BodyFailed { subject, route: Some(route), reason: "why" },
+                "broke off a response to 127.0.0.1:5 at /chat: why",
             ),
             (
                 ServerEvent::TlsSessionFailed { subject: unknown, reason: "why" },

@@ -92,7 +92,7 @@ the backend; --log-access all logs every request and tunnel.
 Signals: SIGHUP reloads --config and the certificates, and logs the changes; a
 file with a mistake changes nothing. SIGUSR1 logs the status and opens
 --log-file again. SIGUSR2, or POST /upgrade of the admin API, starts a new
-process that takes the listening sockets, and drains this one; see
+process that takes the listening sockets and the open tunnels; see
 docs/upgrade.md. SIGTERM or Ctrl-C closes all tunnels over shutdown.window:
 exit code 0, or 3 if connections had to be reset at shutdown.deadline. A second
 one ends at once: exit code 130.";

@@ -158,6 +158,10 @@ events! {
         "a session, a stream of events, a tunnel, a response that was being sent, or a connection \
          without a request was ended by a rule or limit of the server, for the reason given, which \
          names the setting";
+    RESPONSE_FAILED = "response.failed", Warn, clients,
+        ["session", "client", "peer", "route", "reason"],
+        "the source of a response's body failed, or its length was wrong; the connection was \
+         closed before the end of the body";
     PANIC = "panic", Error, clients, ["session", "client", "peer", "route"],
         "a handler panicked; its connection was closed, or its request answered with 500";
     TICK_PANIC = "panic.tick", Error, process, ["period", "shard"],

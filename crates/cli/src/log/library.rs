@@ -52,6 +52,10 @@ pub(crate) fn log_event(log: &Log, event: &ServerEvent<'_>) {
             let rest = [("route", (*route).into()), ("code", code.into()), reason];
             client(&events::ENDED, subject, &rest);
         }
+        ServerEvent::BodyFailed { subject, route, reason, .. } => {
+            let rest = [("route", (*route).into()), ("reason", (*reason).into())];
+            client(&events::RESPONSE_FAILED, subject, &rest);
+        }
         ServerEvent::Panicked { subject, route, .. } => {
             client(&events::PANIC, subject, &[("route", (*route).into())]);
         }

@@ -32,8 +32,9 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str =
     "The running process starts the program at the path that it was started with,
-with its arguments, passes on its listening sockets, and drains its connections
-once the new process accepts. If the new process fails, nothing changes.
+with its arguments, and passes on its listening sockets. The open tunnels of a
+balancer move to the new process; other connections drain once it accepts. If
+the new process fails, nothing changes.
 
 Exit codes: 0 replaced, or ready with --dry-run; 3 replaced, and connections of
 the old process drain; 1 failed, and the old process goes on; 2 a flag is

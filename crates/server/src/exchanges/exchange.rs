@@ -1,6 +1,7 @@
 //! The state of requests whose response comes later, or is still being sent.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,7 +156,7 @@ impl Outgoing {
 }
 
 /// The state of sending a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// More follows when this has been sent.
     Sending,
@@ -163,8 +164,9 @@ pub(crate) enum Progress {
     Waiting,
     /// The body is complete.
     Ended,
-    /// The source failed or its length was wrong: the peer must not take the body for complete.
-    Broken,
+    /// The source failed or its length was wrong, for this reason: the peer must not take the body
+    /// for complete.
+    Broken(Cow<'static, str>),
 }
 
 impl Outgoing {
@@ -203,11 +205,14 @@ impl Outgoing {
         // Set this before the source checks for data: a wake after its check then causes an event.
         self.waker.is_armed.store(true, Ordering::Release);
         self.is_waiting = false;
-        let Ok(pull) = self.source.pull(CHUNK, scratch) else { return Progress::Broken };
+        let pull = match self.source.pull(CHUNK, scratch) {
+            Ok(pull) => pull,
+            Err(error) => return Progress::Broken(error.to_string().into()),
+        };
         if let Some(left) = &mut self.left {
             match left.checked_sub(scratch.len() as u64) {
                 Some(rest) if rest == 0 || pull != SourcePull::End => *left = rest,
-                _ => return Progress::Broken,
+                _ => return Progress::Broken("its length is not the announced one".into()),
             }
         }
         cx.write(|out| match self.is_chunked {
@@ -219,7 +224,9 @@ impl Outgoing {
             _ if self.left == Some(0) => Progress::Ended,
             SourcePull::More => Progress::Sending,
             // Nothing would ever wake the connection.
-            SourcePull::Wait if Arc::strong_count(&self.waker) == 1 => Progress::Broken,
+            SourcePull::Wait if Arc::strong_count(&self.waker) == 1 => {
+                Progress::Broken("its source waits and has dropped its waker".into())
+            }
             SourcePull::Wait => {
                 self.is_waiting = true;
                 Progress::Waiting

@@ -12,6 +12,7 @@ use throng_proto::ws;
 use super::BoundRoute;
 use super::ShardService;
 use crate::access::count_body;
+use crate::events::ServerEvent;
 #[cfg(feature = "gzip")]
 use crate::exchanges::exchange::accepts_gzip;
 use crate::exchanges::exchange::{Exchange, Outgoing, Progress};
@@ -214,7 +215,7 @@ impl ShardService {
             cx.enter_route(route);
         }
         let progress = outgoing.send(cx, &mut self.scratch);
-        if progress != Progress::Broken {
+        if !matches!(progress, Progress::Broken(_)) {
             count_body(&mut self.entries, id, 0, self.scratch.len());
         }
         match progress {
@@ -225,8 +226,15 @@ impl ShardService {
                 self.exchanges.remove(&id);
                 return Some(keep_alive);
             }
-            Progress::Broken => {
+            Progress::Broken(reason) => {
                 let is_delimited = outgoing.is_delimited();
+                let route = exchange.route.map(|route| self.shared.stalls.path(route));
+                let subject = self.subject(cx);
+                self.shared.events.report(ServerEvent::BodyFailed {
+                    subject,
+                    route,
+                    reason: &reason,
+                });
                 self.exchanges.remove(&id);
                 break_off(cx, is_delimited);
             }

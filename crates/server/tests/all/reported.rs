@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use throng::http::SourcePull;
 use throng::prelude::*;
 use throng::server::{EndReason, Limit, Observe, ServerEvent, Subject};
 
@@ -19,6 +20,7 @@ fn reporting(app: App) -> (Server, Receiver<(&'static str, String, String)>) {
             ServerEvent::Refused { route, .. } => ("refused", route.unwrap_or("")),
             ServerEvent::ProtocolError { route, .. } => ("protocol", *route),
             ServerEvent::SlowConsumer { route, .. } => ("slow", *route),
+            ServerEvent::BodyFailed { route, .. } => ("body", route.unwrap_or("")),
             ServerEvent::Panicked { route, .. } => ("panic", route.unwrap_or("")),
             _ => return,
         };
@@ -52,6 +54,41 @@ fn a_foreign_origin_is_reported_and_the_answer_names_the_setting() {
         for part in ["http://localhost:5173", "Server::origins", "allowed_origins"] {
             assert!(reported.contains(part), "no {part} in {reported}");
         }
+    }
+    drain(running);
+}
+
+#[test]
+fn a_body_whose_source_fails_is_reported_with_the_error() {
+    let fails = |_: &Request<'_>| {
+        let mut parts = 0;
+        Response::new(Status::OK).with_stream(None, move |_, out: &mut Vec<u8>| {
+            parts += 1;
+            if parts == 2 {
+                return Err(std::io::Error::other("the database is away"));
+            }
+            out.extend_from_slice(b"first part");
+            Ok(SourcePull::More)
+        })
+    };
+    let is_short = |_: &Request<'_>| {
+        Response::new(Status::OK).with_stream(Some(10), |_, out: &mut Vec<u8>| {
+            out.extend_from_slice(b"short");
+            Ok(SourcePull::End)
+        })
+    };
+    let app = App::new().get("/fails", fails).get("/short", is_short);
+    let (server, reported) = reporting(app);
+    let (address, running) = start(server);
+    for (path, reason) in [("/fails", "the database is away"), ("/short", "its length is not")] {
+        let mut stream = crate::support::dial(address);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.ends_with(b"0\r\n\r\n"), "a client would take it for complete");
+        let (kind, route, text) = next(&reported);
+        assert_eq!((kind, route.as_str()), ("body", path));
+        assert!(text.contains(reason), "{text}");
     }
     drain(running);
 }
