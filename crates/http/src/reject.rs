@@ -110,6 +110,11 @@ impl Reject {
         self
     }
 
+    /// Returns the headers, as names and values.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().map(|(name, value)| (&**name, &**value))
+    }
+
     /// Returns the sentence of the body; empty if it was not set.
     #[must_use]
     pub fn reason(&self) -> &str {

@@ -32,6 +32,10 @@ impl Status {
     pub const ACCEPTED: Self = Self(202);
     /// 204 No Content.
     pub const NO_CONTENT: Self = Self(204);
+    /// 302 Found: a redirection that may become a GET.
+    pub const FOUND: Self = Self(302);
+    /// 303 See Other: a redirection to a GET, as after a form was sent.
+    pub const SEE_OTHER: Self = Self(303);
     /// 304 Not Modified.
     pub const NOT_MODIFIED: Self = Self(304);
     /// 400 Bad Request.

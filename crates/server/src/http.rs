@@ -52,6 +52,8 @@ pub use crate::app::{
 };
 #[cfg(feature = "tokio")]
 pub use crate::app::{any_async, delete_async, get_async, patch_async, post_async, put_async};
+#[cfg(feature = "tokio")]
+pub use crate::exchanges::OwnedRequest;
 pub use crate::exchanges::{BodyReader, BodyWriter, Responder};
 #[cfg(feature = "gzip")]
 pub use crate::gzip::Gzip;

@@ -86,7 +86,7 @@ impl<D: Send + 'static> Ws<D> {
 
     /// Messages that a connection may send in a second, instead of the server's
     /// [`max_messages_per_second`](crate::Limits#structfield.max_messages_per_second): a number, or
-    /// [`Limit::Unlimited`]. More are closed with 1008.
+    /// [`Limit::Unlimited`]. More are closed with 1008, which a reconnecting client takes as final.
     #[must_use]
     pub fn max_messages_per_second(mut self, messages: impl Into<Limit>) -> Self {
         self.options.limits.max_messages_per_second = messages.into();
