@@ -2,7 +2,8 @@
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -106,7 +107,7 @@ impl MemberShared {
     /// Returns whether each client has all messages of its channel.
     pub(super) fn is_settled(&self) -> bool {
         self.members.iter().enumerate().all(|(member, progress)| {
-            progress.waits_for.load(Relaxed) == 0 && progress.at.load(Relaxed) == self.top(member)
+            progress.waits_for.load(SeqCst) == 0 && progress.at.load(Relaxed) == self.top(member)
         })
     }
 }
@@ -205,6 +206,12 @@ impl<'a> Member<'a> {
 
     fn send_next(&mut self) -> io::Result<()> {
         let Some(client) = &mut self.client else { return Ok(()) };
+        // In this order: when sending has ended and no message is announced, none follows.
+        let waits_for = &self.shared.members[self.number].waits_for;
+        waits_for.store(self.outstanding.len() as u64 + 1, SeqCst);
+        if !self.shared.sends.load(SeqCst) {
+            return Ok(());
+        }
         let number = self.account.sent;
         let text = format!("{} {} {number} {}", self.number, self.node, machine_now_ns());
         self.account.sent += 1;
@@ -357,5 +364,28 @@ mod tests {
         member.begin("b", 2, "3");
         assert_eq!((member.account.lost, member.account.started_over, shared.top(2)), (3, 1, 2));
         assert!(!shared.is_settled(), "others are not there");
+    }
+
+    #[test]
+    fn nothing_is_sent_after_the_end_of_sending() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            throng_testkit::read_head(&mut stream);
+            io::Write::write_all(&mut stream, b"HTTP/1.1 101 Switching Protocols\r\n\r\n").unwrap();
+            stream
+        });
+        let shared = MemberShared::new(1, 1, Duration::from_secs(1));
+        let mut member = Member::new(&shared, 0);
+        member.client = Some(Client::open(address, "/", "").unwrap());
+        shared.sends.store(true, SeqCst);
+        member.send_next().unwrap();
+        assert_eq!(member.account.sent, 1);
+        // The member has seen that it may send, and then learns that it may not.
+        shared.sends.store(false, SeqCst);
+        member.send_next().unwrap();
+        assert_eq!((member.account.sent, member.outstanding.len()), (1, 1));
+        drop(server.join().unwrap());
     }
 }

@@ -6,7 +6,7 @@ mod processes;
 mod view;
 
 use std::process::ExitCode;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -178,7 +178,7 @@ impl Cluster {
         }
         view.finish();
         terminal::line("stopping: the clients send no more and wait for what is on its way");
-        shared.sends.store(false, Relaxed);
+        shared.sends.store(false, SeqCst);
         wait_until(SETTLE, || shared.is_settled());
         Ok(())
     }
