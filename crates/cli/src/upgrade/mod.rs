@@ -36,7 +36,9 @@ use crate::admin::guard::refuse;
 
 pub(crate) use self::command::{Args, run};
 pub(crate) use self::predecessor::{Next, Predecessor};
-pub(crate) use self::successor::{Moves, Refusal, Source, Upgrades};
+#[cfg(feature = "balance")]
+pub(crate) use self::successor::Moves;
+pub(crate) use self::successor::{Refusal, Source, Upgrades};
 
 /// The form of messages that this release writes, and the oldest that it reads.
 const WIRE: u64 = 1;

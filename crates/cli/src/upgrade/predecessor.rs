@@ -27,7 +27,10 @@ pub(crate) struct Predecessor {
 #[derive(Debug)]
 pub(crate) enum Next {
     /// Serve. Connections move from the predecessor's event loops, if it has parts of any.
-    Serve(Vec<Passage>),
+    Serve(
+        #[cfg_attr(not(feature = "balance"), allow(dead_code, reason = "its tunnels"))]
+        Vec<Passage>,
+    ),
     /// End: it was only a trial.
     Leave,
 }
