@@ -85,7 +85,7 @@ fn a_body_whose_source_fails_is_reported_with_the_error() {
         write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        assert!(!answer.ends_with(b"0\r\n\r\n"), "a client would take it for complete");
+        assert!(!answer.ends_with(b"\r\n0\r\n\r\n"), "a client would take it for complete");
         let (kind, route, text) = next(&reported);
         assert_eq!((kind, route.as_str()), ("body", path));
         assert!(text.contains(reason), "{text}");
