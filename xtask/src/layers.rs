@@ -74,7 +74,7 @@ pub(crate) const LAYERS: &[Layer] = &[
         about: "faults planted in the record layer of TLS: a test notices each",
         run: planted::run,
         prepare: Some(planted::prepare),
-        night: false,
+        night: true,
     },
     Layer {
         name: "examples",
