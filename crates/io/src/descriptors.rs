@@ -40,7 +40,7 @@ pub fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) ->
     send_with(socket, bytes, descriptors, SendFlags::empty())
 }
 
-/// Does the same as [`send`] without waiting for room in the socket.
+/// Does the same as [`send`] without waiting for space in the socket.
 ///
 /// # Errors
 /// As for [`send`]; `WouldBlock` if the socket is full, also if it blocks.

@@ -19,7 +19,7 @@ use crate::moving::{LinkNumber, MoveCommand, PREDECESSOR};
 /// and in flight to both, and the start of a TLS record.
 const MAX_MESSAGE: usize = 32 << 20;
 
-/// The messages of a shard that wait for room in its link.
+/// The messages of a shard that wait for space in its link.
 #[derive(Debug)]
 pub(super) struct LinkOut {
     stream: UnixStream,

@@ -9,7 +9,7 @@ use throng_io::Driver;
 use crate::command::BalanceCommand;
 use crate::shard::Shard;
 
-/// There is none.
+/// The way of tunnels between processes, which only Linux has.
 #[derive(Debug)]
 pub enum Passage {}
 

@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Whether no byte enters the link any longer.
+    /// Whether the link is closed for new bytes.
     fn is_over(&self) -> bool {
         self.is_cut || self.old.is_none() || self.new.is_none()
     }

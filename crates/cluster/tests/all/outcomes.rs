@@ -179,7 +179,7 @@ fn a_refusal_of_one_channel_names_its_keys_and_the_node_stays_up() {
     }
 }
 
-/// Redis ends connections with subscriptions that their user may not have any longer.
+/// Redis ends connections with subscriptions that their user has lost the right to.
 #[test]
 fn a_withdrawn_right_to_channels_ends_the_link_and_is_named() {
     let Some(redis) = Redis::start("no-channels", &[]) else { return };

@@ -129,7 +129,7 @@ impl ClientGate {
         self.counted.get(id.slot())
     }
 
-    /// Counts a client that comes from the predecessor. It never makes room: it has a tunnel.
+    /// Counts a client that comes from the predecessor. It never evicts another: it has a tunnel.
     pub(super) fn adopt(&mut self, id: ConnId, counted: Option<AddressKey>) {
         self.admission.adopt(counted);
         self.counted.insert(id.slot(), counted);
