@@ -9,7 +9,7 @@ use crate::units;
 /// The variable that names the configuration file.
 pub(crate) const FILE: &str = "THRONG_CONFIG";
 /// The variable that names the file of tuned settings.
-pub(crate) const TUNED: &str = "THRONG_TUNED";
+pub const TUNED: &str = "THRONG_TUNED";
 
 /// A variable that begins with `THRONG_`.
 #[derive(Debug, PartialEq, Eq)]

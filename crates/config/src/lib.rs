@@ -45,6 +45,7 @@ pub mod listen;
 pub mod log;
 mod raw;
 mod read;
+pub mod server_keys;
 mod sources;
 pub mod tls;
 mod token;
@@ -54,6 +55,7 @@ mod values;
 
 pub use acme::AcmeValues;
 pub use draft::{Draft, Record};
+pub use environment::TUNED;
 pub use error::{ConfigError, ConfigErrors, Location, Origin};
 pub use file::{read_file, read_file_in_use, read_tuned_file};
 pub use key::{

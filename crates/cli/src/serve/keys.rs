@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throng_config::server_keys::{self, LEVEL, WINDOW_BITS};
 use throng_config::units::LARGEST;
 use throng_config::{
     Fields, Key, Kind, Records, Table, all_at_start, joined_keys, log, number_of_keys, tls, upgrade,
@@ -53,8 +54,6 @@ const SOME: Kind = Kind::size(1, LARGEST);
 /// A browser's upgrade request has some hundred bytes in about ten lines.
 const HEAD: Kind = Kind::size(1 << 10, LARGEST);
 const FIELD_LINES: Kind = Kind::count(8, u32::MAX as u64);
-const BITS: Kind = Kind::count(9, 15);
-const LEVEL: Kind = Kind::count(1, 9);
 /// The longest timeout of a connection.
 const LONGEST: Duration = Duration::from_secs(18 * 3600);
 const TIMEOUT: Kind = Kind::duration(Duration::from_secs(1), LONGEST);
@@ -73,20 +72,16 @@ const LISTS: &[&[Key]] = &[
         .flag("--listen", "HOST:PORT").at_start(),
     Key::new("unix_mode", Kind::Text("permissions in octal such as \"660\""), "660",
         "permissions of Unix sockets that it makes: who may write may connect").at_start(),
-    Key::new("shards", Kind::COUNT, "0", "event loops; 0 = one per usable CPU")
-        .advanced_flag("--shards", "N").at_start(),
+    server_keys::SHARDS.advanced_flag("--shards", "N"),
     Key::new("descriptors", Kind::Word(&["auto", "shared", "per-shard"]), "auto",
         "descriptor table of an event loop: shared = that of the process, per-shard = its own, so \
          that the descriptor limit counts for each (Linux 5.9); auto = its own if \
          max_connections needs it")
         .advanced_flag("--descriptors", "TABLES").at_start(),
-    Key::new("io", Kind::Word(&["auto", "epoll", "portable", "threads"]), "auto",
-        "I/O backend: auto, epoll, portable, or threads (one per connection)")
-        .advanced_flag("--io", "IO").at_start(),
+    server_keys::IO.advanced_flag("--io", "IO"),
     Key::new("thread_stack", Kind::SIZE, "256KiB",
         "stack of a connection's thread with io = threads").at_start(),
-    Key::new("pin", Kind::Word(&["none", "cores"]), "none",
-        "cores: each event loop on a CPU of its own (Linux); or none").at_start(),
+    server_keys::PIN,
     Key::new("stall_warning", Kind::DURATION, "50ms",
         "report and count handlers that hold their event loop for so long; 0s = never").at_start(),
     Key::new("strict_start", Kind::Switch, "false",
@@ -168,9 +163,8 @@ const LISTS: &[&[Key]] = &[
         .at_start(),
     Key::new("wildcards", Kind::Switch, "false",
         "let /ws/news.* and /sse/news.> subscribe to all that match").at_start(),
-    Key::new("fragment_threshold", Kind::SIZE, "1MiB",
-        "longer messages are sent in fragments, unless compressed"),
-    Key::new("fragment_size", SOME, "64KiB", "the size of a fragment"),
+    server_keys::FRAGMENT_THRESHOLD,
+    server_keys::FRAGMENT_SIZE,
     Key::new("max_messages_per_second", Kind::COUNT, "0",
         "messages received from one session; more close it with 1008; 0 = no limit"),
     Key::new("max_bytes_per_second", Kind::SIZE, "0",
@@ -202,26 +196,22 @@ const LISTS: &[&[Key]] = &[
         "queued output without progress, at least 1s; then a reset").at_start(),
     Key::new("close_timeout", TIMEOUT, "5s",
         "wait for the peer's Close frame, at least 1s; then a reset"),
-    Key::new("deflate.enabled", Kind::Switch, "false",
-        "compress messages for clients that offer permessage-deflate")
+    server_keys::DEFLATE_ENABLED
         .details("--deflate shared = each message by itself, window:BITS = with the last 2^BITS \
                   bytes as context, 9 to 15, off = not")
-        .expanded_flag("--deflate", "shared|window:BITS|off", deflate).at_start(),
-    Key::new("deflate.mode", Kind::Word(&["shared", "window"]), "shared",
-        "shared: each message by itself; window: with earlier messages as context").at_start(),
-    Key::new("deflate.window_bits", BITS, "10",
-        "for mode window: 2^bits bytes of context per connection; 9 to 15").at_start(),
-    Key::new("deflate.level", LEVEL, "1", "1 (fastest) to 9 (smallest)").at_start(),
+        .expanded_flag("--deflate", "shared|window:BITS|off", deflate),
+    server_keys::DEFLATE_MODE,
+    server_keys::DEFLATE_WINDOW_BITS,
+    server_keys::DEFLATE_LEVEL,
     Key::new("deflate.mem_level", LEVEL, "5", "1 to 9; memory per event loop, not per connection")
         .at_start(),
-    Key::new("deflate.threshold", Kind::Or("auto", &Kind::SIZE), "auto",
-        "shorter messages are not compressed; auto = 256, or 0 with context").at_start(),
+    server_keys::DEFLATE_THRESHOLD,
     Key::new("deflate.max_size", Kind::SIZE, "4MiB",
         "longer messages are not compressed: they would hold up all others").at_start(),
-    Key::new("deflate.server_max_window_bits", BITS, "15",
+    Key::new("deflate.server_max_window_bits", WINDOW_BITS, "15",
         "largest window for messages to clients; 9 to 15").at_start(),
-    Key::new("deflate.client_max_window_bits", BITS, "15", "largest window of clients; 9 to 15")
-        .at_start(),
+    Key::new("deflate.client_max_window_bits", WINDOW_BITS, "15",
+        "largest window of clients; 9 to 15").at_start(),
     Key::new("deflate.server_no_context_takeover", Kind::Or("auto", &Kind::Switch), "auto",
         "true, false; auto = true in mode shared").at_start(),
     Key::new("deflate.client_no_context_takeover", Kind::Or("auto", &Kind::Switch), "auto",

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use throng_config::{Listen, Origin, Sources, Value, Values};
+use throng_config::{Listen, Origin, Sources, TUNED, Value, Values};
 use throng_load::tune::{Assignment, Interruption, Program};
 
 use super::target;
@@ -17,9 +17,6 @@ use crate::config;
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::signals::Stop;
-
-/// The variable that names the file of the settings.
-const TUNED: &str = "THRONG_TUNED";
 
 /// The time until the program listens, and until it has ended.
 const START: Duration = Duration::from_secs(30);

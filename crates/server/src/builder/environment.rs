@@ -1,6 +1,6 @@
 //! Settings of a server from the environment: a file of `throng tune`, and variables.
 
-use throng_config::{ConfigErrors, Draft, Key, Kind, Sources, Table, read_tuned_file};
+use throng_config::{ConfigErrors, Draft, Key, Kind, Sources, Table, read_tuned_file, server_keys};
 use throng_engine::SettingError;
 #[cfg(feature = "deflate")]
 use throng_proto::ws::deflate::Mode;
@@ -8,36 +8,27 @@ use throng_proto::ws::deflate::Mode;
 use super::Server;
 use crate::error::{Error, Result};
 
-/// The most threads and event loops that are accepted here; the server has its own limits.
-const THREADS: Kind = Kind::count(0, 65_536);
-#[cfg(feature = "deflate")]
-const BITS: Kind = Kind::count(9, 15);
-#[cfg(feature = "deflate")]
-const LEVEL: Kind = Kind::count(1, 9);
-const SIZE: Kind = Kind::size(1, u32::MAX as u64);
-
 /// The settings of a library's program: they have the names and meanings of `throng serve`.
 static TABLE: Table = Table { program: "serve", keys: KEYS };
 
 #[rustfmt::skip]
 static KEYS: &[Key] = &[
-    Key::new("shards", THREADS, "0", "event loops; 0 = one per usable CPU"),
-    Key::new("io", Kind::Word(&["auto", "epoll", "portable", "threads"]), "auto", "I/O backend"),
-    Key::new("pin", Kind::Word(&["none", "cores"]), "none", "each event loop on a CPU of its own"),
-    Key::new("workers.pool_size", THREADS, "0", "worker threads; 0 = one per usable CPU"),
-    Key::new("fragment_threshold", Kind::SIZE, "1MiB", "longer messages are sent in fragments"),
-    Key::new("fragment_size", SIZE, "64KiB", "the size of a fragment"),
+    server_keys::SHARDS,
+    server_keys::IO,
+    server_keys::PIN,
+    Key::new("workers.pool_size", Kind::COUNT, "0", "worker threads; 0 = one per usable CPU"),
+    server_keys::FRAGMENT_THRESHOLD,
+    server_keys::FRAGMENT_SIZE,
     #[cfg(feature = "deflate")]
-    Key::new("deflate.enabled", Kind::Switch, "false", "compress messages"),
+    server_keys::DEFLATE_ENABLED,
     #[cfg(feature = "deflate")]
-    Key::new("deflate.mode", Kind::Word(&["shared", "window"]), "shared", "the context"),
+    server_keys::DEFLATE_MODE,
     #[cfg(feature = "deflate")]
-    Key::new("deflate.window_bits", BITS, "10", "for mode window: 2^bits bytes of context"),
+    server_keys::DEFLATE_WINDOW_BITS,
     #[cfg(feature = "deflate")]
-    Key::new("deflate.level", LEVEL, "1", "1 (fastest) to 9 (smallest)"),
+    server_keys::DEFLATE_LEVEL,
     #[cfg(feature = "deflate")]
-    Key::new("deflate.threshold", Kind::Or("auto", &Kind::SIZE), "auto",
-        "shorter messages are not compressed"),
+    server_keys::DEFLATE_THRESHOLD,
 ];
 
 impl Server {
