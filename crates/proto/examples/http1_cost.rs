@@ -133,7 +133,7 @@ fn instructions(case: &str) -> Option<f64> {
         let (_, count) = report.split_once("Collected : ")?;
         count.split_whitespace().next()?.parse().ok()
     };
-    Some((count(3000)? - count(1000)?) / 2000.0)
+    Some((count(3_000)? - count(1_000)?) / 2_000.0)
 }
 
 fn nanoseconds(case: &str) -> Option<f64> {

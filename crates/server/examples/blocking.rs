@@ -27,6 +27,6 @@ fn main() -> throng::Result<()> {
     let app = App::new().ws("/ask", ask).route("/ask/{text}", answer.blocking());
     // So many threads keep the CPUs busy with jobs that wait for so long and compute for so long.
     let threads = suggested_size(usable_cpus(), LATENCY, Duration::from_millis(1));
-    let workers = WorkerSettings::default().pool_size(threads).queue_size(1000);
+    let workers = WorkerSettings::default().pool_size(threads).queue_size(1_000);
     Server::new(app).workers(workers).bind("127.0.0.1:9001")?.run()
 }

@@ -48,6 +48,6 @@ mod tests {
         assert_eq!(eve.try_recv(), None);
         bob.send(b"\x00");
         assert_eq!(bob.try_recv(), None);
-        assert_eq!(bob.close_frame().unwrap().code, 1003);
+        assert_eq!(bob.close_frame().unwrap().code, CloseCode::UNSUPPORTED_DATA);
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn server() -> Server {
         ws.subscribe(&format!("user.{}", user.name));
         let recovery = ws.subscribe_as(&user.room, &user.name, Since::Last(50));
         ws.send_missed(&recovery);
-        let here = hub.presence(&user.room, 1000).unwrap_or_default();
+        let here = hub.presence(&user.room, 1_000).unwrap_or_default();
         let mut names: Vec<&str> = here.iter().map(|member| &*member.info).collect();
         names.sort_unstable();
         names.dedup();

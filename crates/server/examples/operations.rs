@@ -12,7 +12,7 @@ fn main() -> throng::Result<()> {
     let app = App::new().ws("/echo", echo).health().metrics("/metrics");
     let limits = Limits::default()
         .max_message_size(64 << 10)
-        .max_connections_per_address(1000)
+        .max_connections_per_address(1_000)
         .max_messages_per_second(500);
     let bound = Server::new(app)
         .limits(limits)

@@ -62,7 +62,7 @@ fn choose(asked: usize, lowest: ThreadLimit) -> Result<usize> {
                 "io is threads, but the system allows {threads} threads, too few for {} \
                  connections: raise {limit} to {}, lower max_connections, or use io = auto",
                 asked.max(FEWEST_CONNECTIONS),
-                (asked.max(1000) + ThreadLimit::RESERVED) * each,
+                (asked.max(1_000) + ThreadLimit::RESERVED) * each,
             ),
         ));
     }

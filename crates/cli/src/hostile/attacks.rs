@@ -179,7 +179,7 @@ fn reconnects(context: &Context<'_>) {
 }
 
 fn pipelined_heads(context: &Context<'_>) {
-    let requests = b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    let requests = b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1_000);
     while context.goes_on() {
         if let Some(stream) = context.dial() {
             context.flood(&stream, &requests);
@@ -225,7 +225,7 @@ fn unread_echoes(context: &Context<'_>) {
 }
 
 fn unread_answers(context: &Context<'_>) {
-    let requests = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    let requests = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1_000);
     let streams: Vec<_> = (0..100).filter_map(|_| context.dial()).collect();
     while context.goes_on() {
         streams.iter().for_each(|stream| context.push_some(stream, &requests));

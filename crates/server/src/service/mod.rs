@@ -220,7 +220,7 @@ impl ShardService {
                 self.cancel_work(id);
                 let route = Some(cx.route().into());
                 cx.core().note_fault(id, Fault::Panic { route });
-                cx.close(1011, "internal error");
+                cx.close(CloseCode::INTERNAL_ERROR.get(), "internal error");
             }
             // Another job may wait by now, submitted by a continuation, or many results may be
             // pending.
@@ -328,7 +328,7 @@ impl Service for ShardService {
             SessionNotice::Unsubscribe(channel) if cx.unsubscribe(channel) => {
                 // A stream has nothing else to do.
                 if !cx.is_open() {
-                    cx.close(1000, "unsubscribed");
+                    cx.close(CloseCode::NORMAL.get(), "unsubscribed");
                 }
             }
             SessionNotice::Unsubscribe(_) => {}
