@@ -24,7 +24,7 @@ use crate::settings::{Health, Observe};
 ///   it up, for any cause that took it down.
 #[derive(Debug, Default)]
 pub struct HealthTracker {
-    stage: Stage,
+    stage: ProbeStage,
     /// The times at which connects and handshakes failed, each with a count, oldest first; nothing
     /// older than [`Health::within`], and never more than [`Health::failures`] entries.
     failures: VecDeque<(Instant, u32)>,
@@ -35,7 +35,7 @@ pub struct HealthTracker {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum ProbeStage {
     #[default]
     Up,
     HalfOpen,
@@ -75,22 +75,22 @@ impl HealthTracker {
     /// Returns whether the tracker considers it up, on probation or not.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        !matches!(self.stage, Stage::Down { .. })
+        !matches!(self.stage, ProbeStage::Down { .. })
     }
 
     /// Returns whether it is up on probation. It should then get few clients: the first of its
     /// [slow start](crate::share_at).
     #[must_use]
     pub fn is_half_open(&self) -> bool {
-        self.stage == Stage::HalfOpen
+        self.stage == ProbeStage::HalfOpen
     }
 
     /// Returns the cause that took it down, if it is down.
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
         match self.stage {
-            Stage::Down { by, .. } => Some(by),
-            Stage::Up | Stage::HalfOpen => None,
+            ProbeStage::Down { by, .. } => Some(by),
+            ProbeStage::Up | ProbeStage::HalfOpen => None,
         }
     }
 
@@ -137,14 +137,14 @@ impl HealthTracker {
     /// else took it down.
     #[must_use = "the backend's state changes with it"]
     pub fn ignore_answers(&mut self) -> Option<State> {
-        (self.verdict() == Some(Verdict::Answers)).then(|| self.come_up(Stage::HalfOpen))
+        (self.verdict() == Some(Verdict::Answers)).then(|| self.come_up(ProbeStage::HalfOpen))
     }
 
     /// Records that a client's connect and handshake succeeded. This only ends a probation: a
     /// backend that fails every second client must also go down.
     pub fn handle_success(&mut self) {
         if self.is_half_open() {
-            self.stage = Stage::Up;
+            self.stage = ProbeStage::Up;
         }
     }
 
@@ -162,7 +162,7 @@ impl HealthTracker {
         if self.contradictions < needed {
             return None;
         }
-        Some(if passed { self.come_up(Stage::Up) } else { self.go_down(now, Verdict::Checks) })
+        Some(if passed { self.come_up(ProbeStage::Up) } else { self.go_down(now, Verdict::Checks) })
     }
 
     /// Executes actions due at `now`: without active checks, a backend that was down for long
@@ -170,14 +170,14 @@ impl HealthTracker {
     #[must_use = "the backend's state changes with it"]
     pub fn expire(&mut self, now: Instant, health: &Health) -> Option<State> {
         let due = self.next_due(health)?;
-        (due <= now).then(|| self.come_up(Stage::HalfOpen))
+        (due <= now).then(|| self.come_up(ProbeStage::HalfOpen))
     }
 
     /// Returns when [`HealthTracker::expire`] is due, if nothing else happens.
     #[must_use]
     pub fn next_due(&self, health: &Health) -> Option<Instant> {
         match (self.stage, &health.check) {
-            (Stage::Down { since, .. }, None) => Some(since.after(health.down_for)),
+            (ProbeStage::Down { since, .. }, None) => Some(since.after(health.down_for)),
             _ => None,
         }
     }
@@ -186,23 +186,23 @@ impl HealthTracker {
     #[must_use]
     pub fn down_for(&self, now: Instant) -> Option<Duration> {
         match self.stage {
-            Stage::Down { since, .. } => Some(now.since(since)),
+            ProbeStage::Down { since, .. } => Some(now.since(since)),
             _ => None,
         }
     }
 
     fn go_down(&mut self, now: Instant, by: Verdict) -> State {
-        self.begin(Stage::Down { since: now, by });
+        self.begin(ProbeStage::Down { since: now, by });
         State::Down
     }
 
-    fn come_up(&mut self, stage: Stage) -> State {
+    fn come_up(&mut self, stage: ProbeStage) -> State {
         self.begin(stage);
         State::Up
     }
 
     /// Begins a stage. Events before it do not count in it.
-    fn begin(&mut self, stage: Stage) {
+    fn begin(&mut self, stage: ProbeStage) {
         self.stage = stage;
         self.failures.clear();
         self.answers = Answers::default();

@@ -53,8 +53,8 @@ pub use lookups::Resolver;
 #[doc(hidden)]
 pub use moves::{MovedTunnels, Moves, Passage};
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
-pub use rebalance::{Occupancy, Plan};
-pub use report::{Failure, Metrics, Report};
+pub use rebalance::{Occupancy, RebalancePlan};
+pub use report::{BackendReport, Failure, Metrics};
 pub use throng_config::{ConfigError, ConfigErrors, Location};
 pub use throng_http::Network;
 pub use throng_io::TlsFailure;

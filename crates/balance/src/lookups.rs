@@ -23,22 +23,22 @@ pub(crate) fn system(name: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// The outcome of a lookup; the error is its text.
-pub(crate) struct Answer {
+pub(crate) struct LookupAnswer {
     pub(crate) name: Arc<str>,
     pub(crate) outcome: Result<Vec<SocketAddr>, String>,
 }
 
 /// The lookups of a balancer. They run until [`Lookups::end`] is called.
 pub(crate) struct Lookups {
-    shared: Arc<Shared>,
+    shared: Arc<LookupQueue>,
 }
 
-struct Shared {
+struct LookupQueue {
     names: Mutex<Names>,
     changed: Condvar,
     resolver: Arc<Resolver>,
     /// `None` is sent at the end: a thread may wait for its resolver much longer.
-    answers: Sender<Option<Answer>>,
+    answers: Sender<Option<LookupAnswer>>,
 }
 
 #[derive(Default)]
@@ -51,9 +51,9 @@ struct Names {
 
 impl Lookups {
     /// Creates the lookups without any name.
-    pub(crate) fn new(resolver: Arc<Resolver>, answers: Sender<Option<Answer>>) -> Self {
+    pub(crate) fn new(resolver: Arc<Resolver>, answers: Sender<Option<LookupAnswer>>) -> Self {
         let names = Mutex::default();
-        let shared = Shared { names, changed: Condvar::new(), resolver, answers };
+        let shared = LookupQueue { names, changed: Condvar::new(), resolver, answers };
         Self { shared: Arc::new(shared) }
     }
 
@@ -74,7 +74,7 @@ impl Lookups {
                 Ok(_) => drop(names.running.insert(name)),
                 Err(error) => {
                     let outcome = Err(format!("there is no thread for its lookup: {error}"));
-                    let _ = self.shared.answers.send(Some(Answer { name, outcome }));
+                    let _ = self.shared.answers.send(Some(LookupAnswer { name, outcome }));
                 }
             }
         }
@@ -90,7 +90,7 @@ impl Lookups {
     }
 }
 
-impl Shared {
+impl LookupQueue {
     fn lock(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +101,7 @@ impl Shared {
         while names.wanted.contains(name) {
             drop(names);
             let outcome = (self.resolver)(name).map_err(|error| error.to_string());
-            let answer = Answer { name: Arc::clone(name), outcome };
+            let answer = LookupAnswer { name: Arc::clone(name), outcome };
             let is_taken = self.answers.send(Some(answer)).is_ok();
             names = self.lock();
             if !is_taken {

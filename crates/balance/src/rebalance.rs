@@ -18,7 +18,7 @@ pub struct Occupancy {
 /// A plan and its effect. It is for the counts at its creation: they change while it is executed,
 /// so make a new plan rather than execute one twice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Plan {
+pub struct RebalancePlan {
     /// Tunnels to close of each backend, in the order of the input.
     pub close: Vec<u32>,
     /// Their sum.
@@ -30,7 +30,7 @@ pub struct Plan {
     pub spread_after: f64,
 }
 
-impl Plan {
+impl RebalancePlan {
     /// Returns the plan that evens out `backends` by weight. It is empty if all are within 10 % of
     /// their part, or within less than a tunnel; otherwise the surplus of each over its part is
     /// closed.
@@ -177,7 +177,7 @@ mod tests {
             (&[up(u32::MAX, 1000), up(0, 1000)], &[u32::MAX / 2, 0]),
         ];
         for (backends, close) in table {
-            assert_eq!(&Plan::new(backends).close, close, "{backends:?}");
+            assert_eq!(&RebalancePlan::new(backends).close, close, "{backends:?}");
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
     fn an_empty_backend_gets_its_part_even_if_the_others_have_few() {
         let mut backends = vec![up(11, 1); 91];
         backends.extend([up(0, 1); 9]);
-        let plan = Plan::new(&backends);
+        let plan = RebalancePlan::new(&backends);
         // 1001 tunnels: ten each, and one left over.
         assert_eq!(plan.total, 90);
         assert!(plan.spread_before == 1.0 && plan.spread_after < 0.1, "{plan:?}");
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn a_plan_reports_what_it_will_do() {
-        let plan = Plan::new(&[up(3000, 1), up(2000, 1), up(1000, 1)]);
+        let plan = RebalancePlan::new(&[up(3000, 1), up(2000, 1), up(1000, 1)]);
         assert_eq!((plan.total, plan.spread_before, plan.spread_after), (1000, 0.5, 0.0));
         assert_eq!([300, 1000, 0].map(|rate| plan.seconds(rate)), [4, 1, 1000]);
-        let none = Plan::new(&[up(100, 1), up(101, 1)]);
+        let none = RebalancePlan::new(&[up(100, 1), up(101, 1)]);
         assert!(none.spread_before > 0.004 && none.spread_before == none.spread_after);
         assert_eq!(none.seconds(1), 0);
     }
@@ -210,7 +210,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_plan_is_safe_and_enough(mut backends in prop::collection::vec(occupancy(), 0..20)) {
-            let plan = Plan::new(&backends);
+            let plan = RebalancePlan::new(&backends);
             prop_assert_eq!(plan.close.len(), backends.len());
             let sum: u64 = plan.close.iter().map(|&close| u64::from(close)).sum();
             prop_assert_eq!(plan.total, sum);
@@ -241,7 +241,7 @@ mod tests {
                     let distance = (f64::from(backend.tunnels) - part(backend)).abs();
                     prop_assert!(distance < 1.0 || distance <= part(backend) * (tolerated + 1e-9));
                 }
-                let again = Plan::new(&backends);
+                let again = RebalancePlan::new(&backends);
                 prop_assert_eq!(again.total, 0, "{:?}", again);
             }
         }

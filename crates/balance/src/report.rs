@@ -11,7 +11,7 @@ use crate::forward::BadUpgrade;
 
 /// A report of a shard.
 #[derive(Debug)]
-pub enum Report {
+pub enum BackendReport {
     /// A connect, a handshake, an answer or a tunnel of this backend failed, and the client was not
     /// to blame. [`Failure::is_ours`] distinguishes the balancer from the backend.
     Failed {
@@ -25,7 +25,7 @@ pub enum Report {
     },
 }
 
-impl Report {
+impl BackendReport {
     /// Returns the report of a tunnel whose backend's TLS session failed; it is counted as lost.
     pub(crate) fn of_tunnel(backend: Arc<Backend>, why: SessionFailure) -> Self {
         Self::Failed { backend, failure: Failure::Tls(why), spares_health: true }

@@ -20,7 +20,7 @@ use crate::command::BalanceCommand;
 use crate::descriptors::{Division, divide};
 use crate::inherited::InheritedSockets;
 use crate::moves::{self, Movable, Moves, Passage, Runner};
-use crate::report::{Metrics, Report};
+use crate::report::{BackendReport, Metrics};
 use crate::settings::{Closing, Configuration};
 use crate::shard::{BalanceStart, RECEIVE_BUFFER, Shard};
 
@@ -58,7 +58,7 @@ pub struct Launch {
     /// The settings and the backends.
     pub configuration: Arc<Configuration>,
     /// The channel for reports of failures.
-    pub reports: Sender<Report>,
+    pub reports: Sender<BackendReport>,
     /// TLS of clients.
     pub tls: Option<Arc<TlsServer>>,
     /// TLS handshakes of clients that may begin in a second; 0: no limit.
@@ -140,7 +140,7 @@ impl Shards {
             }
         }
         let (sockets, tables) = open(listeners, division.plan.is_some())?;
-        let place = Place { addresses, tls, division, tables };
+        let place = BoundShards { addresses, tls, division, tables };
         let movable = place.movable();
         let passages = launch.on_bound.take().map(|OnBound(call)| call(movable)).transpose()?;
         let passages = passages.unwrap_or_default();
@@ -161,13 +161,13 @@ impl Shards {
     /// Starts a thread for each driver.
     fn run<D: Movable + Send + 'static>(
         mut drivers: Vec<D>,
-        place: Place,
+        place: BoundShards,
         launch: Launch,
         passages: Vec<Passage>,
     ) -> io::Result<Self> {
         moves::prepare(&mut drivers, &passages)?;
         let mut passages = passages.into_iter();
-        let Place { addresses, tls: of_listeners, division, tables } = place;
+        let BoundShards { addresses, tls: of_listeners, division, tables } = place;
         let tables = tables.map(Arc::new);
         let has_tls: Vec<bool> = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
         let server = launch.tls.map(|tls| tls as ServerTls);
@@ -352,7 +352,7 @@ impl Shards {
 const PUBLISHING: Duration = Duration::from_millis(200);
 
 /// The addresses and descriptors of shards that do not run yet.
-struct Place {
+struct BoundShards {
     /// Bound addresses, each with whether it has TLS.
     addresses: Vec<(SocketAddr, bool)>,
     /// For each listener of a shard, whether it has TLS.
@@ -362,7 +362,7 @@ struct Place {
     tables: Option<Tables>,
 }
 
-impl Place {
+impl BoundShards {
     fn movable(&self) -> Option<usize> {
         movable(&self.division)
     }

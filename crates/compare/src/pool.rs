@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use throng_load::client::{
-    self, Handshake, Setup, Shared, ThreadStart, Work, WsStart, open_driver,
+    self, Handshake, PoolShared, Setup, ThreadStart, Work, WsStart, open_driver,
 };
 use throng_load::clock::Clock;
 use throng_load::run::{FinishOnPanic, Steering};
@@ -80,7 +80,7 @@ impl<'a> SteeredPool<'a> {
         &self,
         work: W,
         watch: &mut dyn FnMut(&Progress),
-        steer: impl FnOnce(&mut Steering<'_>, &Shared) -> Result<R, Error>,
+        steer: impl FnOnce(&mut Steering<'_>, &PoolShared) -> Result<R, Error>,
     ) -> Result<(R, Setup, W::Outcome), Error> {
         let peer = self.target.resolve()?;
         let loopback = matches!(peer.ip(), IpAddr::V4(ip) if ip.is_loopback());
@@ -88,7 +88,7 @@ impl<'a> SteeredPool<'a> {
         let sources = Sources::plan(peer, self.of, sources::ephemeral_ports(), wish)?;
         descriptors::make_room(self.connections)?;
         let clock = Clock;
-        let shared = Arc::new(Shared::new(1));
+        let shared = Arc::new(PoolShared::new(1));
         let driver = open_driver(self.connections, self.size, None)?;
         let start = ThreadStart {
             first: self.first,

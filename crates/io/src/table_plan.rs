@@ -63,12 +63,12 @@ impl TablePlan {
             limit: size.limit,
         };
         let Some(asked) = asked else { return Ok(plan(shards, capacity(shards))) };
-        let enough = (shards..=MOST_TABLES).find(|&count| capacity(count) >= asked);
+        let enough = (shards..=MAX_TABLES).find(|&count| capacity(count) >= asked);
         match enough {
             Some(count) if count <= most.max(shards) => Ok(plan(count, asked)),
             _ => {
                 // No number would suffice: show how many connections the best one holds.
-                let best = || (shards..=MOST_TABLES).max_by_key(|&count| capacity(count));
+                let best = || (shards..=MAX_TABLES).max_by_key(|&count| capacity(count));
                 let shards = if enough.is_some() { shards } else { best().unwrap_or(shards) };
                 let possible = capacity(shards);
                 Err(TooMany { asked, shards, possible, limit: size.limit, enough })
@@ -81,7 +81,7 @@ impl TablePlan {
     /// Returns the largest number of connections that `shards` to `most` shards can have.
     #[must_use]
     pub fn largest(size: TableSize, shards: usize, most: usize) -> usize {
-        let counts = shards..=most.clamp(shards, shards.max(MOST_TABLES));
+        let counts = shards..=most.clamp(shards, shards.max(MAX_TABLES));
         let all = counts.filter_map(|count| Self::new(size, None, count, count).ok());
         all.map(|plan| plan.max_connections).max().unwrap_or(0)
     }
@@ -109,7 +109,7 @@ impl fmt::Display for TooMany {
 }
 
 /// The maximum shards of a process: the number is a part of a connection's id.
-const MOST_TABLES: usize = 1024;
+const MAX_TABLES: usize = 1024;
 
 /// Returns the greatest mean number of connections in each of `tables` tables that have `free`
 /// places left for them.

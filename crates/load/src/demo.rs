@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::client::{self, Handshake, Shared, ThreadStart, Timeline, WsStart, open_driver};
+use crate::client::{self, Handshake, PoolShared, ThreadStart, Timeline, WsStart, open_driver};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::record::Summary;
@@ -73,7 +73,7 @@ pub struct ClientStats {
 /// [`ClientsHandle::stop`] closes them with a closing handshake.
 #[derive(Debug)]
 pub struct ClientsHandle {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     counters: Arc<ChatCounters>,
     thread: Option<JoinHandle<()>>,
 }
@@ -92,7 +92,7 @@ pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
     let peer = plan.target.resolve()?;
     let sources = Sources::plan(peer, plan.clients, sources::ephemeral_ports(), None)?;
     descriptors::make_room(plan.clients)?;
-    let shared = Arc::new(Shared::new(1));
+    let shared = Arc::new(PoolShared::new(1));
     let counters = Arc::new(ChatCounters::default());
     let now = Clock.now();
     let never = now.after(Duration::from_secs(100 * 365 * 24 * 3600));

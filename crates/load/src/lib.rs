@@ -73,7 +73,7 @@ pub use common::Common;
 pub use error::Error;
 pub use negotiated::TlsReport;
 pub use plan::{Content, MAX_SHARDS, Mode, ModeName, Pace, Plan};
-pub use progress::{Progress, Stage};
+pub use progress::{Progress, RunStage};
 pub use record::{Record, Summary};
 pub use report::{LoadReport, Report};
 pub use run::run;

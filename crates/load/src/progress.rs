@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
     /// Current stage.
-    pub stage: Stage,
+    pub stage: RunStage,
     /// Connections open now.
     pub connections: u64,
     /// Answers, connections or deliveries so far, warm-up included.
@@ -17,7 +17,7 @@ pub struct Progress {
 
 /// Stage of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Stage {
+pub enum RunStage {
     /// Connections are being made.
     Connecting {
         /// Ready.
@@ -65,7 +65,7 @@ pub enum Stage {
     },
 }
 
-impl Stage {
+impl RunStage {
     /// Returns the completed share (0 to 1) of this stage.
     #[must_use]
     pub fn share(&self) -> f64 {
@@ -88,10 +88,10 @@ mod tests {
 
     #[test]
     fn shares() {
-        assert_eq!(Stage::Connecting { ready: 5, wanted: 10 }.share(), 0.5);
-        assert_eq!(Stage::Publishing { done: 0, total: 0 }.share(), 0.0);
+        assert_eq!(RunStage::Connecting { ready: 5, wanted: 10 }.share(), 0.5);
+        assert_eq!(RunStage::Publishing { done: 0, total: 0 }.share(), 0.0);
         let (elapsed, total) = (Duration::from_secs(3), Duration::from_secs(2));
-        assert_eq!(Stage::Measuring { elapsed, total }.share(), 1.0);
-        assert_eq!(Stage::Draining { waiting: 7 }.share(), 1.0);
+        assert_eq!(RunStage::Measuring { elapsed, total }.share(), 1.0);
+        assert_eq!(RunStage::Draining { waiting: 7 }.share(), 1.0);
     }
 }

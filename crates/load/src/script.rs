@@ -26,12 +26,12 @@ pub(crate) struct Step {
     pub(crate) line: usize,
     /// The line itself.
     pub(crate) text: String,
-    pub(crate) action: Action,
+    pub(crate) action: ScriptAction,
 }
 
 /// The effect of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum ScriptAction {
     /// Sends a message.
     Send { payload: Template, is_text: bool },
     /// Waits for a message that contains a text: the next one, or any, skipping others.
@@ -92,10 +92,9 @@ impl Script {
     /// The templates of all steps.
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
         self.steps.iter().filter_map(|step| match &step.action {
-            Action::Send { payload: template, .. } | Action::Receive { part: template, .. } => {
-                Some(template)
-            }
-            Action::Pause(_) | Action::Repeat { .. } => None,
+            ScriptAction::Send { payload: template, .. }
+            | ScriptAction::Receive { part: template, .. } => Some(template),
+            ScriptAction::Pause(_) | ScriptAction::Repeat { .. } => None,
         })
     }
 }
@@ -125,13 +124,14 @@ impl Reader {
         let (verb, rest) = line.split_once(' ').unwrap_or((line.trim_end(), ""));
         let action = match verb {
             "send" | "send-binary" => {
-                Action::Send { payload: Template::parse(rest)?, is_text: verb == "send" }
+                ScriptAction::Send { payload: Template::parse(rest)?, is_text: verb == "send" }
             }
-            "expect" | "await" => {
-                Action::Receive { part: Template::parse(rest)?, skips_others: verb == "await" }
-            }
+            "expect" | "await" => ScriptAction::Receive {
+                part: Template::parse(rest)?,
+                skips_others: verb == "await",
+            },
             "pause" => match parse_duration(rest.trim()) {
-                Ok(time) => Action::Pause(time),
+                Ok(time) => ScriptAction::Pause(time),
                 Err(error) => return Err(format!("pause {}: {error}", rest.trim())),
             },
             "loop" => return self.begin_loop(rest),
@@ -144,7 +144,7 @@ impl Reader {
             }
         };
         self.steps.push(Step { line: self.line, text: line.trim_end().to_owned(), action });
-        let is_wait = |step: &&Step| matches!(step.action, Action::Receive { .. });
+        let is_wait = |step: &&Step| matches!(step.action, ScriptAction::Receive { .. });
         if self.steps.len() > MAX_STEPS || self.steps.iter().filter(is_wait).count() > MAX_WAITS {
             return Err(format!(
                 "a script has at most {MAX_STEPS} steps, {MAX_WAITS} of them expect or await; \
@@ -165,7 +165,7 @@ impl Reader {
         Ok(())
     }
 
-    fn repeat(&mut self, times: &str) -> Result<Action, String> {
+    fn repeat(&mut self, times: &str) -> Result<ScriptAction, String> {
         let times = match times {
             "" => None,
             times => match times.parse::<u64>() {
@@ -182,9 +182,9 @@ impl Reader {
         }
         let to = self.loop_start.max(self.closed);
         // Without a waiting step, a client would send without limit and exhaust memory.
-        let waits = |action: &Action| match action {
-            Action::Send { .. } => false,
-            Action::Pause(time) => !time.is_zero(),
+        let waits = |action: &ScriptAction| match action {
+            ScriptAction::Send { .. } => false,
+            ScriptAction::Pause(time) => !time.is_zero(),
             _ => true,
         };
         if !self.steps[to..].iter().any(|step| waits(&step.action)) {
@@ -194,7 +194,7 @@ impl Reader {
         }
         self.closed = self.steps.len() + 1;
         self.is_endless = times.is_none();
-        Ok(Action::Repeat { to, times })
+        Ok(ScriptAction::Repeat { to, times })
     }
 }
 
@@ -211,15 +211,15 @@ mod tests {
         assert_eq!(lines, [2, 3, 6, 7, 8, 9, 11, 12]);
         let action = |at: usize| script.steps()[at].action.clone();
         let template = |text: &str| Template::parse(text).unwrap();
-        assert_eq!(action(2), Action::Send { payload: template(" a "), is_text: false });
-        assert_eq!(action(3), Action::Receive { part: template(""), skips_others: true });
-        assert_eq!(action(4), Action::Pause(Duration::from_millis(50)));
-        assert_eq!(action(5), Action::Repeat { to: 2, times: Some(3) });
-        assert_eq!(action(7), Action::Repeat { to: 6, times: None });
+        assert_eq!(action(2), ScriptAction::Send { payload: template(" a "), is_text: false });
+        assert_eq!(action(3), ScriptAction::Receive { part: template(""), skips_others: true });
+        assert_eq!(action(4), ScriptAction::Pause(Duration::from_millis(50)));
+        assert_eq!(action(5), ScriptAction::Repeat { to: 2, times: Some(3) });
+        assert_eq!(action(7), ScriptAction::Repeat { to: 6, times: None });
         assert_eq!(script.templates().count(), 4);
         // Without loop everything is repeated.
         let whole = Script::parse("x", "send a\nexpect a\nrepeat").unwrap();
-        assert_eq!(whole.steps()[2].action, Action::Repeat { to: 0, times: None });
+        assert_eq!(whole.steps()[2].action, ScriptAction::Repeat { to: 0, times: None });
     }
 
     #[test]

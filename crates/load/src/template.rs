@@ -26,11 +26,11 @@ pub struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Place(Place),
+    Placeholder(Placeholder),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Placeholder {
     Client,
     Sequence,
     Random,
@@ -65,7 +65,7 @@ impl Template {
                 if !plain.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
                 }
-                parts.push(Part::Place(Place::of(word)?));
+                parts.push(Part::Placeholder(Placeholder::of(word)?));
                 rest = &rest[word.len() + 2..];
             } else {
                 let is_escape = rest.starts_with("{{") && word(&rest[2..]).is_some();
@@ -100,7 +100,7 @@ impl Template {
     /// Returns whether the text needs each client's token.
     #[must_use]
     pub fn needs_token(&self) -> bool {
-        self.parts.contains(&Part::Place(Place::Token))
+        self.parts.contains(&Part::Placeholder(Placeholder::Token))
     }
 
     /// Appends the text with the values of a client.
@@ -111,11 +111,15 @@ impl Template {
             // Writing to a string cannot fail.
             let _ = match part {
                 Part::Text(text) => out.write_str(text),
-                Part::Place(Place::Client) => write!(out, "{}", values.client),
-                Part::Place(Place::Sequence) => write!(out, "{}", values.sequence),
-                Part::Place(Place::Random) => write!(out, "{:016x}", random.bits()),
-                Part::Place(Place::Uuid) => write_uuid(random.bits(), random.bits(), out),
-                Part::Place(Place::Token) => out.write_str(values.tokens.of(values.client)),
+                Part::Placeholder(Placeholder::Client) => write!(out, "{}", values.client),
+                Part::Placeholder(Placeholder::Sequence) => write!(out, "{}", values.sequence),
+                Part::Placeholder(Placeholder::Random) => write!(out, "{:016x}", random.bits()),
+                Part::Placeholder(Placeholder::Uuid) => {
+                    write_uuid(random.bits(), random.bits(), out)
+                }
+                Part::Placeholder(Placeholder::Token) => {
+                    out.write_str(values.tokens.of(values.client))
+                }
             };
         }
     }
@@ -132,7 +136,7 @@ impl Template {
     }
 }
 
-impl Place {
+impl Placeholder {
     fn of(word: &str) -> Result<Self, String> {
         Ok(match word {
             "client" => Self::Client,

@@ -1,7 +1,7 @@
 //! Active health checks of all backends, on a few threads that wait for their sockets.
 //!
 //! A backend that never answers occupies a thread for the check's timeout. So there is a thread for
-//! each backend, up to [`MOST_THREADS`]; with more unresponsive backends than that, checks come
+//! each backend, up to [`MAX_THREADS`]; with more unresponsive backends than that, checks come
 //! late, and none is skipped. These are threads with blocking sockets instead of another event
 //! loop: checks are a few per second and end with their timeout.
 
@@ -17,7 +17,7 @@ use crate::report::Failure;
 use crate::settings::{Check, Target, next_source};
 
 /// The largest number of threads.
-const MOST_THREADS: usize = 256;
+const MAX_THREADS: usize = 256;
 
 /// The stack of a thread. A probe's buffers are a few KiB.
 const STACK: usize = 128 << 10;
@@ -43,10 +43,10 @@ impl From<String> for CheckFailure {
 /// The checks of a balancer. They run until [`Checks::end`] is called.
 #[derive(Clone)]
 pub(crate) struct Checks {
-    shared: Arc<Shared>,
+    shared: Arc<CheckQueue>,
 }
 
-struct Shared {
+struct CheckQueue {
     jobs: Mutex<Jobs>,
     changed: Condvar,
     on_outcome: Box<OnOutcome>,
@@ -84,7 +84,7 @@ impl Checks {
         on_outcome: impl Fn(&Arc<Backend>, Result<(), CheckFailure>) + Send + Sync + 'static,
     ) -> Self {
         let on_outcome = Box::new(on_outcome);
-        let shared = Shared { jobs: Mutex::default(), changed: Condvar::new(), on_outcome };
+        let shared = CheckQueue { jobs: Mutex::default(), changed: Condvar::new(), on_outcome };
         Self { shared: Arc::new(shared) }
     }
 
@@ -132,7 +132,7 @@ impl Checks {
 
 impl Jobs {
     fn wanted_threads(&self) -> usize {
-        self.all.len().min(MOST_THREADS)
+        self.all.len().min(MAX_THREADS)
     }
 
     /// Returns the index and time of the job that is due first.
@@ -142,7 +142,7 @@ impl Jobs {
     }
 }
 
-impl Shared {
+impl CheckQueue {
     fn lock(&self) -> MutexGuard<'_, Jobs> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
 //! The list of backends and all operations that change it. It has no thread, socket or clock: time
-//! comes with each call, and changes for shards are collected in [`Core::take_commands`] and
-//! [`Core::take_configuration`].
+//! comes with each call, and changes for shards are collected in [`ControlCore::take_commands`] and
+//! [`ControlCore::take_configuration`].
 
 mod apply;
 pub(crate) mod carried;
@@ -47,7 +47,7 @@ pub(crate) enum ControlCommand {
 
 /// The list of backends and their health.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct ControlCore {
     entries: Vec<Entry>,
     /// Removed backends that connections may still use. A backend that comes back before they end
     /// is the same one.
@@ -83,12 +83,12 @@ pub(crate) struct Core {
     /// Whether fewer than half of the backends are up; and how often that has begun.
     panic: (bool, u64),
     is_changed: bool,
-    /// Whether [`Core::passthrough`] may have changed.
+    /// Whether [`ControlCore::passthrough`] may have changed.
     names_changed: bool,
     has_ended: bool,
 }
 
-impl Core {
+impl ControlCore {
     /// Creates the list with the backends of `config`, which was checked. All are up and at their
     /// whole share.
     pub(crate) fn new(config: Config) -> Self {

@@ -21,16 +21,16 @@ use throng_io::{HeldListeners, Instant};
 use throng_tls::{TlsConfig, TlsServer};
 
 pub use self::core::carried::CarriedBackend;
-use self::core::{ControlCommand, Core};
+use self::core::{ControlCommand, ControlCore};
 use crate::access::AccessLog;
 use crate::checks::Checks;
 use crate::clients::Clients;
 use crate::config::{BackendConfig, ClientSide, Config, server_names};
 use crate::descriptors::divide;
 use crate::issuer::{CertificateEvent, Issuer};
-use crate::lookups::{self, Answer, Lookups, Resolver};
+use crate::lookups::{self, LookupAnswer, Lookups, Resolver};
 use crate::moves::{MovedTunnels, Moves, Passage};
-use crate::report::{Metrics, Report};
+use crate::report::{BackendReport, Metrics};
 use crate::shards::{Launch, OnBound, Shards};
 use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
 
@@ -51,7 +51,7 @@ pub struct Balancer {
 }
 
 struct Inner {
-    core: Mutex<Core>,
+    core: Mutex<ControlCore>,
     /// Notified when something changed that may be due earlier.
     changed: Condvar,
     shards: Shards,
@@ -142,7 +142,7 @@ impl Balancer {
         let (answers, answered) = mpsc::channel();
         let lookups = Lookups::new(resolver, answers);
         lookups.set(config.names.iter(), config.lookup_interval);
-        let mut core = Core::new(config);
+        let mut core = ControlCore::new(config);
         core.replace_clients(clients, of_all);
         core.set_challenges(issuer.managed().map(|managed| managed.challenges));
         // Addresses that are bound later; no name could lead to a port 0.
@@ -191,7 +191,7 @@ impl Balancer {
 
     /// Assembles the parts. Its threads are started afterwards.
     fn of(
-        core: Core,
+        core: ControlCore,
         shards: Shards,
         lookups: Lookups,
         (server, issuer): (Option<Arc<TlsServer>>, Issuer),
@@ -226,8 +226,8 @@ impl Balancer {
 
     fn start_threads(
         &self,
-        reports: Receiver<Report>,
-        answers: Receiver<Option<Answer>>,
+        reports: Receiver<BackendReport>,
+        answers: Receiver<Option<LookupAnswer>>,
     ) -> io::Result<()> {
         let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let thread = thread::Builder::new().name(name.to_owned()).stack_size(256 << 10);
@@ -707,7 +707,7 @@ impl fmt::Debug for Balancer {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Core> {
+    fn lock(&self) -> MutexGuard<'_, ControlCore> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -724,7 +724,7 @@ impl Inner {
     }
 
     /// Runs an operation on the list and passes its effects on to shards and checks.
-    fn change<T>(&self, operation: impl FnOnce(&mut Core, Instant) -> T) -> T {
+    fn change<T>(&self, operation: impl FnOnce(&mut ControlCore, Instant) -> T) -> T {
         let mut core = self.lock();
         let now = self.now();
         let outcome = operation(&mut core, now);
@@ -737,7 +737,7 @@ impl Inner {
 
     /// Passes changes on to shards and checks, under the lock, so that changes arrive in their
     /// order.
-    fn tell(&self, core: &mut Core) {
+    fn tell(&self, core: &mut ControlCore) {
         if core.has_ended() {
             return;
         }
@@ -763,17 +763,17 @@ impl Inner {
         }
     }
 
-    fn set_checks(&self, core: &Core) {
+    fn set_checks(&self, core: &ControlCore) {
         self.checks.set(&core.settings().sources, core.checks());
     }
 
     /// Runs a thread: handles the reports of shards until they have ended.
-    fn take_reports(&self, reports: &Receiver<Report>) {
+    fn take_reports(&self, reports: &Receiver<BackendReport>) {
         while let Ok(first) = reports.recv() {
             // A burst of failures is one change.
             self.change(|core, now| {
                 for report in std::iter::once(first).chain(reports.try_iter()) {
-                    let Report::Failed { backend, failure, spares_health } = report;
+                    let BackendReport::Failed { backend, failure, spares_health } = report;
                     core.handle_failure(&backend, failure, spares_health, now, SystemTime::now());
                 }
             });
@@ -786,15 +786,15 @@ impl Inner {
         core.forget_lookups();
         let wanted = config.names.iter().chain(core.names());
         self.lookups.set(wanted, core.lookup_interval());
-        let is_waiting = |core: &mut Core| {
+        let is_waiting = |core: &mut ControlCore| {
             !core.has_ended() && !config.names.iter().all(|named| core.has_looked_up(&named.name))
         };
         drop(self.changed.wait_timeout_while(core, FIRST_LOOKUP, is_waiting));
     }
 
     /// Runs a thread: handles the answers of lookups until they end.
-    fn take_answers(&self, answers: &Receiver<Option<Answer>>) {
-        while let Ok(Some(Answer { name, outcome })) = answers.recv() {
+    fn take_answers(&self, answers: &Receiver<Option<LookupAnswer>>) {
+        while let Ok(Some(LookupAnswer { name, outcome })) = answers.recv() {
             self.change(|core, now| {
                 let wall = SystemTime::now();
                 core.handle_lookup(&name, outcome, now, wall, |core| self.tell(core));
@@ -821,11 +821,11 @@ impl Inner {
 }
 
 /// Handles the first answers for all names, so that clients find backends from the beginning.
-fn first_lookups(core: &mut Core, answers: &Receiver<Option<Answer>>) {
+fn first_lookups(core: &mut ControlCore, answers: &Receiver<Option<LookupAnswer>>) {
     let until = std::time::Instant::now() + FIRST_LOOKUP;
     while !core.names().iter().all(|named| core.has_looked_up(&named.name)) {
         let left = until.saturating_duration_since(std::time::Instant::now());
-        let Ok(Some(Answer { name, outcome })) = answers.recv_timeout(left) else { return };
+        let Ok(Some(LookupAnswer { name, outcome })) = answers.recv_timeout(left) else { return };
         core.handle_lookup(&name, outcome, Instant::default(), SystemTime::now(), |_| {});
     }
 }

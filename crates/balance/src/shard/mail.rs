@@ -11,18 +11,18 @@ use super::upkeep::Meters;
 use crate::backend::Backend;
 use crate::command::BalanceCommand;
 use crate::moving::MoveCommand;
-use crate::report::{Failure, Report};
+use crate::report::{BackendReport, Failure};
 
 /// Incoming commands, and outgoing reports.
 pub(super) struct BalanceMail {
     commands: Inbox<BalanceCommand>,
-    reports: Sender<Report>,
+    reports: Sender<BackendReport>,
     /// Orders about tunnels that move, for the end of the turn.
     orders: Vec<MoveCommand>,
 }
 
 impl BalanceMail {
-    pub(super) fn new(commands: Inbox<BalanceCommand>, reports: Sender<Report>) -> Self {
+    pub(super) fn new(commands: Inbox<BalanceCommand>, reports: Sender<BackendReport>) -> Self {
         Self { commands, reports, orders: Vec::new() }
     }
 
@@ -68,15 +68,15 @@ impl BalanceMail {
             backend.totals().failures.fetch_add(1, Relaxed);
         }
         let backend = Arc::clone(backend);
-        self.send(Report::Failed { backend, failure, spares_health: is_retry });
+        self.send(BackendReport::Failed { backend, failure, spares_health: is_retry });
     }
 
     /// Reports that the TLS session of a tunnel's backend failed.
     pub(super) fn report_tunnel(&self, backend: Arc<Backend>, why: SessionFailure) {
-        self.send(Report::of_tunnel(backend, why));
+        self.send(BackendReport::of_tunnel(backend, why));
     }
 
-    fn send(&self, report: Report) {
+    fn send(&self, report: BackendReport) {
         // The receiver is gone only when the whole balancer ends.
         let _ = self.reports.send(report);
     }

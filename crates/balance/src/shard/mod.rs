@@ -57,7 +57,7 @@ use self::upkeep::Meters;
 use self::upstreams::IdlePool;
 use crate::access::{AccessLog, EndReason, Subject};
 use crate::command::BalanceCommand;
-use crate::report::{Metrics, Report};
+use crate::report::{BackendReport, Metrics};
 use crate::settings::Configuration;
 
 /// One shard. Its thread only calls `turn`.
@@ -90,7 +90,7 @@ pub struct BalanceStart {
     /// The commands of other threads.
     pub commands: Inbox<BalanceCommand>,
     /// The channel for reports of failures.
-    pub reports: Sender<Report>,
+    pub reports: Sender<BackendReport>,
     /// The place where it publishes its metrics, about once a second.
     pub published: Arc<Mutex<Metrics>>,
     /// Its number, from 0.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use throng_balance::shard_over_driver::BalanceCommand;
 use throng_balance::{
-    Backend, Configuration, Failure, Report, SameSite, Settings, State, Sticky, Target, Timeouts,
+    Backend, BackendReport, Configuration, Failure, SameSite, Settings, State, Sticky, Target,
+    Timeouts,
 };
 
 use crate::support::{
@@ -20,7 +21,8 @@ const GET: &[u8] = b"GET /a?b=c HTTP/1.1\r\nHost: example.com\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn one_failure(balancer: &Balancer) -> Failure {
-    let Report::Failed { backend, failure, .. } = balancer.reports.recv_timeout(TIMEOUT).unwrap();
+    let BackendReport::Failed { backend, failure, .. } =
+        balancer.reports.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(backend.address(), balancer.backends[0].address());
     failure
 }

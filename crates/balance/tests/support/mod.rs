@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use throng_balance::shard_over_driver::{BalanceCommand, BalanceStart, Shard};
-use throng_balance::{Backend, Configuration, Launch, OnBound, Report, Settings, Shards, Target};
+use throng_balance::{
+    Backend, BackendReport, Configuration, Launch, OnBound, Settings, Shards, Target,
+};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::tables::DescriptorTables;
@@ -36,7 +38,7 @@ pub(crate) struct Balancer {
     pub(crate) shards: Shards,
     pub(crate) address: SocketAddr,
     pub(crate) backends: Vec<Arc<Backend>>,
-    pub(crate) reports: Receiver<Report>,
+    pub(crate) reports: Receiver<BackendReport>,
     pub(crate) configuration: Configuration,
 }
 
@@ -341,7 +343,7 @@ pub(crate) struct ByHand {
     pub(crate) shard: Shard<Sockets>,
     pub(crate) address: SocketAddr,
     pub(crate) backends: Vec<Arc<Backend>>,
-    pub(crate) reports: Receiver<Report>,
+    pub(crate) reports: Receiver<BackendReport>,
     pub(crate) mailbox: Mailbox<BalanceCommand>,
 }
 

@@ -19,7 +19,7 @@ them to end, while its time runs; the verdict says how many did.";
 /// Parallel connection attempts in a closed loop.
 const PLACES: usize = 64;
 /// Maximum parallel attempts in an open loop, which begins no more than the rate requires.
-const MOST_PLACES: usize = 1000;
+const MAX_PLACES: usize = 1000;
 /// The first rate of a search.
 const START_PER_S: f64 = 500.0;
 
@@ -54,7 +54,7 @@ impl Args {
         let search = self.loops.find_max.options(rate_per_s.unwrap_or(START_PER_S));
         let (number, duration, warmup) = self.loops.times(&self.time, rate_per_s);
         let is_open = rate_per_s.is_some() || search.is_some();
-        let places = self.concurrency.unwrap_or(if is_open { MOST_PLACES } else { PLACES });
+        let places = self.concurrency.unwrap_or(if is_open { MAX_PLACES } else { PLACES });
         if places == 0 {
             return Err(Error::Usage("--concurrency is 0; it must be at least 1".to_owned()));
         }

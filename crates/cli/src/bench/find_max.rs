@@ -2,7 +2,7 @@
 //! the thresholds.
 
 use throng_load::Error;
-use throng_load::find_max::{Event, Load, Options, Report, find_max};
+use throng_load::find_max::{Event, FindMaxReport, Load, Options, find_max};
 use throng_load::units::rounded;
 
 use super::progress::StatusLine;
@@ -34,7 +34,7 @@ pub(super) fn search(
     options: Options,
     quiet: bool,
     stop: &Stop,
-) -> Result<Report, Error> {
+) -> Result<FindMaxReport, Error> {
     let mut line = StatusLine::new("find-max", quiet);
     find_max(load, options, stop.flag(), &mut |event| match event {
         Event::Begins { step, rate_per_s } => {

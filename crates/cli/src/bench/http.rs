@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng_config::units::{parse_count, parse_duration, parse_size};
 use throng_io::file::read_once;
 use throng_load::find_max::Load;
-use throng_load::http::{Expect, Pace, Plan};
+use throng_load::http::{Expect, HttpPlan, Pace};
 use throng_load::{Common, Error, Target};
 
 use super::MAX_FILE;
@@ -131,7 +131,7 @@ impl Args {
         let mut common = Common { headers, tokens, connections, slos, ..target.into() };
         self.loops.apply(number, &mut common);
         self.connecting.apply(&mut common);
-        let plan = Plan {
+        let plan = HttpPlan {
             method: self.request.method,
             body,
             body_has_places: self.request.template,
@@ -143,7 +143,7 @@ impl Args {
             duration,
             warmup,
             timeout: self.timeout,
-            ..Plan::new(common)
+            ..HttpPlan::new(common)
         };
         plan.check()?;
         let load = Load::Http(Box::new(plan));
@@ -173,7 +173,7 @@ mod tests {
     use super::super::args::tests::measurement;
     use super::*;
 
-    fn plan(words: &[&str]) -> Result<(Plan, Option<usize>), String> {
+    fn plan(words: &[&str]) -> Result<(HttpPlan, Option<usize>), String> {
         match measurement(&[&["http"], words].concat())? {
             Measurement { load: Load::Http(plan), own_shards, .. } => Ok((*plan, own_shards)),
             other => panic!("{other:?}"),

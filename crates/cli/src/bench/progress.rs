@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_compare::CellProgress;
 use throng_load::units::{grouped, rounded, show_duration};
-use throng_load::{Progress, Stage};
+use throng_load::{Progress, RunStage};
 use throng_proto::escape::Escaped;
 
 use crate::terminal;
@@ -100,23 +100,23 @@ impl CellLine {
 fn words(progress: &Progress) -> String {
     let rate = rounded(progress.per_s);
     match progress.stage {
-        Stage::Connecting { ready, wanted } => {
+        RunStage::Connecting { ready, wanted } => {
             format!("connecting {} of {}", grouped(ready), grouped(wanted))
         }
-        Stage::WarmingUp { .. } => format!("warming up, {rate}/s"),
-        Stage::Measuring { elapsed, total } => format!(
+        RunStage::WarmingUp { .. } => format!("warming up, {rate}/s"),
+        RunStage::Measuring { elapsed, total } => format!(
             "{rate}/s, {} of {}",
             show_duration(Duration::from_secs(elapsed.as_secs())),
             show_duration(total)
         ),
-        Stage::Counting { done, total } => {
+        RunStage::Counting { done, total } => {
             format!("{rate}/s, {} of {}", grouped(done), grouped(total))
         }
-        Stage::Publishing { done, total } => {
+        RunStage::Publishing { done, total } => {
             format!("publish {} of {}, {rate} deliveries/s", grouped(done), grouped(total))
         }
-        Stage::Draining { waiting } => format!("waiting for {} answers", grouped(waiting)),
-        Stage::AwaitingClose { open } => {
+        RunStage::Draining { waiting } => format!("waiting for {} answers", grouped(waiting)),
+        RunStage::AwaitingClose { open } => {
             format!("waiting for the server to close {} connections: stop it now", grouped(open))
         }
     }
@@ -129,15 +129,15 @@ mod tests {
     #[test]
     fn every_stage_has_words() {
         let say = |stage| words(&Progress { stage, connections: 5, done: 10, per_s: 1234.0 });
-        assert_eq!(say(Stage::Connecting { ready: 5, wanted: 1000 }), "connecting 5 of 1,000");
+        assert_eq!(say(RunStage::Connecting { ready: 5, wanted: 1000 }), "connecting 5 of 1,000");
         let (elapsed, total) = (Duration::from_millis(2400), Duration::from_secs(10));
-        assert_eq!(say(Stage::WarmingUp { elapsed, total }), "warming up, 1,234/s");
-        assert_eq!(say(Stage::Measuring { elapsed, total }), "1,234/s, 2s of 10s");
+        assert_eq!(say(RunStage::WarmingUp { elapsed, total }), "warming up, 1,234/s");
+        assert_eq!(say(RunStage::Measuring { elapsed, total }), "1,234/s, 2s of 10s");
         assert_eq!(
-            say(Stage::Publishing { done: 3, total: 10 }),
+            say(RunStage::Publishing { done: 3, total: 10 }),
             "publish 3 of 10, 1,234 deliveries/s"
         );
-        assert_eq!(say(Stage::Counting { done: 3, total: 10 }), "1,234/s, 3 of 10");
-        assert_eq!(say(Stage::Draining { waiting: 7 }), "waiting for 7 answers");
+        assert_eq!(say(RunStage::Counting { done: 3, total: 10 }), "1,234/s, 3 of 10");
+        assert_eq!(say(RunStage::Draining { waiting: 7 }), "waiting for 7 answers");
     }
 }

@@ -23,11 +23,11 @@ pub(crate) use processes::become_child;
 
 /// Default number of clients, and its maximum: each has a thread.
 const CLIENTS: usize = 120;
-const MOST_CLIENTS: usize = 500;
+const MAX_CLIENTS: usize = 500;
 
 /// Maximum messages of all clients in a second: a history must contain the messages that a client
 /// misses.
-const MOST_MESSAGES: f64 = 5_000.0;
+const MAX_MESSAGES: f64 = 5_000.0;
 
 /// Interval at which an endless run kills a server, and the time until it starts the server again.
 const KILL: Duration = Duration::from_secs(10);
@@ -54,16 +54,16 @@ pub(crate) struct NodesPlan {
 pub(crate) fn run(plan: &NodesPlan) -> Result<ExitCode, Failure> {
     let NodesPlan { nodes, clients, rate, duration, url } = plan;
     let clients = clients.unwrap_or(CLIENTS);
-    if !(*nodes..=MOST_CLIENTS).contains(&clients) {
+    if !(*nodes..=MAX_CLIENTS).contains(&clients) {
         return Err(Failure::usage(format!(
-            "--clients is {clients}; with --nodes {nodes} expected {nodes} to {MOST_CLIENTS}"
+            "--clients is {clients}; with --nodes {nodes} expected {nodes} to {MAX_CLIENTS}"
         )));
     }
     let messages = clients as f64 * rate;
-    if messages > MOST_MESSAGES {
+    if messages > MAX_MESSAGES {
         return Err(Failure::usage(format!(
             "--clients {clients} with --rate {rate} are {messages} messages per second; with \
-             --nodes expected at most {MOST_MESSAGES}"
+             --nodes expected at most {MAX_MESSAGES}"
         )));
     }
     let stop = Stop::on_signals().map_err(Failure::runtime)?;

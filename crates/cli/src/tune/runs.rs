@@ -8,7 +8,7 @@ use throng_doctor::{Status, diagnose_live};
 use throng_load::find_max::Load;
 use throng_load::scenario::Scenario;
 use throng_load::tune::{Assignment, Interruption, Measure, Reading};
-use throng_load::{Error, Progress, Stage, TlsTrust, http};
+use throng_load::{Error, Progress, RunStage, TlsTrust, http};
 
 use super::program::Subject;
 use crate::failure::Failure;
@@ -60,7 +60,8 @@ impl<'r> Runs<'r> {
         let mut readings: Vec<(Instant, Value)> = Vec::new();
         let mut watch = |progress: &Progress| {
             let is_due = readings.last().is_none_or(|(at, _)| at.elapsed() >= MIN_INTERVAL);
-            if let (Stage::Measuring { .. }, Some(client), true) = (progress.stage, &client, is_due)
+            if let (RunStage::Measuring { .. }, Some(client), true) =
+                (progress.stage, &client, is_due)
                 && let Some(stats) = statistics(client)
             {
                 readings.push((Instant::now(), stats));

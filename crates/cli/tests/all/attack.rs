@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Maximum memory that any of the attacks may take from a server with its settings.
-const MOST_MEMORY: u64 = 512 << 20;
+const MAX_MEMORY: u64 = 512 << 20;
 
 #[test]
 fn others_are_served_and_stay_connected_while_a_server_is_attacked() {
@@ -19,7 +19,7 @@ fn others_are_served_and_stay_connected_while_a_server_is_attacked() {
         assert!(count("echoes") > 0, "{row}");
         assert!(count("served") > 0, "{row}");
         assert_eq!(count("disconnected"), 0, "{row}");
-        assert!(count("memory_peak") < MOST_MEMORY, "{row}");
+        assert!(count("memory_peak") < MAX_MEMORY, "{row}");
         let attacked = count("attacker_connections") > 0;
         assert_eq!(attacked, row["attack"] != "none", "{row}");
     }

@@ -184,7 +184,7 @@ pub(super) struct Refusal {
 
 /// Outcome of a publication.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     Published,
     /// The server refuses the publication; `None`: it would follow later ones of its channel.
     Refused(Option<Refusal>),
@@ -209,24 +209,24 @@ pub(super) enum Outcome {
 fn outcomes(
     batch: &[Pending<NumberedPublication>],
     results: Vec<Result<Value, RedisError>>,
-) -> Vec<Outcome> {
+) -> Vec<CallOutcome> {
     let of = |(result, pending): (Result<Value, RedisError>, &Pending<NumberedPublication>)| {
         match result {
-            left if is_left_out(&left) => Outcome::LeftOut,
-            Ok(_) => Outcome::Published,
-            Err(error) if is_moved(&error) => Outcome::Moved(error),
-            Err(error) if is_on_the_way(&error) => Outcome::OnTheWay,
+            left if is_left_out(&left) => CallOutcome::LeftOut,
+            Ok(_) => CallOutcome::Published,
+            Err(error) if is_moved(&error) => CallOutcome::Moved(error),
+            Err(error) if is_on_the_way(&error) => CallOutcome::OnTheWay,
             Err(error) if is_fatal(&error) && is_proven(&error, pending.is_repeatable) => {
-                Outcome::Fatal(error)
+                CallOutcome::Fatal(error)
             }
-            Err(error) if is_fatal(&error) => Outcome::Broken(error),
-            Err(error) if is_for_now(&error) => Outcome::NotNow(error),
+            Err(error) if is_fatal(&error) => CallOutcome::Broken(error),
+            Err(error) if is_for_now(&error) => CallOutcome::NotNow(error),
             Err(error) => {
                 let is_refused = is_proven(&error, pending.is_repeatable);
                 let refusal = Refusal { concerns_all: lacks_command(&error), error };
                 match is_refused {
-                    true => Outcome::Refused(Some(refusal)),
-                    false => Outcome::Unknown(refusal),
+                    true => CallOutcome::Refused(Some(refusal)),
+                    false => CallOutcome::Unknown(refusal),
                 }
             }
         }
@@ -236,11 +236,14 @@ fn outcomes(
     for (outcome, pending) in outcomes.iter_mut().zip(batch).rev() {
         let channel = &*pending.item.outgoing.channel;
         match outcome {
-            Outcome::Published => drop(overtaken.insert(channel)),
-            Outcome::NotNow(_) | Outcome::OnTheWay | Outcome::Moved(_) | Outcome::Fatal(_)
+            CallOutcome::Published => drop(overtaken.insert(channel)),
+            CallOutcome::NotNow(_)
+            | CallOutcome::OnTheWay
+            | CallOutcome::Moved(_)
+            | CallOutcome::Fatal(_)
                 if overtaken.contains(channel) =>
             {
-                *outcome = Outcome::Refused(None)
+                *outcome = CallOutcome::Refused(None)
             }
             _ => {}
         }
@@ -290,7 +293,7 @@ pub(super) async fn publish(
     names: &Names,
     epoch: u64,
     batch: &[Pending<NumberedPublication>],
-) -> Result<Vec<Outcome>, RedisError> {
+) -> Result<Vec<CallOutcome>, RedisError> {
     let mut last = HashMap::new();
     let before = |pending: &'_ Pending<NumberedPublication>| {
         let NumberedPublication { outgoing, number, .. } = &pending.item;
@@ -467,13 +470,13 @@ mod tests {
                 let names = names(node);
                 let (connection, batch) = (&mut connection, [pending(7, false)]);
                 let done = publish(connection, &scripts, &names, 1, &batch).await;
-                assert_eq!(done.unwrap(), [Outcome::Published]);
+                assert_eq!(done.unwrap(), [CallOutcome::Published]);
             }
             for node in 1..=150 {
                 let names = names(node);
                 let (connection, batch) = (&mut connection, [pending(7, true), pending(8, true)]);
                 let done = publish(connection, &scripts, &names, 1, &batch).await;
-                assert_eq!(done.unwrap(), [const { Outcome::Published }; 2]);
+                assert_eq!(done.unwrap(), [const { CallOutcome::Published }; 2]);
             }
             assert_eq!(top(&mut connection).await, 300, "one was published twice");
         });
@@ -493,7 +496,7 @@ mod tests {
                     }
                     let (names, batch) = (names(node), [pending(1, is_retry)]);
                     let done = publish(&mut connection, &scripts, &names, 1, &batch).await;
-                    assert_eq!(done.unwrap(), [Outcome::Published]);
+                    assert_eq!(done.unwrap(), [CallOutcome::Published]);
                 }
             }
             assert_eq!(top(&mut connection).await, 1_000, "one was published twice");

@@ -21,7 +21,7 @@ use std::time::Instant;
 use redis::RedisError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::calls::{Answered, NumberedPublication, Outcome, Question};
+use super::calls::{Answered, CallOutcome, NumberedPublication, Question};
 use super::link::{Link, RedisTarget};
 use super::open::Connection;
 use super::pool::{Reserved, SendBudget};
@@ -69,7 +69,7 @@ pub(super) enum NodeEvent {
     Linked(u64, Result<Link, StartError>),
     Signal(u64, Signal),
     Subscribed(u64, Result<(), RedisError>),
-    Published(u64, Result<Vec<Outcome>, RedisError>),
+    Published(u64, Result<Vec<CallOutcome>, RedisError>),
     Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
     Probed(u64, Result<(), RedisError>),
     Panicked(u64),

@@ -18,7 +18,7 @@ use throng_load::report::Errors;
 use throng_load::sampler::{CpuUsage, Memory};
 use throng_load::units::grouped;
 use throng_load::verdict::{Facts, Verdict};
-use throng_load::{Error, Progress, Stage};
+use throng_load::{Error, Progress, RunStage};
 
 pub use flags::{Broadcast, EXAMPLES};
 pub use report::{BroadcastReport, BroadcastRow};
@@ -87,7 +87,7 @@ impl Comparison for Broadcast {
         let (mut done, total) = (0, (rounds * variants.len()) as u64);
         for round in 0..rounds {
             for at in turned(&order, round) {
-                let stage = Stage::Counting { done, total };
+                let stage = RunStage::Counting { done, total };
                 let connections = subscribers as u64;
                 (bench.watch)(&Progress { stage, connections, done, per_s: 0.0 });
                 let broadcast = group.broadcast(variants[at])?;

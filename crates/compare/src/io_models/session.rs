@@ -6,12 +6,12 @@ use std::time::Duration;
 use throng_engine::{Cx, Message};
 use throng_io::Instant;
 
-use throng_load::client::{ClientPool, Payload, Shared, Timeline, Work};
+use throng_load::client::{ClientPool, Payload, PoolShared, Timeline, Work};
 use throng_load::clock::Clock;
 use throng_load::report::Errors;
 use throng_load::run::{Sampled, Steering};
 use throng_load::sampler::{CpuSample, CpuUsage, Memory, Processes};
-use throng_load::{Error, Mode, Plan, Progress, Stage, Target};
+use throng_load::{Error, Mode, Plan, Progress, RunStage, Target};
 
 use crate::pool::SteeredPool;
 
@@ -118,14 +118,14 @@ fn threads(sample: Option<&CpuSample>) -> usize {
 /// Waits until all are there and answered, then through the idle time.
 fn steer(
     session: &SessionPlan<'_>,
-    shared: &Shared,
+    shared: &PoolShared,
     server: &Processes,
     steering: &mut Steering<'_>,
 ) -> Result<(Arrived, Option<IdleTime>), Error> {
     let wanted = session.connections;
     steering.ready(wanted)?;
     let answered = || shared.sum(|lane| &lane.done);
-    let waiting = || Stage::Draining { waiting: (wanted as u64).saturating_sub(answered()) };
+    let waiting = || RunStage::Draining { waiting: (wanted as u64).saturating_sub(answered()) };
     let all = || !session.echo || answered() >= wanted as u64;
     if !steering.wait_for(session.setup_timeout.max(Duration::from_secs(10)), all, waiting) {
         return Err(match steering.is_over() {
@@ -144,13 +144,13 @@ fn steer(
     let from = start.after(SETTLE);
     // From here on a connection that is lost is counted.
     shared.begin(Timeline { start, from, to: from.after(hold) });
-    if !steering.until(from, start, |elapsed| Stage::WarmingUp { elapsed, total: SETTLE }) {
+    if !steering.until(from, start, |elapsed| RunStage::WarmingUp { elapsed, total: SETTLE }) {
         return Err(Error::Interrupted);
     }
     let (ticks, begin) = (server.cpu_ticks(), steering.moment());
     // Not from `from`: reading the times of thousands of threads takes its time.
     let to = begin.at.after(hold);
-    if !steering.until(to, begin.at, |elapsed| Stage::Measuring { elapsed, total: hold }) {
+    if !steering.until(to, begin.at, |elapsed| RunStage::Measuring { elapsed, total: hold }) {
         return Err(Error::Interrupted);
     }
     let measured = steering.measured(begin);

@@ -26,7 +26,7 @@ pub(super) enum Failed {
     /// The caller stopped the run.
     Interrupted,
     /// In words, with what was measured nevertheless.
-    Because(String, Option<Box<http::Report>>),
+    Because(String, Option<Box<http::HttpReport>>),
 }
 
 impl From<String> for Failed {
@@ -40,7 +40,7 @@ pub(super) fn run_case(
     connections: usize,
     mode: Mode,
     bench: &mut Bench<'_>,
-) -> Result<http::Report, Failed> {
+) -> Result<http::HttpReport, Failed> {
     let mut load = plan.load(connections, mode).map_err(|error| error.to_string())?;
     let address = plan.listens_on();
     wait_until_free(address)?;
@@ -85,9 +85,9 @@ fn with_end(server: &mut Process, reason: String) -> String {
 }
 
 /// Asks once, or in work mode about two documents, and checks the answers in full.
-fn check(load: &http::Plan, plan: &NetBench, mode: Mode) -> Result<(), String> {
+fn check(load: &http::HttpPlan, plan: &NetBench, mode: Mode) -> Result<(), String> {
     let response = |body: Vec<u8>| {
-        let plan_of_one = http::Plan { body, ..load.clone() };
+        let plan_of_one = http::HttpPlan { body, ..load.clone() };
         let request = http::encode(&plan_of_one).map_err(|error| error.to_string())?;
         exchange(plan.listens_on(), &request, plan.timeout)
     };

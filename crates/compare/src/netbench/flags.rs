@@ -149,7 +149,7 @@ impl NetBench {
     }
 
     /// Returns the load of one case.
-    pub(super) fn load(&self, connections: usize, mode: Mode) -> Result<http::Plan, Error> {
+    pub(super) fn load(&self, connections: usize, mode: Mode) -> Result<http::HttpPlan, Error> {
         let is_work = mode == Mode::Work;
         let keep_alive = self.reuse == Reuse::KeepAlive;
         let address = self.listens_on();
@@ -163,7 +163,7 @@ impl NetBench {
             sources: self.sources.or(taking_turns),
             ..Target::parse_http(&format!("http://{address}/"))?.into()
         };
-        Ok(http::Plan {
+        Ok(http::HttpPlan {
             body: if is_work { document::Document::of_the_suite().request } else { Vec::new() },
             duration: self.duration,
             warmup: self.warmup,
@@ -171,7 +171,7 @@ impl NetBench {
             // The contract allows only this status.
             expect: Expect::parse("200").map_err(Error::Usage)?,
             timeout: self.timeout,
-            ..http::Plan::new(common)
+            ..http::HttpPlan::new(common)
         })
     }
 }

@@ -71,11 +71,11 @@ pub struct CaseReport {
     /// Party that limited the run.
     pub limit: Option<Limit>,
     /// All that was measured, also of a failed case that came so far.
-    pub load: Option<http::Report>,
+    pub load: Option<http::HttpReport>,
 }
 
 impl CaseReport {
-    pub(super) fn measured(connections: usize, mode: Mode, load: http::Report) -> Self {
+    pub(super) fn measured(connections: usize, mode: Mode, load: http::HttpReport) -> Self {
         let result = &load.result;
         let request_bytes = load.plan.request().map_or(1, |request| request.request_bytes);
         let sent = result.sent_bytes_per_s.unwrap_or(0.0) * result.measured_s;
@@ -96,7 +96,7 @@ impl CaseReport {
         connections: usize,
         mode: Mode,
         reason: String,
-        load: Option<http::Report>,
+        load: Option<http::HttpReport>,
     ) -> Self {
         Self {
             connections,

@@ -7,7 +7,7 @@ use throng_load::client::Timeline;
 use throng_load::report::{Measured, Report};
 use throng_load::run::{LEAD, Sampled, measure};
 use throng_load::sampler::{CpuSample, Memory, Processes};
-use throng_load::{Common, Error, Mode, Pace, Plan, Progress, Stage};
+use throng_load::{Common, Error, Mode, Pace, Plan, Progress, RunStage};
 
 use super::burst::Burst;
 use super::flags::{Proxies, ProxyTest};
@@ -192,7 +192,7 @@ impl Proxies {
         };
         let ended = pool.run(work, &mut watch_and_look, |steering, shared| {
             let done = || shared.sum(|lane| &lane.done);
-            let stage = || Stage::Draining { waiting: wanted.saturating_sub(done()) };
+            let stage = || RunStage::Draining { waiting: wanted.saturating_sub(done()) };
             // The timeout is for a lack of progress, not for the total time.
             let mut reached = done();
             while !steering.wait_for(self.setup_timeout, || done() >= wanted, stage) {

@@ -27,14 +27,14 @@ pub(super) struct MostlyIdle {
     /// Connections by the time of their next message.
     due: BinaryHeap<Reverse<(Instant, u32)>>,
     /// By connection: the next message to send, and the next to be answered.
-    places: Vec<Place>,
+    turns: Vec<Turns>,
     sent: u64,
     answered: u64,
     outcome: MostlyIdleOutcome,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Turns {
     next: Turn,
     awaited: Turn,
 }
@@ -61,7 +61,7 @@ impl MostlyIdle {
             pattern: TrafficPattern::new(seed),
             timeline: None,
             due: BinaryHeap::new(),
-            places: Vec::new(),
+            turns: Vec::new(),
             sent: 0,
             answered: 0,
             outcome: MostlyIdleOutcome::default(),
@@ -79,13 +79,13 @@ impl Work for MostlyIdle {
     fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
         let first = |index| self.pattern.first(index, timeline.start);
-        self.places = (0..pool.connections())
+        self.turns = (0..pool.connections())
             .map(first)
-            .map(|turn| Place { next: turn, awaited: turn })
+            .map(|turn| Turns { next: turn, awaited: turn })
             .collect();
-        let places = self.places.iter().enumerate();
+        let turns = self.turns.iter().enumerate();
         self.due =
-            places.map(|(index, place)| Reverse((place.next.planned, index as u32))).collect();
+            turns.map(|(index, place)| Reverse((place.next.planned, index as u32))).collect();
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -102,7 +102,7 @@ impl Work for MostlyIdle {
             }
             self.due.pop();
             let at = index as usize;
-            let turn = self.places[at].next;
+            let turn = self.turns[at].next;
             let message = self.content.message(at, turn.k, self.pattern.size(at, turn.k));
             let sent = core.send(pool.id(at), Message::Binary(message));
             pool.note_sent(sent);
@@ -113,7 +113,7 @@ impl Work for MostlyIdle {
             }
             self.sent += 1;
             let next = self.pattern.after(at, turn);
-            self.places[at].next = next;
+            self.turns[at].next = next;
             self.due.push(Reverse((next.planned, index)));
         }
         pool.lane().sent.store(self.sent, Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl Work for MostlyIdle {
         message: Message<'_>,
         now: Instant,
     ) {
-        let Some((timeline, place)) = self.timeline.zip(self.places.get_mut(index)) else { return };
+        let Some((timeline, place)) = self.timeline.zip(self.turns.get_mut(index)) else { return };
         let turn = place.awaited;
         if turn.k >= place.next.k {
             pool.note_wrong(|| {
@@ -158,7 +158,7 @@ impl Work for MostlyIdle {
     /// would look fast.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> MostlyIdleOutcome {
         if let Some(timeline) = self.timeline {
-            for (index, place) in self.places.iter().enumerate() {
+            for (index, place) in self.turns.iter().enumerate() {
                 let mut turn = place.awaited;
                 while turn.k < place.next.k {
                     if timeline.counts(turn.planned) {

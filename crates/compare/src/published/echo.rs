@@ -13,7 +13,7 @@ use throng_load::report::Measured;
 use throng_load::report::model::Unit;
 use throng_load::units::{grouped, show_bytes};
 use throng_load::{
-    Common, Error, Limit, Mode, Pace, Plan, Progress, Report, Stage, Target, descriptors,
+    Common, Error, Limit, Mode, Pace, Plan, Progress, Report, RunStage, Target, descriptors,
 };
 
 use super::row::{Better, PublishedRow};
@@ -209,7 +209,7 @@ fn one(
     let mode = Mode::Echo { pace, duration: ms(10_000, 500), warmup: ms(2_000, 200) };
     let mut before = None;
     let mut watch = |progress: &Progress| {
-        if before.is_none() && matches!(progress.stage, Stage::Measuring { .. }) {
+        if before.is_none() && matches!(progress.stage, RunStage::Measuring { .. }) {
             before = lag_buckets(server.address);
         }
         (bench.watch)(progress);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_engine::workers::usable_cpus;
-use throng_load::http::{self, Plan};
+use throng_load::http::{self, HttpPlan};
 use throng_load::page::{Axis, Plot};
 use throng_load::report::model::{Cell, Column, Row, Table, Unit};
 use throng_load::units::grouped;
@@ -104,7 +104,11 @@ pub(super) fn stress(run: &mut Run<'_>, section: &mut Section) -> Result<(), Err
                     server_pids: vec![server.pid()],
                     ..Common::from(target)
                 };
-                let plan = Plan { warmup: Duration::ZERO, duration: MAX_TIME, ..Plan::new(common) };
+                let plan = HttpPlan {
+                    warmup: Duration::ZERO,
+                    duration: MAX_TIME,
+                    ..HttpPlan::new(common)
+                };
                 http::run(&plan, bench.stop, bench.watch)
             })?;
             done += 1;

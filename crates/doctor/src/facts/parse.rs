@@ -103,7 +103,7 @@ pub fn cpu_times(text: &str) -> Vec<CpuTimes> {
 pub fn interrupts(text: &str, names: &[String]) -> Vec<u64> {
     let mut lines = text.lines();
     let cpus = lines.next().map_or(0, |head| head.split_whitespace().count());
-    let mut sums = vec![0u64; cpus.min(MOST_CPUS)];
+    let mut sums = vec![0u64; cpus.min(MAX_CPUS)];
     let is_one = |line: &&str| names.iter().any(|name| has_name(line, name));
     for line in lines.filter(is_one) {
         let counts = line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok());
@@ -123,7 +123,7 @@ fn has_name(row: &str, name: &str) -> bool {
 }
 
 /// Maximum CPUs of a kernel.
-const MOST_CPUS: usize = 8192;
+const MAX_CPUS: usize = 8192;
 
 /// Returns the word in brackets: `always [madvise] never`.
 #[must_use]

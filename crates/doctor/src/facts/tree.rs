@@ -10,7 +10,7 @@ use super::parse;
 const MOST: u64 = 4 << 20;
 
 /// Maximum names of a folder.
-const MOST_NAMES: usize = 100_000;
+const MAX_NAMES: usize = 100_000;
 
 /// A tree of files.
 pub(super) struct Tree {
@@ -45,7 +45,7 @@ impl Tree {
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
         let name = |entry: fs::DirEntry| entry.file_name().into_string().ok();
-        let mut names: Vec<String> = entries.take(MOST_NAMES).filter_map(name).collect();
+        let mut names: Vec<String> = entries.take(MAX_NAMES).filter_map(name).collect();
         names.sort();
         names
     }

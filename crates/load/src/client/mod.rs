@@ -19,7 +19,7 @@ pub use self::payload::Payload;
 pub use self::worker::{WsStart, run};
 use crate::error::Error;
 pub use crate::pool::{
-    ConnPool, Lane, MAX_EVENTS, Protocol, Setup, Shared, ThreadStart, Timeline, Traffic,
+    ConnPool, Lane, MAX_EVENTS, PoolShared, Protocol, Setup, ThreadStart, Timeline, Traffic,
     open_driver,
 };
 

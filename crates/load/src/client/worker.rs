@@ -11,7 +11,7 @@ use throng_io::{ConnId, Instant};
 use throng_proto::ws::CloseCode;
 
 use super::{
-    ClientConn, ClientPool, Handshake, Setup, Shared, ThreadStart, Traffic, Work, Ws, WsPhase,
+    ClientConn, ClientPool, Handshake, PoolShared, Setup, ThreadStart, Traffic, Work, Ws, WsPhase,
     WsService,
 };
 use crate::error::Error;
@@ -60,7 +60,7 @@ pub fn run<W: Work>(
 /// The shard of one thread.
 struct Worker<'w> {
     shard: Shard<Sockets, WsService<'w>>,
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     /// The thread's own descriptor table, if it has one.
     _table: Option<OwnTable>,
 }

@@ -98,7 +98,7 @@ impl Default for Options {
 /// Outcome of the comparison of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum FigureOutcome {
     /// Better by more than the threshold.
     Better,
     /// Worse by more than the threshold.
@@ -107,7 +107,7 @@ pub enum Outcome {
     Same,
 }
 
-impl Outcome {
+impl FigureOutcome {
     fn name(self) -> &'static str {
         match self {
             Self::Better => "better",
@@ -131,7 +131,7 @@ pub struct Comparison {
     /// Its 95 % confidence interval; `null` with one run on a side.
     pub interval: Option<(f64, f64)>,
     /// Outcome of the comparison.
-    pub outcome: Outcome,
+    pub outcome: FigureOutcome,
     /// True if a change for the worse is a regression.
     pub decides: bool,
     #[serde(skip)]
@@ -142,7 +142,7 @@ pub struct Comparison {
 
 /// The result of one comparison.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ComparisonReport {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// `compare`.
@@ -170,7 +170,7 @@ pub struct Report {
 /// # Errors
 /// [`Error::Usage`] for an invalid threshold, for runs of different plans unless forced, and for
 /// runs without a common figure.
-pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Error> {
+pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<ComparisonReport, Error> {
     if !(0.0..=10.0).contains(&options.threshold) {
         return Err(Error::Usage("--threshold is a percentage from 0 to 1000".to_owned()));
     }
@@ -187,7 +187,7 @@ pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Erro
     if figures.is_empty() {
         return Err(Error::Usage("these runs have no figure in common".to_owned()));
     }
-    let regression = figures.iter().any(|one| one.decides && one.outcome == Outcome::Worse);
+    let regression = figures.iter().any(|one| one.decides && one.outcome == FigureOutcome::Worse);
     let mut caveats: Vec<String> =
         differences.into_iter().map(|what| format!("The plans differ: {what}.")).collect();
     if base.reports.len() < 2 || new.reports.len() < 2 {
@@ -203,7 +203,7 @@ pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Erro
                 .to_owned(),
         );
     }
-    Ok(Report {
+    Ok(ComparisonReport {
         schema: SCHEMA,
         mode: "compare",
         of: base.reports[0]["plan"]["mode"].as_str().unwrap_or_default().to_owned(),
@@ -244,11 +244,11 @@ impl Figure {
         let size = share.unwrap_or(if sides.1.mean == sides.0.mean { 0.0 } else { f64::INFINITY });
         let is_certain = interval.is_none_or(|(low, high)| low > 0.0 || high < 0.0);
         let outcome = if size.abs() <= threshold || !is_certain {
-            Outcome::Same
+            FigureOutcome::Same
         } else if (sides.1.mean > sides.0.mean) == (self.better == Better::Higher) {
-            Outcome::Better
+            FigureOutcome::Better
         } else {
-            Outcome::Worse
+            FigureOutcome::Worse
         };
         Some(Comparison {
             key: self.path,
@@ -297,7 +297,7 @@ impl Comparison {
     }
 }
 
-impl Render for Report {
+impl Render for ComparisonReport {
     fn document(&self) -> Document {
         let columns = [
             ("", Unit::Text, "figure"),
@@ -368,7 +368,7 @@ mod tests {
         Runs::parse("test", &text.join("\n")).unwrap()
     }
 
-    fn outcome(report: &Report, key: &str) -> Outcome {
+    fn outcome(report: &ComparisonReport, key: &str) -> FigureOutcome {
         report.figures.iter().find(|one| one.key == key).unwrap().outcome
     }
 
@@ -382,14 +382,14 @@ mod tests {
         let report = compare(&base, &slower, Options::default()).unwrap();
         assert_eq!(
             (outcome(&report, RATE), outcome(&report, P99)),
-            (Outcome::Worse, Outcome::Same)
+            (FigureOutcome::Worse, FigureOutcome::Same)
         );
         assert_eq!((report.regression, report.exit_code()), (true, 99));
         let rate = &report.figures[0];
         let (low, high) = rate.interval.unwrap();
         assert!(low < -0.2 && -0.2 < high && high < -0.15, "{rate:?}");
         let back = compare(&slower, &base, Options::default()).unwrap();
-        assert_eq!((outcome(&back, RATE), back.exit_code()), (Outcome::Better, 0));
+        assert_eq!((outcome(&back, RATE), back.exit_code()), (FigureOutcome::Better, 0));
         let text = report.to_text();
         for words in ["-20.0 %", "±2 %", "worse", "REGRESSION", "3 and 3 runs"] {
             assert!(text.contains(words), "{words:?} in\n{text}");

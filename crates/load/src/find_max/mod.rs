@@ -9,7 +9,7 @@ mod search;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use self::report::{Report, SearchStep};
+pub use self::report::{FindMaxReport, SearchStep};
 use self::search::Search;
 use crate::common::Common;
 use crate::error::Error;
@@ -32,7 +32,7 @@ pub enum Load {
     /// [`Mode::Echo`], [`Mode::Connect`] or [`Mode::Fanout`].
     WebSocket(Box<Plan>),
     /// Requests.
-    Http(Box<http::Plan>),
+    Http(Box<http::HttpPlan>),
 }
 
 /// Options of the search.
@@ -72,7 +72,7 @@ pub fn find_max(
     options: Options,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(Event<'_>),
-) -> Result<Report, Error> {
+) -> Result<FindMaxReport, Error> {
     load.check(options)?;
     let mut search = Search::new(options.start_per_s, load.most_per_s(), options.precision);
     let mut steps: Vec<SearchStep> = Vec::new();
@@ -99,7 +99,7 @@ pub fn find_max(
     }
     let is_over = search.next().is_none();
     let bounds = (search.kept(), search.missed());
-    Ok(Report::of(load, options, bounds, steps, negotiated.into_report(), is_over))
+    Ok(FindMaxReport::of(load, options, bounds, steps, negotiated.into_report(), is_over))
 }
 
 impl Load {
@@ -239,8 +239,8 @@ impl Answered {
     }
 }
 
-fn at(plan: &http::Plan, rate_per_s: f64) -> http::Plan {
-    http::Plan { pace: http::Pace::Open { rate_per_s }, ..plan.clone() }
+fn at(plan: &http::HttpPlan, rate_per_s: f64) -> http::HttpPlan {
+    http::HttpPlan { pace: http::Pace::Open { rate_per_s }, ..plan.clone() }
 }
 
 /// Returns how many connections of connect mode waited for one of `places`, if any did.

@@ -45,7 +45,7 @@ pub struct SearchStep {
 
 /// The result of a search. `Display` prints the table.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct FindMaxReport {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// `find-max`.
@@ -74,7 +74,7 @@ pub struct Report {
     pub steps: Vec<SearchStep>,
 }
 
-impl Report {
+impl FindMaxReport {
     pub(super) fn of(
         load: &Load,
         options: Options,
@@ -199,7 +199,7 @@ impl Report {
     }
 }
 
-impl Render for Report {
+impl Render for FindMaxReport {
     fn document(&self) -> Document {
         Document {
             kind: self.mode,
@@ -227,7 +227,7 @@ impl Render for Report {
     }
 }
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for FindMaxReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.to_text())
     }

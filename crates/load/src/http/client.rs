@@ -6,7 +6,7 @@ use throng_engine::ConnMap;
 use throng_io::tables::OwnTable;
 use throng_io::{Batch, ConnId, Driver, Event, Instant, Segment, SendOutcome};
 
-use super::Plan;
+use super::HttpPlan;
 use super::conn::HttpPhase;
 use super::pool::{Http, HttpPool, Next};
 use super::request::Wire;
@@ -33,7 +33,7 @@ impl<'a> HttpThread<'a> {
     ///
     /// # Errors
     /// There is no memory for the descriptor table.
-    pub(super) fn new(start: ThreadStart, plan: &'a Plan, wire: Wire) -> Result<Self, Error> {
+    pub(super) fn new(start: ThreadStart, plan: &'a HttpPlan, wire: Wire) -> Result<Self, Error> {
         let table = start.enter()?;
         let pool = HttpPool::of(&start, plan, wire);
         Ok(Self { driver: start.driver, pool, _table: table })

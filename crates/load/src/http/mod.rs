@@ -9,7 +9,7 @@
 //! use std::sync::atomic::AtomicBool;
 //! use throng_load::{Target, http};
 //!
-//! let plan = http::Plan::new(Target::parse_http("http://127.0.0.1:9001/")?);
+//! let plan = http::HttpPlan::new(Target::parse_http("http://127.0.0.1:9001/")?);
 //! let report = http::run(&plan, &AtomicBool::new(false), &mut |_| {})?;
 //! println!("{} requests a second", report.result.requests_per_s);
 //! # Ok::<(), throng_load::Error>(())
@@ -27,7 +27,7 @@ mod run;
 mod tally;
 
 pub use expect::Expect;
-pub use plan::{MAX_PIPELINE, Pace, Plan};
+pub use plan::{HttpPlan, MAX_PIPELINE, Pace};
 #[doc(hidden)]
 pub use request::encode;
 pub use results::{Quantile, RequestsReport};
@@ -37,4 +37,4 @@ pub use crate::report::{ConnectionsReport, Errors, LoadReport, PlanReport};
 pub use crate::slo::{Slo, SloReport};
 
 /// The report of a run of HTTP requests.
-pub type Report = LoadReport<RequestsReport>;
+pub type HttpReport = LoadReport<RequestsReport>;

@@ -1,4 +1,4 @@
-//! Plan of an HTTP run. [`Plan::check`] refuses invalid settings before any socket is opened.
+//! Plan of an HTTP run. [`HttpPlan::check`] refuses invalid settings before any socket is opened.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// A whole run: the server, the connections, the requests.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct HttpPlan {
     /// Settings that the plans of all protocols share. Its target is from
     /// [`Target::parse_http`](crate::Target::parse_http); without a path `/`.
     pub common: Common,
@@ -56,7 +56,7 @@ const MAX_UNDER_WAY: usize = 1 << 26;
 /// Maximum length of a body: 1 GiB.
 const MAX_BODY: usize = 1 << 30;
 
-impl Plan {
+impl HttpPlan {
     /// Returns a plan with all defaults, from a [`Target`](crate::Target) or a
     /// [`Common`](crate::Common).
     #[must_use]
@@ -174,8 +174,8 @@ mod tests {
     use super::*;
     use crate::target::Target;
 
-    fn refusal(change: impl FnOnce(&mut Plan)) -> String {
-        let mut plan = Plan::new(Target::parse_http("http://127.0.0.1:9001/").unwrap());
+    fn refusal(change: impl FnOnce(&mut HttpPlan)) -> String {
+        let mut plan = HttpPlan::new(Target::parse_http("http://127.0.0.1:9001/").unwrap());
         plan.check().unwrap();
         change(&mut plan);
         let error = plan.check().unwrap_err();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_io::{Batch, Closed, ConnId, Instant, SessionFailure, TlsInfo};
 
-use super::Plan;
+use super::HttpPlan;
 use super::answer::{HttpAnswer, Reader};
 use super::conn::{ClientConn, HttpPhase};
 use super::request::Wire;
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// State of a thread's HTTP connections.
 pub(super) struct Http<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a HttpPlan,
     pub(super) wire: Wire,
     /// The connection at each slot of the driver.
     pub(super) by_slot: Vec<u32>,
@@ -65,7 +65,7 @@ pub(super) enum Next {
 }
 
 impl<'a> HttpPool<'a> {
-    pub(super) fn of(start: &ThreadStart, plan: &'a Plan, wire: Wire) -> Self {
+    pub(super) fn of(start: &ThreadStart, plan: &'a HttpPlan, wire: Wire) -> Self {
         // Without keep-alive an open loop dials when a request is due.
         let dialled_first = if plan.is_open() && !plan.keep_alive { 0 } else { start.connections };
         let ring = plan.pipeline.next_power_of_two();

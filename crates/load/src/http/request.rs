@@ -7,7 +7,7 @@ use std::sync::Arc;
 use throng_proto::http1::RequestHead;
 use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 
-use super::Plan;
+use super::HttpPlan;
 use crate::client::{check_tokens, fields, template};
 use crate::error::Error;
 use crate::template::{Template, Tokens, Values};
@@ -17,7 +17,7 @@ const CHUNK: usize = 4096;
 /// Maximum bytes of one run of repeated requests, which lets all due requests leave in one send.
 const MAX_REPEATED: usize = 256 << 10;
 
-impl Plan {
+impl HttpPlan {
     /// Refuses an invalid plan.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`Error::Usage`] for an invalid method, target or header.
-    pub(super) fn of(plan: &Plan) -> Result<Self, Error> {
+    pub(super) fn of(plan: &HttpPlan) -> Result<Self, Error> {
         let request = Request::of(plan)?;
         let mut one = Vec::new();
         request.encode(0, 0, &mut one)?;
@@ -104,7 +104,7 @@ enum Body {
 }
 
 impl Request {
-    fn of(plan: &Plan) -> Result<Self, Error> {
+    fn of(plan: &HttpPlan) -> Result<Self, Error> {
         let (host, headers) = fields(&plan.common)?;
         let body = match plan.body_has_places {
             false => Body::Fixed(plan.body.clone()),
@@ -198,7 +198,7 @@ impl Request {
 }
 
 /// The plan's first request.
-pub fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
+pub fn encode(plan: &HttpPlan) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     Request::of(plan)?.encode(0, 0, &mut out)?;
     Ok(out)
@@ -209,8 +209,8 @@ mod tests {
     use super::*;
     use crate::target::Target;
 
-    fn text(change: impl FnOnce(&mut Plan)) -> Result<String, String> {
-        let mut plan = Plan::new(Target::parse_http("http://127.0.0.1:9001/a?b").unwrap());
+    fn text(change: impl FnOnce(&mut HttpPlan)) -> Result<String, String> {
+        let mut plan = HttpPlan::new(Target::parse_http("http://127.0.0.1:9001/a?b").unwrap());
         change(&mut plan);
         encode(&plan)
             .map(|bytes| String::from_utf8(bytes).unwrap())
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn clients_and_their_requests_differ_where_the_plan_has_places() {
-        let mut plan = Plan::new(Target::parse_http("http://h/u/{client}").unwrap());
+        let mut plan = HttpPlan::new(Target::parse_http("http://h/u/{client}").unwrap());
         assert!(Wire::of(&plan).unwrap().own().is_some());
         plan.method = "POST".to_owned();
         plan.common.headers = vec![("Authorization".to_owned(), "Bearer {token}".to_owned())];
@@ -287,13 +287,13 @@ mod tests {
         assert!(text.ends_with("\r\n\r\nnumber 10"), "{text}");
         plan.body_has_places = false;
         assert!(String::from_utf8(encode(&plan).unwrap()).unwrap().ends_with("{sequence}"));
-        let plain = Plan::new(Target::parse_http("http://h/").unwrap());
+        let plain = HttpPlan::new(Target::parse_http("http://h/").unwrap());
         assert!(Wire::of(&plain).unwrap().own().is_none());
     }
 
     #[test]
     fn a_row_is_bounded_by_the_pipeline_and_by_memory() {
-        let mut plan = Plan::new(Target::parse_http("http://h/").unwrap());
+        let mut plan = HttpPlan::new(Target::parse_http("http://h/").unwrap());
         plan.pipeline = 16;
         let wire = Wire::of(&plan).unwrap();
         assert_eq!((wire.repeats(), wire.row(3).len()), (16, 3 * wire.len()));

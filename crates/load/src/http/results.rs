@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use throng_proto::url;
 
-use super::plan::Plan;
+use super::plan::HttpPlan;
 use super::tally::Tally;
 use crate::plan::ModeName;
 use crate::pool::Setup;
@@ -19,7 +19,7 @@ use crate::units::grouped;
 figures! {
     /// Requests and their answers.
     #[derive(Clone, Debug, Serialize)]
-    pub struct RequestsReport from |run: (RunSums<'_, Tally, Plan>, &Setup)| {
+    pub struct RequestsReport from |run: (RunSums<'_, Tally, HttpPlan>, &Setup)| {
         /// Complete answers with an expected status within the measured time.
         requests: u64 = run.0.sum.requests, Count "requests" csv;
         /// Measured time.
@@ -61,7 +61,7 @@ figures! {
     }
 }
 
-impl RunSums<'_, Tally, Plan> {
+impl RunSums<'_, Tally, HttpPlan> {
     /// Returns the bytes per second. With a fixed number of requests the measured time ends with
     /// the last answer: without an answer there is no such time.
     fn bytes_per_s(&self, bytes: u64) -> Option<f64> {
@@ -112,7 +112,11 @@ impl Results for RequestsReport {
 
 impl PlanReport {
     /// Returns the plan of a run whose first request has this length.
-    pub(crate) fn of_requests(plan: &Plan, source_addresses: usize, request_bytes: usize) -> Self {
+    pub(crate) fn of_requests(
+        plan: &HttpPlan,
+        source_addresses: usize,
+        request_bytes: usize,
+    ) -> Self {
         let protocol = ProtocolReport::Requests(RequestPlanReport {
             method: plan.method.clone(),
             request_bytes,

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::client::HttpThread;
-use super::plan::Plan;
+use super::plan::HttpPlan;
 use super::request::Wire;
 use super::results::RequestsReport;
 use super::tally::Tally;
@@ -30,7 +30,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Any failure that leaves nothing to report, each with its remedy; see [`Error`]. A failure during
 /// the measurement is counted in the report instead.
 pub fn run(
-    plan: &Plan,
+    plan: &HttpPlan,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<LoadReport<RequestsReport>, Error> {
@@ -56,7 +56,7 @@ struct Steered {
 }
 
 /// Waits through the phases of the run.
-fn steer(plan: &Plan, base: &Base, mut steering: Steering<'_>) -> Result<Steered, Error> {
+fn steer(plan: &HttpPlan, base: &Base, mut steering: Steering<'_>) -> Result<Steered, Error> {
     let took = match plan.keep_alive {
         true => Some(steering.ready(plan.common.connections)?),
         false => None,
@@ -80,7 +80,7 @@ fn steer(plan: &Plan, base: &Base, mut steering: Steering<'_>) -> Result<Steered
 }
 
 fn report(
-    plan: &Plan,
+    plan: &HttpPlan,
     base: &Base,
     plan_report: PlanReport,
     steered: &Steered,

@@ -27,7 +27,7 @@ impl Timeline {
 
 /// The state that all threads of a run share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct PoolShared {
     lanes: Vec<Lane>,
     timeline: OnceLock<Timeline>,
     finish: AtomicBool,
@@ -67,7 +67,7 @@ impl Lane {
     }
 }
 
-impl Shared {
+impl PoolShared {
     pub fn new(threads: usize) -> Self {
         Self {
             lanes: (0..threads).map(|_| Lane::default()).collect(),
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_counts_and_ends_the_run() {
-        let shared = Shared::new(2);
+        let shared = PoolShared::new(2);
         assert!(!shared.is_finishing());
         shared.fail(Error::Interrupted);
         shared.fail(Error::Usage("later".to_owned()));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn figures_add_up_over_threads() {
-        let shared = Shared::new(3);
+        let shared = PoolShared::new(3);
         for thread in 0..3 {
             shared.lane(thread).sent.store(10 + thread as u64, Ordering::Relaxed);
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use throng_io::{Closed, Instant, TlsFailure};
 
 use self::dial::Dialler;
-pub use self::lanes::{Lane, Shared, Timeline};
+pub use self::lanes::{Lane, PoolShared, Timeline};
 pub(crate) use self::start::tables_of;
 pub use self::start::{MAX_EVENTS, ThreadStart, open_driver};
 use crate::clock::Clock;
@@ -36,7 +36,7 @@ pub trait Protocol {
 #[derive(Debug)]
 pub struct ConnPool<P: Protocol> {
     pub clock: Clock,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<PoolShared>,
     pub thread: usize,
     /// When the work has begun on this thread.
     pub started: Option<Timeline>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng_io::tables::{OwnTable, Tables};
 use throng_io::{Driver, Options};
 
-use super::Shared;
+use super::PoolShared;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::sources::Sources;
@@ -20,7 +20,7 @@ pub const MAX_EVENTS: usize = 64;
 
 /// Parameters of a thread's start.
 pub struct ThreadStart {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<PoolShared>,
     pub clock: Clock,
     /// The number of this thread.
     pub thread: usize,
@@ -51,7 +51,7 @@ impl ThreadStart {
     /// Returns the parameters of a run's only thread, with all defaults.
     #[must_use]
     pub fn single(
-        shared: &Arc<Shared>,
+        shared: &Arc<PoolShared>,
         peer: SocketAddr,
         sources: Sources,
         connections: usize,

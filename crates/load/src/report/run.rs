@@ -16,7 +16,7 @@ pub const SCHEMA: &str = "throng-bench/1";
 /// Everything about one run. `Display` prints the table.
 ///
 /// `R` contains the measurements of WebSocket connections, or those in
-/// [`http::Report`](crate::http::Report).
+/// [`http::HttpReport`](crate::http::HttpReport).
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport<R = Measured> {
     /// [`SCHEMA`].

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::common::Common;
 use crate::error::Error;
 use crate::merge::Merge;
-use crate::pool::{Shared, ThreadStart, Timeline, open_driver, tables_of};
+use crate::pool::{PoolShared, ThreadStart, Timeline, open_driver, tables_of};
 use crate::progress::Progress;
 use crate::sampler::{Processes, listening_pids};
 use crate::sources::Sources;
@@ -30,7 +30,7 @@ pub(crate) struct Base {
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) sources: Sources,
     pub(crate) clock: Clock,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<PoolShared>,
     /// The server's processes, if they are known.
     pub(crate) server: Option<Processes>,
 }
@@ -48,7 +48,7 @@ impl Base {
             tls: plan.tls.load(&plan.target)?,
             sources: Sources::plan(peer, sockets, sources::ephemeral_ports(), plan.sources)?,
             clock: Clock,
-            shared: Arc::new(Shared::new(plan.threads)),
+            shared: Arc::new(PoolShared::new(plan.threads)),
             server: watched(&plan.server_pids, peer)?,
         })
     }
@@ -167,7 +167,7 @@ fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, E
 
 /// Ends the run when one of its threads panics: otherwise the other threads would wait for it
 /// forever.
-pub struct FinishOnPanic(pub Arc<Shared>);
+pub struct FinishOnPanic(pub Arc<PoolShared>);
 
 impl Drop for FinishOnPanic {
     fn drop(&mut self) {

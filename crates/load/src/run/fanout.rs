@@ -12,7 +12,7 @@ use super::steer::Steering;
 use super::{RunContext, modes};
 use crate::client::Timeline;
 use crate::error::Error;
-use crate::progress::Stage;
+use crate::progress::RunStage;
 use crate::report::{FanoutReport, LoadReport, Measured as Results, RunSums, Slice};
 use crate::sampled::Moment;
 use crate::sampler::Processes;
@@ -92,7 +92,7 @@ fn await_deliveries(
     // arrive.
     while waiting() > 0 && done() != before && steering.clock.now() < deadline {
         before = done();
-        let stage = || Stage::Draining { waiting: waiting() };
+        let stage = || RunStage::Draining { waiting: waiting() };
         steering.wait_for(QUIET, || waiting() == 0, stage);
     }
 }
@@ -113,7 +113,8 @@ fn slices(
     let mut end = timeline.from;
     while end < timeline.to && !steering.is_over() {
         end = end.after(length).min(timeline.to);
-        steering.until(end, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
+        steering
+            .until(end, timeline.from, |elapsed| RunStage::Measuring { elapsed, total: duration });
         let now = steering.moment();
         slices.push(slice(&before, &now, timeline.from, tally, context.base.server.as_ref()));
         before = now;

@@ -7,7 +7,7 @@ use super::modes::{DRAIN, measure};
 use super::report::Times;
 use super::steer::Steering;
 use crate::error::Error;
-use crate::progress::Stage;
+use crate::progress::RunStage;
 use crate::record::Record;
 use crate::report::{
     ClosesReport, Errors, IdleReport, IdleSums, LoadReport, Measured as Results, RunSums,
@@ -67,7 +67,7 @@ fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result
     let answered = || context.base.shared.sum(|lane| &lane.done);
     loop {
         let before = answered();
-        let stage = || Stage::Draining { waiting: wanted.saturating_sub(answered()) };
+        let stage = || RunStage::Draining { waiting: wanted.saturating_sub(answered()) };
         if steering.wait_for(DRAIN, || answered() >= wanted, stage) {
             return Ok(());
         }
@@ -84,7 +84,7 @@ fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result
 /// of open connections.
 fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, limit: Duration) -> u64 {
     let open = || context.base.shared.sum(|lane| &lane.ready);
-    steering.wait_for(limit, || open() == 0, || Stage::AwaitingClose { open: open() });
+    steering.wait_for(limit, || open() == 0, || RunStage::AwaitingClose { open: open() });
     open()
 }
 

@@ -10,7 +10,7 @@ use super::steer::Steering;
 use crate::client::Timeline;
 use crate::error::Error;
 use crate::plan::Pace;
-use crate::progress::Stage;
+use crate::progress::RunStage;
 use crate::report::{
     BroadcastReport, ConnectReport, EchoReport, LoadReport, Measured as Results, RunSums,
     ScriptReport, StepReport,
@@ -160,7 +160,7 @@ pub(super) fn script(
             let all_ended = || ended.load(Ordering::Relaxed) >= clients as u64;
             steering.wait_for(clock.until(timeline.to), all_ended, || {
                 let elapsed = clock.now().since(timeline.from);
-                Stage::Measuring { elapsed, total: duration }
+                RunStage::Measuring { elapsed, total: duration }
             });
             Ok((took, steering.measured(begin)))
         },
@@ -206,7 +206,7 @@ pub(super) fn broadcast(
         || {
             let took = steering.ready(subscribers + 1)?;
             context.base.begin(Duration::ZERO, Duration::ZERO);
-            let stage = || Stage::Publishing {
+            let stage = || RunStage::Publishing {
                 done: publication.complete.load(Ordering::Relaxed),
                 total: publishes as u64,
             };
@@ -240,8 +240,10 @@ pub fn measure(
 ) -> Result<Sampled, Error> {
     let begin = warm_up(steering, timeline, warmup)?;
     // The time of the end shows whether the run ended early.
-    steering
-        .until(timeline.to, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
+    steering.until(timeline.to, timeline.from, |elapsed| RunStage::Measuring {
+        elapsed,
+        total: duration,
+    });
     Ok(steering.measured(begin))
 }
 
@@ -251,7 +253,7 @@ pub(super) fn warm_up(
     timeline: Timeline,
     warmup: Duration,
 ) -> Result<Moment, Error> {
-    let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
+    let warming = |elapsed| RunStage::WarmingUp { elapsed, total: warmup };
     match steering.until(timeline.from, timeline.start, warming) {
         true => Ok(steering.moment()),
         false => Err(Error::Interrupted),

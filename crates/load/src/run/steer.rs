@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-use crate::client::Shared;
+use crate::client::PoolShared;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, RunStage};
 use crate::sampled::{Moment, Sampled};
 use crate::sampler::{MachineSample, Processes};
 
@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Steering of a run by its main thread.
 pub struct Steering<'a> {
     pub clock: Clock,
-    shared: &'a Shared,
+    shared: &'a PoolShared,
     server: Option<&'a Processes>,
     setup_timeout: Duration,
     stop: &'a AtomicBool,
@@ -31,7 +31,7 @@ pub struct Steering<'a> {
 impl<'a> Steering<'a> {
     pub fn new(
         clock: Clock,
-        shared: &'a Shared,
+        shared: &'a PoolShared,
         server: Option<&'a Processes>,
         setup_timeout: Duration,
         stop: &'a AtomicBool,
@@ -76,7 +76,7 @@ impl<'a> Steering<'a> {
                 let after = self.setup_timeout;
                 return Err(Error::SetupTimeout { ready: ready as usize, wanted, after });
             }
-            self.tell(Stage::Connecting { ready, wanted: wanted as u64 });
+            self.tell(RunStage::Connecting { ready, wanted: wanted as u64 });
             // The first waits are short: a small pool is ready in a millisecond.
             thread::sleep(now.since(start).clamp(Duration::from_micros(200), TICK / 5));
         }
@@ -88,7 +88,7 @@ impl<'a> Steering<'a> {
         &mut self,
         then: Instant,
         from: Instant,
-        stage: impl Fn(Duration) -> Stage,
+        stage: impl Fn(Duration) -> RunStage,
     ) -> bool {
         loop {
             let left = self.clock.until(then);
@@ -109,7 +109,7 @@ impl<'a> Steering<'a> {
         &mut self,
         limit: Duration,
         condition: impl Fn() -> bool,
-        stage: impl Fn() -> Stage,
+        stage: impl Fn() -> RunStage,
     ) -> bool {
         let start = self.clock.now();
         while !condition() {
@@ -127,14 +127,14 @@ impl<'a> Steering<'a> {
         let shared = self.shared;
         let waiting =
             || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
-        self.wait_for(limit, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+        self.wait_for(limit, || waiting() == 0, || RunStage::Draining { waiting: waiting() });
     }
 
     /// Waits until all of `total` messages are done, or no answer has arrived for `limit`.
-    pub fn count(&mut self, total: u64, limit: Duration, left: impl Fn(&Shared) -> u64) {
+    pub fn count(&mut self, total: u64, limit: Duration, left: impl Fn(&PoolShared) -> u64) {
         let shared = self.shared;
         let is_done = || left(shared) == 0;
-        let stage = || Stage::Counting { done: total.saturating_sub(left(shared)), total };
+        let stage = || RunStage::Counting { done: total.saturating_sub(left(shared)), total };
         let mut before = u64::MAX;
         while left(shared) != before && !self.is_over() {
             before = left(shared);
@@ -167,7 +167,7 @@ impl<'a> Steering<'a> {
         }
     }
 
-    fn tell(&mut self, stage: Stage) {
+    fn tell(&mut self, stage: RunStage) {
         let (now, done) = (self.clock.now(), self.shared.sum(|lane| &lane.done));
         let elapsed = now.since(self.last.0);
         if elapsed < TICK {

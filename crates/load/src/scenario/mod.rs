@@ -342,8 +342,8 @@ impl Scenario {
         plan
     }
 
-    fn http_plan(&self, target: Target) -> http::Plan {
-        let mut plan = http::Plan::new(target);
+    fn http_plan(&self, target: Target) -> http::HttpPlan {
+        let mut plan = http::HttpPlan::new(target);
         (plan.duration, plan.warmup, plan.timeout) = (self.duration, self.warmup, self.timeout);
         plan.pipeline = self.pipeline;
         if self.rate > 0 {
@@ -375,7 +375,7 @@ impl Scenario {
 
     /// Returns the figures of a run of requests.
     #[must_use]
-    pub fn reading_of_requests(&self, report: &http::Report) -> Reading {
+    pub fn reading_of_requests(&self, report: &http::HttpReport) -> Reading {
         let result = &report.result;
         let p99_us = result.latency.map(|latency| latency.p99_us);
         let figures = (result.requests_per_s, result.requests_per_server_cpu_s, p99_us);

@@ -15,7 +15,7 @@ use crate::client::{ClientPool, Timeline, Work};
 use crate::merge::{Merge, tally};
 use crate::plan::Plan;
 use crate::record::Record;
-use crate::script::{Action, Script};
+use crate::script::{Script, ScriptAction};
 use crate::template::{Template, Tokens, Values};
 
 /// Messages kept for a client that is not waiting for a message. Further messages are dropped and
@@ -146,7 +146,7 @@ impl ScriptWork {
             kept: VecDeque::new(),
         };
         let steps = script.steps().iter().map(|step| StepTally {
-            latency: matches!(step.action, Action::Receive { .. }).then(Box::default),
+            latency: matches!(step.action, ScriptAction::Receive { .. }).then(Box::default),
             ..StepTally::default()
         });
         Self {
@@ -184,7 +184,7 @@ impl ScriptWork {
             let at = self.clients[index].step;
             let Some(step) = script.steps().get(at) else { return self.end(index, now) };
             match &step.action {
-                Action::Send { payload, is_text } => {
+                ScriptAction::Send { payload, is_text } => {
                     let number = self.clients[index].sent;
                     self.fill(payload, index, number);
                     let message = match is_text {
@@ -198,7 +198,7 @@ impl ScriptWork {
                     self.outcome.sent += counted;
                     self.outcome.steps[at].done += counted;
                 }
-                Action::Receive { .. } => {
+                ScriptAction::Receive { .. } => {
                     self.clients[index].state = ScriptState::Waiting(now);
                     let Some((came_at, is_text, bytes)) = self.clients[index].kept.pop_front()
                     else {
@@ -207,14 +207,14 @@ impl ScriptWork {
                     // If the message is skipped, the same step handles the next message.
                     self.receive(pool, index, (is_text, &bytes), came_at, now);
                 }
-                Action::Pause(time) => {
+                ScriptAction::Pause(time) => {
                     let client = &mut self.clients[index];
                     (client.state, client.step) = (ScriptState::Pausing, at + 1);
                     self.pauses.push(Reverse((now.after(*time), index as u32)));
                     self.outcome.steps[at].done += u64::from(self.counts(now));
                     return;
                 }
-                Action::Repeat { to, times } => {
+                ScriptAction::Repeat { to, times } => {
                     let client = &mut self.clients[index];
                     client.turns += 1;
                     let is_over = times.is_some_and(|times| client.turns >= times);
@@ -233,7 +233,7 @@ impl ScriptWork {
         client.state = ScriptState::Ended;
         client.kept = VecDeque::new();
         self.outcome.finished += 1;
-        let repeats = |action: &Action| matches!(action, Action::Repeat { .. });
+        let repeats = |action: &ScriptAction| matches!(action, ScriptAction::Repeat { .. });
         if !self.script.steps().last().is_some_and(|step| repeats(&step.action)) {
             self.outcome.rounds += u64::from(self.counts(now));
         }
@@ -253,7 +253,7 @@ impl ScriptWork {
         let script = Arc::clone(&self.script);
         let at = self.clients[index].step;
         let Some(step) = script.steps().get(at) else { return };
-        let Action::Receive { part, skips_others } = &step.action else { return };
+        let ScriptAction::Receive { part, skips_others } = &step.action else { return };
         let sent = self.clients[index].sent;
         self.fill(part, index, sent.saturating_sub(1));
         let counts = self.counts(now);

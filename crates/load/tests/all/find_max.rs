@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use throng_load::find_max::{Event, Load, Options, Report, find_max};
+use throng_load::find_max::{Event, FindMaxReport, Load, Options, find_max};
 use throng_load::report::Render as _;
 use throng_load::{Common, Error, Mode, ModeName, Pace, Plan, Slo, Target, http};
 
@@ -18,7 +18,7 @@ fn echo(behaviour: crate::server::Behaviour, slo: &str, duration: Duration) -> P
     Plan { text: true, ..Plan::new(common, mode) }
 }
 
-fn search(load: Load, start_per_s: f64) -> Result<Report, Error> {
+fn search(load: Load, start_per_s: f64) -> Result<FindMaxReport, Error> {
     let options = Options { start_per_s, precision: 0.5 };
     find_max(&load, options, &AtomicBool::new(false), &mut |_| {})
 }
@@ -84,11 +84,11 @@ fn a_server_that_keeps_no_rate_is_no_success() {
         slos: vec![Slo::parse("errors<5%").unwrap()],
         ..Target::parse_http(&url).unwrap().into()
     };
-    let plan = http::Plan {
+    let plan = http::HttpPlan {
         expect: http::Expect::parse("404").unwrap(),
         duration: Duration::from_millis(50),
         warmup: Duration::ZERO,
-        ..http::Plan::new(common)
+        ..http::HttpPlan::new(common)
     };
     let report = search(Load::Http(Box::new(plan)), 1000.0).unwrap();
     assert_eq!((report.max_rate_per_s, report.exit_code()), (None, 99), "{report}");

@@ -46,14 +46,14 @@ fn run(plan: &Plan) -> impl Render {
     throng_load::run(plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
-fn http_plan() -> http::Plan {
+fn http_plan() -> http::HttpPlan {
     let server = http_server::start(HttpBehaviour::Right);
     let target = Target::parse_http(&format!("http://127.0.0.1:{}/x?y=1", server.port)).unwrap();
     let common = Common { connections: 4, setup_timeout: PATIENT, ..target.into() };
-    http::Plan { duration: 3 * SHORT, warmup: SHORT, ..http::Plan::new(common) }
+    http::HttpPlan { duration: 3 * SHORT, warmup: SHORT, ..http::HttpPlan::new(common) }
 }
 
-fn http_run(plan: &http::Plan) -> impl Render {
+fn http_run(plan: &http::HttpPlan) -> impl Render {
     http::run(plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
@@ -183,7 +183,7 @@ fn http_shapes() -> String {
     plan.pipeline = 4;
     let mut out = shape("http, closed loop", &http_run(&plan));
     let pace = http::Pace::Open { rate_per_s: 200.0 };
-    out += &shape("http, open loop", &http_run(&http::Plan { pace, ..http_plan() }));
+    out += &shape("http, open loop", &http_run(&http::HttpPlan { pace, ..http_plan() }));
     let mut plan = http_plan();
     (plan.method, plan.body, plan.chunked) = ("PUT".to_owned(), b"hello".to_vec(), true);
     (plan.keep_alive, plan.common.number) = (false, Some(400));
@@ -207,7 +207,7 @@ fn other_shapes() -> String {
     };
     let plan = short(ws(Behaviour::Echo, 4, closed(1)));
     let mut out = shape("find-max, echo", &search(Load::WebSocket(Box::new(plan))));
-    let plan = http::Plan { duration: SHORT / 2, warmup: Duration::ZERO, ..http_plan() };
+    let plan = http::HttpPlan { duration: SHORT / 2, warmup: Duration::ZERO, ..http_plan() };
     out += &shape("find-max, http", &search(Load::Http(Box::new(plan))));
     let plan = numbered(ws(Behaviour::Echo, 8, closed(1)));
     let report = || {

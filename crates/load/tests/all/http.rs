@@ -6,26 +6,26 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use throng_load::http::{Expect, Pace, Plan, Report, Slo, run};
+use throng_load::http::{Expect, HttpPlan, HttpReport, Pace, Slo, run};
 use throng_load::report::Render as _;
 use throng_load::{Common, Error, Limit, Target};
 
 use crate::http_server::{Behaviour, Seen, start};
 
-fn plan_for(port: u16) -> Plan {
+fn plan_for(port: u16) -> HttpPlan {
     let url = format!("http://127.0.0.1:{port}/x?y=1");
     let target = Target::parse_http(&url).unwrap();
     let setup_timeout = Duration::from_secs(60);
-    Plan {
+    HttpPlan {
         duration: Duration::from_millis(150),
         warmup: Duration::from_millis(20),
-        ..Plan::new(Common { connections: 4, setup_timeout, ..target.into() })
+        ..HttpPlan::new(Common { connections: 4, setup_timeout, ..target.into() })
     }
 }
 
 /// Runs the plan that `change` makes against a correct server until answers have been counted,
 /// because the necessary duration depends on the machine.
-fn measured_until_answered(change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
+fn measured_until_answered(change: impl FnOnce(&mut HttpPlan)) -> (HttpReport, Seen) {
     let server = start(Behaviour::Right);
     let mut plan = plan_for(server.port);
     (plan.warmup, plan.duration) = (Duration::ZERO, Duration::from_secs(600));
@@ -40,7 +40,7 @@ fn measured_until_answered(change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
 }
 
 /// Runs the plan that `change` makes against a server with this behaviour.
-fn measured(behaviour: Behaviour, change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
+fn measured(behaviour: Behaviour, change: impl FnOnce(&mut HttpPlan)) -> (HttpReport, Seen) {
     let server = start(behaviour);
     let mut plan = plan_for(server.port);
     change(&mut plan);
@@ -50,7 +50,7 @@ fn measured(behaviour: Behaviour, change: impl FnOnce(&mut Plan)) -> (Report, Se
     (report, seen)
 }
 
-fn only(status: u16, report: &Report) -> BTreeMap<u16, u64> {
+fn only(status: u16, report: &HttpReport) -> BTreeMap<u16, u64> {
     BTreeMap::from([(status, report.result.requests)])
 }
 
@@ -186,7 +186,7 @@ fn a_server_that_ends_connections_between_requests_is_counted_not_blamed() {
 
 #[test]
 fn faults_are_counted_by_kind_and_spoil_the_figures() {
-    type Count = fn(&Report) -> u64;
+    type Count = fn(&HttpReport) -> u64;
     for (behaviour, count, words) in [
         (Behaviour::Garbage, (|r| r.errors.malformed) as Count, "not HTTP"),
         (Behaviour::Twice, |r| r.errors.malformed, "not asked for"),
@@ -203,7 +203,7 @@ fn faults_are_counted_by_kind_and_spoil_the_figures() {
             assert!(first.contains(words), "{behaviour:?}: {first}");
         }
     }
-    let silent = |plan: &mut Plan| plan.timeout = Duration::from_millis(20);
+    let silent = |plan: &mut HttpPlan| plan.timeout = Duration::from_millis(20);
     let (report, _) = measured(Behaviour::Mute, silent);
     assert!(report.errors.timeouts > 0 && report.result.requests == 0, "{report}");
 }
@@ -239,7 +239,7 @@ fn connections_come_from_the_addresses_asked_for() {
 fn an_absent_server_ends_the_run_and_one_that_closes_is_an_error() {
     for keep_alive in [true, false] {
         // No server listens there: the kernel never assigns this port.
-        let plan = Plan { keep_alive, ..plan_for(1) };
+        let plan = HttpPlan { keep_alive, ..plan_for(1) };
         let error = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
         assert!(matches!(error, Error::Connect { .. }), "{error}");
         assert!(error.to_string().contains("Is the server running"), "{error}");
@@ -278,9 +278,9 @@ fn thresholds_decide_over_the_exit_code() {
 fn a_run_can_be_stopped() {
     let server = start(Behaviour::Right);
     let stop = AtomicBool::new(false);
-    let plan = Plan { duration: Duration::from_secs(600), ..plan_for(server.port) };
+    let plan = HttpPlan { duration: Duration::from_secs(600), ..plan_for(server.port) };
     let report = run(&plan, &stop, &mut |progress| {
-        if progress.done > 0 && matches!(progress.stage, throng_load::Stage::Measuring { .. }) {
+        if progress.done > 0 && matches!(progress.stage, throng_load::RunStage::Measuring { .. }) {
             stop.store(true, Ordering::Relaxed);
         }
     });
@@ -307,7 +307,7 @@ fn a_report_has_every_form() {
 
 #[test]
 fn a_number_of_requests_ends_the_run() {
-    let counted = |behaviour, number, change: fn(&mut Plan)| {
+    let counted = |behaviour, number, change: fn(&mut HttpPlan)| {
         let (report, seen) = measured(behaviour, |plan| {
             (plan.common.number, plan.duration) = (Some(number), Duration::from_secs(600));
             plan.warmup = Duration::ZERO;
@@ -317,7 +317,7 @@ fn a_number_of_requests_ends_the_run() {
         assert!(report.to_string().contains(" requests"), "{report}");
         (report, seen.requests)
     };
-    let changes: [fn(&mut Plan); 4] = [
+    let changes: [fn(&mut HttpPlan); 4] = [
         |_| (),
         |plan| plan.pipeline = 8,
         |plan| plan.keep_alive = false,

@@ -155,14 +155,14 @@ fn http_requests_differ_by_client_and_number() {
         setup_timeout: Duration::from_secs(60),
         ..target.into()
     };
-    let plan = http::Plan {
+    let plan = http::HttpPlan {
         method: "POST".to_owned(),
         pipeline: 3,
         body: b"number {sequence}".to_vec(),
         body_has_places: true,
         duration: Duration::from_secs(600),
         warmup: Duration::ZERO,
-        ..http::Plan::new(common)
+        ..http::HttpPlan::new(common)
     };
     let report = http::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
     assert_eq!(report.errors.total(), 0, "{report}");

@@ -9,7 +9,7 @@ use throng_load::demo::{ClientPlan, spawn_clients};
 use throng_load::report::Measured;
 use throng_load::report::Render as _;
 use throng_load::{
-    Common, Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, Slo, Stage, Target,
+    Common, Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, RunStage, Slo, Target,
 };
 
 use crate::server::{Behaviour, start};
@@ -351,7 +351,7 @@ fn a_publish_without_receivers_is_explained() {
     // An echo server sends the publish back only to the publisher. The time limit of the warm-up is
     // several seconds, so the test does not wait for it.
     let outcome = throng_load::run(&plan, &stop, &mut |progress| {
-        if matches!(progress.stage, Stage::Publishing { .. }) {
+        if matches!(progress.stage, RunStage::Publishing { .. }) {
             stop.store(true, Ordering::Relaxed);
         }
     });
@@ -420,7 +420,7 @@ fn stopping_early_reports_what_was_measured() {
     };
     let stop = AtomicBool::new(false);
     let report = throng_load::run(&plan(Behaviour::Echo, mode), &stop, &mut |progress| {
-        if matches!(progress.stage, Stage::Measuring { .. }) && progress.done > 0 {
+        if matches!(progress.stage, RunStage::Measuring { .. }) && progress.done > 0 {
             stop.store(true, Ordering::Relaxed);
         }
     })

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use throng_balance::shard_over_driver::{Audit, BalanceCommand, BalanceStart, Holdings, Shard};
-use throng_balance::{Backend, Configuration, Metrics, Report, Settings, Target};
+use throng_balance::{Backend, BackendReport, Configuration, Metrics, Settings, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::{Driver, ServerTls};
@@ -26,7 +26,7 @@ pub(crate) struct NodeOptions<'a> {
     pub(crate) first: u16,
     pub(crate) faults: &'a Faults,
     pub(crate) configuration: Arc<Configuration>,
-    pub(crate) reports: Sender<Report>,
+    pub(crate) reports: Sender<BackendReport>,
     /// Maximum client connections allowed by the descriptor limit.
     pub(crate) descriptors_for: usize,
     /// TLS of the listeners.

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use throng_balance::shard_over_driver::{Audit, BalanceCommand};
-use throng_balance::{Backend, Configuration, Metrics, Report, Settings};
+use throng_balance::{Backend, BackendReport, Configuration, Metrics, Settings};
 use throng_carry::link::LinkMessage;
 use throng_io::Driver;
 
@@ -61,7 +61,7 @@ pub struct Script {
     listeners: Vec<usize>,
     backends: Vec<Arc<Backend>>,
     /// The reports of the shard to the control thread.
-    pub reports: Receiver<Report>,
+    pub reports: Receiver<BackendReport>,
     peers: Vec<(LinkId, Side)>,
 }
 

@@ -9,7 +9,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use throng_balance::shard_over_driver::BalanceCommand;
-use throng_balance::{Backend, CloseOrder, Closing, Configuration, Metrics, Report, State, Target};
+use throng_balance::{
+    Backend, BackendReport, CloseOrder, Closing, Configuration, Metrics, State, Target,
+};
 use throng_io::ServerTls;
 use throng_tls::{TlsConfig, TlsServer};
 
@@ -56,7 +58,7 @@ pub struct World {
     /// Commands to close tunnels, each as rate, burst, and whether it has a deadline.
     pub(super) orders: Vec<(u32, Option<u32>, bool)>,
     pub(super) shut_down_at: Option<u64>,
-    _reports: Receiver<Report>,
+    _reports: Receiver<BackendReport>,
     pub(super) violations: Vec<String>,
     turns: u64,
     rng: Rng,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use throng_balance::{Backend, Report, Target};
+use throng_balance::{Backend, BackendReport, Target};
 use throng_io::ConnId;
 
 use crate::balance::node::{Most, Node, NodeOptions, configuration, still_counted, target};
@@ -33,7 +33,7 @@ pub(super) struct Balancer {
     /// The addresses that peers dial.
     pub(super) listeners: Vec<usize>,
     backends: Vec<Arc<Backend>>,
-    reports: Receiver<Report>,
+    reports: Receiver<BackendReport>,
     turns: u64,
 }
 
@@ -87,7 +87,7 @@ impl Balancer {
         }
         let mut faults = node.faults_after_turn(self.peers);
         // The server is always up, so no client's action may count as the server's failure.
-        for Report::Failed { backend, failure, .. } in self.reports.try_iter() {
+        for BackendReport::Failed { backend, failure, .. } in self.reports.try_iter() {
             if failure.is_of_connection() {
                 faults.push(format!("{} is there, and failed: {failure}", backend.address()));
             }

@@ -16,7 +16,7 @@ use throng_io::{ConnId, Instant};
 /// Maximum time for handshakes in one turn; at least one step is done.
 const TIME_PER_TURN: Duration = Duration::from_millis(1);
 /// Maximum steps of one turn, in case the clock does not advance within it.
-const MOST_PER_TURN: usize = 16;
+const MAX_PER_TURN: usize = 16;
 
 /// The limits of handshakes of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Queue {
 
     /// Begins a turn. Returns when queued handshakes can go on, if there are any.
     pub(super) fn begin_turn(&mut self, now: Instant) -> Option<Instant> {
-        (self.left, self.until) = (MOST_PER_TURN, None);
+        (self.left, self.until) = (MAX_PER_TURN, None);
         for waiting in [&mut self.hellos, &mut self.steps] {
             // Releases the memory that a storm needed.
             if waiting.len == 0 && waiting.order.capacity() > 1024 {
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(queue.pop(|_| true, || Instant(1_000_007)), None);
         queue.begin_turn(Instant(2_000_000));
         let served = std::iter::from_fn(|| queue.pop(|_| true, || Instant(2_000_000))).count();
-        assert_eq!(served, MOST_PER_TURN);
+        assert_eq!(served, MAX_PER_TURN);
     }
 
     /// With a long RSA key, beginning a handshake takes three times the time of a turn.

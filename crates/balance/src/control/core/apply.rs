@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use throng_io::Instant;
 
-use super::Core;
+use super::ControlCore;
 use super::names::Listed;
 use crate::backend::State;
 use crate::config::{BackendConfig, Config, MAX_BACKENDS, NamedBackend};
@@ -13,7 +13,7 @@ use crate::registry::{DesiredState, Entry};
 use crate::settings::Removed;
 use crate::status::{Changes, RemovedBackend};
 
-impl Core {
+impl ControlCore {
     /// Applies the list and the settings of `config`. Values that are unchanged in the file stay as
     /// operators changed them.
     ///

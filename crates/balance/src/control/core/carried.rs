@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng_io::Instant;
 
-use super::Core;
+use super::ControlCore;
 use crate::config::{BackendConfig, server_names};
 use crate::registry::Entry;
 
@@ -27,7 +27,7 @@ pub struct CarriedBackend {
     is_removed: bool,
 }
 
-impl Core {
+impl ControlCore {
     /// Returns the backends, for a successor.
     pub(crate) fn carried(&self) -> Vec<CarriedBackend> {
         let listed = |entry: &Entry| self.known(entry.backend.address()).is_some();

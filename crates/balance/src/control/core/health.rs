@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use throng_io::Instant;
 
-use super::{ControlCommand, Core};
+use super::{ControlCommand, ControlCore};
 use crate::backend::{Backend, State};
 use crate::checks::CheckFailure;
 use crate::health::Verdict;
@@ -20,7 +20,7 @@ const GROWTH: Duration = Duration::from_millis(100);
 /// report its end.
 const LAST_TUNNEL: Duration = Duration::from_millis(250);
 
-impl Core {
+impl ControlCore {
     /// Records that a connection to `backend`, its answer or a tunnel failed. Failures of the
     /// balancer itself are recorded but do not count for the backend's health; nor do failures with
     /// `spares_health`, except failures to connect: an answer to a request that failed elsewhere

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use throng_io::Instant;
 
-use super::Core;
+use super::ControlCore;
 use crate::config::{BackendConfig, MAX_BACKENDS, NamedBackend};
 use crate::settings::Removed;
 use crate::status::{Changes, LastFailure, NameRow};
@@ -28,7 +28,7 @@ pub(super) struct Found {
     failure: Option<(String, SystemTime)>,
 }
 
-impl Core {
+impl ControlCore {
     /// Returns the names to look up.
     pub(crate) fn names(&self) -> &[NamedBackend] {
         &self.names
@@ -70,7 +70,7 @@ impl Core {
 
     /// Applies the outcome of a lookup of `name`. New addresses become backends; backends whose
     /// address is gone get no new clients, and leave with their last tunnel. After a failure, the
-    /// last addresses stay. `tell` is called as by [`Core::apply`].
+    /// last addresses stay. `tell` is called as by [`ControlCore::apply`].
     pub(crate) fn handle_lookup(
         &mut self,
         name: &Arc<str>,

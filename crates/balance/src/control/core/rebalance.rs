@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{ControlCommand, Core, SERVICE_RESTART};
+use super::{ControlCommand, ControlCore, SERVICE_RESTART};
 use crate::backend::State;
 use crate::control::error::Error;
-use crate::rebalance::{Occupancy, Plan};
+use crate::rebalance::{Occupancy, RebalancePlan};
 use crate::registry::Entry;
 use crate::settings::{CloseOrder, Closing, Settings, Sticky};
 use crate::status::{Rebalance, Surplus};
 
-impl Core {
+impl ControlCore {
     /// Plans a rebalance and runs it unless `dry_run`.
     pub(crate) fn rebalance(
         &mut self,
@@ -31,7 +31,7 @@ impl Core {
             is_up: entry.backend.state() == State::Up && entry.passthrough.is_empty(),
         };
         let occupied: Vec<_> = self.entries.iter().map(occupancy).collect();
-        let plan = Plan::new(&occupied);
+        let plan = RebalancePlan::new(&occupied);
         let mut moves = Vec::new();
         for ((entry, occupied), &close) in self.entries.iter().zip(&occupied).zip(&plan.close) {
             if close == 0 {

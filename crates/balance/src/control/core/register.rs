@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-use super::{Core, check_weight};
+use super::{ControlCore, check_weight};
 use crate::config::BackendConfig;
 use crate::control::error::Error;
 use crate::registry::{DesiredState, RegistrationTtl};
 
-impl Core {
+impl ControlCore {
     /// Registers a backend. Returns how long it may stay without a heartbeat.
     pub(crate) fn register(
         &mut self,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use redis::RedisError;
 
 use super::super::KeepRule;
-use super::super::calls::{NumberedPublication, Outcome, REFRESHES, Refusal};
+use super::super::calls::{CallOutcome, NumberedPublication, REFRESHES, Refusal};
 use super::super::pool::Reserved;
 use super::{Node, Outgoing};
 use crate::envelope::{Envelope, decode};
@@ -102,7 +102,7 @@ impl Node {
         item.ticket.settle(PublishOutcome::Taken);
     }
 
-    pub(super) fn published(&mut self, done: Result<Vec<Outcome>, RedisError>) {
+    pub(super) fn published(&mut self, done: Result<Vec<CallOutcome>, RedisError>) {
         let outcomes = match done {
             Ok(outcomes) => outcomes,
             Err(error) => return self.broken_by(&error),
@@ -112,26 +112,26 @@ impl Node {
         let mut is_recorded = false;
         for outcome in outcomes {
             let (outcome, refusal) = match outcome {
-                Outcome::Published => (PublishOutcome::Taken, None),
-                Outcome::Refused(refusal) => (PublishOutcome::Refused, refusal),
-                Outcome::Unknown(refusal) => (PublishOutcome::Unknown, Some(refusal)),
-                Outcome::NotNow(error) => {
+                CallOutcome::Published => (PublishOutcome::Taken, None),
+                CallOutcome::Refused(refusal) => (PublishOutcome::Refused, refusal),
+                CallOutcome::Unknown(refusal) => (PublishOutcome::Unknown, Some(refusal)),
+                CallOutcome::NotNow(error) => {
                     refused += 1;
                     why.get_or_insert(error);
                     self.outbox.postpone();
                     continue;
                 }
-                Outcome::LeftOut | Outcome::OnTheWay => {
-                    moving += u64::from(outcome == Outcome::OnTheWay);
+                CallOutcome::LeftOut | CallOutcome::OnTheWay => {
+                    moving += u64::from(outcome == CallOutcome::OnTheWay);
                     self.outbox.postpone();
                     continue;
                 }
-                Outcome::Moved(error) | Outcome::Fatal(error) => {
+                CallOutcome::Moved(error) | CallOutcome::Fatal(error) => {
                     fatal = Some(error);
                     self.outbox.postpone();
                     continue;
                 }
-                Outcome::Broken(error) => {
+                CallOutcome::Broken(error) => {
                     fatal = Some(error);
                     break;
                 }

@@ -14,7 +14,7 @@ use crate::announcement::Announcement;
 use crate::control::Control;
 use crate::envelope::Place;
 use crate::outbox::WhileDown;
-use crate::redis::calls::Outcome;
+use crate::redis::calls::CallOutcome;
 use crate::redis::reply::{AskError, Waiting, block_on};
 use crate::redis::{Outgoing, Settings, Tls};
 use crate::sequencer::Tail;
@@ -72,7 +72,7 @@ fn local_publications_keep_their_order_when_the_connection_is_lost_amid_a_batch(
     (0..2).for_each(|_| drop(node.outbox.send_if(true, |_| true)));
     let lost = RedisError::from((ErrorKind::Io, "the connection was closed"));
     let busy = RedisError::from((ErrorKind::Extension, "BUSY"));
-    node.published(Ok(vec![Outcome::NotNow(busy), Outcome::Broken(lost)]));
+    node.published(Ok(vec![CallOutcome::NotNow(busy), CallOutcome::Broken(lost)]));
     publish_locally(&mut node, 4);
     assert_eq!(*notes.0.lock().unwrap(), [1, 3, 4]);
     assert_eq!(node.own.counters().unknown.load(Ordering::Relaxed), 1);

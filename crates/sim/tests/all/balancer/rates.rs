@@ -1,6 +1,6 @@
 //! Minimum rates of bodies, and exemptions from them.
 
-use throng_balance::{Failure, Report, Settings, Timeouts};
+use throng_balance::{BackendReport, Failure, Settings, Timeouts};
 use throng_sim::balance::{PeerEnd, PeerId, Script};
 
 use super::{HOUR, assert_nothing_is_held, open, secs, unmasked};
@@ -129,7 +129,7 @@ fn an_answer_that_trickles_is_cut() {
     let report = script.reports.try_recv();
     let failure = Failure::ResponseTimeout;
     assert!(
-        matches!(&report, Ok(Report::Failed { failure: it, .. }) if *it == failure),
+        matches!(&report, Ok(BackendReport::Failed { failure: it, .. }) if *it == failure),
         "{report:?}"
     );
     assert_nothing_is_held(&mut script);

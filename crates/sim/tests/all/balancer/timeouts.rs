@@ -1,7 +1,7 @@
 //! Timeouts of connections, and the cost of waiting for them.
 
 use throng_balance::shard_over_driver::BalanceCommand;
-use throng_balance::{Failure, Report, Settings, Timeouts};
+use throng_balance::{BackendReport, Failure, Settings, Timeouts};
 use throng_sim::balance::{PeerEnd, Script};
 
 use super::{
@@ -145,9 +145,12 @@ fn a_backend_that_never_answers_is_504_when_its_time_is_over() {
         script.run(secs(2));
         let answer = script.receive_text(client);
         assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
-        let reports: Vec<Report> = script.reports.try_iter().collect();
+        let reports: Vec<BackendReport> = script.reports.try_iter().collect();
         assert!(
-            matches!(&reports[..], [Report::Failed { failure: Failure::ResponseTimeout, .. }]),
+            matches!(
+                &reports[..],
+                [BackendReport::Failed { failure: Failure::ResponseTimeout, .. }]
+            ),
             "{reports:?}"
         );
         assert_eq!(script.backend(0).requests() + script.backend(0).handshakes(), 0);

@@ -15,14 +15,14 @@ fn address(last: u8) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, last], 80))
 }
 
-fn core(text: &str) -> Core {
-    let mut core = Core::new(Config::parse(text, "b.toml").unwrap());
+fn core(text: &str) -> ControlCore {
+    let mut core = ControlCore::new(Config::parse(text, "b.toml").unwrap());
     assert!(core.take_configuration().is_some());
     core
 }
 
 /// Handles an answer with the addresses that end with these numbers; an empty answer is a failure.
-fn answer(core: &mut Core, name: &str, last: &[u8], seconds: u64) {
+fn answer(core: &mut ControlCore, name: &str, last: &[u8], seconds: u64) {
     let outcome = match last {
         [] => Err("the server did not answer".to_owned()),
         last => Ok(last.iter().map(|&last| address(last)).collect()),
@@ -33,18 +33,18 @@ fn answer(core: &mut Core, name: &str, last: &[u8], seconds: u64) {
 }
 
 /// The last number of the address, state and source of each backend.
-fn rows(core: &Core) -> Vec<(u8, &'static str, &'static str)> {
+fn rows(core: &ControlCore) -> Vec<(u8, &'static str, &'static str)> {
     let last = |address: SocketAddr| address.to_string()["127.0.0.".len()..][..1].parse().unwrap();
     let rows = core.rows(at(0));
     rows.into_iter().map(|row| (last(row.address), row.state, row.source)).collect()
 }
 
-fn backend(core: &Core, last: u8) -> Arc<Backend> {
+fn backend(core: &ControlCore, last: u8) -> Arc<Backend> {
     let mut all = core.backends().map(|(backend, _)| backend);
     Arc::clone(all.find(|backend| backend.address() == address(last)).unwrap())
 }
 
-fn closes(core: &mut Core) -> usize {
+fn closes(core: &mut ControlCore) -> usize {
     let commands = core.take_commands();
     commands.iter().filter(|command| matches!(command, ControlCommand::Close(..))).count()
 }
@@ -149,7 +149,7 @@ fn an_address_of_two_names_stays_as_long_as_one_has_it() {
 fn a_reload_has_the_known_addresses_of_names() {
     let mut core = core("backends = [\"app.internal:80\"]");
     answer(&mut core, NAME, &[1, 2], 1);
-    let apply = |core: &mut Core, text: &str| {
+    let apply = |core: &mut ControlCore, text: &str| {
         let changes = core.apply(Config::parse(text, "b.toml").unwrap(), at(2), |_| {});
         core.expire(at(2), SystemTime::UNIX_EPOCH);
         changes

@@ -60,7 +60,7 @@ fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
     assert_eq!(commands(&mut core), Vec::<String>::new());
 }
 
-fn fail_answers(core: &mut Core, port: u16, times: usize, now: Instant) {
+fn fail_answers(core: &mut ControlCore, port: u16, times: usize, now: Instant) {
     let backend = backend(core, port);
     for _ in 0..times {
         core.handle_failure(&backend, Failure::Reset, false, now, SystemTime::UNIX_EPOCH);
@@ -209,7 +209,7 @@ fn a_slow_start_grows_every_tenth_of_a_second() {
 }
 
 /// Lets the checks of these backends fail, one after the other, or pass.
-fn check(core: &mut Core, ports: &[u16], passes: bool, now: f64) {
+fn check(core: &mut ControlCore, ports: &[u16], passes: bool, now: f64) {
     for &port in ports {
         let backend = backend(core, port);
         let outcome = if passes { Ok(()) } else { Err("503".to_owned().into()) };
@@ -218,7 +218,7 @@ fn check(core: &mut Core, ports: &[u16], passes: bool, now: f64) {
     }
 }
 
-fn closes(core: &mut Core) -> Vec<String> {
+fn closes(core: &mut ControlCore) -> Vec<String> {
     commands(core).into_iter().filter(|command| command.contains("close")).collect()
 }
 

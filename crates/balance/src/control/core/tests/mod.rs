@@ -33,22 +33,22 @@ fn config(ports: &[u16], more: &str) -> Config {
     Config::parse(&text, "b.toml").unwrap()
 }
 
-fn core(ports: &[u16], more: &str) -> Core {
-    let mut core = Core::new(config(ports, more));
+fn core(ports: &[u16], more: &str) -> ControlCore {
+    let mut core = ControlCore::new(config(ports, more));
     assert!(core.take_configuration().is_some());
     core
 }
 
-fn backend(core: &Core, port: u16) -> Arc<Backend> {
+fn backend(core: &ControlCore, port: u16) -> Arc<Backend> {
     let mut all = core.backends().map(|(backend, _)| backend);
     Arc::clone(all.find(|backend| backend.address() == address(port)).expect("it is in the list"))
 }
 
-fn states(core: &Core) -> Vec<&'static str> {
+fn states(core: &ControlCore) -> Vec<&'static str> {
     core.backends().map(|(backend, _)| backend.state().word()).collect()
 }
 
-fn ports(core: &Core) -> Vec<u16> {
+fn ports(core: &ControlCore) -> Vec<u16> {
     core.backends().map(|(backend, _)| backend.address().port()).collect()
 }
 
@@ -63,23 +63,23 @@ fn close(backend: &Backend, tunnels: u32) {
     }
 }
 
-fn fail(core: &mut Core, port: u16, times: usize, now: Instant) {
+fn fail(core: &mut ControlCore, port: u16, times: usize, now: Instant) {
     let backend = backend(core, port);
     for _ in 0..times {
         core.handle_failure(&backend, Failure::Refused, false, now, SystemTime::UNIX_EPOCH);
     }
 }
 
-fn apply(core: &mut Core, config: Config, now: Instant) -> Result<Changes, Error> {
+fn apply(core: &mut ControlCore, config: Config, now: Instant) -> Result<Changes, Error> {
     core.apply(config, now, |_| {})
 }
 
-fn expire(core: &mut Core, now: Instant) -> Option<Instant> {
+fn expire(core: &mut ControlCore, now: Instant) -> Option<Instant> {
     core.expire(now, SystemTime::UNIX_EPOCH)
 }
 
 /// Commands in short form: the port, and `+` for keep, or rate, code, order, deadline and count.
-fn commands(core: &mut Core) -> Vec<String> {
+fn commands(core: &mut ControlCore) -> Vec<String> {
     let short = |command| match command {
         ControlCommand::Keep(backend) => format!("{} keep", backend.address().port()),
         ControlCommand::Close(backend, closing, most) => {

@@ -10,7 +10,7 @@ fn passing(port: u16, names: &[&str]) -> BackendConfig {
     BackendConfig { passthrough, ..BackendConfig::new(address(port)) }
 }
 
-fn names(core: &Core) -> Vec<String> {
+fn names(core: &ControlCore) -> Vec<String> {
     core.passthrough().iter().map(ToString::to_string).collect()
 }
 
@@ -24,7 +24,7 @@ fn names_are_refused_with_the_words_of_the_configuration() {
     let acme =
         AcmeSettings { domains: vec!["WWW.example.com".into()], ..AcmeSettings::new("".into()) };
     config.tls.as_mut().unwrap().acme = Some(acme);
-    let mut core = Core::new(config);
+    let mut core = ControlCore::new(config);
     core.remove(address(2), None, at(0.0)).unwrap();
     expire(&mut core, at(0.0));
     core.take_configuration();
@@ -65,7 +65,7 @@ fn names_need_tls_of_clients_since_the_start() {
 #[test]
 fn names_come_with_a_backend_and_go_with_the_last_that_has_them() {
     let file = "backends = [\"127.0.0.1:1,passthrough=a.example.com\"]";
-    let mut core = Core::new(parse(file));
+    let mut core = ControlCore::new(parse(file));
     assert_eq!(names(&core), ["a.example.com"]);
     core.add(passing(2, &["B.example.com", "a.example.com"]), at(0.0)).unwrap();
     core.add(passing(3, &["b.example.com", "*"]), at(0.0)).unwrap();
@@ -97,7 +97,7 @@ fn names_come_with_a_backend_and_go_with_the_last_that_has_them() {
 #[test]
 fn given_names_hold_instead_of_the_files_until_it_is_read_again() {
     let file = "backends = [\"127.0.0.1:1\", \"127.0.0.1:2,passthrough=a.example.com\"]";
-    let mut core = Core::new(parse(file));
+    let mut core = ControlCore::new(parse(file));
     core.remove(address(2), None, at(0.0)).unwrap();
     expire(&mut core, at(0.0));
     core.add(passing(2, &["b.example.com"]), at(0.0)).unwrap();
@@ -118,7 +118,7 @@ fn given_names_hold_instead_of_the_files_until_it_is_read_again() {
 fn a_silent_backend_keeps_its_names_while_it_is_offered() {
     let more =
         format!("backends = [\"127.0.0.1:1\", \"127.0.0.1:2,passthrough=a.example.com\"]\n{TOKEN}");
-    let mut core = Core::new(parse(&more));
+    let mut core = ControlCore::new(parse(&more));
     core.register(address(2), 1, Some(Duration::from_secs(1)), at(0.0)).unwrap();
     apply(&mut core, parse(&format!("backends = [\"127.0.0.1:1\"]\n{TOKEN}")), at(0.5)).unwrap();
     expire(&mut core, at(2.0));
@@ -135,7 +135,8 @@ fn a_silent_backend_keeps_its_names_while_it_is_offered() {
 
 #[test]
 fn names_are_reported_only_when_they_may_have_changed() {
-    let mut core = Core::new(parse("backends = [\"127.0.0.1:1\", \"127.0.0.1:2,passthrough=*\"]"));
+    let mut core =
+        ControlCore::new(parse("backends = [\"127.0.0.1:1\", \"127.0.0.1:2,passthrough=*\"]"));
     assert_eq!(core.take_passthrough().unwrap(), [Box::from("*")]);
     fail(&mut core, 2, 3, at(0.0));
     let passed = backend(&core, 1);
@@ -157,7 +158,7 @@ fn names_are_reported_only_when_they_may_have_changed() {
 
 #[test]
 fn a_backend_that_is_added_again_has_the_names_given_then() {
-    let mut core = Core::new(parse("backends = [\"127.0.0.1:1,passthrough=*\"]"));
+    let mut core = ControlCore::new(parse("backends = [\"127.0.0.1:1,passthrough=*\"]"));
     core.add(passing(2, &["a.example.com"]), at(0.0)).unwrap();
     open(&backend(&core, 2), 1);
     core.remove(address(2), None, at(0.0)).unwrap();

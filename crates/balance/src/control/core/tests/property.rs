@@ -61,7 +61,7 @@ impl Model {
 /// Applies one step to both, and compares the outcomes.
 fn perform(
     step: Step,
-    core: &mut Core,
+    core: &mut ControlCore,
     model: &mut Model,
     now: &mut Instant,
 ) -> Result<(), TestCaseError> {
@@ -139,7 +139,7 @@ fn perform(
 /// Applies a list, which is refused only if no backend that is up would stay.
 fn apply_list(
     list: BTreeSet<u16>,
-    core: &mut Core,
+    core: &mut ControlCore,
     model: &mut Model,
     now: Instant,
 ) -> Result<(), TestCaseError> {
@@ -175,7 +175,7 @@ fn apply_list(
 }
 
 /// Lets checks fail of backends whose heartbeats have ended.
-fn ask_silent(core: &mut Core, now: Instant) {
+fn ask_silent(core: &mut ControlCore, now: Instant) {
     let rows = core.rows(now).into_iter();
     let silent = rows.filter(|row| (row.source, row.state) == ("none", "down"));
     for row in silent {
@@ -188,7 +188,7 @@ fn ask_silent(core: &mut Core, now: Instant) {
 }
 
 /// Compares the list, and the counts of each backend.
-fn compare(core: &mut Core, model: &Model) -> Result<(), TestCaseError> {
+fn compare(core: &mut ControlCore, model: &Model) -> Result<(), TestCaseError> {
     let listed = ports(core);
     let unique: BTreeSet<_> = listed.iter().copied().collect();
     prop_assert_eq!(listed.len(), unique.len(), "an address twice");
@@ -220,7 +220,7 @@ fn compare(core: &mut Core, model: &Model) -> Result<(), TestCaseError> {
 /// Checks that the last command to shards about a backend fits its state. `closing` are the
 /// backends whose tunnels they all close.
 fn follow_commands(
-    core: &mut Core,
+    core: &mut ControlCore,
     closing: &mut BTreeSet<u16>,
     now: Instant,
 ) -> Result<(), TestCaseError> {

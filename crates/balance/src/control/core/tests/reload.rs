@@ -58,7 +58,7 @@ fn a_backend_that_is_connected_to_in_another_way_is_modified() {
         let text = format!("backends = [\"127.0.0.1:1{options}\", \"127.0.0.1:2\"]");
         Config::parse(&text, "b.toml").unwrap()
     };
-    let mut core = Core::new(with(""));
+    let mut core = ControlCore::new(with(""));
     for options in [",send_proxy", ",tls", ",passthrough=a.example", ",passthrough=b.example", ""] {
         let changes = apply(&mut core, with(options), at(1.0)).unwrap();
         assert_eq!((changes.modified, changes.reweighted), (vec![address(1)], Vec::new()));
@@ -71,7 +71,7 @@ fn a_backend_that_is_connected_to_in_another_way_is_modified() {
 fn a_backend_of_the_file_that_is_added_again_is_as_the_file_says() {
     let text = "backends = [\"127.0.0.1:1,passthrough=db.example.com\", \"127.0.0.1:2,tls\"]";
     let parsed = Config::parse(text, "b.toml").unwrap();
-    let mut core = Core::new(parsed.clone());
+    let mut core = ControlCore::new(parsed.clone());
     for round in 0..2 {
         for port in [1, 2] {
             core.remove(address(port), None, at(0.0)).unwrap();
@@ -91,7 +91,7 @@ fn a_backend_of_the_file_that_is_added_again_is_as_the_file_says() {
 fn a_backend_of_the_file_that_registers_after_it_was_removed_is_as_the_file_says() {
     let text = "backends = [\"127.0.0.1:1,passthrough=db.example.com,send_proxy\", \
                 \"127.0.0.1:2,tls\"]";
-    let mut core = Core::new(Config::parse(&format!("{text}\n{TOKEN}"), "b.toml").unwrap());
+    let mut core = ControlCore::new(Config::parse(&format!("{text}\n{TOKEN}"), "b.toml").unwrap());
     for port in [1, 2] {
         core.remove(address(port), None, at(0.0)).unwrap();
     }
@@ -143,7 +143,7 @@ fn new_backends_are_announced_before_the_old_ones_go() {
     let mut core = core(&[1], "");
     let one = backend(&core, 1);
     let mut seen = Vec::new();
-    let tell = |core: &mut Core| {
+    let tell = |core: &mut ControlCore| {
         let configuration = core.take_configuration().expect("there is something to tell");
         let addresses = configuration.backends.iter().map(|target| target.backend.address());
         seen.extend(addresses.map(|address| address.port()));
@@ -223,7 +223,7 @@ fn a_backend_comes_back_with_tls_while_its_tunnels_live() {
             format!("backends = [{{ address = \"127.0.0.1:1\", tls = {tls} }}, \"127.0.0.1:2\"]");
         Config::parse(&text, "b.toml").unwrap()
     };
-    let mut core = Core::new(with_tls(false));
+    let mut core = ControlCore::new(with_tls(false));
     let one = backend(&core, 1);
     open(&one, 5);
     apply(&mut core, config(&[2], ""), at(1.0)).unwrap();
@@ -265,8 +265,8 @@ fn backends_with_nothing_but_tunnels_keep_no_others_out() {
 /// Requests that are looping contain it.
 #[test]
 fn the_drawn_id_of_a_balancer_stays_over_reloads_unless_one_is_set() {
-    let mut core = Core::new(config(&[1], ""));
-    let id = |core: &mut Core| core.take_configuration().unwrap().loop_id.to_string();
+    let mut core = ControlCore::new(config(&[1], ""));
+    let id = |core: &mut ControlCore| core.take_configuration().unwrap().loop_id.to_string();
     let drawn = id(&mut core);
     apply(&mut core, config(&[1], ""), at(0.0)).unwrap();
     assert_eq!(id(&mut core), drawn);
@@ -274,5 +274,5 @@ fn the_drawn_id_of_a_balancer_stays_over_reloads_unless_one_is_set() {
     assert_eq!(id(&mut core), "edge-1");
     apply(&mut core, config(&[1], ""), at(0.0)).unwrap();
     assert_eq!(id(&mut core), drawn);
-    assert_ne!(id(&mut Core::new(config(&[1], ""))), drawn);
+    assert_ne!(id(&mut ControlCore::new(config(&[1], ""))), drawn);
 }
