@@ -21,10 +21,28 @@ pub(super) enum BadPath {
     Name,
 }
 
+/// The system that has the files. It decides which names have a special meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum System {
+    #[cfg_attr(all(windows, not(test)), allow(dead_code, reason = "the other system"))]
+    Unix,
+    #[cfg_attr(not(any(windows, test)), allow(dead_code, reason = "the other system"))]
+    Windows,
+}
+
+impl System {
+    const HERE: Self = if cfg!(windows) { Self::Windows } else { Self::Unix };
+}
+
 impl Subpath {
     /// Parses `raw`, which is percent-encoded and has no slash at the start. It is split before it
     /// is decoded, so that a `%2F` never becomes a separator (RFC 3986 section 2.2).
     pub(super) fn parse(raw: &str, with_hidden: bool) -> Result<Self, BadPath> {
+        Self::parse_for(System::HERE, raw, with_hidden)
+    }
+
+    /// Parses `raw` for files of a system, which may be another one.
+    fn parse_for(system: System, raw: &str, with_hidden: bool) -> Result<Self, BadPath> {
         let is_directory = raw.is_empty() || raw.ends_with('/');
         let mut names = String::with_capacity(raw.len());
         for (index, segment) in raw.strip_suffix('/').unwrap_or(raw).split('/').enumerate() {
@@ -34,7 +52,7 @@ impl Subpath {
             let name = percent::decode_path(segment).map_err(|_| BadPath::Encoding)?;
             // RFC 8615 puts `.well-known` at the top.
             let is_open = with_hidden || (index == 0 && name == ".well-known");
-            if !is_name(&name, cfg!(windows)) || (!is_open && is_hidden(&name)) {
+            if !is_name(&name, system) || (!is_open && is_hidden(&name)) {
                 return Err(BadPath::Name);
             }
             if index > 0 {
@@ -81,12 +99,12 @@ impl Subpath {
 }
 
 /// Returns whether `name` names an entry of a directory and nothing else, on every system.
-/// `on_windows` adds the names that have a special meaning only there, such as `a:b`.
-fn is_name(name: &str, on_windows: bool) -> bool {
+/// Windows has more names with a special meaning, such as `a:b`.
+fn is_name(name: &str, system: System) -> bool {
     let is_plain = !matches!(name, "" | "." | "..")
         && !name.contains(['/', '\\'])
         && !name.contains(|character: char| character.is_control());
-    is_plain && !(on_windows && is_special_on_windows(name))
+    is_plain && !(system == System::Windows && is_special_on_windows(name))
 }
 
 /// Returns whether a name begins with a dot: `.git`, `.env`. HFS+ ignores some characters when it
@@ -100,10 +118,14 @@ fn is_hidden(name: &str) -> bool {
 }
 
 /// Returns whether Windows gives the name another meaning: streams and drives (`:`), wildcards, a
-/// final dot or space (dropped), short names (`GIT~1` for `.git`), and devices, also with an
-/// extension.
+/// final dot or space (dropped), short names (`GIT~1` for `.git`), devices, also with an extension,
+/// and the file system's own files at the top of a drive.
 fn is_special_on_windows(name: &str) -> bool {
-    const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
+    const DEVICES: [&str; 7] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$"];
+    const OF_NTFS: [&str; 12] = [
+        "$MFT", "$MFTMIRR", "$LOGFILE", "$VOLUME", "$ATTRDEF", "$BITMAP", "$BOOT", "$BADCLUS",
+        "$SECURE", "$UPCASE", "$EXTEND", "$TXF",
+    ];
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
     let port = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
     let is_port = port.is_some_and(|number| {
@@ -118,6 +140,7 @@ fn is_special_on_windows(name: &str) -> bool {
         || is_short
         || is_port
         || DEVICES.contains(&stem.as_str())
+        || OF_NTFS.contains(&stem.as_str())
 }
 
 #[cfg(test)]
@@ -125,7 +148,8 @@ mod tests {
     use super::*;
 
     fn parse(raw: &str) -> Result<(String, bool), BadPath> {
-        Subpath::parse(raw, false).map(|path| (path.as_str().to_owned(), path.is_directory()))
+        Subpath::parse_for(System::Unix, raw, false)
+            .map(|path| (path.as_str().to_owned(), path.is_directory()))
     }
 
     #[test]
@@ -147,7 +171,7 @@ mod tests {
                 Ok((names.to_owned(), is_directory))
             };
             assert_eq!(parse(raw), expected, "{raw}");
-            let with_hidden = Subpath::parse(raw, true).map(|path| path.names);
+            let with_hidden = Subpath::parse_for(System::Unix, raw, true).map(|path| path.names);
             assert_eq!(with_hidden.as_deref(), Ok(names), "{raw}");
         }
     }
@@ -175,11 +199,112 @@ mod tests {
         }
     }
 
+    /// Requests that would leave the directory, or reach a device or a stream, if Windows opened
+    /// their names.
+    const ATTACKS_ON_WINDOWS: &[(&str, &[&str])] = &[
+        (
+            "devices",
+            &[
+                "con",
+                "NUL",
+                "a/prn",
+                "Aux",
+                "COM1",
+                "com9",
+                "LPT1",
+                "lpt0",
+                "com0",
+                "CONIN$",
+                "conout$",
+                "COM%C2%B9",
+                "LPT%C2%B3",
+                "%6Eul",
+                "clock$",
+            ],
+        ),
+        (
+            "devices with an extension, or a space, which Windows ignores",
+            &["NUL.txt", "con.tar.gz", "nul%20.txt", "aux%20%20", "com1.", "lpt9 .x", "CON/x"],
+        ),
+        (
+            "streams",
+            &[
+                "a.txt::$DATA",
+                "a.txt:b",
+                "a.php%3A%3A$DATA",
+                "a:$I30:$INDEX_ALLOCATION/b",
+                "a/:b",
+                "%3a",
+            ],
+        ),
+        ("drives", &["C:", "c:a", "C:/Windows/win.ini", "c%3A/a", "a/C:/b", "file:///c:/a"]),
+        (
+            "final dots and spaces, which Windows drops",
+            &["a.txt.", "a.txt...", "a%20", "a.php%20.", "a/b./c", "a%20/b", ".%20", "..%20/a"],
+        ),
+        (
+            "separators of Windows",
+            &["..\\a", "a\\..\\..\\b", "..%5ca", "a%5Cb", "%5Cwindows", "..%5C..%5Cboot.ini"],
+        ),
+        ("short names", &["GIT~1", "PROGRA~1/a", "a/WEB~1.CON", "~1", "HTACCE~9.TXT"]),
+        ("shares", &["//host/share", "/host/share", "%5C%5Chost%5Cshare", "\\\\host\\c$"]),
+        (
+            "device paths",
+            &[
+                "//?/C:/a",
+                "//./C:/a",
+                "%5C%5C.%5CC:",
+                "\\\\?\\GLOBALROOT\\Device",
+                "%5C??%5CC:",
+                "./COM1",
+                "//./pipe/a",
+            ],
+        ),
+        ("files of NTFS", &["$MFT", "$mft/a", "$Extend/$Quota", "$LogFile", "a/$Boot"]),
+        ("wildcards", &["*", "a?", "a%3Fb", "a%3Cb", "a%3E", "a%22b", "a%7Cb"]),
+        ("steps up", &["..", "a/../..", "%2e%2e/a", "a/.%2E/b", ".%2e%5Ca"]),
+        ("control characters", &["a%0Ab", "a%1F", "%7F", "con%01"]),
+    ];
+
     #[test]
-    fn windows_device_names_are_refused() {
+    fn attacks_by_names_of_windows_are_refused() {
+        for (kind, attacks) in ATTACKS_ON_WINDOWS {
+            for raw in *attacks {
+                // They are also refused where hidden files are served.
+                for with_hidden in [false, true] {
+                    let parsed = Subpath::parse_for(System::Windows, raw, with_hidden);
+                    assert_eq!(parsed, Err(BadPath::Name), "{kind}: {raw}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_without_a_special_meaning_on_windows_are_served() {
+        for name in [
+            "console",
+            "com",
+            "com10",
+            "a~b",
+            "nulls.txt",
+            "a.b",
+            "lpt",
+            "a b",
+            "com1a.txt",
+            "$a.js",
+            "mft",
+            "a$",
+            "xcon",
+            "a.con",
+        ] {
+            assert!(is_name(name, System::Windows), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_with_a_meaning_on_windows_alone_are_served_by_other_systems() {
         for name in [
             "C:",
-            "c:x",
             "a.txt::$DATA",
             "a.txt.",
             "a ",
@@ -187,18 +312,12 @@ mod tests {
             "con",
             "NUL.txt",
             "aux .c",
-            "Com1",
-            "lpt9.x",
             "COM²",
-            "conin$",
             "a?b",
             "a*",
+            "$MFT",
         ] {
-            assert!(!is_name(name, true), "{name}");
-            assert!(is_name(name, false), "{name}");
-        }
-        for name in ["console", "com", "com10", "a~b", "nulls.txt", "a.b", "lpt"] {
-            assert!(is_name(name, true), "{name}");
+            assert!(is_name(name, System::Unix), "{name}");
         }
     }
 
@@ -211,7 +330,8 @@ mod tests {
             ("a%3Fb%23c%25", "./a%3Fb%23c%25/"),
             ("\u{e9}", "./%C3%A9/"),
         ] {
-            assert_eq!(Subpath::parse(raw, false).map(|path| path.location()), Ok(expected.into()));
+            let path = Subpath::parse_for(System::Unix, raw, false);
+            assert_eq!(path.map(|path| path.location()), Ok(expected.into()));
         }
     }
 }
