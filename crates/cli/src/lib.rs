@@ -37,6 +37,7 @@ mod monitoring;
 mod nodes;
 mod register;
 pub mod serve;
+#[cfg_attr(not(unix), path = "service/none.rs")]
 mod service;
 pub mod signals;
 mod sockets;

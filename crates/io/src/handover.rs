@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use crate::descriptors::{self, MAX_DESCRIPTORS, PeerProcess};
+pub use crate::descriptors::{ProcessWatch, try_send};
 use crate::id::Slots;
 
 /// The most descriptors that are sent at once.
@@ -44,147 +46,66 @@ pub fn take_handover() -> io::Result<Option<UnixStream>> {
     Ok(Some(taken.into()))
 }
 
-#[cfg(target_os = "linux")]
-pub use crate::descriptors::{ProcessWatch, try_send};
-#[cfg(target_os = "linux")]
-use linux::is_from;
-#[cfg(target_os = "linux")]
-pub use linux::{check_peer, receive, send};
+const _: () = assert!(MAX_AT_ONCE <= MAX_DESCRIPTORS);
 
-#[cfg(target_os = "linux")]
-mod linux {
-    use super::{AsFd, BorrowedFd, MAX_AT_ONCE, OwnedFd, UnixStream, io};
-    use crate::descriptors::{self, MAX_DESCRIPTORS, PeerProcess};
+/// Returns whether this is a socket whose other end was made by the process of this number.
+fn is_from(socket: &impl AsFd, number: &str) -> bool {
+    let peer = PeerProcess::of(socket);
+    peer.is_ok_and(|peer| peer.pid != 0 && peer.pid.to_string() == number)
+}
 
-    const _: () = assert!(MAX_AT_ONCE <= MAX_DESCRIPTORS);
-
-    /// Returns whether this is a socket whose other end was made by the process of this number.
-    pub(super) fn is_from(socket: &impl AsFd, number: &str) -> bool {
-        let peer = PeerProcess::of(socket);
-        peer.is_ok_and(|peer| peer.pid != 0 && peer.pid.to_string() == number)
+/// Checks that the process at the other end is of the same user, or of root.
+///
+/// # Errors
+/// `PermissionDenied` if it is of another user, or the system's error.
+pub fn check_peer(stream: &UnixStream) -> io::Result<()> {
+    let peer = PeerProcess::of(stream)?;
+    if peer.is_trusted() {
+        return Ok(());
     }
+    let PeerProcess { pid, user } = peer;
+    let message = format!("process {pid} is of user {user}, not of this one or of root");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
 
-    /// Checks that the process at the other end is of the same user, or of root.
-    ///
-    /// # Errors
-    /// `PermissionDenied` if it is of another user, or the system's error.
-    pub fn check_peer(stream: &UnixStream) -> io::Result<()> {
-        let peer = PeerProcess::of(stream)?;
-        if peer.is_trusted() {
-            return Ok(());
-        }
-        let PeerProcess { pid, user } = peer;
-        let message = format!("process {pid} is of user {user}, not of this one or of root");
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
-    }
-
-    /// Sends all bytes, the first of them with `descriptors`: at most [`MAX_AT_ONCE`].
-    ///
-    /// # Errors
-    /// The system's error; too many descriptors.
-    pub fn send(
-        stream: &UnixStream,
-        bytes: &[u8],
-        mut descriptors: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match descriptors::send(stream, rest, descriptors) {
-                Ok(sent) => {
-                    rest = &rest[sent..];
-                    descriptors = &[];
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+/// Sends all bytes, the first of them with `descriptors`: at most [`MAX_AT_ONCE`].
+///
+/// # Errors
+/// The system's error; too many descriptors.
+pub fn send(
+    stream: &UnixStream,
+    bytes: &[u8],
+    mut descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match descriptors::send(stream, rest, descriptors) {
+            Ok(sent) => {
+                rest = &rest[sent..];
+                descriptors = &[];
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Receives some bytes into `buffer`, and returns their number and the descriptors that came
-    /// with them; 0 bytes are the end of the stream.
-    ///
-    /// # Errors
-    /// The system's error; `InvalidData` if descriptors were lost.
-    pub fn receive(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        loop {
-            match descriptors::receive(stream, buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                received => return received,
-            }
+/// Receives some bytes into `buffer`, and returns their number and the descriptors that came
+/// with them; 0 bytes are the end of the stream.
+///
+/// # Errors
+/// The system's error; `InvalidData` if descriptors were lost.
+pub fn receive(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    loop {
+        match descriptors::receive(stream, buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            received => return received,
         }
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-use other::is_from;
-#[cfg(not(target_os = "linux"))]
-pub use other::{ProcessWatch, check_peer, receive, send, try_send};
-
-#[cfg(not(target_os = "linux"))]
-mod other {
-    use super::{AsFd, BorrowedFd, OwnedFd, UnixStream, io};
-
-    pub(super) fn is_from(_: &impl AsFd, _: &str) -> bool {
-        false
-    }
-
-    /// Fails: only Linux is supported.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn check_peer(_: &UnixStream) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Fails: only Linux is supported.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn send(_: &UnixStream, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Fails: only Linux is supported.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn try_send(_: &UnixStream, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Watches nothing: only Linux is supported.
-    #[derive(Debug)]
-    pub struct ProcessWatch(std::convert::Infallible);
-
-    impl ProcessWatch {
-        /// Fails: only Linux is supported.
-        ///
-        /// # Errors
-        /// Always.
-        pub fn of_peer(_: &UnixStream) -> io::Result<Self> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-
-        /// Waits for nothing, since there is no such value.
-        ///
-        /// # Errors
-        /// None.
-        pub fn wait(&self) -> io::Result<()> {
-            match self.0 {}
-        }
-    }
-
-    /// Fails: only Linux is supported.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn receive(_: &UnixStream, _: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::net::TcpListener;
 

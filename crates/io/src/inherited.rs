@@ -3,13 +3,10 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-#[cfg(unix)]
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
-#[cfg(unix)]
 use std::os::unix::net::UnixListener;
 use std::sync::{Mutex, PoisonError};
 
-#[cfg(unix)]
 use socket2::{SockAddr, SockRef, Socket, Type};
 
 use crate::listener::Listener;
@@ -132,7 +129,6 @@ fn not_found(why: &str) -> io::Error {
 }
 
 /// Checks that all descriptors are listening sockets, and keeps them from child processes.
-#[cfg(unix)]
 fn check(announced: Vec<(i32, String)>) -> io::Result<Vec<Checked>> {
     let sockets = announced
         .into_iter()
@@ -157,7 +153,6 @@ fn check(announced: Vec<(i32, String)>) -> io::Result<Vec<Checked>> {
 
 /// Returns the address of a listening socket, `None` for a Unix socket; for any other descriptor,
 /// its kind and the remedy.
-#[cfg(unix)]
 fn address_of(socket: &Socket) -> Result<Option<SocketAddr>, &'static str> {
     let Ok(kind) = socket.r#type() else {
         return Err("is not a socket: pass on sockets alone, by ListenStream= of the .socket unit");
@@ -171,13 +166,23 @@ fn address_of(socket: &Socket) -> Result<Option<SocketAddr>, &'static str> {
                     unit",
         );
     }
-    match socket.is_listener() {
-        Ok(true) => Ok(tcp),
-        _ => Err("does not listen: set Accept=no in the .socket unit"),
+    match listens(socket) {
+        true => Ok(tcp),
+        false => Err("does not listen: set Accept=no in the .socket unit"),
     }
 }
 
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+fn listens(socket: &Socket) -> bool {
+    socket.is_listener().unwrap_or(false)
+}
+
+/// The other systems do not tell: the first accept fails.
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+fn listens(_: &Socket) -> bool {
+    true
+}
+
 #[allow(unsafe_code)]
 fn borrow(descriptor: i32) -> io::Result<BorrowedFd<'static>> {
     // SAFETY: F_GETFD reads the flags of the descriptor, if it is open, and changes nothing.
@@ -190,7 +195,6 @@ fn borrow(descriptor: i32) -> io::Result<BorrowedFd<'static>> {
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
 }
 
-#[cfg(unix)]
 #[allow(unsafe_code)]
 fn own(Checked { descriptor, name, address }: Checked) -> io::Result<Inherited> {
     // SAFETY: `check` found a listening socket, LISTEN_PID and LISTEN_FDS say that this process was
@@ -204,23 +208,10 @@ fn own(Checked { descriptor, name, address }: Checked) -> io::Result<Inherited> 
     Ok(Inherited { descriptor, name, listener })
 }
 
-#[cfg(not(unix))]
-fn check(_: Vec<(i32, String)>) -> io::Result<Vec<Checked>> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(not(unix))]
-fn own(_: Checked) -> io::Result<Inherited> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 #[cfg(test)]
 mod tests {
-    #[cfg(unix)]
     use std::net::{TcpStream, UdpSocket};
-    #[cfg(unix)]
     use std::os::fd::{AsRawFd, IntoRawFd};
-    #[cfg(unix)]
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -258,7 +249,6 @@ mod tests {
     }
 
     /// Announces the descriptors of these sockets, which child processes would get.
-    #[cfg(unix)]
     fn announce(sockets: &[&dyn AsRawFd]) -> Vec<(i32, String)> {
         let announce = |socket: &&dyn AsRawFd| {
             let descriptor = socket.as_raw_fd();
@@ -269,7 +259,6 @@ mod tests {
         sockets.iter().map(announce).collect()
     }
 
-    #[cfg(unix)]
     #[test]
     fn one_that_does_not_fit_is_named_and_all_are_left_open_but_not_to_child_processes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -297,7 +286,6 @@ mod tests {
         assert!(listener.accept().is_ok(), "it is as it was");
     }
 
-    #[cfg(unix)]
     #[test]
     fn listening_sockets_are_checked_by_themselves_and_then_owned() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -312,7 +300,6 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_unix_socket_that_listens_is_owned_and_its_file_stays() {
         let folder = throng_testkit::TempFolder::new("inherited");

@@ -14,6 +14,8 @@ pub mod capacity;
 mod cgroup;
 mod clock;
 mod connect;
+#[cfg(windows)]
+pub mod console;
 pub mod counters;
 #[cfg(target_os = "linux")]
 pub mod descriptors;
@@ -21,10 +23,11 @@ pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod epoll;
 pub mod file;
-#[cfg(unix)]
+#[cfg_attr(not(target_os = "linux"), path = "handover/none.rs")]
 pub mod handover;
 pub mod held;
 pub mod id;
+#[cfg_attr(not(unix), path = "inherited/none.rs")]
 pub mod inherited;
 pub mod limits;
 pub mod listen;

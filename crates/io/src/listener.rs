@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 #[cfg(unix)]
 pub use self::unix::UnixSocket;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 pub(crate) use self::unix::tune_unix;
 
 /// A listening socket: of TCP, or a Unix socket.

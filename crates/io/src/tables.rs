@@ -66,7 +66,7 @@ pub fn count() -> usize {
 pub(crate) use self::linux::thread_ids;
 
 #[cfg(not(target_os = "linux"))]
-fn thread_ids() -> Vec<i32> {
+pub(crate) fn thread_ids() -> Vec<i32> {
     Vec::new()
 }
 

@@ -86,6 +86,7 @@ pub fn hard_limit() -> Option<u64> {
 
 /// Returns the required soft limit; `None` if the current limit is high enough. A limit of `None`
 /// is unlimited.
+#[cfg(any(unix, test))]
 fn shortfall(
     connections: usize,
     soft: Option<u64>,

@@ -5,13 +5,10 @@ use std::time::Instant;
 
 use throng_engine::mailbox::Mailbox;
 use throng_io::Driver;
+pub use throng_io::handover::Passage;
 
 use crate::command::BalanceCommand;
 use crate::shard::Shard;
-
-/// The way of tunnels between processes, which only Linux has.
-#[derive(Debug)]
-pub enum Passage {}
 
 /// Tunnels that have moved to a successor.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +58,10 @@ impl Moves {
         (None, Err(io::ErrorKind::Unsupported.into()))
     }
 
+    /// Never called on this system.
+    ///
+    /// # Errors
+    /// Never.
     pub fn run(
         &self,
         _until: Instant,
@@ -69,10 +70,12 @@ impl Moves {
         match *self {}
     }
 
+    /// Never called on this system.
     pub fn abandon(&self) {
         match *self {}
     }
 
+    /// Never called on this system.
     pub fn end(&self) {
         match *self {}
     }

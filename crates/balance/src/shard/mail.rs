@@ -42,11 +42,13 @@ impl BalanceMail {
     }
 
     /// Returns whether there are such orders.
+    #[cfg(target_os = "linux")]
     pub(super) fn has_orders(&self) -> bool {
         !self.orders.is_empty()
     }
 
     /// Takes them.
+    #[cfg(target_os = "linux")]
     pub(super) fn take_orders(&mut self) -> Vec<MoveCommand> {
         std::mem::take(&mut self.orders)
     }

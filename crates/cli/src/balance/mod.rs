@@ -53,6 +53,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// Returns the flags of the balancer, unless this is a command for a running balancer.
+    #[cfg(unix)]
     pub(crate) fn into_flags(self) -> Option<Flags> {
         self.command.is_none().then_some(self.flags)
     }

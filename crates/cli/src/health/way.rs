@@ -83,7 +83,7 @@ impl HealthPlace {
             Self::Unix(path) => std::os::unix::net::UnixStream::connect(path)
                 .map(|stream| std::os::fd::OwnedFd::from(stream).into()),
             #[cfg(not(unix))]
-            Self::Unix(_) => Err(std::io::ErrorKind::Unsupported.into()),
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         };
         connected.map_err(|error| format!("cannot connect: {}", plain(&error)))
     }

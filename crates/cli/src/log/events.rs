@@ -25,8 +25,13 @@ macro_rules! events {
         $(
             #[doc = $help]
             #[cfg_attr(
-                not(all(feature = "balance", feature = "redis", feature = "tls")),
-                allow(dead_code, reason = "the table does not depend on features")
+                not(all(
+                    target_os = "linux",
+                    feature = "balance",
+                    feature = "redis",
+                    feature = "tls"
+                )),
+                allow(dead_code, reason = "the table does not depend on systems and features")
             )]
             pub(crate) static $name: LogEvent = LogEvent {
                 name: $text,

@@ -54,6 +54,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    #[cfg(unix)]
     pub(crate) fn into_flags(self) -> ServeFlags {
         self.flags
     }

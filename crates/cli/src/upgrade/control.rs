@@ -13,6 +13,13 @@ use throng_carry::{CarryError, Encoder, Inbox, Message};
 use throng_io::handover::{self, MAX_AT_ONCE, Passage};
 use throng_io::{Held, Listener, Origin, Purpose, Slots, UnixSocket};
 
+/// The form of messages that this release writes, and the oldest that it reads.
+pub(super) const WIRE: u64 = 1;
+pub(super) const OLDEST_WIRE: u64 = 1;
+
+/// The time until the successor says its HELLO, and until the predecessor has answered that.
+pub(super) const GREETING: Duration = Duration::from_secs(10);
+
 /// The longest message: thousands of backends with their names.
 const MAX_MESSAGE: usize = 16 << 20;
 
@@ -123,7 +130,7 @@ impl Control {
 
     fn send_with(&self, message: Encoder, with: &[BorrowedFd<'_>]) -> Result<(), NoMessage> {
         // A process that does not read must not hold this one up.
-        let _ = self.stream.set_write_timeout(Some(super::GREETING));
+        let _ = self.stream.set_write_timeout(Some(GREETING));
         handover::send(&self.stream, &message.finish(), with).map_err(|error| match error.kind() {
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => NoMessage::Ended,
             ErrorKind::WouldBlock => NoMessage::TimedOut,

@@ -20,12 +20,18 @@
 //! REFUSE, with the reason, takes the place of any message of the successor.
 
 mod command;
+#[cfg(target_os = "linux")]
 mod control;
+#[cfg(not(target_os = "linux"))]
+mod none;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has upgrades"))]
+mod parts;
+#[cfg(target_os = "linux")]
 mod predecessor;
+#[cfg(target_os = "linux")]
 mod program;
+#[cfg(target_os = "linux")]
 mod successor;
-
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::http::Status;
@@ -35,17 +41,15 @@ use crate::admin::body::optional_body;
 use crate::admin::guard::refuse;
 
 pub(crate) use self::command::{Args, run};
-pub(crate) use self::predecessor::{Next, Predecessor};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use self::none::{Predecessor, Upgrades};
 #[cfg(feature = "balance")]
-pub(crate) use self::successor::Moves;
-pub(crate) use self::successor::{Refusal, Source, Upgrades};
-
-/// The form of messages that this release writes, and the oldest that it reads.
-const WIRE: u64 = 1;
-const OLDEST_WIRE: u64 = 1;
-
-/// The time until the successor says its HELLO, and until the predecessor has answered that.
-const GREETING: Duration = Duration::from_secs(10);
+pub(crate) use self::parts::Moves;
+pub(crate) use self::parts::{Next, Refusal, Source};
+#[cfg(target_os = "linux")]
+pub(crate) use self::predecessor::Predecessor;
+#[cfg(target_os = "linux")]
+pub(crate) use self::successor::Upgrades;
 
 /// The outcome of an upgrade, for operators.
 #[derive(Clone, Debug, Deserialize, Serialize)]

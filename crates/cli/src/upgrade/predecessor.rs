@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use throng_io::HeldListeners;
-use throng_io::handover::{self, Passage};
+use throng_io::handover;
 
-use super::control::{Control, Hello, NoMessage, read_plan, read_refuse, tag};
-use super::{GREETING, OLDEST_WIRE, WIRE};
+use super::Next;
+use super::control::{
+    Control, GREETING, Hello, NoMessage, OLDEST_WIRE, WIRE, read_plan, read_refuse, tag,
+};
 use crate::build_labels::VERSION;
 use crate::failure::Failure;
 
@@ -21,18 +23,6 @@ pub(crate) struct Predecessor {
     /// The addition of its program to the sockets, in JSON.
     #[cfg_attr(not(feature = "balance"), allow(dead_code, reason = "the balancer's backends"))]
     state: Vec<u8>,
-}
-
-/// The order of the predecessor to a successor that is ready.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// Serve. Connections move from the predecessor's event loops, if it has parts of any.
-    Serve(
-        #[cfg_attr(not(feature = "balance"), allow(dead_code, reason = "its tunnels"))]
-        Vec<Passage>,
-    ),
-    /// End: it was only a trial.
-    Leave,
 }
 
 impl Predecessor {

@@ -8,13 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use throng_carry::Message;
-use throng_config::UpgradeSettings;
 use throng_io::HeldListeners;
-use throng_io::handover::{HANDOVER_VARIABLE, Passage};
+use throng_io::handover::HANDOVER_VARIABLE;
 
-use super::control::{Control, Hello, NoMessage, read_hello, read_ready, read_refuse, tag};
+use super::control::{
+    Control, GREETING, Hello, NoMessage, OLDEST_WIRE, WIRE, read_hello, read_ready, read_refuse,
+    tag,
+};
 use super::program::Program;
-use super::{GREETING, OLDEST_WIRE, Upgrade, WIRE};
+use super::{Refusal, Source, Upgrade};
 use crate::build_labels::VERSION;
 use crate::log::{Log, events};
 use crate::service::Service;
@@ -41,37 +43,6 @@ struct Inner {
     state: Mutex<Phase>,
 }
 
-/// The parts of the running server that upgrades need.
-pub(crate) struct Source {
-    /// Returns the settings in force.
-    pub(crate) settings: Box<dyn Fn() -> UpgradeSettings + Send + Sync>,
-    /// Returns the number of open connections.
-    pub(crate) connections: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Returns what the successor's program needs besides the sockets, in JSON.
-    pub(crate) state: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
-    /// Moves connections, if the program can.
-    pub(crate) moves: Option<Box<dyn Moves>>,
-}
-
-/// A program whose connections move to a successor. Its event loops and the successor's are pairs.
-pub(crate) trait Moves: Send + Sync {
-    /// Returns the number of event loops, if connections can move now.
-    fn loops(&self) -> Option<usize>;
-
-    /// Returns the part of each event loop for a successor that has as many.
-    fn begin(&self) -> io::Result<Vec<Passage>>;
-
-    /// Moves connections, at most until `until`, and returns how many have moved. After an error,
-    /// the successor must be ended.
-    fn run(&self, until: Instant, is_alive: &mut dyn FnMut() -> bool) -> Result<u64, String>;
-
-    /// Takes back what a successor, which has ended, has not taken.
-    fn abandon(&self);
-
-    /// Ends the move to a successor that has everything.
-    fn end(&self);
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// No upgrade is under way.
@@ -85,17 +56,6 @@ enum Phase {
     /// This process accepts no more.
     Left,
     /// The process ends for another reason.
-    Ending,
-}
-
-/// Why there was no upgrade.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// Another one is under way.
-    Busy,
-    /// The successor failed, for this reason.
-    Failed(String),
-    /// The process ends.
     Ending,
 }
 

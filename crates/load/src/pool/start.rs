@@ -12,7 +12,7 @@ use super::PoolShared;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::sources::Sources;
-use crate::tls::{Sockets, TlsClient, below, sockets};
+use crate::tls::{Sockets, TlsClient, sockets};
 
 /// Connections to read from in one turn. Turns are short, because an open loop sends its due
 /// messages at the end of a turn.
@@ -114,7 +114,7 @@ pub fn open_driver(
 pub(crate) fn tables_of(drivers: &mut [Sockets]) -> io::Result<Tables> {
     let mut tables = Tables::new(drivers.len());
     for (thread, driver) in drivers.iter_mut().enumerate() {
-        below(driver).enlist(thread, &mut tables);
+        crate::tls::below(driver).enlist(thread, &mut tables);
     }
     Ok(tables)
 }

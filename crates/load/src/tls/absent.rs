@@ -29,6 +29,7 @@ pub(crate) fn sockets(options: Options, _tls: Option<&Arc<TlsClient>>) -> io::Re
 }
 
 /// Returns the driver itself: there is no TLS over it.
+#[cfg(target_os = "linux")]
 pub(crate) fn below(driver: &mut Sockets) -> &mut Below {
     driver
 }

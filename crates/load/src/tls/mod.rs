@@ -2,8 +2,10 @@
 
 #[cfg(feature = "tls")]
 mod secured;
+#[cfg(all(feature = "tls", target_os = "linux"))]
+pub(crate) use secured::below;
 #[cfg(feature = "tls")]
-pub(crate) use secured::{Sockets, below, load, sockets};
+pub(crate) use secured::{Sockets, load, sockets};
 #[cfg(feature = "tls")]
 pub use secured::{TlsClient, TlsStream, is_certificate_required};
 
@@ -11,8 +13,10 @@ pub use secured::{TlsClient, TlsStream, is_certificate_required};
 mod absent;
 #[cfg(not(feature = "tls"))]
 pub use absent::TlsClient;
+#[cfg(all(not(feature = "tls"), target_os = "linux"))]
+pub(crate) use absent::below;
 #[cfg(not(feature = "tls"))]
-pub(crate) use absent::{Sockets, below, load, sockets};
+pub(crate) use absent::{Sockets, load, sockets};
 
 use std::path::PathBuf;
 use std::sync::Arc;

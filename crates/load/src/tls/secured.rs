@@ -22,6 +22,7 @@ pub(crate) fn sockets(options: Options, tls: Option<&Arc<TlsClient>>) -> io::Res
 }
 
 /// Returns the driver below TLS.
+#[cfg(target_os = "linux")]
 pub(crate) fn below(driver: &mut Sockets) -> &mut Below {
     driver.inner()
 }

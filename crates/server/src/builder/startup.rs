@@ -592,10 +592,12 @@ impl Prepared {
 /// The configuration of the shards' drivers.
 struct Drivers {
     io: IoBackend,
+    #[cfg_attr(not(unix), allow(dead_code, reason = "for one thread per connection"))]
     thread_stack: usize,
     base: Options,
     security: Security,
     /// Each shard gets a descriptor table of its own.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has them"))]
     own_tables: bool,
 }
 

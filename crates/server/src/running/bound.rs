@@ -41,7 +41,8 @@ impl Bound {
     }
 
     /// Runs the server until the process gets SIGINT or SIGTERM, and then drains it with `plan`. A
-    /// second signal ends the process at once.
+    /// second signal ends the process at once. On Windows, an event of the console takes the place
+    /// of a signal: Ctrl-C, Ctrl-Break, a closed window, or the end of the session.
     ///
     /// ```no_run
     /// use throng::prelude::*;
@@ -57,32 +58,9 @@ impl Bound {
     ///
     /// # Errors
     /// A shard's thread could not be started, or failed, or the signals cannot be handled.
-    #[cfg(all(unix, feature = "signals"))]
+    #[cfg(feature = "signals")]
     pub fn run_until_signal(self, plan: DrainPlan) -> Result<Drained> {
-        use signal_hook::consts::{SIGINT, SIGTERM};
-        let mut signals =
-            signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(Error::Shard)?;
-        let handle = signals.handle();
-        let running = self.start()?;
-        let stopper = running.stopper();
-        let wait = move || {
-            if signals.forever().next().is_none() {
-                return;
-            }
-            stopper.shutdown(plan);
-            if let Some(signal) = signals.forever().next() {
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
-            }
-        };
-        let name = "throng-signals".to_owned();
-        let waiting = std::thread::Builder::new()
-            .name(name)
-            .spawn(wait)
-            .map_err(|error| Error::Shard(throng_io::limits::thread_not_started(&error)))?;
-        let drained = running.wait();
-        handle.close();
-        let _ = waiting.join();
-        drained
+        super::until_signal::run_until_signal(self, plan)
     }
 
     /// Starts the server on its own threads, and returns at once.

@@ -5,6 +5,9 @@ mod capacity;
 mod drain;
 mod serving;
 mod shards;
+#[cfg(feature = "signals")]
+#[cfg_attr(windows, path = "until_signal/windows.rs")]
+mod until_signal;
 
 use std::fmt;
 use std::sync::{Arc, mpsc};

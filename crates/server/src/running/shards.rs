@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_engine::{
-    Admission, BuildOptions, Built, Configurator, Remote, Service, Snapshot, ThreadOptions,
-};
+use throng_engine::{Admission, BuildOptions, Built, Configurator, Remote, Service, Snapshot};
 use throng_io::Driver;
 use throng_io::tables::Tables;
 
@@ -41,10 +39,11 @@ impl ShardThreads {
     }
 
     /// Builds a server with one thread per connection. It has one shard to start, the acceptor's.
+    #[cfg(unix)]
     pub(crate) fn build_threads<D, S>(
         acceptor: D,
         options: &BuildOptions,
-        threads: ThreadOptions<D>,
+        threads: throng_engine::ThreadOptions<D>,
         service: impl Fn(&Arc<Admission>) -> S + Send + Sync + 'static,
     ) -> Result<Self>
     where

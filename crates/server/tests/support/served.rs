@@ -37,6 +37,7 @@ pub(crate) fn total(receipt: &Receipt) -> Delivery {
 pub(crate) fn dial_narrow(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
+    #[cfg(unix)]
     socket.set_tcp_mss(1400).unwrap();
     socket.connect(&address.into()).unwrap();
     let stream = TcpStream::from(socket);

@@ -20,7 +20,7 @@ use self::arriving::Arriving;
 pub use self::leaving::Walk;
 use self::leaving::{Leaving, why_it_stays};
 use super::{BalanceParts, Shard};
-use crate::moving::{MoveCommand, Stays};
+use crate::moving::Stays;
 
 /// The hand-over of a shard, if one is under way.
 pub(super) enum Handover<D: Driver> {
@@ -177,12 +177,14 @@ where
 
 impl<D: Driver> Shard<D> {
     /// Returns whether another thread has orders for the hand-over.
+    #[cfg(target_os = "linux")]
     pub(crate) fn has_orders(&self) -> bool {
         self.parts.mail.has_orders()
     }
 
     /// Takes these orders.
-    pub(crate) fn take_orders(&mut self) -> Vec<MoveCommand> {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn take_orders(&mut self) -> Vec<crate::moving::MoveCommand> {
         self.parts.mail.take_orders()
     }
 

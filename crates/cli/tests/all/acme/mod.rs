@@ -183,6 +183,7 @@ fn a_certificate_is_issued_renewed_under_a_session_and_kept_over_a_restart() {
     let kept = files(&pebble.folder.join("kept"));
     let names: Vec<_> = kept.iter().map(|file| file.file_name().unwrap()).collect();
     assert!(names.len() == 3, "account, certificate, lock: {names:?}");
+    #[cfg(unix)]
     for file in &kept {
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::metadata(file).unwrap().permissions().mode();

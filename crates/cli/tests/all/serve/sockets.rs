@@ -1,4 +1,5 @@
 //! Sockets that another process opened, and Unix sockets.
+#![cfg(unix)]
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

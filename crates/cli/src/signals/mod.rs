@@ -1,20 +1,23 @@
-//! Signals as conditions: Ctrl-C, SIGTERM, SIGHUP and others.
+//! Signals as conditions: Ctrl-C, SIGTERM, SIGHUP and others; on Windows console control events.
+
+#[cfg_attr(windows, path = "windows.rs")]
+#[cfg_attr(not(windows), path = "unix.rs")]
+mod system;
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{
-    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU,
-};
+/// A condition that a signal sets.
+type Flag = Arc<AtomicBool>;
 
 /// The condition that the process was asked to stop, set by the first SIGINT or SIGTERM. The second
 /// one ends the process at once, as users expect of a second Ctrl-C.
 pub struct Stop {
-    asked: Arc<AtomicBool>,
+    asked: Flag,
     /// The process serves no clients and measures nothing yet: a signal ends it at once.
-    is_starting: Arc<AtomicBool>,
+    is_starting: Flag,
 }
 
 impl Stop {
@@ -48,16 +51,7 @@ impl Stop {
     fn register(is_starting: bool) -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let is_starting = Arc::new(AtomicBool::new(is_starting));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(
-                signal,
-                130,
-                Arc::clone(&is_starting),
-            )?;
-            // In this order: the second signal finds the flag set.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))?;
-            signal_hook::flag::register(signal, Arc::clone(&asked))?;
-        }
+        system::on_stop(&asked, &is_starting)?;
         Ok(Self { asked, is_starting })
     }
 
@@ -90,30 +84,16 @@ impl Stop {
 /// The signals of a server.
 pub(crate) struct Signals {
     stop: Stop,
-    hangup: Arc<AtomicBool>,
-    status: Arc<AtomicBool>,
+    hangup: Flag,
+    status: Flag,
     /// SIGUSR2.
-    upgrade: Arc<AtomicBool>,
+    upgrade: Flag,
     /// Standard error was a terminal at the start.
     on_terminal: bool,
 }
 
-/// Returns the signals that would end the process and have no function in it.
-fn ignored() -> Vec<i32> {
-    let mut signals = vec![SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU];
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::process::Signal;
-        signals.extend([Signal::POWER, Signal::STKFLT, Signal::XFSZ].map(Signal::as_raw));
-        // The real-time signals.
-        signals.extend(34..=64);
-    }
-    signals
-}
-
 impl Signals {
-    /// Registers them. SIGQUIT, which would end the process without a drain, asks it to stop, any
-    /// number of times. Signals of timers and similar ones are ignored.
+    /// Registers them.
     ///
     /// Until [`Signals::serving`], SIGINT and SIGTERM end the process at once: a start may wait for
     /// a file or a broker, and no client is served. The system does that by default, but not for
@@ -123,19 +103,8 @@ impl Signals {
     /// The system refuses a handler.
     pub(crate) fn of_a_server() -> io::Result<Self> {
         let stop = Stop::register(true)?;
-        signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
-        for signal in ignored() {
-            // C libraries and valgrind reserve some for themselves.
-            if signal_hook::flag::register(signal, Arc::default()).is_err() {
-                let _ = throng_io::signals::ignore(signal);
-            }
-        }
-        let flag = |signal| {
-            let flag = Arc::default();
-            signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| flag)
-        };
+        let [hangup, status, upgrade] = system::of_a_server(&stop.asked)?;
         let on_terminal = io::stderr().is_terminal();
-        let (hangup, status, upgrade) = (flag(SIGHUP)?, flag(SIGUSR1)?, flag(SIGUSR2)?);
         Ok(Self { stop, hangup, status, upgrade, on_terminal })
     }
 

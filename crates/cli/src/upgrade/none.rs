@@ -1,0 +1,78 @@
+//! Processes without predecessors and successors: only Linux passes sockets on to another process.
+
+use throng_io::HeldListeners;
+
+use super::{Next, Refusal, Source, Upgrade};
+use crate::failure::Failure;
+use crate::log::{Log, events};
+
+/// Why there is no upgrade.
+const UNSUPPORTED: &str =
+    "only Linux passes sockets on to a new process: stop this process, and start the new one";
+
+/// The process that has started this one as its successor: none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Predecessor;
+
+impl Predecessor {
+    /// Runs a server with listening sockets of its own.
+    pub(crate) fn run<T>(
+        serve: impl FnOnce(&Self, HeldListeners) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        serve(&Self, HeldListeners::default())
+    }
+
+    pub(crate) fn ready(&self, _loops: Option<usize>) -> Result<Next, Failure> {
+        Ok(Next::Serve(Vec::new()))
+    }
+
+    pub(crate) fn serving(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    #[cfg(feature = "balance")]
+    pub(crate) fn state<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
+        None
+    }
+}
+
+/// The upgrades of this process, which all fail.
+#[derive(Clone)]
+pub(crate) struct Upgrades {
+    log: Log,
+}
+
+impl Upgrades {
+    pub(crate) fn new(_held: HeldListeners, log: Log) -> Self {
+        Self { log }
+    }
+
+    pub(crate) fn serving(&self, _source: Source) {}
+
+    /// Logs why there is no upgrade.
+    pub(crate) fn start(&self) {
+        self.log.event(&events::UPGRADE_FAILED, "", [("reason", UNSUPPORTED.into())]);
+    }
+
+    /// Returns why there is no upgrade.
+    pub(crate) fn run(&self, _dry_run: bool) -> Result<Upgrade, Refusal> {
+        self.start();
+        Err(Refusal::Failed(UNSUPPORTED.to_owned()))
+    }
+
+    pub(crate) fn is_replaced(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "balance")]
+    pub(crate) fn is_under_way(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn left(&self) {}
+
+    /// Returns whether a successor accepts.
+    pub(crate) fn end(&self) -> bool {
+        false
+    }
+}
