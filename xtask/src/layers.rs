@@ -9,6 +9,7 @@ mod fuzz;
 mod loom;
 mod metrics;
 mod planted;
+mod portable;
 mod publish;
 mod sslyze;
 
@@ -74,6 +75,20 @@ pub(crate) const LAYERS: &[Layer] = &[
         about: "faults planted in the record layer of TLS: a test notices each",
         run: planted::run,
         prepare: Some(planted::prepare),
+        night: true,
+    },
+    Layer {
+        name: "windows",
+        about: "the workspace type-checks for Windows",
+        run: portable::run_windows,
+        prepare: None,
+        night: true,
+    },
+    Layer {
+        name: "other-unix",
+        about: "the workspace type-checks for macOS and FreeBSD",
+        run: portable::run_unix,
+        prepare: None,
         night: true,
     },
     Layer {

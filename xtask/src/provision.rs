@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::command::{cargo, on_path, run_quietly, run_step};
 use crate::outcome::Stop;
-use crate::site::Site;
+use crate::site::{Site, clean_cargo_environment};
 
 /// Time limit of a download.
 const DOWNLOAD: Duration = Duration::from_secs(600);
@@ -258,6 +258,39 @@ pub(crate) fn nightly() -> Result<(), Stop> {
     let mut install = Command::new(&rustup);
     install.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
     run_step(&mut install, DOWNLOAD).map_err(missing)
+}
+
+/// Checks that the workspace's toolchain has the standard library of a target, installing it if
+/// possible.
+///
+/// # Errors
+/// [`Stop::Missing`] with the command that installs it.
+pub(crate) fn target(site: &Site, name: &str) -> Result<(), Stop> {
+    let Some(rustup) = on_path("rustup") else {
+        return Err(Stop::Missing(format!("install rustup, then `rustup target add {name}`")));
+    };
+    let command = |words: &[&str]| {
+        let mut rustup = Command::new(&rustup);
+        rustup.arg("target").args(words).current_dir(&site.root);
+        clean_cargo_environment(&mut rustup);
+        rustup
+    };
+    let installed = run_quietly(&mut command(&["list", "--installed"]), DOWNLOAD)?;
+    if installed.stdout.lines().any(|line| line == name) {
+        return Ok(());
+    }
+    println!("installing the target {name}");
+    run_step(&mut command(&["add", name]), DOWNLOAD).map_err(|why| {
+        Stop::Missing(format!("no Rust for {name}: `rustup target add {name}` failed: {why}"))
+    })
+}
+
+/// Writes a program that a shell runs.
+pub(crate) fn write_script(file: &Path, text: &str) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(file, text)
+        .and_then(|()| std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)))
+        .map_err(|error| format!("{}: {error}", file.display()))
 }
 
 fn read(file: &Path) -> Result<String, Stop> {
