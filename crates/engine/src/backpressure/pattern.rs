@@ -29,15 +29,19 @@ impl Pattern {
     /// matches a channel applies.
     ///
     /// # Errors
-    /// The pattern is malformed, or an earlier pattern matches all its channels, so that its rule
-    /// would never apply.
+    /// The pattern is malformed, or earlier patterns match all its channels, so that its rule would
+    /// never apply.
     pub fn after<'p>(
         earlier: impl IntoIterator<Item = &'p Self>,
         pattern: &str,
     ) -> Result<Self, SettingError> {
         let pattern = Self::new(pattern)?;
-        let Some(first) = earlier.into_iter().find(|earlier| earlier.covers(&pattern)) else {
-            return Ok(pattern);
+        let earlier: Vec<_> = earlier.into_iter().collect();
+        let Some(first) = earlier.iter().find(|earlier| earlier.covers(&pattern)) else {
+            return match pattern.hidden_by(&earlier) {
+                None => Ok(pattern),
+                Some(hiding) => Err(hidden(&hiding, &pattern)),
+            };
         };
         let (first, pattern) = (first.as_str(), pattern.as_str());
         let message = match first == pattern {
@@ -74,6 +78,28 @@ impl Pattern {
                 _ => return false,
             }
         }
+    }
+
+    /// Returns the patterns of `earlier` that together match every name that matches this pattern,
+    /// if they do; none of them covers it alone.
+    ///
+    /// A token of a name has too many values to be listed by patterns: names with a certain number
+    /// of tokens are matched by one pattern, or not all of them are. So only the different lengths
+    /// that `>` stands for may need different patterns. From one token more than the longest
+    /// pattern has, the length makes no difference.
+    fn hidden_by<'p>(&self, earlier: &[&'p Self]) -> Option<Vec<&'p Self>> {
+        let stem = self.0.strip_suffix('>')?;
+        let tokens = |pattern: &Self| pattern.0.split('.').count();
+        let longest = earlier.iter().map(|it| tokens(it)).max()?;
+        let mut hiding = Vec::new();
+        for stars in 1..=longest.saturating_sub(tokens(self)) + 2 {
+            let names = Self(format!("{stem}*{}", ".*".repeat(stars - 1)));
+            let found = earlier.iter().find(|it| it.covers(&names))?;
+            if !hiding.contains(found) {
+                hiding.push(*found);
+            }
+        }
+        Some(hiding)
     }
 
     /// Returns whether a name can match both patterns.
@@ -119,6 +145,18 @@ impl Pattern {
             }
         }
     }
+}
+
+/// The error of a pattern whose names earlier patterns match together.
+fn hidden(hiding: &[&Pattern], pattern: &Pattern) -> SettingError {
+    let pattern = pattern.as_str();
+    let hiding: Vec<_> = hiding.iter().map(|it| format!("{:?}", it.as_str())).collect();
+    let hiding = hiding.join(" and ");
+    let message = format!(
+        "the pattern {pattern:?} comes after {hiding}, which together match all its channels, so \
+         that its rule would never apply: put it before them, or take it out"
+    );
+    SettingError::new("channel_backpressure", message)
 }
 
 #[cfg(test)]
@@ -178,6 +216,66 @@ mod tests {
         assert_eq!(effective, ["a.b", "a.>", "b"]);
         for malformed in ["", ".", "a.", ".a", "a..b", ">.a", "a.>.b"] {
             assert!(Pattern::new(malformed).is_err(), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_several_earlier_ones_hide_together_is_refused() {
+        for (earlier, pattern, hiding) in [
+            (&["a.*", "a.*.>"][..], "a.>", Some("\"a.*\" and \"a.*.>\"")),
+            (&["*.>", "x", "*"], ">", Some("\"*\" and \"*.>\"")),
+            (&["*.*.>", "x", "*"], ">", None),
+            (&["*", "*.*", "*.*.*.>"], ">", None),
+            (&["a.*", "*.*.*", "*.*.*.>"], "a.>", Some("\"a.*\" and \"*.*.*\" and \"*.*.*.>\"")),
+            (&["a.*", "a.*.*"], "a.>", None),
+            (&["a.*", "b.*.>"], "a.>", None),
+            (&["a.b", "a.*.>"], "a.>", None),
+            (&["a.b", "a.c"], "a.*", None),
+            (&[], ">", None),
+            // The longest is shorter than the pattern.
+            (&["*", "b"], "a.b.c.>", None),
+        ] {
+            let earlier: Vec<_> = earlier.iter().map(|it| Pattern::new(it).unwrap()).collect();
+            let result = Pattern::after(&earlier, pattern);
+            let Some(hiding) = hiding else {
+                assert!(result.is_ok(), "{pattern}: {result:?}");
+                continue;
+            };
+            let error = result.unwrap_err().to_string();
+            let expected = format!("comes after {hiding}, which together match all its channels");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+
+    /// Compares with names of a few tokens; no pattern has the token `new`.
+    #[test]
+    fn rules_are_refused_exactly_if_no_channel_is_left_for_them() {
+        const TOKENS: [&str; 3] = ["a", "b", "new"];
+        let mut names: Vec<String> = TOKENS.map(str::to_owned).to_vec();
+        let mut last = names.clone();
+        for _ in 1..5 {
+            last = last.iter().flat_map(|name| TOKENS.map(|it| format!("{name}.{it}"))).collect();
+            names.extend_from_slice(&last);
+        }
+        let tokens = ["a", "b", "*"];
+        let mut patterns: Vec<String> = [">", "a", "b", "*"].map(str::to_owned).to_vec();
+        for first in tokens {
+            patterns.extend(["a", "b", "*", ">"].map(|it| format!("{first}.{it}")));
+            patterns.extend(["*", ">"].map(|it| format!("{first}.*.{it}")));
+        }
+        let patterns: Vec<_> = patterns.iter().map(|it| Pattern::new(it).unwrap()).collect();
+        for (at, one) in patterns.iter().enumerate() {
+            for two in &patterns[..at] {
+                for three in &patterns {
+                    let earlier = [one, two];
+                    let is_left = |name: &String| {
+                        three.matches(name) && !earlier.iter().any(|it| it.matches(name))
+                    };
+                    let accepted = Pattern::after(earlier, three.as_str()).is_ok();
+                    let is_left = names.iter().any(is_left);
+                    assert_eq!(accepted, is_left, "{earlier:?} {three:?}");
+                }
+            }
         }
     }
 }
