@@ -13,6 +13,7 @@ use crate::backend::Backend;
 use crate::cookie::CookieKey;
 use throng_http::{HttpsPolicy, IntoResponse, Network, Response};
 use throng_proto::http1::Request;
+use throng_proto::url::without_zone;
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
 /// with only during a call; tunnels need none.
@@ -54,7 +55,7 @@ impl Target {
         // Writing to a vector cannot fail.
         drop(match &self.name {
             Some(name) => out.write_all(name.as_bytes()),
-            None => write!(out, "{}", self.backend.address()),
+            None => write!(out, "{}", without_zone(self.backend.address())),
         });
         out.extend_from_slice(b"\r\n");
     }
@@ -459,6 +460,24 @@ impl Configuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_of_a_request_without_one_has_no_zone() {
+        for (address, host) in
+            [("[fe80::1%7]:80", "[fe80::1]:80"), ("127.0.0.1:80", "127.0.0.1:80")]
+        {
+            let target = Target {
+                backend: Arc::new(Backend::new(address.parse().unwrap(), 1)),
+                send_proxy: false,
+                tls: None,
+                passthrough: Arc::default(),
+                name: None,
+            };
+            let mut out = Vec::new();
+            target.write_host(&mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), format!("Host: {host}\r\n"));
+        }
+    }
 
     #[test]
     fn a_link_local_source_has_the_zone_of_the_backend_and_reaches_no_other() {

@@ -1,6 +1,6 @@
 //! The URLs of servers: `ws`, `wss`, `http` and `https`.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::{error, fmt};
 
 /// The URL of a WebSocket or HTTP server, parsed; its host is not yet looked up.
@@ -11,6 +11,16 @@ pub struct Url {
     host: String,
     port: u16,
     resource: Option<String>,
+}
+
+/// Returns an address as a Host header has it: without the zone of a link-local one, which means
+/// something to this machine only, and which Host has no place for (RFC 3986 section 3.2.2).
+#[must_use]
+pub fn without_zone(mut address: SocketAddr) -> SocketAddr {
+    if let SocketAddr::V6(address) = &mut address {
+        address.set_scope_id(0);
+    }
+    address
 }
 
 /// Masks the user and the query values of a URL, for texts that others may see. Returns a text

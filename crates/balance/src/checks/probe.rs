@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use throng_proto::Input;
 use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
+use throng_proto::url::without_zone;
 use throng_proto::ws::handshake::{Key, check_response, encode_request};
 use throng_proto::ws::{self, CloseCode, Event, Opcode, Role};
 use throng_tls::{TlsClient, TlsStream};
@@ -25,7 +26,7 @@ pub(super) fn probe(
     check: &Check,
 ) -> Result<(), CheckFailure> {
     let address = target.backend.address();
-    let host = || check.host.clone().unwrap_or_else(|| address.to_string());
+    let host = || check.host.clone().unwrap_or_else(|| without_zone(address).to_string());
     let mut peer = Peer::connect(address, source, check.timeout)?;
     if target.send_proxy {
         peer.send(&PROXY_LOCAL)?;

@@ -12,6 +12,7 @@ use throng_config::{Draft, Listen};
 #[cfg(feature = "tls")]
 use throng_load::{Target, TlsPlan, TlsStream, TlsTrust, is_certificate_required};
 use throng_proto::proxy_protocol;
+use throng_proto::url::without_zone;
 
 use crate::config::Program;
 use crate::failure::Failure;
@@ -230,7 +231,7 @@ impl Way {
     ) -> Result<ClientResponse, Unanswered> {
         let path = if ready { "/readyz" } else { "/livez" };
         let host = match place {
-            HealthPlace::Address(address) => address.to_string(),
+            HealthPlace::Address(address) => without_zone(*address).to_string(),
             HealthPlace::Unix(_) => "localhost".to_owned(),
         };
         let request = match self.is_refused {

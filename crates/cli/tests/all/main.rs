@@ -25,6 +25,7 @@ mod fanout;
 mod files;
 mod full_disk;
 mod health;
+mod link_local;
 mod memory;
 mod metrics;
 mod nodes;
