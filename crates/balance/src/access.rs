@@ -55,6 +55,8 @@ pub enum EndReason {
     Silent,
     /// The backend of a connection that is passed through has sent nothing.
     NoAnswer,
+    /// A connection to be passed through has come from this balancer, again and again.
+    Circle,
     /// One side of a tunnel had ended its stream, and the other did not in time.
     HalfClosed,
     /// The client did not take its response in time.
@@ -81,6 +83,10 @@ impl fmt::Display for EndReason {
             Self::Unasked => "no request came within timeouts.head",
             Self::Silent => "the tunnel was silent for timeouts.tunnel",
             Self::NoAnswer => "the backend sent nothing within timeouts.upgrade",
+            Self::Circle => {
+                "its ClientHello has passed through this balancer before: a backend of its server \
+                 name, or one behind it, leads back to it"
+            }
             Self::HalfClosed => {
                 "one side had ended its stream, and the other did not within timeouts.half_closed"
             }

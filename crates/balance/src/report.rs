@@ -195,6 +195,8 @@ pub struct Metrics {
     /// Tunnels closed because one side had ended its stream, and the other did not within
     /// `timeouts.half_closed`.
     pub half_closed_ended: u64,
+    /// Connections to pass through that were closed because they came in a circle.
+    pub circles_ended: u64,
     /// Connections ended because TLS needed more memory than `max_tls_memory`.
     pub memory_ended: u64,
     /// Tunnels closed because they were silent for `timeouts.tunnel`.
@@ -252,6 +254,7 @@ impl std::ops::AddAssign for Metrics {
             ended_new,
             unasked_ended,
             half_closed_ended,
+            circles_ended,
             memory_ended,
             silent_ended,
             unread_ended,
@@ -286,6 +289,7 @@ impl std::ops::AddAssign for Metrics {
         self.ended_new += ended_new;
         self.unasked_ended += unasked_ended;
         self.half_closed_ended += half_closed_ended;
+        self.circles_ended += circles_ended;
         self.memory_ended += memory_ended;
         self.silent_ended += silent_ended;
         self.unread_ended += unread_ended;

@@ -79,6 +79,8 @@ pub struct PassedThrough {
     pub server_name: Option<Box<str>>,
     /// The pattern of the configuration that it matches.
     pub route: Box<str>,
+    /// The random bytes of its ClientHello, which no other connection has.
+    pub random: [u8; 32],
     /// All received bytes: the ClientHello, and the bytes after it.
     pub received: Vec<u8>,
 }

@@ -7,6 +7,7 @@ use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
 
 /// The type of the handshake message.
 const CLIENT_HELLO: u8 = 1;
+const RANDOM_LEN: usize = 32;
 
 /// The progress of receiving a ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +84,51 @@ impl HelloReader {
     }
 }
 
+/// Returns the random bytes of a complete ClientHello (RFC 8446 section 4.1.2); `None` if `input`
+/// begins with something else.
+pub(crate) fn client_random(input: &[u8]) -> Option<[u8; RANDOM_LEN]> {
+    // The type, the length and the version come before.
+    const AT: usize = 6;
+    let mut rest = input;
+    let mut message = Vec::with_capacity(AT + RANDOM_LEN);
+    while message.len() < AT + RANDOM_LEN {
+        let (&[kind, _, _, high, low], payload) = rest.split_first_chunk::<HEADER_LEN>()?;
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        if kind != ContentType::Handshake as u8 || len == 0 {
+            return None;
+        }
+        let (part, behind) = payload.split_at_checked(len)?;
+        message.extend_from_slice(&part[..len.min(AT + RANDOM_LEN - message.len())]);
+        rest = behind;
+    }
+    if message[0] != CLIENT_HELLO {
+        return None;
+    }
+    message[AT..].try_into().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_random_bytes_of_a_hello_are_found_in_records_of_any_length() {
+        let random: [u8; 32] = std::array::from_fn(|at| at as u8 + 1);
+        let message = [&[1, 0, 0, 40, 3, 3][..], &random, &[0; 6]].concat();
+        for most in [1, 5, 37, 38, 46] {
+            let record =
+                |part: &[u8]| [&[22, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
+            let input: Vec<u8> = message.chunks(most).flat_map(record).collect();
+            assert_eq!(client_random(&input), Some(random), "{most}");
+            assert_eq!(client_random(&[&input[..], b"more"].concat()), Some(random), "{most}");
+            assert_eq!(client_random(&input[..35]), None, "{most}");
+        }
+        for other in [&b"GET / HTTP/1.1"[..], &[22, 3, 1, 0, 0], &[21, 3, 3, 0, 2, 2, 10], &[]] {
+            assert_eq!(client_random(other), None, "{other:?}");
+        }
+        let server = [&[22, 3, 3, 0, 46, 2][..], &message[1..]].concat();
+        assert_eq!(client_random(&server), None);
+    }
 
     /// A ClientHello with a body of `len` bytes, in records with at most `most` bytes each.
     fn hello(len: usize, most: usize) -> Vec<u8> {

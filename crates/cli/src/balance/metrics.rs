@@ -50,6 +50,7 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
         ("new", metrics.ended_new),
         ("unasked", metrics.unasked_ended),
         ("half_closed", metrics.half_closed_ended),
+        ("circle", metrics.circles_ended),
     ] {
         metric.sample(&[("reason", reason)], count);
     }

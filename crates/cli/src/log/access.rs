@@ -112,6 +112,7 @@ impl AccessLog for Log {
             | EndReason::Unasked
             | EndReason::Silent
             | EndReason::NoAnswer
+            | EndReason::Circle
             | EndReason::HalfClosed
             | EndReason::Unread
             | EndReason::Memory => &events::ENDED,

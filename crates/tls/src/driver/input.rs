@@ -13,7 +13,7 @@ use super::{Lending, Queued, Tls};
 use crate::alert::Alert;
 use crate::challenges::ACME_TLS_1;
 use crate::handshake::{Failed, MAX_INPUT, Progress, plain_alert, whole_record};
-use crate::hello::Arrival;
+use crate::hello::{Arrival, client_random};
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::server::TlsServer;
 use crate::session::{End, Opened};
@@ -374,9 +374,10 @@ impl<D: Driver> Tls<D> {
     fn pass_through(&mut self, id: ConnId, server: &TlsServer) -> bool {
         let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return false };
         let Some((route, server_name)) = server.route(&busy.input) else { return false };
+        let Some(random) = client_random(&busy.input) else { return false };
         let received = mem::take(&mut busy.input);
         self.table.remove(id);
-        let passed = Box::new(PassedThrough { server_name, route, received });
+        let passed = Box::new(PassedThrough { server_name, route, random, received });
         self.queued.push_back(Queued::PassedThrough(id, passed));
         true
     }

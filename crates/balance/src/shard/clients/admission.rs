@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use throng_engine::{AddressCounts, AddressKey};
 
+use super::hellos::RecentHellos;
 use crate::access::EndReason;
+use crate::shard::records::EighthTick;
 
 /// Client connections of all shards: the kernel does not distribute them evenly, so a limit for
 /// each shard would refuse clients below the total.
@@ -14,6 +16,8 @@ pub struct Admission {
     all: AtomicUsize,
     /// Counts by IPv4 address or IPv6 /64 network, if they are counted. Used once per connection.
     by_address: AddressCounts,
+    /// The connections that were passed through last.
+    hellos: RecentHellos,
 }
 
 /// The reason why a client was refused.
@@ -80,6 +84,12 @@ impl Admission {
     pub(super) fn leave(&self, key: Option<AddressKey>) {
         self.all.fetch_sub(1, Relaxed);
         self.by_address.leave(key);
+    }
+
+    /// Counts a connection to be passed through, by the random bytes of its ClientHello. Returns
+    /// false if it comes in a circle.
+    pub(super) fn may_pass(&self, random: &[u8; 32], now: EighthTick) -> bool {
+        self.hellos.enter(random, now)
     }
 
     /// Returns the number of counted addresses.

@@ -1,6 +1,7 @@
 //! The gate for clients: their limits, and which clients make room or are refused.
 
 mod admission;
+mod hellos;
 mod places;
 
 use std::net::IpAddr;
@@ -127,6 +128,12 @@ impl ClientGate {
     /// Returns the key under which a client is counted for its address, if it is.
     pub(super) fn key(&self, id: ConnId) -> Option<AddressKey> {
         self.counted.get(id.slot())
+    }
+
+    /// Returns whether a connection whose ClientHello has these random bytes may be passed through:
+    /// not if it comes in a circle.
+    pub(super) fn may_pass(&self, random: &[u8; 32], now: EighthTick) -> bool {
+        self.admission.may_pass(random, now)
     }
 
     /// Counts a client that comes from the predecessor. It never evicts another: it has a tunnel.

@@ -223,7 +223,7 @@ impl BalanceParts {
         let Some(client) = self.records.client(id) else { return };
         let exchange = client.exchange.as_ref();
         if exchange.is_some_and(|exchange| exchange.facts().route().is_some()) {
-            return self.refuse_passthrough(id, reason);
+            return self.refuse_passthrough(id, reason, ConnAction::Close(id));
         }
         let is_head = exchange.is_some_and(|exchange| exchange.facts().is(Fact::Head));
         self.answer_error(id, status, reason, is_head);
@@ -282,16 +282,21 @@ impl BalanceParts {
         self.records.set_deadline(id, self.time.after(self.rules.timeouts().body));
     }
 
-    /// Closes a client that no backend is left for. There is no answer that it would understand:
-    /// TLS has not begun.
-    fn refuse_passthrough(&mut self, id: ConnId, reason: &str) {
+    /// Ends a client that no backend is left for. There is no answer that it would understand: TLS
+    /// has not begun.
+    pub(in crate::shard) fn refuse_passthrough(
+        &mut self,
+        id: ConnId,
+        reason: &str,
+        end: ConnAction,
+    ) {
         let Some(client) = self.records.client(id) else { return };
         self.meters.count(|it| it.backend_errors += 1);
         self.log.unconnected(client, reason, self.time.now());
         self.actions.drop_exchange(client);
         client.phase = Phase::Leaving;
         self.records.set_deadline(id, self.time.after(self.rules.timeouts().body));
-        self.actions.push(ConnAction::Close(id));
+        self.actions.push(end);
     }
 
     /// Refuses a request that no backend is left for, with the last failure as the reason.

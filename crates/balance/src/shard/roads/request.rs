@@ -307,7 +307,7 @@ impl BalanceParts {
 
     /// Handles a client whose TLS is not ended here.
     pub(in crate::shard) fn on_passed_through(&mut self, id: ConnId, passed: PassedThrough) {
-        let PassedThrough { server_name, route, received } = passed;
+        let PassedThrough { server_name, route, random, received } = passed;
         let Some(client) = self.records.client(id) else { return };
         if let Some(full) = self.clients.beyond(id) {
             // There is no answer that it would understand.
@@ -321,8 +321,21 @@ impl BalanceParts {
         let exchange = Exchange::passed_through(route, received, (address, bound), entry, now);
         self.meters.count(|it| it.passed_through += 1);
         client.begin(Box::new(exchange));
+        if !self.clients.may_pass(&random, self.time.tick()) {
+            return self.end_circle(id);
+        }
         self.records.set_deadline(id, EighthTick::NEVER);
         self.actions.push(ConnAction::Dispatch(id));
+    }
+
+    /// Ends a connection that was passed through in a circle: by a reset, which ends all rounds at
+    /// once.
+    #[cold]
+    fn end_circle(&mut self, id: ConnId) {
+        let Some(client) = self.records.client(id) else { return };
+        self.meters.count(|it| it.circles_ended += 1);
+        self.log.ended(&client.origin.subject(), None, EndReason::Circle);
+        self.refuse_passthrough(id, &EndReason::Circle.to_string(), ConnAction::Cut(id));
     }
 
     /// Decodes the usable bytes. Returns the number of bytes at the end of `bytes` that cannot be

@@ -205,6 +205,43 @@ fn a_client_whose_hello_does_not_come_is_closed() {
     assert_eq!(running.0.status().backends[0].totals.connects, 0);
 }
 
+/// Two balancers pass the name through to each other. Their descriptors do not run out: the circle
+/// is recognized by its ClientHello, and ends as a whole.
+#[test]
+fn a_circle_of_balancers_that_pass_through_ends_after_a_few_rounds() {
+    const ROUNDS: u64 = 8;
+    let folder = TempFolder::new("through-circle");
+    let theirs = Identity::new(&["db.example.com"]);
+    let log = Arc::new(Log::default());
+    let access: Arc<dyn AccessLog> = log.clone();
+    let text = "max_connections = 200";
+    let one = passing_with(unused_address(), &folder, text, Some(access));
+    let address = one.0.addresses()[0];
+    let two = passing(address, &folder, text);
+    let names = vec!["db.example.com".to_owned()];
+    one.0.add_passthrough(two.0.addresses()[0], 1, false, names).unwrap();
+    let connects = || {
+        let of = |it: &Running| {
+            it.0.status().backends.iter().map(|row| row.totals.connects).sum::<u64>()
+        };
+        [&one, &two].map(of)
+    };
+    for time in 1..=3 {
+        let mut client = dial(address);
+        client.write_all(&hello(&theirs, "db.example.com")).unwrap();
+        assert_eq!(end(&mut client), Vec::<u8>::new());
+        assert_eq!(connects(), [ROUNDS * time; 2]);
+        eventually("all rounds end, although the client stays", || {
+            [&one, &two].iter().all(|it| it.0.status().metrics.connections == 0)
+        });
+        eventually("it is counted", || one.0.status().metrics.circles_ended == time);
+    }
+    assert_eq!(two.0.status().metrics.circles_ended, 0);
+    let log = log.0.lock().unwrap();
+    let reasons = log.iter().filter(|line| line.contains("leads back to it")).count();
+    assert_eq!(reasons, 3, "{log:?}");
+}
+
 /// Reads until the stream ends, with or without an error.
 fn end(socket: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
