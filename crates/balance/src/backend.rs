@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use crate::recent::Recent;
 
 /// The value of one unit of weight in [`Backend::share`]: a slow start rises in steps of a
@@ -97,6 +99,91 @@ pub struct Totals {
     pub statuses: [AtomicU64; 5],
     /// The times to their heads.
     pub first_bytes: FirstBytes,
+}
+
+/// The counters of [`Totals`] at a moment, for a successor of this process to count on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct CarriedTotals {
+    tunnels: u64,
+    requests: u64,
+    connects: u64,
+    failures: u64,
+    closed: u64,
+    lost: u64,
+    statuses: [u64; 5],
+    /// By the bounds of [`FIRST_BYTE_BOUNDS`].
+    first_bytes: Vec<u64>,
+    micros: u64,
+}
+
+impl CarriedTotals {
+    /// Returns the tunnels that were closed.
+    pub(crate) fn closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// Returns the successful answers.
+    pub(crate) fn answered(&self) -> u64 {
+        self.tunnels.wrapping_add(self.requests)
+    }
+}
+
+impl Totals {
+    /// Returns all counters, to be carried to a successor.
+    pub(crate) fn carried(&self) -> CarriedTotals {
+        let Self {
+            tunnels,
+            requests,
+            connects,
+            failures,
+            closed,
+            lost,
+            statuses,
+            first_bytes: FirstBytes { buckets, micros },
+        } = self;
+        let read = |count: &AtomicU64| count.load(Relaxed);
+        CarriedTotals {
+            tunnels: read(tunnels),
+            requests: read(requests),
+            connects: read(connects),
+            failures: read(failures),
+            closed: read(closed),
+            lost: read(lost),
+            statuses: statuses.each_ref().map(read),
+            first_bytes: buckets.iter().map(read).collect(),
+            micros: read(micros),
+        }
+    }
+
+    /// Counts on from a predecessor's counters.
+    pub(crate) fn add(&self, carried: &CarriedTotals) {
+        let Self {
+            tunnels,
+            requests,
+            connects,
+            failures,
+            closed,
+            lost,
+            statuses,
+            first_bytes: FirstBytes { buckets, micros },
+        } = self;
+        for (count, more) in [
+            (tunnels, carried.tunnels),
+            (requests, carried.requests),
+            (connects, carried.connects),
+            (failures, carried.failures),
+            (closed, carried.closed),
+            (lost, carried.lost),
+            (micros, carried.micros),
+        ] {
+            count.fetch_add(more, Relaxed);
+        }
+        let of_statuses = statuses.iter().zip(&carried.statuses);
+        for (count, more) in of_statuses.chain(buckets.iter().zip(&carried.first_bytes)) {
+            count.fetch_add(*more, Relaxed);
+        }
+    }
 }
 
 /// Bounds of [`FirstBytes::buckets`], in microseconds.
@@ -398,6 +485,27 @@ mod tests {
         let up_to = totals.first_bytes.up_to();
         assert_eq!((up_to[0], up_to[1], up_to[11]), ((1_000, 3), (2_500, 4), (60_000_000, 4)));
         assert_eq!(totals.first_bytes.all(), (5, 70_002_002));
+    }
+
+    #[test]
+    fn a_successor_counts_on_from_all_counters() {
+        let (before, after) = (backend(), backend());
+        let Totals { tunnels, requests, connects, failures, closed, lost, .. } = before.totals();
+        for (at, count) in [tunnels, requests, connects, failures, closed, lost].iter().enumerate()
+        {
+            count.store(at as u64 + 1, Relaxed);
+        }
+        before.note_answer(200, 3_000);
+        after.note_answer(404, 70_000_000);
+        after.totals().add(&before.totals().carried());
+        let sum = after.totals().carried();
+        assert_eq!((sum.closed(), sum.answered(), sum.connects, sum.lost), (5, 3, 3, 6));
+        assert_eq!(sum.statuses, [0, 1, 0, 1, 0]);
+        assert_eq!(after.totals().first_bytes.all(), (2, 70_003_000));
+        let text = serde_json::to_string(&sum).unwrap();
+        assert_eq!(serde_json::from_str::<CarriedTotals>(&text).unwrap(), sum);
+        // A release with fewer counters.
+        assert_eq!(serde_json::from_str::<CarriedTotals>("{}").unwrap(), CarriedTotals::default());
     }
 
     #[test]

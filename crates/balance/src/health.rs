@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use throng_io::Instant;
 
 use crate::backend::State;
@@ -45,8 +46,17 @@ enum ProbeStage {
     },
 }
 
+/// The stage of a tracker that a successor of this process goes on with.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) enum CarriedStage {
+    #[default]
+    Up,
+    HalfOpen,
+    Down(Verdict),
+}
+
 /// The cause that took a backend down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Verdict {
     /// Connections of clients that it did not accept.
     Connections,
@@ -180,6 +190,24 @@ impl HealthTracker {
             (ProbeStage::Down { since, .. }, None) => Some(since.after(health.down_for)),
             _ => None,
         }
+    }
+
+    /// Returns the stage, for a successor.
+    pub(crate) fn carried(&self) -> CarriedStage {
+        match self.stage {
+            ProbeStage::Up => CarriedStage::Up,
+            ProbeStage::HalfOpen => CarriedStage::HalfOpen,
+            ProbeStage::Down { by, .. } => CarriedStage::Down(by),
+        }
+    }
+
+    /// Goes on with the stage of a predecessor; its times begin again.
+    pub(crate) fn take_over(&mut self, stage: CarriedStage, now: Instant) {
+        self.begin(match stage {
+            CarriedStage::Up => ProbeStage::Up,
+            CarriedStage::HalfOpen => ProbeStage::HalfOpen,
+            CarriedStage::Down(by) => ProbeStage::Down { since: now, by },
+        });
     }
 
     /// Returns how long it has been down, at `now`.

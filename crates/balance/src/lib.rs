@@ -45,13 +45,15 @@ pub use backend::{Backend, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Tot
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, Register, Shutdown, Token,
 };
-pub use control::{Balancer, CarriedBackend, Error};
+pub use control::{Balancer, CarriedBackend, CarriedCounts, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use issuer::CertificateEvent;
 pub use lookups::Resolver;
 #[doc(hidden)]
-pub use moves::{MovedTunnels, Moves, Passage};
+pub use moves::{Moves, Passage};
+#[doc(hidden)]
+pub use moving::{MovedTunnels, Pause, Stays};
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, RebalancePlan};
 pub use report::{BackendReport, Failure, Metrics};
@@ -62,7 +64,6 @@ pub use throng_io::TlsFailure;
 #[doc(hidden)]
 pub mod shard_over_driver {
     pub use crate::command::BalanceCommand;
-    pub use crate::moving::Stays;
     pub use crate::shard::{Admission, Audit, BalanceStart, Holdings, Shard, Walk};
 }
 

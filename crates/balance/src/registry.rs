@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use throng_io::Instant;
 
-use crate::backend::{Backend, State};
+use crate::backend::{Backend, CarriedTotals, State};
 use crate::config::BackendConfig;
 use crate::health::{HealthTracker, Verdict};
 use crate::report::Failure;
@@ -231,6 +231,15 @@ impl Entry {
             self.rising = None;
         }
         self.rising.is_some()
+    }
+
+    /// Counts on from the totals of a predecessor. What is compared with totals goes along.
+    pub(crate) fn count_on(&mut self, totals: &CarriedTotals) {
+        self.backend.totals().add(totals);
+        self.probation.answered_before += totals.answered();
+        if let Some(drain) = &mut self.drain {
+            drain.closed_before += totals.closed();
+        }
     }
 
     /// Returns the number of its successful answers.

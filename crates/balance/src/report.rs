@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use throng_io::{Closed, SessionFailure, TlsFailure};
 
 use crate::backend::Backend;
@@ -157,7 +157,8 @@ impl fmt::Display for Failure {
 }
 
 /// Metrics of a shard, or of all: plain integers that their shard publishes once a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default)]
 pub struct Metrics {
     /// Client connections open.
     pub connections: u64,
@@ -210,6 +211,8 @@ pub struct Metrics {
     pub requests: u64,
     /// Total tunnels opened.
     pub tunnels_opened: u64,
+    /// Total tunnels taken over from the process before.
+    pub tunnels_taken_over: u64,
     /// Total connections to pass through by their server name.
     pub passed_through: u64,
     /// Requests retried on another backend, or another connection.
@@ -233,6 +236,22 @@ pub struct Metrics {
     pub bytes_down: u64,
     /// Scans of deadlines. A shard with connections has at least one a second.
     pub sweeps: u64,
+}
+
+impl Metrics {
+    /// Returns the part on which a successor of the process counts on: without what is open now,
+    /// and without what concerns the process alone.
+    pub(crate) fn carried(self) -> Self {
+        Self {
+            connections: 0,
+            tunnels: 0,
+            idle_backends: 0,
+            queued: 0,
+            forced: 0,
+            sweeps: 0,
+            ..self
+        }
+    }
 }
 
 impl std::ops::AddAssign for Metrics {
@@ -261,6 +280,7 @@ impl std::ops::AddAssign for Metrics {
             proxy_errors,
             requests,
             tunnels_opened,
+            tunnels_taken_over,
             passed_through,
             retries,
             client_errors,
@@ -296,6 +316,7 @@ impl std::ops::AddAssign for Metrics {
         self.proxy_errors += proxy_errors;
         self.requests += requests;
         self.tunnels_opened += tunnels_opened;
+        self.tunnels_taken_over += tunnels_taken_over;
         self.passed_through += passed_through;
         self.retries += retries;
         self.client_errors += client_errors;

@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 
+use crate::secret::Secret;
 use crate::wire::{CarryError, Content, Encoder};
 
 /// The tag of each nested record.
@@ -323,7 +324,7 @@ macro_rules! flags {
 
 /// Returns a record as bytes.
 #[must_use]
-pub fn freeze(record: &impl Carried) -> Vec<u8> {
+pub fn freeze(record: &impl Carried) -> Secret {
     record.put(RECORD, Encoder::new(RECORD)).finish()
 }
 

@@ -11,6 +11,8 @@
 
 use std::fmt;
 
+use crate::secret::Secret;
+
 /// Bytes of a message's length, and of a field's.
 const LENGTH: usize = 4;
 /// Bytes of a tag.
@@ -19,13 +21,14 @@ const TAG: usize = 2;
 /// A message that is being encoded.
 #[derive(Clone, Debug)]
 #[must_use = "the message is returned by `finish`"]
-pub struct Encoder(Vec<u8>);
+pub struct Encoder(Secret);
 
 impl Encoder {
     /// Begins a message with this tag.
     pub fn new(tag: u16) -> Self {
-        let mut bytes = vec![0; LENGTH];
-        bytes.extend_from_slice(&tag.to_le_bytes());
+        let mut bytes = Secret::default();
+        bytes.append(&[0; LENGTH]);
+        bytes.append(&tag.to_le_bytes());
         Self(bytes)
     }
 
@@ -35,9 +38,9 @@ impl Encoder {
     /// The message would be longer than 4 GiB.
     pub fn bytes(mut self, tag: u16, content: &[u8]) -> Self {
         let length = u32::try_from(content.len()).expect("a field is shorter than 4 GiB");
-        self.0.extend_from_slice(&tag.to_le_bytes());
-        self.0.extend_from_slice(&length.to_le_bytes());
-        self.0.extend_from_slice(content);
+        self.0.append(&tag.to_le_bytes());
+        self.0.append(&length.to_le_bytes());
+        self.0.append(content);
         self
     }
 
@@ -62,7 +65,7 @@ impl Encoder {
     /// # Panics
     /// The message is longer than 4 GiB.
     #[must_use]
-    pub fn finish(mut self) -> Vec<u8> {
+    pub fn finish(mut self) -> Secret {
         let length = u32::try_from(self.0.len() - LENGTH).expect("shorter than 4 GiB");
         self.0[..LENGTH].copy_from_slice(&length.to_le_bytes());
         self.0
@@ -74,7 +77,7 @@ impl Encoder {
 /// It holds what was received and reserves no memory for an announced length.
 #[derive(Debug)]
 pub struct Inbox {
-    bytes: Vec<u8>,
+    bytes: Secret,
     max_message: usize,
 }
 
@@ -82,12 +85,12 @@ impl Inbox {
     /// Creates an empty inbox for messages of at most `max_message` bytes.
     #[must_use]
     pub fn new(max_message: usize) -> Self {
-        Self { bytes: Vec::new(), max_message }
+        Self { bytes: Secret::default(), max_message }
     }
 
     /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        self.bytes.append(bytes);
     }
 
     /// Takes the next message; `None` if it is not complete yet.
@@ -104,9 +107,8 @@ impl Inbox {
         if self.bytes.len() - LENGTH < length {
             return Ok(None);
         }
-        let rest = self.bytes.split_off(LENGTH + length);
-        let mut message = std::mem::replace(&mut self.bytes, rest);
-        message.drain(..LENGTH);
+        let message = Secret::from(&self.bytes[LENGTH..LENGTH + length]);
+        self.bytes.remove_first(LENGTH + length);
         Message::decode(message).map(Some)
     }
 }
@@ -116,7 +118,7 @@ impl Inbox {
 pub struct Message {
     tag: u16,
     /// The fields, encoded.
-    fields: Vec<u8>,
+    fields: Secret,
 }
 
 impl Message {
@@ -124,9 +126,9 @@ impl Message {
     ///
     /// # Errors
     /// [`CarryError::Cut`] if the tag is missing.
-    pub fn decode(mut bytes: Vec<u8>) -> Result<Self, CarryError> {
+    pub fn decode(mut bytes: Secret) -> Result<Self, CarryError> {
         let tag = *bytes.first_chunk::<TAG>().ok_or(CarryError::Cut)?;
-        bytes.drain(..TAG);
+        bytes.remove_first(TAG);
         Ok(Self { tag: u16::from_le_bytes(tag), fields: bytes })
     }
 
@@ -145,7 +147,7 @@ impl Message {
         &self,
         mut take: impl FnMut(u16, Content<'_>) -> Result<bool, CarryError>,
     ) -> Result<(), CarryError> {
-        let mut rest = self.fields.as_slice();
+        let mut rest = &*self.fields;
         while !rest.is_empty() {
             let (tag, after) = rest.split_first_chunk::<TAG>().ok_or(CarryError::Cut)?;
             let (length, after) = after.split_first_chunk::<LENGTH>().ok_or(CarryError::Cut)?;
@@ -187,7 +189,7 @@ impl<'a> Content<'a> {
     /// # Errors
     /// [`CarryError::Cut`] if its tag is missing.
     pub fn message(self) -> Result<Message, CarryError> {
-        Message::decode(self.0.to_vec())
+        Message::decode(Secret::from(self.0))
     }
 }
 
@@ -305,7 +307,7 @@ mod tests {
                 let begun = Encoder::new(*tag);
                 fields.iter().fold(begun, |out, (tag, content)| out.bytes(*tag, content)).finish()
             };
-            let stream: Vec<u8> = sent.iter().flat_map(encode).collect();
+            let stream: Vec<u8> = sent.iter().flat_map(|it| encode(it).to_vec()).collect();
             let (mut inbox, mut received) = (Inbox::new(MAX), Vec::new());
             for piece in stream.chunks(piece) {
                 inbox.push(piece);
@@ -327,7 +329,7 @@ mod tests {
                 });
             }
             // As one message, whose fields are arbitrary bytes.
-            if let Ok(message) = Message::decode(bytes) {
+            if let Ok(message) = Message::decode(Secret::from(&*bytes)) {
                 let _ = message.read(|_, _| Ok(true));
             }
         }

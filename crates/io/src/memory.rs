@@ -15,6 +15,18 @@ pub fn available() -> Option<u64> {
     limits.into_iter().flatten().min()
 }
 
+/// Hides the memory of this process, which has keys: other processes of its user cannot read it,
+/// and the system writes no core dump. Programs that it starts do not inherit that. Only Linux has
+/// it.
+///
+/// # Errors
+/// The system's error.
+pub fn hide() -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
 /// Limit of a cgroup, by version.
 const CGROUP_FILE: &str = "memory.max";
 const CGROUP_1_FILE: &str = "memory.limit_in_bytes";
@@ -196,6 +208,15 @@ mod tests {
         assert!(two.is_requested() && !two.run());
         two.request();
         assert!(two.run());
+    }
+
+    /// It concerns the whole process, for good.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_that_hides_its_memory_is_not_dumpable() {
+        use rustix::process::{DumpableBehavior, dumpable_behavior};
+        hide().unwrap();
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
     }
 
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ::aws_lc_rs::digest::{self, Digest, SHA256};
+use ::aws_lc_rs::error::Unspecified;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
@@ -17,6 +18,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{
     CipherSuite, InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm, version,
 };
+use throng_carry::Secret;
 use throng_proto::pem::Wanted;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::public_key::PublicKey;
@@ -29,6 +31,7 @@ use crate::cipher::Version;
 pub use crate::error::ConfigError;
 pub(crate) use crate::error::without_file;
 use crate::files::{self, Chain, exists, read_authorities, read_revoked};
+use crate::own_tickets::OwnTicketer;
 use crate::passthrough::{Passthrough, canonical};
 use crate::tickets::{BoundTicketer, SharedTicketer};
 use crate::unwritten::Unwritten;
@@ -266,8 +269,8 @@ pub(crate) struct Tickets {
     ticketer: Arc<dyn ProducesTickets>,
     /// If clients are asked for a certificate.
     clients: Option<Clients>,
-    /// Whether the keys come from a file.
-    is_shared: bool,
+    /// The keys, unless they come from a file.
+    own: Option<Arc<OwnTicketer>>,
 }
 
 impl Tickets {
@@ -281,20 +284,37 @@ impl Tickets {
         clients: Option<Clients>,
         earlier: Option<&Self>,
     ) -> Result<Self, ConfigError> {
+        let policy = clients.as_ref().map(Clients::digest);
+        let policy = policy.as_ref().map_or(&[][..], |digest| digest.as_ref());
         if let Some(file) = file {
-            let policy = clients.as_ref().map(Clients::digest);
-            let policy = policy.as_ref().map_or(&[][..], |digest| digest.as_ref());
             let ticketer = Arc::new(SharedTicketer::load(file, policy)?);
-            return Ok(Self { ticketer, clients, is_shared: true });
+            return Ok(Self { ticketer, clients, own: None });
         }
         match earlier {
-            Some(earlier) if earlier.clients == clients && !earlier.is_shared => {
+            Some(earlier) if earlier.clients == clients && earlier.own.is_some() => {
                 Ok(earlier.clone())
             }
             _ => {
-                let ticketer = aws_lc_rs::Ticketer::new().map_err(without_file)?;
-                Ok(Self { ticketer, clients, is_shared: false })
+                let no_numbers = |Unspecified| {
+                    without_file(rustls::Error::General("no random numbers".to_owned()))
+                };
+                let own = Arc::new(OwnTicketer::new(policy).map_err(no_numbers)?);
+                let ticketer = Arc::clone(&own) as Arc<dyn ProducesTickets>;
+                Ok(Self { ticketer, clients, own: Some(own) })
             }
+        }
+    }
+
+    /// Returns the keys that a successor of the process [takes over](Self::take_over): none if they
+    /// come from a file.
+    pub(crate) fn carried(&self) -> Secret {
+        self.own.as_ref().map(|own| own.carried()).unwrap_or_default()
+    }
+
+    /// Uses the keys of a predecessor, unless the keys come from a file.
+    pub(crate) fn take_over(&self, carried: &[u8]) {
+        if let Some(own) = &self.own {
+            own.take_over(carried);
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod files;
 mod fragments;
 pub mod handshake;
 mod hello;
+mod own_tickets;
 mod passthrough;
 pub mod record;
 pub mod server;
@@ -49,4 +50,6 @@ pub use passthrough::is_server_name_pattern;
 pub use server::{Prepared, TlsServer};
 pub use session::{Direction, End, Messages, Opened, Session, WarmKeys};
 pub use stats::{HandshakeStats, OrderStats, SessionStats};
+#[doc(hidden)]
+pub use throng_carry::Secret;
 pub use unwritten::Unwritten;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWri
 use std::time::SystemTime;
 
 use rustls::ServerConfig;
+use throng_carry::Secret;
 use throng_io::TlsFailure;
 
 use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
@@ -127,6 +128,22 @@ impl TlsServer {
         }
         let what = "is missing; the certificate stays in use until a new one is issued";
         Err(ConfigError::new(&managed.file, what))
+    }
+
+    /// Returns the keys of session tickets that this process has drawn, for its successor: none if
+    /// they come from a file.
+    #[must_use]
+    pub fn ticket_keys(&self) -> Secret {
+        self.files.as_ref().map(|files| lock(&files.tickets).carried()).unwrap_or_default()
+    }
+
+    /// Uses the keys of a predecessor for session tickets, so that its clients resume their
+    /// sessions. Tickets of a predecessor with another policy for client certificates are not
+    /// accepted, and keys of a file are not replaced.
+    pub fn take_ticket_keys(&self, keys: &[u8]) {
+        if let Some(files) = &self.files {
+            lock(&files.tickets).take_over(keys);
+        }
     }
 
     /// Reads the files of another configuration, to be [installed](Self::install).

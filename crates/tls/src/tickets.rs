@@ -1,4 +1,5 @@
-//! Session tickets: keys of this process alone, or of a file that several servers share.
+//! Session tickets: with keys of this process and its successors, or of a file that several servers
+//! share.
 //!
 //! A client that resumes a session is not asked for its certificate again. So tickets of sessions
 //! under one policy for client certificates must not be accepted under another: keys of this
@@ -24,7 +25,7 @@ use zeroize::Zeroizing;
 use crate::error::ConfigError;
 
 /// Bytes of a key in a file, the same as in nginx.
-const KEY_LEN: usize = 80;
+pub(crate) const KEY_LEN: usize = 80;
 /// Maximum keys of a file: each ticket of an unknown client is compared with the names of all.
 const MAX_KEYS: usize = 32;
 /// Bytes at the start of a ticket that identify the key that sealed it.
@@ -34,15 +35,15 @@ const SEALING_KEY_LEN: usize = 32;
 /// Bytes of the time at which a ticket was sealed, before its content.
 const TIME_LEN: usize = 8;
 /// Seconds for which a ticket can be used, the same as with keys of this process.
-const LIFETIME: u32 = 12 * 60 * 60;
+pub(crate) const LIFETIME: u32 = 12 * 60 * 60;
 
 /// Seals tickets with the first key of a file, and opens tickets of all its keys.
 pub(crate) struct SharedTicketer {
     keys: Vec<TicketKey>,
 }
 
-/// A key of a file, for one policy.
-struct TicketKey {
+/// A key for one policy.
+pub(crate) struct TicketKey {
     name: [u8; NAME_LEN],
     key: RandomizedNonceKey,
 }
@@ -63,27 +64,41 @@ impl SharedTicketer {
     }
 
     fn seal(&self, content: &[u8], now: u64) -> Option<Vec<u8>> {
-        let TicketKey { name, key } = self.keys.first()?;
-        let mut sealed = Vec::with_capacity(TIME_LEN + content.len() + 16);
-        sealed.extend_from_slice(&now.to_be_bytes());
-        sealed.extend_from_slice(content);
-        let nonce = key.seal_in_place_append_tag(Aad::from(name), &mut sealed).ok()?;
-        Some([&name[..], nonce.as_ref(), &sealed].concat())
+        seal(self.keys.first()?, content, now)
     }
 
     fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
-        let (name, rest) = ticket.split_first_chunk::<NAME_LEN>()?;
-        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
-        let TicketKey { key, .. } = self.keys.iter().find(|key| key.name == *name)?;
-        // The text becomes the secret with which the session is resumed.
-        let mut sealed = Zeroizing::new(sealed.to_vec());
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let content = key.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?;
-        let (time, content) = content.split_first_chunk::<TIME_LEN>()?;
-        // The clock of another server may be ahead.
-        let age = now.saturating_sub(u64::from_be_bytes(*time));
-        (age <= u64::from(LIFETIME)).then(|| content.to_vec())
+        open(self.keys.iter(), ticket, now)
     }
+}
+
+/// Seals a ticket at the time `now`.
+pub(crate) fn seal(key: &TicketKey, content: &[u8], now: u64) -> Option<Vec<u8>> {
+    let TicketKey { name, key } = key;
+    let mut sealed = Vec::with_capacity(TIME_LEN + content.len() + 16);
+    sealed.extend_from_slice(&now.to_be_bytes());
+    sealed.extend_from_slice(content);
+    let nonce = key.seal_in_place_append_tag(Aad::from(name), &mut sealed).ok()?;
+    Some([&name[..], nonce.as_ref(), &sealed].concat())
+}
+
+/// Opens a ticket that one of the keys has sealed, until its end.
+pub(crate) fn open<'a>(
+    mut keys: impl Iterator<Item = &'a TicketKey>,
+    ticket: &[u8],
+    now: u64,
+) -> Option<Vec<u8>> {
+    let (name, rest) = ticket.split_first_chunk::<NAME_LEN>()?;
+    let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+    let TicketKey { key, .. } = keys.find(|key| key.name == *name)?;
+    // The text becomes the secret with which the session is resumed.
+    let mut sealed = Zeroizing::new(sealed.to_vec());
+    let nonce = Nonce::assume_unique_for_key(*nonce);
+    let content = key.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?;
+    let (time, content) = content.split_first_chunk::<TIME_LEN>()?;
+    // The clock of another server may be ahead.
+    let age = now.saturating_sub(u64::from_be_bytes(*time));
+    (age <= u64::from(LIFETIME)).then(|| content.to_vec())
 }
 
 impl ProducesTickets for SharedTicketer {
@@ -111,8 +126,8 @@ impl fmt::Debug for SharedTicketer {
 }
 
 impl TicketKey {
-    /// Derives a key from a file's key and a policy.
-    fn new(key: &[u8], policy: &[u8]) -> Result<Self, Unspecified> {
+    /// Derives a key from a secret and a policy.
+    pub(crate) fn new(key: &[u8], policy: &[u8]) -> Result<Self, Unspecified> {
         let parts = [b"throng session tickets".as_slice(), policy];
         let mut derived = Zeroizing::new([0; NAME_LEN + SEALING_KEY_LEN]);
         Salt::new(HKDF_SHA256, &[]).extract(key).expand(&parts, Derived)?.fill(&mut *derived)?;
@@ -227,7 +242,7 @@ fn end_of_certificates(session: &[u8]) -> Option<u64> {
 }
 
 /// Returns the seconds since 1970.
-fn now() -> Option<u64> {
+pub(crate) fn now() -> Option<u64> {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs())
 }
 

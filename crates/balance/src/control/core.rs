@@ -4,6 +4,7 @@
 
 mod apply;
 pub(crate) mod carried;
+pub(crate) mod counts;
 mod health;
 mod names;
 mod rebalance;

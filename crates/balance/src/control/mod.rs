@@ -15,12 +15,14 @@ use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
 use throng_acme::AcmeSettings;
+use throng_carry::Secret;
 use throng_config::ConfigError;
 use throng_http::PlainHttp;
 use throng_io::{HeldListeners, Instant};
 use throng_tls::{TlsConfig, TlsServer};
 
 pub use self::core::carried::CarriedBackend;
+pub use self::core::counts::CarriedCounts;
 use self::core::{ControlCommand, ControlCore};
 use crate::access::AccessLog;
 use crate::checks::Checks;
@@ -29,7 +31,8 @@ use crate::config::{BackendConfig, ClientSide, Config, server_names};
 use crate::descriptors::divide;
 use crate::issuer::{CertificateEvent, Issuer};
 use crate::lookups::{self, LookupAnswer, Lookups, Resolver};
-use crate::moves::{MovedTunnels, Moves, Passage};
+use crate::moves::{Moves, Passage};
+use crate::moving::MovedTunnels;
 use crate::report::{BackendReport, Metrics};
 use crate::shards::{Launch, OnBound, Shards};
 use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
@@ -67,6 +70,8 @@ struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The moves to a successor, while they are under way.
     moves: Mutex<Option<Moves>>,
+    /// The counters of the predecessors of this process.
+    counted_before: OnceLock<CarriedCounts>,
 }
 
 impl Balancer {
@@ -92,8 +97,8 @@ impl Balancer {
     }
 
     /// Does the same with the listening sockets of a list that a successor of this process gets,
-    /// and with the sockets and the backends of a predecessor. `on_bound` is called before the
-    /// first client is accepted, with the number of event loops if tunnels can move to them; it
+    /// and with the sockets, backends and ticket keys of a predecessor. `on_bound` is called before
+    /// the first client is accepted, with the number of event loops if tunnels can move to them; it
     /// returns the predecessor's part of each, or nothing, and its error ends the start. The list
     /// must be released when the balancer shuts down.
     ///
@@ -104,11 +109,12 @@ impl Balancer {
         config: Config,
         access: Arc<dyn AccessLog>,
         held: HeldListeners,
-        carried: Vec<CarriedBackend>,
+        carried: (Vec<CarriedBackend>, Secret),
         on_bound: impl FnOnce(Option<usize>) -> io::Result<Vec<Passage>> + Send + 'static,
     ) -> Result<Self, Error> {
         let on_bound = Some(OnBound(Box::new(on_bound)));
-        let with = With { access: Some(access), held, carried, on_bound };
+        let (carried, ticket_keys) = carried;
+        let with = With { access: Some(access), held, carried, ticket_keys, on_bound };
         Self::start_with(config, Arc::new(lookups::system), with)
     }
 
@@ -132,8 +138,11 @@ impl Balancer {
     }
 
     fn start_with(config: Config, resolver: Arc<Resolver>, with: With) -> Result<Self, Error> {
-        let With { access, held, carried, on_bound } = with;
+        let With { access, held, carried, ticket_keys, on_bound } = with;
         let Parts { config, issuer, server, clients } = Parts::read(config, Issuer::open)?;
+        if let Some(server) = &server {
+            server.take_ticket_keys(&ticket_keys);
+        }
         let (listen, count) = (config.all_addresses(), config.shards);
         let descriptors = config.descriptors;
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
@@ -219,6 +228,7 @@ impl Balancer {
             began: std::time::Instant::now(),
             threads: Mutex::default(),
             moves: Mutex::default(),
+            counted_before: OnceLock::new(),
         });
         let _ = listener.set(Arc::downgrade(&inner));
         Self { inner }
@@ -488,6 +498,13 @@ impl Balancer {
         self.inner.change(|core, now| core.heartbeat(address, now))
     }
 
+    /// Returns the keys of session tickets, for a successor.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn ticket_keys(&self) -> Secret {
+        self.inner.server.as_ref().map(|server| server.ticket_keys()).unwrap_or_default()
+    }
+
     /// Returns the part of the list of backends that a successor takes over.
     #[doc(hidden)]
     #[must_use]
@@ -530,12 +547,11 @@ impl Balancer {
         moves.as_ref().map_or_else(|| Ok(MovedTunnels::default()), |it| it.run(until, is_alive))
     }
 
-    /// Takes the tunnels back that a successor, which has ended, has not taken.
+    /// Takes the tunnels back that a successor, which has ended, has not taken. Returns how many
+    /// were the successor's, and ended with it.
     #[doc(hidden)]
-    pub fn abandon_moves(&self) {
-        if let Some(moves) = self.inner.moves().take() {
-            moves.abandon();
-        }
+    pub fn abandon_moves(&self) -> u64 {
+        self.inner.moves().take().map_or(0, |moves| moves.abandon())
     }
 
     /// Ends the moves to a successor, which has all.
@@ -559,7 +575,7 @@ impl Balancer {
     pub fn status(&self) -> Status {
         let metrics = self.inner.shards.metrics();
         let core = self.inner.lock();
-        Status {
+        let mut status = Status {
             uptime_seconds: self.inner.began.elapsed().as_secs_f64(),
             pick: core.settings().pick.word(),
             backends: core.rows(self.inner.now()),
@@ -569,6 +585,29 @@ impl Balancer {
             metrics,
             own_failure: core.own_failure(),
             tls: self.inner.server.as_deref().map(TlsStatus::of),
+        };
+        drop(core);
+        if let Some(before) = self.inner.counted_before.get() {
+            before.add_to(&mut status);
+        }
+        status
+    }
+
+    /// Returns what this process has counted, and its predecessors, for a successor to count on.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn counts(&self) -> CarriedCounts {
+        let status = self.status();
+        self.inner.lock().counts(&status)
+    }
+
+    /// Counts on from the counters of a predecessor. Only the first call has an effect.
+    #[doc(hidden)]
+    pub fn count_on(&self, counts: CarriedCounts) {
+        let mut core = self.inner.lock();
+        if self.inner.counted_before.get().is_none() {
+            core.count_on(&counts);
+            let _ = self.inner.counted_before.set(counts);
         }
     }
 
@@ -635,6 +674,8 @@ struct With {
     held: HeldListeners,
     /// The backends of a predecessor.
     carried: Vec<CarriedBackend>,
+    /// Its keys of session tickets.
+    ticket_keys: Secret,
     on_bound: Option<OnBound>,
 }
 

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use throng_carry::Inbox;
 use throng_carry::link::LinkMessage;
+use throng_carry::{Inbox, Secret};
 use throng_engine::mailbox::Mailbox;
 use throng_io::handover::{self, MAX_AT_ONCE, ProcessWatch};
 
@@ -18,6 +18,9 @@ use crate::moving::{LinkNumber, MoveCommand, PREDECESSOR};
 /// The longest message: a batch of tunnels, each with the input of one turn queued for both sides
 /// and in flight to both, and the start of a TLS record.
 const MAX_MESSAGE: usize = 32 << 20;
+
+/// Bytes that are read from a link at once.
+const READ_AT_ONCE: usize = 64 << 10;
 
 /// The messages of a shard that wait for space in its link.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ pub(super) struct LinkOut {
 /// A message whose last byte has not left.
 #[derive(Debug)]
 struct Outgoing {
-    bytes: Vec<u8>,
+    bytes: Secret,
     sent: usize,
     /// They go with the first byte.
     descriptors: Vec<OwnedFd>,
@@ -124,7 +127,8 @@ fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 fn read(stream: &UnixStream, shard: &ShardOf) {
     let mut inbox = Inbox::new(MAX_MESSAGE);
     let mut descriptors = VecDeque::new();
-    let mut buffer = vec![0; 64 << 10];
+    // It is wiped at the end: it has had keys.
+    let mut buffer = Secret::zeros(READ_AT_ONCE);
     while let Ok((count @ 1.., passed)) = handover::receive(stream, &mut buffer) {
         inbox.push(&buffer[..count]);
         descriptors.extend(passed);

@@ -7,7 +7,6 @@
 mod link;
 mod runner;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,7 +20,7 @@ pub use throng_io::handover::Passage;
 
 pub(crate) use self::runner::{Movable, Runner};
 use crate::command::BalanceCommand;
-use crate::moving::{LinkNumber, MoveCommand, PREDECESSOR, Progress, Stays};
+use crate::moving::{LinkNumber, MoveCommand, MovedTunnels, PREDECESSOR, Pauses, Progress};
 
 /// The interval at which a move is looked at.
 const LOOK: Duration = Duration::from_millis(5);
@@ -31,15 +30,6 @@ const ORDER: Duration = Duration::from_secs(5);
 
 /// The time that tunnels on their way have to arrive when no more leave.
 const LAST: Duration = Duration::from_secs(3);
-
-/// Tunnels that have moved to a successor.
-#[derive(Clone, Debug, Default)]
-pub struct MovedTunnels {
-    /// Their number.
-    pub tunnels: u64,
-    /// The number of clients' connections that have not moved, by the reason.
-    pub stays: BTreeMap<Stays, u64>,
-}
 
 /// The moves of all shards to one successor.
 #[derive(Debug)]
@@ -120,8 +110,9 @@ impl Moves {
         }
     }
 
-    /// Takes back what the successor, which has ended, has not taken.
-    pub fn abandon(&self) {
+    /// Takes back what the successor, which has ended, has not taken. Returns how many tunnels were
+    /// the successor's, and ended with it.
+    pub fn abandon(&self) -> u64 {
         for Move { mailbox, link, .. } in &self.0 {
             mailbox.send_always(BalanceCommand::Move(MoveCommand::Died(*link)));
         }
@@ -130,6 +121,7 @@ impl Moves {
             std::thread::sleep(LOOK);
             self.post(|| MoveCommand::Look);
         }
+        self.progress().iter().map(|it| it.moved).sum()
     }
 
     /// Ends the links after a move.
@@ -171,11 +163,14 @@ pub(crate) fn listen(passage: &Passage, mailbox: Mailbox<BalanceCommand>) -> io:
 
 fn sum(all: &[Progress]) -> MovedTunnels {
     let mut sum = MovedTunnels::default();
-    for Progress { moved, stays, .. } in all {
+    let mut all_pauses = Pauses::default();
+    for Progress { moved, stays, pauses, .. } in all {
         sum.tunnels += moved;
+        all_pauses.append(pauses.clone());
         for (why, count) in stays {
             *sum.stays.entry(*why).or_default() += count;
         }
     }
+    sum.pause = all_pauses.distribution();
     sum
 }

@@ -8,14 +8,8 @@ use throng_io::Driver;
 pub use throng_io::handover::Passage;
 
 use crate::command::BalanceCommand;
+use crate::moving::MovedTunnels;
 use crate::shard::Shard;
-
-/// Tunnels that have moved to a successor.
-#[derive(Clone, Debug, Default)]
-pub struct MovedTunnels {
-    /// Their number.
-    pub tunnels: u64,
-}
 
 /// A driver of a shard.
 pub(crate) trait Movable: Driver {}
@@ -71,7 +65,7 @@ impl Moves {
     }
 
     /// Never called on this system.
-    pub fn abandon(&self) {
+    pub fn abandon(&self) -> u64 {
         match *self {}
     }
 

@@ -220,6 +220,7 @@ impl<D: Movable> Runner<D> {
         let is_over = leaving.is_over && !is_moving;
         if is_over && !progress.is_over {
             progress.stays = self.shard.stays();
+            progress.pauses = self.shard.take_pauses();
         }
         progress.is_over = is_over;
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use throng_carry::link::LinkMessage;
 use throng_io::Slots;
 
-use super::Stays;
+use super::{Pauses, Stays};
 
 /// The number of a link in this process: what a thread that reads an earlier link still posts does
 /// not concern the next one.
@@ -26,6 +26,8 @@ pub struct Progress {
     pub(crate) moved: u64,
     /// The connections of clients that have not moved, once it is over.
     pub(crate) stays: BTreeMap<Stays, u64>,
+    /// The time for which each tunnel that moved has rested, once it is over.
+    pub(crate) pauses: Pauses,
     /// No more tunnels move, and none is in flight.
     pub(crate) is_over: bool,
     /// The successor does not answer, or breaks the rules, with tunnels in flight.

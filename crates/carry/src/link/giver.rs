@@ -1,6 +1,7 @@
 //! The predecessor's side of a link.
 
 use super::{LinkFault, LinkMessage, LinkRecord};
+use crate::secret::Secret;
 
 /// The time for an answer to a batch, and to its revocation, in milliseconds.
 pub const TAKEN_WITHIN: u64 = 1_000;
@@ -100,7 +101,7 @@ impl<R> Giver<R> {
     pub fn offer(
         &mut self,
         records: Vec<Kept<R>>,
-        encode: impl Fn(&R) -> Vec<u8>,
+        encode: impl Fn(&R) -> Secret,
         now: u64,
     ) -> Result<LinkMessage, Vec<Kept<R>>> {
         if !self.is_ready() || records.is_empty() {
@@ -258,7 +259,7 @@ mod tests {
 
     fn offered() -> Giver<&'static str> {
         let mut giver = Giver::default();
-        let encode = |record: &&str| record.as_bytes().to_vec();
+        let encode = |record: &&str| Secret::from(record.as_bytes());
         giver.offer(vec![(1, "one"), (2, "two")], encode, 0).unwrap();
         giver
     }
@@ -308,7 +309,7 @@ mod tests {
     #[test]
     fn records_that_cannot_be_offered_are_returned() {
         let mut giver = offered();
-        let encode = |_: &&str| Vec::new();
+        let encode = |_: &&str| Secret::default();
         assert_eq!(giver.offer(vec![(3, "three")], encode, 0), Err(vec![(3, "three")]));
         let mut stopped = Giver::default();
         assert_eq!(stopped.stop(0), None);

@@ -23,6 +23,7 @@ use std::fmt;
 
 pub use self::giver::{Giver, GiverStep, TAKEN_WITHIN};
 pub use self::taker::{Taker, TakerStep};
+use crate::secret::Secret;
 use crate::wire::{CarryError, Content, Encoder, Message};
 
 /// The most records of one batch: each may have two descriptors, and 64 are sent at once.
@@ -68,7 +69,7 @@ pub struct LinkRecord {
     /// The id of the connection, or of the first of two.
     pub id: u64,
     /// Its state. It may contain keys.
-    pub state: Vec<u8>,
+    pub state: Secret,
 }
 
 impl fmt::Debug for LinkRecord {
@@ -134,7 +135,7 @@ mod field {
 impl LinkMessage {
     /// Returns the encoded message.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Secret {
         let numbered = |tag, number: &u64| Encoder::new(tag).number(field::NUMBER, *number);
         match self {
             Self::Batch { number, records } => {
@@ -228,7 +229,7 @@ impl LinkRecord {
         content.message()?.read(|tag, content| {
             match tag {
                 field::ID => id = Some(content.number()?),
-                field::STATE => state = Some(content.0.to_vec()),
+                field::STATE => state = Some(Secret::from(content.0)),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -255,7 +256,7 @@ mod tests {
 
     fn messages() -> impl Strategy<Value = LinkMessage> {
         let record = (any::<u64>(), prop::collection::vec(any::<u8>(), 0..40))
-            .prop_map(|(id, state)| LinkRecord { id, state });
+            .prop_map(|(id, state)| LinkRecord { id, state: Secret::from(&*state) });
         let records = prop::collection::vec(record, 0..MAX_RECORDS);
         let ids = prop::collection::vec(any::<u64>(), 0..MAX_RECORDS);
         let number = any::<u64>;
@@ -278,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_batch_with_too_many_records_is_refused() {
-        let record = || LinkRecord { id: 1, state: Vec::new() };
+        let record = || LinkRecord { id: 1, state: Secret::default() };
         let records = (0..=MAX_RECORDS).map(|_| record()).collect();
         let bytes = LinkMessage::Batch { number: 1, records }.encode();
         assert_eq!(decode(&bytes), Err(CarryError::TooLong));
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_content_of_a_record_is_not_printed() {
-        let record = LinkRecord { id: 7, state: b"secret".to_vec() };
+        let record = LinkRecord { id: 7, state: Secret::from(&b"secret"[..]) };
         assert_eq!(format!("{record:?}"), "LinkRecord { id: 7, .. }");
     }
 
@@ -303,7 +304,7 @@ mod tests {
         ) {
             let mut message = tag.to_le_bytes().to_vec();
             message.extend_from_slice(&bytes);
-            let message = Message::decode(message).unwrap();
+            let message = Message::decode(Secret::from(&*message)).unwrap();
             let _ = LinkMessage::decode(&message);
         }
     }

@@ -8,6 +8,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::{Giver, GiverStep, LinkMessage, Taker, TakerStep};
+use crate::secret::Secret;
 
 /// Connections of the model, half of them in each batch.
 const CONNECTIONS: usize = 4;
@@ -159,7 +160,8 @@ impl World {
         for (_, at) in &records {
             self.conns[*at].runs_old = false;
         }
-        let message = old.giver.offer(records, |at| vec![*at as u8], 0).expect("it is ready");
+        let message =
+            old.giver.offer(records, |at| Secret::from(&[*at as u8][..]), 0).expect("it is ready");
         old.queue.push_back(message);
         true
     }

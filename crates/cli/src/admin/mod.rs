@@ -6,7 +6,7 @@ pub(crate) mod guard;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng::server::{Bound, DrainPlan, Observe, Running};
+use throng::server::{Bound, DrainPlan, Observe, Running, Stopper};
 use throng::{App, Limits, Server};
 use throng_io::{HeldListeners, Purpose};
 
@@ -55,9 +55,15 @@ pub(crate) fn bind(
 
 /// Leaves the address of a server for operators to the successor, and lets the last answers end.
 pub(crate) fn hand_over(admin: Option<&Running>) {
-    let Some(admin) = admin else { return };
+    if let Some(admin) = admin {
+        leave(&admin.stopper());
+    }
+}
+
+/// Does the same with a part of it.
+pub(crate) fn leave(admin: &Stopper) {
     let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(FINAL_ANSWERS);
-    admin.stopper().shutdown(plan.hand_over(true));
+    admin.shutdown(plan.hand_over(true));
 }
 
 /// Ends a server for operators.

@@ -144,6 +144,7 @@ pub(super) fn bind(
         .post("/reload", route(Api::reload))
         // It waits for the start of the new process.
         .route("/upgrade", Route::on(Method::Post, route(Api::upgrade)).blocking())
+        .get("/upgrade", route(Api::upgrade_state))
         .post("/register", route(Api::register))
         .post("/register/{address}/heartbeat", route(Api::heartbeat))
         .delete("/register/{address}", route(Api::deregister));
@@ -172,6 +173,11 @@ impl Api {
     fn upgrade(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_operator(request)?;
         Ok(upgrade::answer(&self.upgrades, request))
+    }
+
+    fn upgrade_state(&self, request: &Request<'_>) -> AdminAnswer {
+        self.check_read(request)?;
+        Ok(upgrade::answer_state(&self.upgrades))
     }
 
     fn readyz(&self, _: &Request<'_>) -> AdminAnswer {

@@ -168,6 +168,12 @@ const OF_ALL: &[Figure<Metrics>] = &[
     ("requests", "Requests begun, upgrades included", Type::Counter, |all| all.requests as f64),
     ("tunnels_opened", "Tunnels opened", Type::Counter, |all| all.tunnels_opened as f64),
     (
+        "tunnels_taken_over",
+        "Tunnels taken over from an earlier process in an upgrade",
+        Type::Counter,
+        |all| all.tunnels_taken_over as f64,
+    ),
+    (
         "connections_passed_through",
         "Connections to be passed through by their server name, also those that no backend \
          accepted",

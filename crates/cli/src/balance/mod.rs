@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use throng::metrics::process;
-use throng::server::Running;
-use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Passage, Status};
+use throng::server::{Bound, Running, Stopper};
+use throng_balance::{
+    Balancer, CertificateEvent, Config, Error, MovedTunnels, NamedBackend, Passage, Status,
+};
 use throng_doctor::{Question, Role};
 use throng_io::{HeldListeners, may_pass};
 
@@ -28,11 +30,11 @@ use crate::checks::check_start;
 use crate::expiry::ExpiryWatch;
 use crate::failure::Failure;
 use crate::log::{Log, events, log_issued, log_retried};
-use crate::serve::{check_log, open_log};
+use crate::serve::{check_log, hide_keys, open_log};
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::terminal;
-use crate::upgrade::{Moves, Next, Predecessor, Source, Upgrades};
+use crate::upgrade::{Moved, Moves, Next, Pause, Predecessor, Source, Upgrades};
 use api::Api;
 pub(crate) use args::Flags;
 pub(crate) use checks::checked_settings;
@@ -127,6 +129,9 @@ fn run_after(
         log.event(&events::WARNING, warning, []);
     }
     let warnings = check_machine(&config, Some(&log))?;
+    if config.tls.is_some() || config.backend_tls.is_some() {
+        hide_keys(&log);
+    }
     let access = Arc::new(log.clone());
     let leaves = Arc::new(AtomicBool::new(false));
     let on_bound = {
@@ -140,7 +145,7 @@ fn run_after(
             Err(failure) => Err(io::Error::other(failure.message)),
         }
     };
-    let carried = predecessor.state().unwrap_or_default();
+    let carried = (predecessor.state().unwrap_or_default(), predecessor.ticket_keys());
     let started = Balancer::start_on(config.clone(), access, held.clone(), carried, on_bound);
     if leaves.load(Relaxed) {
         return Ok(ExitCode::SUCCESS);
@@ -157,8 +162,8 @@ fn run_after(
         warnings,
         upgrades: upgrades.clone(),
     };
-    let start = |address| start_admin(api, address, held.clone());
-    let admin = match config.admin.map(start).transpose() {
+    let bind = |address| bind_admin(api, address, held.clone());
+    let admin = match config.admin.map(bind).transpose() {
         Ok(admin) => admin,
         Err(failure) => {
             let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
@@ -174,11 +179,22 @@ fn run_after(
         expiry: ExpiryWatch::default(),
         log: log.clone(),
     };
-    if let Err(failure) = predecessor.serving() {
-        let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
-        return Err(failure);
-    }
-    upgrades.serving(source(&balancer, &reloader));
+    // A predecessor answers operators until it has passed on its counts, so that none falls.
+    let started = predecessor.serving().and_then(|done| {
+        if let Some(counts) = done.counts() {
+            balancer.count_on(counts);
+        }
+        Ok((admin.map(Bound::start).transpose()?, done.report))
+    });
+    let (admin, begun_by) = match started {
+        Ok(started) => started,
+        Err(failure) => {
+            let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
+            return Err(failure);
+        }
+    };
+    let stopper = admin.as_ref().map(Running::stopper);
+    upgrades.serving(source(&balancer, &reloader, stopper), begun_by);
     let mut service = Service::ready();
     let mut watched = Watched { balancer: &balancer, watch: Watch::new(&balancer), log: &log };
     let work = move |work| files.carry_out(work);
@@ -202,14 +218,18 @@ fn run_after(
 }
 
 /// Returns what upgrades need of the balancer.
-fn source(balancer: &Balancer, reloader: &Arc<Reloader>) -> Source {
+fn source(balancer: &Balancer, reloader: &Arc<Reloader>, admin: Option<Stopper>) -> Source {
     let (settings, balancer) = (Arc::clone(reloader), balancer.clone());
-    let (carried, moves) = (balancer.clone(), balancer.clone());
+    let (carried, moves, counts) = (balancer.clone(), balancer.clone(), balancer.clone());
+    let of_keys = balancer.clone();
     Source {
         settings: Box::new(move || settings.upgrade()),
         connections: Box::new(move || balancer.status().metrics.connections),
         state: Box::new(move || serde_json::to_vec(&carried.carried()).unwrap_or_default()),
+        ticket_keys: Box::new(move || of_keys.ticket_keys()),
         moves: Some(Box::new(moves)),
+        leave_operators: Box::new(move || admin.iter().for_each(admin::leave)),
+        counts: Box::new(move || serde_json::to_vec(&counts.counts()).unwrap_or_default()),
     }
 }
 
@@ -222,12 +242,20 @@ impl Moves for Balancer {
         self.begin_moves()
     }
 
-    fn run(&self, until: Instant, is_alive: &mut dyn FnMut() -> bool) -> Result<u64, String> {
-        self.move_tunnels(until, is_alive).map(|moved| moved.tunnels)
+    fn run(&self, until: Instant, is_alive: &mut dyn FnMut() -> bool) -> Result<Moved, String> {
+        let MovedTunnels { tunnels, pause, stays } = self.move_tunnels(until, is_alive)?;
+        let micros = |time: Duration| time.as_micros().try_into().unwrap_or(u64::MAX);
+        let pause = Pause {
+            p50_us: micros(pause.p50),
+            p99_us: micros(pause.p99),
+            max_us: micros(pause.max),
+        };
+        let drains = stays.into_iter().map(|(why, count)| (why.word().to_owned(), count));
+        Ok(Moved { connections: tunnels, pause: Some(pause), drains: drains.collect() })
     }
 
-    fn abandon(&self) {
-        self.abandon_moves();
+    fn abandon(&self) -> u64 {
+        self.abandon_moves()
     }
 
     fn end(&self) {
@@ -236,7 +264,7 @@ impl Moves for Balancer {
 }
 
 /// Prints and logs the addresses and the backends.
-fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: &Log) {
+fn announce(balancer: &Balancer, config: &Config, admin: Option<&Bound>, log: &Log) {
     // Without the table, TLS is only passed through, and HTTP is served beside it.
     let has_table = config.values().is_some_and(|values| values.has_section("tls"));
     for (place, address) in balancer.addresses().iter().enumerate() {
@@ -350,15 +378,15 @@ fn look_at_certificates(balancer: &Balancer, expiry: &mut ExpiryWatch, log: &Log
     }
 }
 
-fn start_admin(
+fn bind_admin(
     api: Api,
     address: std::net::SocketAddr,
     held: HeldListeners,
-) -> Result<Running, Failure> {
+) -> Result<Bound, Failure> {
     let balancer = api.balancer.clone();
     let bound = api::bind(Arc::new(api), address, held)?;
     balancer.set_admin_address(bound.local_addr());
-    Ok(bound.start()?)
+    Ok(bound)
 }
 
 /// Logs the state of the balancer.

@@ -93,10 +93,11 @@ events! {
         "a certificate that an authority has issued (tls.acme) is served, but cannot be written, \
          and would be lost with the process";
     UPGRADE = "upgrade", Info, process,
-        ["from", "to", "process", "moved", "connections", "duration"],
+        ["from", "to", "process", "moved", "pause", "connections", "duration"],
         "another process accepts from the same sockets; this one drains its connections";
-    UPGRADE_FAILED = "upgrade.failed", Error, process, ["reason"],
-        "another process did not take over; this one goes on, and nothing was changed";
+    UPGRADE_FAILED = "upgrade.failed", Error, process, ["reason", "lost"],
+        "another process did not take over, and this one goes on; tunnels that had moved to the \
+         other one have ended with it";
     STATUS = "status", Info, process,
         ["uptime", "connections", "max_connections", "accepted", "refused", "sessions", "channels",
          "tunnels", "requests", "backends_up", "backends", "lost", "memory_bytes", "descriptors",

@@ -37,8 +37,14 @@ pub(super) fn bind(
     log: Log,
 ) -> throng::Result<Bound> {
     let token = admin.token.clone();
+    let of_state = (upgrades.clone(), token.clone());
     let on_upgrade = move |request: &Request<'_>| match check_change(request, token.as_ref()) {
         Ok(()) => upgrade::answer(&upgrades, request),
+        Err(refusal) => refusal.closing(),
+    };
+    let upgrade_state = move |request: &Request<'_>| match check_read(request, of_state.1.as_ref())
+    {
+        Ok(()) => upgrade::answer_state(&of_state.0),
         Err(refusal) => refusal.closing(),
     };
     let token = admin.token.clone();
@@ -82,6 +88,7 @@ pub(super) fn bind(
         .route("/reload", Route::on(Method::Post, on_reload).blocking())
         // It waits for the start of the new process.
         .route("/upgrade", Route::on(Method::Post, on_upgrade).blocking())
+        .get("/upgrade", upgrade_state)
         // It may have to ask the cluster.
         .route("/presence/{channel}", Route::on(Method::Get, of_channel(presence)).blocking());
     admin::bind(app, admin.address, held, log)

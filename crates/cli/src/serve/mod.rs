@@ -18,11 +18,12 @@ mod tls;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use throng::Server;
 use throng::server::{Bound, DrainPlan, Drained, Running, ShardLoad, Stats, StuckShard};
+use throng_carry::Secret;
 use throng_config::{Draft, LogSettings};
 use throng_doctor::{Question, Role};
 use throng_io::{HeldListeners, may_pass};
@@ -210,8 +211,14 @@ fn run_after(
         log.event(&events::WARNING, warning, []);
     }
     let warnings = check_machine(&settings, Some(&log))?;
+    #[cfg(feature = "tls")]
+    if settings.tls.is_some() {
+        hide_keys(&log);
+    }
     let server = watched(site::server(&settings, Some(&log)), &settings, warnings, &log);
     let bound = site::listen_held(server, &settings, &held)?;
+    #[cfg(feature = "tls")]
+    bound.take_ticket_keys(&throng::tls::TicketKeys::from_bytes(&predecessor.ticket_keys()));
     let (requests, pending) = reload_requests();
     let upgrades = Upgrades::new(held.clone(), log.clone());
     let server = (bound.observer(), bound.hub(), requests);
@@ -228,8 +235,8 @@ fn run_after(
     let running = Arc::new(listen(bound, &log)?);
     announce(admin.as_ref(), &log);
     let registrations = registration.begin(balancers, running.local_addr(), &log)?;
-    predecessor.serving()?;
-    upgrades.serving(source(&running, &reloader));
+    let done = predecessor.serving()?;
+    upgrades.serving(source(&running, &reloader), done.report);
     let own = (&reloader, pending, &upgrades);
     let ended = wait(&running, &signals, &log, Some(own))?;
     let Settings { drain, upgrade, .. } = &*reloader.settings();
@@ -262,14 +269,30 @@ fn run_after(
 fn source(running: &Arc<Running>, reloader: &Arc<Reloader>) -> Source {
     // The end of the server needs it whole.
     let (settings, running) = (Arc::clone(reloader), Arc::downgrade(running));
+    let of_keys = running.clone();
     Source {
         settings: Box::new(move || settings.settings().upgrade),
         connections: Box::new(move || {
             running.upgrade().map_or(0, |running| running.stats().connections)
         }),
         state: Box::new(Vec::new),
+        ticket_keys: Box::new(move || ticket_keys(&of_keys)),
         moves: None,
+        // Each process counts for itself.
+        leave_operators: Box::new(|| {}),
+        counts: Box::new(Vec::new),
     }
+}
+
+#[cfg(feature = "tls")]
+fn ticket_keys(running: &Weak<Running>) -> Secret {
+    let keys = running.upgrade().map(|running| running.ticket_keys());
+    keys.map_or_else(Secret::default, |keys| Secret::from(keys.as_bytes()))
+}
+
+#[cfg(not(feature = "tls"))]
+fn ticket_keys(_: &Weak<Running>) -> Secret {
+    Secret::default()
 }
 
 /// Prints the address of the server for operators.
@@ -292,6 +315,15 @@ pub fn until_stopped(bound: Bound, plan: DrainPlan) -> Result<ExitCode, Failure>
     let running = Arc::new(listen(bound, &log)?);
     let ended = wait(&running, &signals, &log, None)?;
     end(ended, running, plan, &log)
+}
+
+/// Hides the memory of a process that reads keys.
+#[cfg(any(feature = "tls", feature = "balance"))]
+pub(crate) fn hide_keys(log: &Log) {
+    if let Err(error) = throng_io::memory::hide() {
+        let why = format!("other processes of this user can read the keys of TLS: {error}");
+        log.event(&events::WARNING, why, []);
+    }
 }
 
 /// Opens the log; an error names the setting.

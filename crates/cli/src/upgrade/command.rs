@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use throng_config::units::parse_duration;
 
-use super::Upgrade;
+use super::UpgradeReport;
 use crate::failure::Failure;
 use crate::http_client::{Client, JsonBody as _};
 use crate::register::read_token;
@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// Only start the new process until it is ready to serve, and end it
     #[arg(long)]
     dry_run: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
     /// Time for the answer, for example 5m
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2m")]
     timeout: Duration,
@@ -56,9 +59,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !answer.is_success() {
         return Err(Failure::runtime(answer.reason()));
     }
-    let report: Upgrade = serde_json::from_value(answer.json())
+    let report: UpgradeReport = serde_json::from_value(answer.json())
         .map_err(|error| Failure::runtime(format!("the answer of {client}: {error}")))?;
-    terminal::report_line(report.in_words())?;
+    terminal::report_line(match args.json {
+        true => answer.json().to_string(),
+        false => report.in_words(),
+    })?;
     let drains = report.connections > 0 && !report.dry_run;
     Ok(ExitCode::from(if drains { 3 } else { 0 }))
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{ffi::OsString, net::TcpListener};
 
-use throng_carry::{CarryError, Encoder, Inbox, Message};
+use throng_carry::{CarryError, Encoder, Inbox, Message, Secret};
 use throng_io::handover::{self, MAX_AT_ONCE, Passage};
 use throng_io::{Held, Listener, Origin, Purpose, Slots, UnixSocket};
 
@@ -60,8 +60,20 @@ mod sockets {
     pub(super) const OWNS_FILE: u16 = 15;
 }
 
-/// The field of PLAN: the addition of the program, which a successor may not know.
-const STATE: u16 = 2;
+/// Fields of PLAN: additions of the program, which a successor may not know.
+mod plan {
+    pub(super) const STATE: u16 = 2;
+    /// Keys of session tickets.
+    pub(super) const TICKET_KEYS: u16 = 4;
+}
+
+/// Fields of DONE, which a successor may not know.
+mod done {
+    /// The counters of the predecessor's program.
+    pub(super) const COUNTS: u16 = 2;
+    /// The report of the upgrade.
+    pub(super) const REPORT: u16 = 4;
+}
 
 /// The field of REFUSE.
 const REASON: u16 = 1;
@@ -149,7 +161,7 @@ impl Control {
                 return Err(NoMessage::TimedOut);
             }
             let _ = self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
-            let mut buffer = [0; 4096];
+            let mut buffer = Secret::zeros(4096);
             match handover::receive(&self.stream, &mut buffer) {
                 Ok((0, _)) => return Err(NoMessage::Ended),
                 Ok((count, passed)) => {
@@ -177,8 +189,10 @@ impl Control {
     }
 
     /// Sends the end of the listening sockets, and what the program adds to them.
-    pub(super) fn send_plan(&self, state: &[u8]) -> Result<(), NoMessage> {
-        self.send_with(Encoder::new(tag::PLAN).bytes(STATE, state), &[])
+    pub(super) fn send_plan(&self, state: &[u8], ticket_keys: &[u8]) -> Result<(), NoMessage> {
+        let message = Encoder::new(tag::PLAN);
+        let message = message.bytes(plan::STATE, state).bytes(plan::TICKET_KEYS, ticket_keys);
+        self.send_with(message, &[])
     }
 
     pub(super) fn send_ready(&self, loops: Option<usize>) -> Result<(), NoMessage> {
@@ -229,6 +243,13 @@ impl Control {
             _ => return Err(NoMessage::Wrong("a link that does not follow".to_owned())),
         }
         Ok(())
+    }
+
+    /// Sends the end of the upgrade, with its report and what this process has counted.
+    pub(super) fn send_done(&self, counts: &[u8], report: &[u8]) -> Result<(), NoMessage> {
+        let message = Encoder::new(tag::DONE);
+        let message = message.bytes(done::COUNTS, counts).bytes(done::REPORT, report);
+        self.send_with(message, &[])
     }
 
     pub(super) fn send_refuse(&self, why: &str) -> Result<(), NoMessage> {
@@ -370,16 +391,32 @@ pub(super) fn read_hello(message: &Message) -> Result<Hello, CarryError> {
     Ok(read)
 }
 
-/// Reads what the program has added to a PLAN.
-pub(super) fn read_plan(message: &Message) -> Result<Vec<u8>, CarryError> {
-    let mut state = Vec::new();
+/// Reads what the program has added to a PLAN: its state, and its keys of session tickets.
+pub(super) fn read_plan(message: &Message) -> Result<(Vec<u8>, Secret), CarryError> {
+    let (mut state, mut ticket_keys) = (Vec::new(), Secret::default());
     message.read(|tag, content| {
-        if tag == STATE {
-            state = content.0.to_vec();
+        match tag {
+            plan::STATE => state = content.0.to_vec(),
+            plan::TICKET_KEYS => ticket_keys = Secret::from(content.0),
+            _ => return Ok(false),
         }
-        Ok(tag == STATE)
+        Ok(true)
     })?;
-    Ok(state)
+    Ok((state, ticket_keys))
+}
+
+/// Reads the counts and the report of a DONE.
+pub(super) fn read_done(message: &Message) -> Result<(Vec<u8>, Vec<u8>), CarryError> {
+    let (mut counts, mut report) = (Vec::new(), Vec::new());
+    message.read(|tag, content| {
+        match tag {
+            done::COUNTS => counts = content.0.to_vec(),
+            done::REPORT => report = content.0.to_vec(),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok((counts, report))
 }
 
 /// Reads the reason of a refusal.

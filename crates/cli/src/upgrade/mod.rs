@@ -14,7 +14,7 @@
 //!      -> GO                             STOP instead: it ends
 //!      <- SERVING  accepts
 //!         connections move over the links
-//!      -> DONE     stops accepting
+//!      -> DONE     has stopped accepting operators, and stops accepting clients
 //! ```
 //!
 //! REFUSE, with the reason, takes the place of any message of the successor.
@@ -30,10 +30,12 @@ mod parts;
 mod predecessor;
 #[cfg(target_os = "linux")]
 mod program;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has upgrades"))]
+mod report;
 #[cfg(target_os = "linux")]
 mod successor;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use throng::http::Status;
 use throng::{Request, Response};
 
@@ -45,54 +47,14 @@ pub(crate) use self::command::{Args, run};
 pub(crate) use self::none::{Predecessor, Upgrades};
 #[cfg(feature = "balance")]
 pub(crate) use self::parts::Moves;
-pub(crate) use self::parts::{Next, Refusal, Source};
+pub(crate) use self::parts::{Done, Next, Refusal, Source};
 #[cfg(target_os = "linux")]
 pub(crate) use self::predecessor::Predecessor;
+use self::report::UpgradeReport;
+#[cfg(feature = "balance")]
+pub(crate) use self::report::{Moved, Pause};
 #[cfg(target_os = "linux")]
 pub(crate) use self::successor::Upgrades;
-
-/// The outcome of an upgrade, for operators.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Upgrade {
-    /// The build that has served.
-    pub(crate) from: String,
-    /// The build that serves now, or could.
-    pub(crate) to: String,
-    /// The new process.
-    pub(crate) process: u32,
-    /// Connections that have moved to the new process, with their sessions.
-    #[serde(default)]
-    pub(crate) moved: u64,
-    /// Connections that drain in the old process.
-    pub(crate) connections: u64,
-    /// The time from the request until the new process accepted, and had all that moves.
-    pub(crate) duration_ms: u64,
-    /// Whether it was only tried.
-    pub(crate) dry_run: bool,
-}
-
-impl Upgrade {
-    /// Returns it on one line.
-    pub(crate) fn in_words(&self) -> String {
-        let Self { from, to, process, moved, connections, duration_ms, dry_run } = self;
-        let plural = if *connections == 1 { "connection drains" } else { "connections drain" };
-        let tunnels = if *moved == 1 { "tunnel" } else { "tunnels" };
-        match (dry_run, moved) {
-            (true, _) => format!(
-                "upgrade {from} -> {to}: the new process was ready after {duration_ms} ms and has \
-                 ended; in an upgrade, at most {connections} {plural}"
-            ),
-            (false, 0) => format!(
-                "upgrade {from} -> {to}: process {process} accepts since {duration_ms} ms after \
-                 the request; {connections} {plural}"
-            ),
-            (false, _) => format!(
-                "upgrade {from} -> {to}: process {process} serves since {duration_ms} ms after \
-                 the request; {moved} {tunnels} moved; {connections} {plural}"
-            ),
-        }
-    }
-}
 
 /// The body of `POST /upgrade`.
 #[derive(Default, Deserialize)]
@@ -115,4 +77,9 @@ pub(crate) fn answer(upgrades: &Upgrades, request: &Request<'_>) -> Response {
         Err(Refusal::Failed(why)) => refuse(Status::new(422), &why),
         Err(Refusal::Ending) => Response::unavailable(1, "shutting down"),
     }
+}
+
+/// Answers `GET /upgrade`, which was checked.
+pub(crate) fn answer_state(upgrades: &Upgrades) -> Response {
+    Response::json(format!("{}\n", serde_json::to_string(&upgrades.state()).unwrap_or_default()))
 }

@@ -1,8 +1,11 @@
 //! Processes without predecessors and successors: only Linux passes sockets on to another process.
 
+#[cfg(feature = "tls")]
+use throng_carry::Secret;
 use throng_io::HeldListeners;
 
-use super::{Next, Refusal, Source, Upgrade};
+use super::report::{UpgradeReport, UpgradeState};
+use super::{Done, Next, Refusal, Source};
 use crate::failure::Failure;
 use crate::log::{Log, events};
 
@@ -26,8 +29,13 @@ impl Predecessor {
         Ok(Next::Serve(Vec::new()))
     }
 
-    pub(crate) fn serving(&self) -> Result<(), Failure> {
-        Ok(())
+    pub(crate) fn serving(&self) -> Result<Done, Failure> {
+        Ok(Done::default())
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn ticket_keys(&self) -> Secret {
+        Secret::default()
     }
 
     #[cfg(feature = "balance")]
@@ -47,7 +55,11 @@ impl Upgrades {
         Self { log }
     }
 
-    pub(crate) fn serving(&self, _source: Source) {}
+    pub(crate) fn serving(&self, _source: Source, _begun_by: Option<UpgradeReport>) {}
+
+    pub(crate) fn state(&self) -> UpgradeState {
+        UpgradeState { state: "idle", last: None }
+    }
 
     /// Logs why there is no upgrade.
     pub(crate) fn start(&self) {
@@ -55,7 +67,7 @@ impl Upgrades {
     }
 
     /// Returns why there is no upgrade.
-    pub(crate) fn run(&self, _dry_run: bool) -> Result<Upgrade, Refusal> {
+    pub(crate) fn run(&self, _dry_run: bool) -> Result<UpgradeReport, Refusal> {
         self.start();
         Err(Refusal::Failed(UNSUPPORTED.to_owned()))
     }

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use throng_carry::Secret;
 use throng_io::HeldListeners;
 use throng_io::handover;
 
-use super::Next;
 use super::control::{
-    Control, GREETING, Hello, NoMessage, OLDEST_WIRE, WIRE, read_plan, read_refuse, tag,
+    Control, GREETING, Hello, NoMessage, OLDEST_WIRE, WIRE, read_done, read_plan, read_refuse, tag,
 };
+use super::{Done, Next};
 use crate::build_labels::VERSION;
 use crate::failure::Failure;
 
@@ -23,6 +24,9 @@ pub(crate) struct Predecessor {
     /// The addition of its program to the sockets, in JSON.
     #[cfg_attr(not(feature = "balance"), allow(dead_code, reason = "the balancer's backends"))]
     state: Vec<u8>,
+    /// Its keys of session tickets.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "there are no tickets"))]
+    ticket_keys: Secret,
 }
 
 impl Predecessor {
@@ -47,7 +51,7 @@ impl Predecessor {
         control.send_hello(&hello).map_err(|why| failed(in_words(&why)))?;
         let until = Instant::now() + GREETING;
         let mut taken = Vec::new();
-        let state = loop {
+        let (state, ticket_keys) = loop {
             let message = control.receive(until).map_err(|why| failed(in_words(&why)))?;
             match message.tag() {
                 tag::SOCKETS => {
@@ -62,7 +66,7 @@ impl Predecessor {
             }
         };
         let control = Arc::new(Mutex::new(Some(control)));
-        Ok((Self { control, state }, HeldListeners::of_predecessor(taken)))
+        Ok((Self { control, state, ticket_keys }, HeldListeners::of_predecessor(taken)))
     }
 
     /// Reports that this process can serve: it has read its configuration, and listens.
@@ -94,22 +98,27 @@ impl Predecessor {
         }
     }
 
-    /// Reports that this process accepts connections, and waits until its predecessor knows it.
+    /// Reports that this process accepts connections, and waits until its predecessor has given it
+    /// all that moves. Returns what that says at its end, if there is one.
     ///
     /// # Errors
     /// The predecessor goes on serving, so this process must end.
-    pub(crate) fn serving(&self) -> Result<(), Failure> {
-        let Some(mut control) = self.lock().take() else { return Ok(()) };
+    pub(crate) fn serving(&self) -> Result<Done, Failure> {
+        let Some(mut control) = self.lock().take() else { return Ok(Done::default()) };
         if control.send(tag::SERVING).is_err() {
             // It has ended, and this process serves alone.
-            return Ok(());
+            return Ok(Done::default());
         }
-        match control.receive(Instant::now() + ANSWER) {
+        let done = match control.receive(Instant::now() + ANSWER) {
             Ok(message) if message.tag() == tag::STOP => {
-                Err(Failure::runtime("the process to be replaced goes on, so this one ends"))
+                let why = "the process to be replaced goes on, so this one ends";
+                return Err(Failure::runtime(why));
             }
-            _ => Ok(()),
-        }
+            Ok(message) => read_done(&message).unwrap_or_default(),
+            Err(_) => return Ok(Done::default()),
+        };
+        let (counts, report) = done;
+        Ok(Done { counts, report: serde_json::from_slice(&report).ok() })
     }
 
     /// Reports why this process does not serve.
@@ -117,6 +126,12 @@ impl Predecessor {
         if let Some(control) = self.lock().take() {
             let _ = control.send_refuse(&failure.message);
         }
+    }
+
+    /// Returns the keys of session tickets that the predecessor has drawn.
+    #[cfg(feature = "tls")]
+    pub(crate) fn ticket_keys(&self) -> Secret {
+        self.ticket_keys.clone()
     }
 
     /// Returns what the predecessor's program has added; `None` if it is of another form.

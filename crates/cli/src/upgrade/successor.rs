@@ -16,7 +16,8 @@ use super::control::{
     tag,
 };
 use super::program::Program;
-use super::{Refusal, Source, Upgrade};
+use super::report::{LastUpgrade, Moved, UpgradeOutcome, UpgradeReport, UpgradeState};
+use super::{Refusal, Source};
 use crate::build_labels::VERSION;
 use crate::log::{Log, events};
 use crate::service::Service;
@@ -41,6 +42,7 @@ struct Inner {
     program: io::Result<Program>,
     source: OnceLock<Source>,
     state: Mutex<Phase>,
+    last: Mutex<Option<LastUpgrade>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +70,28 @@ impl Upgrades {
             program: Program::of_this_process(),
             source: OnceLock::new(),
             state: Mutex::new(Phase::Idle),
+            last: Mutex::default(),
         }))
     }
 
-    /// Records that the process serves: there can be upgrades from now on.
-    pub(crate) fn serving(&self, source: Source) {
+    /// Records that the process serves: there can be upgrades from now on. `begun_by` is the
+    /// report of the upgrade that has started it.
+    pub(crate) fn serving(&self, source: Source, begun_by: Option<UpgradeReport>) {
+        let begun_by = begun_by.map(|report| LastUpgrade::now(UpgradeOutcome::Replaced(report)));
+        *self.0.last() = begun_by;
         let _ = self.0.source.set(source);
+    }
+
+    /// Returns the state of the current upgrade, and the outcome of the last one.
+    pub(crate) fn state(&self) -> UpgradeState {
+        let state = match *self.0.state() {
+            Phase::Idle => "idle",
+            Phase::Starting => "starting",
+            Phase::Committed => "moving",
+            Phase::Replaced | Phase::Left => "replaced",
+            Phase::Ending => "ending",
+        };
+        UpgradeState { state, last: self.0.last().clone() }
     }
 
     /// Begins an upgrade on a thread of its own; the log has its outcome.
@@ -81,19 +99,19 @@ impl Upgrades {
         let upgrades = self.clone();
         let thread = std::thread::Builder::new().name("upgrade".to_owned());
         if let Err(error) = thread.spawn(move || upgrades.run_logged()) {
-            self.0.log_failure(&throng_io::limits::thread_not_started(&error).to_string());
+            self.0.log_failure(&throng_io::limits::thread_not_started(&error).to_string(), 0);
         }
     }
 
     fn run_logged(&self) {
         if let Err(Refusal::Busy) = self.run(false) {
-            self.0.log_failure("an upgrade is under way");
+            self.0.log_failure("an upgrade is under way", 0);
         }
     }
 
     /// Replaces this process, or with `dry_run` only tries whether that would succeed. Returns when
     /// the successor accepts, or has failed and has ended. Logs the outcome.
-    pub(crate) fn run(&self, dry_run: bool) -> Result<Upgrade, Refusal> {
+    pub(crate) fn run(&self, dry_run: bool) -> Result<UpgradeReport, Refusal> {
         let inner = &self.0;
         let Some(source) = inner.source.get() else { return Err(Refusal::Busy) };
         match &mut *inner.state() {
@@ -109,8 +127,15 @@ impl Upgrades {
         match &outcome {
             Ok(report) if !dry_run => inner.log_success(report),
             Ok(_) => {}
-            Err(why) => inner.log_failure(why),
+            Err(NotReplaced { why, lost }) => inner.log_failure(why, *lost),
         }
+        *inner.last() = Some(LastUpgrade::now(match &outcome {
+            Ok(report) if dry_run => UpgradeOutcome::Tried(report.clone()),
+            Ok(report) => UpgradeOutcome::Replaced(report.clone()),
+            Err(NotReplaced { why, lost }) => {
+                UpgradeOutcome::Failed { reason: why.clone(), lost: *lost }
+            }
+        }));
         {
             let mut state = inner.state();
             *state = match (*state, &outcome) {
@@ -125,11 +150,11 @@ impl Upgrades {
                 inner.await_leaving();
                 Ok(report)
             }
-            (Err(why), _) => {
+            (Err(failed), _) => {
                 if !dry_run {
                     Service::reloaded();
                 }
-                Err(Refusal::Failed(why))
+                Err(Refusal::Failed(failed.in_words()))
             }
         }
     }
@@ -172,8 +197,20 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn last(&self) -> MutexGuard<'_, Option<LastUpgrade>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Starts a successor and lets it take over. On a failure it has ended.
-    fn replace(&self, source: &Source, dry_run: bool) -> Result<Upgrade, String> {
+    fn replace(&self, source: &Source, dry_run: bool) -> Result<UpgradeReport, NotReplaced> {
+        self.start_and_talk(source, dry_run).map_err(|why| {
+            // Only now: a successor that lives may still have connections.
+            let lost = source.moves.as_ref().map_or(0, |moves| moves.abandon());
+            NotReplaced { why, lost }
+        })
+    }
+
+    fn start_and_talk(&self, source: &Source, dry_run: bool) -> Result<UpgradeReport, String> {
         let began = Instant::now();
         if std::process::id() == 1 {
             return Err("this is the first process of its container, whose end would end the \
@@ -183,7 +220,8 @@ impl Inner {
         let (own, other) = UnixStream::pair().map_err(|error| error.to_string())?;
         let mut child = self.spawn(other)?;
         let talked = Control::new(own).map_err(Failed::For).and_then(|mut control| {
-            let outcome = self.talk(&mut control, source, dry_run, &mut child);
+            let trial = Trial { source, dry_run, began };
+            let outcome = self.talk(&mut control, &trial, &mut child);
             if outcome.is_err() || dry_run {
                 let _ = control.send(tag::STOP);
             }
@@ -196,21 +234,13 @@ impl Inner {
                 outcome => outcome,
             }
         });
-        let outcome = match talked {
-            Ok((build, moved)) => {
+        match talked {
+            Ok(report) => {
                 if dry_run {
                     await_end(&mut child, ENDING);
                     end(&mut child);
                 }
-                Ok(Upgrade {
-                    from: VERSION.to_owned(),
-                    to: build,
-                    process: child.id(),
-                    moved,
-                    connections: (source.connections)(),
-                    duration_ms: began.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
-                    dry_run,
-                })
+                Ok(report)
             }
             Err(Failed::Ended) => {
                 await_end(&mut child, ENDING);
@@ -225,14 +255,7 @@ impl Inner {
                 end(&mut child);
                 Err(why)
             }
-        };
-        // Only now: a successor that lives may still have connections.
-        if outcome.is_err()
-            && let Some(moves) = &source.moves
-        {
-            moves.abandon();
         }
-        outcome
     }
 
     /// Waits until this process accepts no more, so that the next connect is the successor's.
@@ -255,14 +278,14 @@ impl Inner {
     }
 
     /// Takes the successor through its phases until it accepts and has the connections that move,
-    /// or with `dry_run` until it is ready. Returns its build, and how many have moved.
+    /// or with `dry_run` until it is ready.
     fn talk(
         &self,
         control: &mut Control,
-        source: &Source,
-        dry_run: bool,
+        trial: &Trial<'_>,
         child: &mut Child,
-    ) -> Result<(String, u64), Failed> {
+    ) -> Result<UpgradeReport, Failed> {
+        let source = trial.source;
         let settings = (source.settings)();
         let until = Instant::now() + GREETING;
         let greeting = expect(control, tag::HELLO, until, "said no word")?;
@@ -278,45 +301,55 @@ impl Inner {
         let sockets = self.held.for_successor().map_err(|error| error.to_string())?;
         control.send_sockets(&sockets)?;
         drop(sockets);
-        control.send_plan(&(source.state)())?;
+        control.send_plan(&(source.state)(), &(source.ticket_keys)())?;
         let until = Instant::now() + settings.start;
         let ready = expect(control, tag::READY, until, "was not ready within upgrade.start")?;
-        if dry_run {
-            return Ok((build, 0));
+        if trial.dry_run {
+            return Ok(trial.report(build, child.id(), Err(None)));
         }
         let loops = read_ready(&ready).map_err(|error| error.to_string())?;
-        let moves = source.moves.as_ref().filter(|it| loops.is_some() && it.loops() == loops);
+        let (moves, mut unmoved) = match &source.moves {
+            None => (None, None),
+            Some(moves) => match why_unmoved(moves.loops(), loops) {
+                None => (Some(moves), None),
+                Some(why) => (None, Some(why)),
+            },
+        };
         match &mut *self.state() {
             state @ Phase::Starting => *state = Phase::Committed,
             _ => return Err(Failed::For("this process ends".to_owned())),
         }
         let moves = moves.filter(|moves| match moves.begin() {
             Ok(passages) => control.send_passages(&passages).is_ok(),
-            Err(_) => {
+            Err(error) => {
                 // They drain. The successor has nothing of them.
                 moves.abandon();
+                unmoved = Some(format!("the links to the new process failed: {error}"));
                 false
             }
         });
         control.send(tag::GO)?;
         let until = Instant::now() + settings.start;
         expect(control, tag::SERVING, until, "did not accept within upgrade.start")?;
-        let mut moved = 0;
+        let mut moved = Err(unmoved);
         if let Some(moves) = moves {
             let mut is_alive = || matches!(child.try_wait(), Ok(None));
             // An error ends the successor, so this process still accepts, and goes on.
-            moved = moves.run(Instant::now() + MOVING, &mut is_alive)?;
+            moved = Ok(moves.run(Instant::now() + MOVING, &mut is_alive)?);
             moves.end();
         }
+        let report = trial.report(build, child.id(), moved);
+        (source.leave_operators)();
         // First: the service manager must know it before the successor reports to it.
         Service::replaced_by(child.id());
-        let _ = control.send(tag::DONE);
-        Ok((build, moved))
+        let encoded = serde_json::to_vec(&report).unwrap_or_default();
+        let _ = control.send_done(&(source.counts)(), &encoded);
+        Ok(report)
     }
 
-    fn log_success(&self, report: &Upgrade) {
-        let Upgrade { from, to, process, moved, connections, duration_ms, .. } = report;
-        let fields = [
+    fn log_success(&self, report: &UpgradeReport) {
+        let UpgradeReport { from, to, process, moved, connections, duration_ms, .. } = report;
+        let mut fields = vec![
             ("from", from.clone().into()),
             ("to", to.clone().into()),
             ("process", u64::from(*process).into()),
@@ -324,11 +357,82 @@ impl Inner {
             ("connections", (*connections).into()),
             ("duration", Duration::from_millis(*duration_ms).into()),
         ];
-        self.log.event(&events::UPGRADE, "", fields);
+        if let Some(pause) = report.pause {
+            fields.push(("pause", Duration::from_micros(pause.max_us).into()));
+        }
+        self.log.event(&events::UPGRADE, report.drains_in_words(), fields);
     }
 
-    fn log_failure(&self, why: &str) {
-        self.log.event(&events::UPGRADE_FAILED, "", [("reason", why.to_owned().into())]);
+    fn log_failure(&self, why: &str, lost: u64) {
+        let fields = [("reason", why.to_owned().into()), ("lost", lost.into())];
+        self.log.event(&events::UPGRADE_FAILED, "", fields);
+    }
+}
+
+/// An upgrade, or the trial of one.
+struct Trial<'a> {
+    source: &'a Source,
+    dry_run: bool,
+    began: Instant,
+}
+
+impl Trial<'_> {
+    /// Returns the report; `moved` is why no connection could move, if none could.
+    fn report(
+        &self,
+        to: String,
+        process: u32,
+        moved: Result<Moved, Option<String>>,
+    ) -> UpgradeReport {
+        let (moved, unmoved) = match moved {
+            Ok(moved) => (Some(moved), None),
+            Err(why) => (None, why),
+        };
+        // Those that the successor has accepted are not in it.
+        let drain = moved.as_ref().map(|moved| moved.drains.values().sum());
+        let moved = moved.unwrap_or_default();
+        UpgradeReport {
+            from: VERSION.to_owned(),
+            to,
+            process,
+            moved: moved.connections,
+            pause: moved.pause.filter(|_| moved.connections > 0),
+            connections: drain.unwrap_or_else(self.source.connections.as_ref()),
+            drains: moved.drains,
+            unmoved,
+            duration_ms: self.began.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
+            dry_run: self.dry_run,
+        }
+    }
+}
+
+/// Returns why connections cannot move between these numbers of event loops, if they cannot.
+fn why_unmoved(own: Option<usize>, others: Option<usize>) -> Option<String> {
+    match (own, others) {
+        (Some(own), Some(others)) if own == others => None,
+        (Some(own), Some(others)) => {
+            Some(format!("tunnels do not move from {own} event loops to {others}"))
+        }
+        (None, _) => Some("event loops with their own descriptors keep their tunnels".to_owned()),
+        (_, None) => Some("the new process takes no tunnels".to_owned()),
+    }
+}
+
+/// A failed upgrade. The successor has ended.
+struct NotReplaced {
+    why: String,
+    /// Connections that were the successor's.
+    lost: u64,
+}
+
+impl NotReplaced {
+    fn in_words(&self) -> String {
+        let Self { why, lost } = self;
+        match lost {
+            0 => why.clone(),
+            1 => format!("{why}; 1 tunnel had moved to it, and has ended"),
+            _ => format!("{why}; {lost} tunnels had moved to it, and have ended"),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use throng_proto::ws::Opcode;
 use throng_testkit::{TempFolder, eventually, poll};
 
 use crate::started::{Started, events};
-use crate::support::{Client, Got, Served, TIMEOUT, dial, throng};
+use crate::support::{Client, Got, Served, TIMEOUT, dial, read_head, throng};
 
 const UPGRADES: usize = 10;
 
@@ -440,18 +440,26 @@ fn an_operator_asks_for_an_upgrade_or_tries_it() {
             assert_eq!(session.next().close_code(), Some(1001));
         } else {
             assert_eq!(replaced.status.code(), Some(0), "{}", text(&replaced.stderr));
-            assert!(output.contains("1 tunnel moved; 0 connections drain"), "{output}");
+            assert!(output.contains("1 tunnel moved (pause p50 "), "{output}");
+            assert!(output.ends_with("; 0 connections drain\n"), "{output}");
             assert_eq!((&upgraded["connections"], &upgraded["moved"]), (&0.into(), &1.into()));
             session.send_text("moved");
             assert_eq!(session.next(), Got::Text("moved".to_owned()));
         }
 
         // The admin server is the successor's.
+        let state = state_of_upgrades(admin);
+        assert_eq!(state["state"], "idle", "{state}");
+        assert_eq!(state["last"]["replaced"]["process"], upgraded["process"], "{state}");
         line.first.configure("shards = \"many\"\n");
         eventually("it is refused", || {
             let refused = command(admin, &[]);
             refused.status.code() == Some(1) && text(&refused.stderr).contains("shards")
         });
+        let state = state_of_upgrades(admin);
+        let failed = &state["last"]["failed"];
+        assert!(failed["reason"].as_str().unwrap().contains("shards"), "{state}");
+        assert_eq!(failed["lost"], 0, "{state}");
         let mut page = dial(admin);
         let request = "POST /upgrade HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\
                        Connection: close\r\n\r\n{}";
@@ -460,6 +468,103 @@ fn an_operator_asks_for_an_upgrade_or_tries_it() {
         page.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 415 "), "a web page could send it: {answer}");
         assert!(ask(address, "/livez").unwrap().starts_with("HTTP/1.1 200 "));
+    }
+}
+
+/// Returns the answer to `GET /upgrade`.
+fn state_of_upgrades(admin: SocketAddr) -> serde_json::Value {
+    let answer = ask(admin, "/upgrade").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[test]
+fn a_report_counts_what_stays_by_its_reason() {
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let settings =
+        format!("{}admin.listen = \"127.0.0.1:0\"\n", balance_before(served.addresses[0]));
+    let mut balancer = Line::start("balance", &settings);
+    let address = balancer.first.address("balances on http://");
+    let admin = balancer.first.address("admin: http://");
+    let report = || {
+        let output = command(admin, &["--json"]);
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+        serde_json::from_str::<serde_json::Value>(text(&output.stdout)).unwrap()
+    };
+    let _silent = dial(address);
+    let mut tunnel = Client::connect(address, "/echo");
+    let path = format!("/backends/{}", served.addresses[0]);
+    let body = "{\"drain\": false}";
+    let mut order = dial(admin);
+    write!(
+        order,
+        "DELETE {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    assert!(read_head(&mut order).starts_with("HTTP/1.1 200 "));
+    let drained = report();
+    balancer.upgraded();
+    assert_eq!(drained["drains"], serde_json::json!({"backend": 1, "idle": 1}), "{drained}");
+    assert_eq!((&drained["moved"], &drained["connections"]), (&0.into(), &2.into()), "{drained}");
+    assert_eq!(tunnel.next().close_code(), Some(1001));
+
+    // The successor has another number of event loops.
+    balancer.first.configure(&settings.replace("shards = 2", "shards = 1"));
+    let _silent = dial(address);
+    let count = || ask(admin, "/status.json").unwrap().contains("\"connections\":1");
+    eventually("it is accepted", count);
+    let unmoved = report();
+    balancer.upgraded();
+    assert_eq!(unmoved["unmoved"], "tunnels do not move from 2 event loops to 1", "{unmoved}");
+}
+
+/// Returns the counters of `/metrics`, without the process's.
+fn counters(admin: SocketAddr) -> Vec<(String, f64)> {
+    let page = ask(admin, "/metrics").unwrap();
+    let lines = page.lines().filter(|line| line.starts_with("throng_balance_"));
+    let samples = lines.filter_map(|line| line.rsplit_once(' '));
+    let counts = |name: &str| {
+        let name = name.split('{').next().unwrap();
+        ["_total", "_count", "_sum", "_bucket"].iter().any(|end| name.ends_with(end))
+            && !name.contains("_process_")
+    };
+    samples
+        .filter(|(name, _)| counts(name))
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+#[test]
+fn counters_of_a_balancer_never_fall() {
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let settings =
+        format!("{}admin.listen = \"127.0.0.1:0\"\n", balance_before(served.addresses[0]));
+    let mut balancer = Line::start("balance", &settings);
+    let address = balancer.first.address("balances on http://");
+    let admin = balancer.first.address("admin: http://");
+    let mut tunnel = Client::connect(address, "/echo");
+    for upgrades in 1..=3 {
+        tunnel.send_text("counted");
+        assert_eq!(tunnel.next(), Got::Text("counted".to_owned()));
+        assert!(ask(address, "/livez").unwrap().starts_with("HTTP/1.1 200 "));
+        let before = counters(admin);
+        // It returns when the old process, whose later counts are its own, accepts no more.
+        assert_eq!(command(admin, &[]).status.code(), Some(0));
+        balancer.upgraded();
+        let after = counters(admin);
+        for (name, value) in &before {
+            let found = after.iter().find(|(other, _)| other == name);
+            assert!(found.is_some_and(|(_, now)| now >= value), "{name}: {value}, {found:?}");
+        }
+        let total = |wanted: &str| {
+            let (name, value) = after.iter().find(|(name, _)| name.starts_with(wanted)).unwrap();
+            assert!(*value >= f64::from(upgrades), "{name}: {value}");
+        };
+        total("throng_balance_requests_total");
+        total("throng_balance_tunnels_taken_over_total");
+        total("throng_balance_backend_requests_answered_total{");
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use throng_proto::ws::Opcode;
 use throng_testkit::{TempFolder, eventually};
 
@@ -149,6 +149,12 @@ fn tunnels_with_tls_on_both_sides_survive_upgrades() {
     let clients: Vec<_> = (0..TUNNELS).map(connect).collect();
     while_tunnels_echo(clients, |echoed| upgrade_three_times(&mut balancer, echoed));
     assert_eq!(balancer.first.exit(), Some(0));
+    // The tickets of the first process are good for the last one.
+    let session = ClientConnection::new(Arc::clone(&config), "localhost".try_into().unwrap());
+    let mut stream = StreamOwned::new(session.unwrap(), dial(address));
+    stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n").unwrap();
+    assert!(throng_testkit::read_head(&mut stream).starts_with("HTTP/1.1 200 "));
+    assert_eq!(stream.conn.handshake_kind(), Some(HandshakeKind::Resumed));
     balancer.end();
 }
 

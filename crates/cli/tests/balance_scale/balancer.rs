@@ -13,6 +13,8 @@ use super::support::{TIMEOUT, dial, exchange};
 
 pub(crate) struct Balancer {
     process: Child,
+    /// The process that serves: the first one, or its successor.
+    serving: u32,
     lines: Receiver<String>,
     file: PathBuf,
     _folder: TempFolder,
@@ -34,7 +36,8 @@ impl Balancer {
         let folder = TempFolder::new("balance-scale");
         let file = folder.write("balance.toml", text(backends, more));
         let shards = std::env::var("THRONG_BALANCE_SHARDS").unwrap_or_else(|_| "1".to_owned());
-        let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
+        let program = std::env::var_os("THRONG_BALANCE_PROGRAM");
+        let mut process = Command::new(program.unwrap_or(env!("CARGO_BIN_EXE_throng").into()))
             .args(["balance", "--shards", &shards, "--listen", "127.0.0.1:0"])
             .args(["--admin", "127.0.0.1:0", "--config"])
             .arg(&file)
@@ -60,15 +63,40 @@ impl Balancer {
             }
         };
         let (listening, admin) = (address("throng balances on http://"), address("admin: http://"));
-        Self { process, lines, file, _folder: folder, address: listening, admin }
+        let serving = process.id();
+        Self { process, serving, lines, file, _folder: folder, address: listening, admin }
+    }
+
+    /// Returns the process that serves.
+    pub(crate) fn serving(&self) -> u32 {
+        self.serving
+    }
+
+    /// Sets the process that serves.
+    pub(crate) fn set_serving(&mut self, process: u32) {
+        self.serving = process;
+    }
+
+    /// Sends a signal to the process that serves.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.serving, name);
+    }
+
+    /// Waits for the outcome of an upgrade: the event `upgrade` or `upgrade.failed`.
+    pub(crate) fn outcome(&self) -> Value {
+        loop {
+            let line = self.lines.recv_timeout(TIMEOUT).unwrap();
+            if line.contains(r#""event":"upgrade"#) {
+                return serde_json::from_str(&line).unwrap();
+            }
+        }
     }
 
     /// Rewrites the file and makes the balancer read it again; returns the line that it logs.
     pub(crate) fn reload(&self, backends: &[SocketAddr], more: &str) -> String {
         std::fs::write(&self.file, text(backends, more)).unwrap();
         while self.lines.try_recv().is_ok() {}
-        let kill = format!("kill -HUP {}", self.process.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.signal("HUP");
         loop {
             let line = self.lines.recv_timeout(TIMEOUT).unwrap();
             if line.contains(r#""event":"reloaded""#) {
@@ -109,7 +137,7 @@ impl Balancer {
     }
 
     pub(crate) fn memory(&self) -> Memory {
-        let rollup = format!("/proc/{}/smaps_rollup", self.process.id());
+        let rollup = format!("/proc/{}/smaps_rollup", self.serving);
         let rollup = std::fs::read_to_string(rollup).unwrap();
         let read = |name: &str| {
             let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -120,7 +148,11 @@ impl Balancer {
 
     /// Open descriptors.
     pub(crate) fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.serving)).unwrap().count()
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.serving)).unwrap().count()
     }
 
     /// It is running, as the same process.
@@ -131,9 +163,18 @@ impl Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
+        if self.serving != self.process.id() {
+            signal(self.serving, "KILL");
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Sends a signal to a process, unless it has ended.
+pub(crate) fn signal(process: u32, name: &str) {
+    let kill = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).output();
+    assert!(kill.is_ok());
 }
 
 fn text(backends: &[SocketAddr], more: &str) -> String {

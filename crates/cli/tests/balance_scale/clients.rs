@@ -27,6 +27,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// A client that was closed or refused reconnects within this time, at random.
 pub(crate) const JITTER: Duration = Duration::from_secs(1);
 
+/// An answer after this time is late.
+const LATE: Duration = Duration::from_millis(50);
+
 const LIMITS: Limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
 const SERVICE_RESTART: u16 = 1012;
 
@@ -64,6 +67,10 @@ pub(crate) struct Counts {
     pub(crate) unplanned: u64,
     /// Handshakes that were not answered with 101.
     pub(crate) refused: u64,
+    /// The longest time from a question without earlier ones under way to its answer.
+    pub(crate) slowest: Duration,
+    /// These times above 50 ms.
+    pub(crate) late: u64,
     /// The first failures.
     pub(crate) problems: Vec<String>,
 }
@@ -132,6 +139,8 @@ struct Client {
     received: Vec<u8>,
     tunnel: Tunnel,
     asks_at: Instant,
+    /// When it asked the question whose answer is timed.
+    asked_at: Option<Instant>,
     /// Its last send is in flight.
     is_sending: bool,
 }
@@ -162,6 +171,7 @@ impl Loop {
             received: Vec::new(),
             tunnel: Tunnel::default(),
             asks_at: Instant::default(),
+            asked_at: None,
             is_sending: false,
         };
         Self {
@@ -214,6 +224,9 @@ impl Loop {
                     let Some(every) = self.desired.ask_every else { continue };
                     if client.asks_at <= now {
                         client.asks_at = client.asks_at.max(now).after(every);
+                        if client.tunnel.missing() == 0 {
+                            client.asked_at = Some(now);
+                        }
                         let mut frame = Vec::new();
                         let question = client.tunnel.ask();
                         encode_masked(Opcode::Binary, &question, [1, 2, 3, 4], &mut frame);
@@ -248,6 +261,7 @@ impl Loop {
         client.received = Vec::new();
         client.tunnel = Tunnel::default();
         client.is_sending = false;
+        client.asked_at = None;
     }
 
     fn go_away(&mut self, at: usize) {
@@ -377,7 +391,14 @@ impl Loop {
             match client.decoder.next_event(&mut input, &LIMITS) {
                 Ok(None) => break,
                 Ok(Some(Event::Binary(bytes))) => match client.tunnel.handle_answer(bytes) {
-                    Order::Next => self.counts.answered += 1,
+                    Order::Next => {
+                        self.counts.answered += 1;
+                        if let Some(asked_at) = client.asked_at.take() {
+                            let time = self.driver.now().since(asked_at);
+                            self.counts.slowest = self.counts.slowest.max(time);
+                            self.counts.late += u64::from(time > LATE);
+                        }
+                    }
                     Order::Gap(lost) => {
                         self.counts.answered += 1;
                         self.counts.lost += lost;

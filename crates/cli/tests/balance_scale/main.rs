@@ -5,7 +5,8 @@
 //! `THRONG_BALANCE_TUNNELS=5000 cargo test --profile dist -p throng-cli --test balance_scale` runs
 //! it at full size (it needs 20,000 descriptors a process); a word after `--` selects the scenarios
 //! whose name contains it. `THRONG_BALANCE_SHARDS` is the number of the balancer's event loops;
-//! default: 1.
+//! default: 1. `THRONG_BALANCE_ROUNDS` is the number of upgrades of a scenario, and
+//! `THRONG_BALANCE_PROGRAM` another build of the program.
 
 mod backend;
 mod balancer;
@@ -13,6 +14,8 @@ mod clients;
 mod numbers;
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(target_os = "linux")]
+mod upgrades;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -46,13 +49,15 @@ fn main() {
     let tunnels = tunnels.map_or(300, |tunnels| tunnels.parse().expect("a number of tunnels"));
     let size = Size { tunnels, is_full: tunnels >= 5000 };
     throng_io::limits::prepare_descriptors(tunnels * 2 + 100).unwrap();
-    let scenarios: [Scenario; 5] = [
+    let mut scenarios: Vec<Scenario> = vec![
         ("changes_touch_no_tunnel_and_no_message", changes),
         ("a_rebalance_after_scale_out_evens_the_load", rebalance),
         ("clients_of_a_killed_backend_are_back_in_time", kill),
         ("counts_and_memory_return_after_churn", churn),
         ("an_idle_tunnel_costs_half_a_kilobyte", idle),
     ];
+    #[cfg(target_os = "linux")]
+    scenarios.extend(upgrades::SCENARIOS);
     let wanted: Vec<&String> = words.iter().filter(|word| !word.starts_with("--")).collect();
     let mut passed = 0;
     for (name, run) in scenarios {

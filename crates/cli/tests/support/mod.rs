@@ -85,6 +85,11 @@ impl Served {
         dial(self.addresses[0])
     }
 
+    /// Returns the number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         self.signal("-TERM");

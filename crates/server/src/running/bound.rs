@@ -63,6 +63,14 @@ impl Bound {
         super::until_signal::run_until_signal(self, plan)
     }
 
+    /// Uses the keys of the process that this one replaces for session tickets, so that its clients
+    /// can resume their sessions. It has no effect if the keys come from a file, and clients with
+    /// other requirements for their certificates are not accepted by these keys.
+    #[cfg(feature = "tls")]
+    pub fn take_ticket_keys(&self, keys: &crate::tls::TicketKeys) {
+        self.serving.security.take_ticket_keys(keys);
+    }
+
     /// Starts the server on its own threads, and returns at once.
     ///
     /// # Errors

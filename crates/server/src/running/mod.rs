@@ -72,6 +72,15 @@ impl Running {
         self.serving.security.certificates().into_iter().map(CertificateStatus::new).collect()
     }
 
+    /// Returns the keys of session tickets that this process has drawn, for a process that replaces
+    /// it: [`Bound::take_ticket_keys`](crate::server::Bound::take_ticket_keys). There are none if
+    /// they come from a file.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn ticket_keys(&self) -> crate::tls::TicketKeys {
+        self.serving.security.ticket_keys()
+    }
+
     /// Calls [`Running::reload_tls`] if a file was modified since it was last read, or if a
     /// certificate has become valid since then. Returns whether it was called. The check costs a
     /// system call for each file.

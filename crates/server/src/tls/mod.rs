@@ -17,8 +17,8 @@ use throng_http::{HttpsPolicy, IntoResponse, Network, Response, strict_transport
 use throng_io::{Driver, ListenerId, ServerTls};
 use throng_proto::http1;
 use throng_tls::{
-    CertificateFiles, Challenges, ClientAuth, HandshakeLimits, Managed, SuitePreference, TlsConfig,
-    TlsServer, Version,
+    CertificateFiles, Challenges, ClientAuth, HandshakeLimits, Managed, Secret, SuitePreference,
+    TlsConfig, TlsServer, Version,
 };
 
 #[cfg(feature = "acme")]
@@ -276,6 +276,28 @@ impl Setting {
     }
 }
 
+/// Keys of session tickets that a process has drawn, for a process that replaces it.
+///
+/// They decrypt the sessions that clients resume, so they are secrets: their memory is wiped when
+/// they are dropped.
+#[derive(Clone, Debug, Default)]
+pub struct TicketKeys(Secret);
+
+impl TicketKeys {
+    /// Creates them from the bytes that [`TicketKeys::as_bytes`] has returned in this or another
+    /// process. Other bytes are ignored when they are used.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+
+    /// Returns the keys as bytes. A copy of them is not wiped.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// The TLS of a server's listeners.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Security {
@@ -311,6 +333,18 @@ impl Security {
     /// Returns what follows a PROXY header.
     pub(crate) fn proxy_protocol(&self) -> ProxyProtocol {
         ProxyProtocol { tls: self.server.clone().map(|server| server as ServerTls) }
+    }
+
+    /// Returns the keys of session tickets, for a successor.
+    pub(crate) fn ticket_keys(&self) -> TicketKeys {
+        TicketKeys(self.server.as_ref().map(|server| server.ticket_keys()).unwrap_or_default())
+    }
+
+    /// Uses the keys of a predecessor for session tickets.
+    pub(crate) fn take_ticket_keys(&self, keys: &TicketKeys) {
+        if let Some(server) = &self.server {
+            server.take_ticket_keys(keys.as_bytes());
+        }
     }
 
     pub(crate) fn is_on(&self) -> bool {

@@ -9,6 +9,7 @@ use throng_io::Instant;
 
 use super::ControlCore;
 use crate::config::{BackendConfig, server_names};
+use crate::health::CarriedStage;
 use crate::registry::Entry;
 
 /// A backend as operators and the backend itself have set it.
@@ -25,6 +26,9 @@ pub struct CarriedBackend {
     /// It gets no new clients: it drains, or was removed from the configuration's list.
     drains: bool,
     is_removed: bool,
+    /// Its health. An earlier release does not send it.
+    #[serde(default)]
+    health: CarriedStage,
 }
 
 impl ControlCore {
@@ -40,6 +44,7 @@ impl ControlCore {
             time_to_live: entry.desired.ttl.map(|ttl| ttl.time_to_live),
             drains: entry.drain.is_some(),
             is_removed: entry.is_being_removed(),
+            health: entry.tracker.carried(),
         };
         // A removed backend that is not listed is not in the successor's list anyway.
         let matters = |entry: &&Entry| !entry.is_being_removed() || listed(entry);
@@ -75,6 +80,22 @@ impl ControlCore {
                 (false, true) => self.drain(address, None).map(drop),
                 (false, false) => Ok(()),
             };
+            self.take_over_health(address, carried.health, now);
         }
+    }
+
+    /// Goes on with a predecessor's verdict, so that clients do not try a backend that is down.
+    fn take_over_health(&mut self, address: SocketAddr, stage: CarriedStage, now: Instant) {
+        let Some(at) = self.entries.iter().position(|it| it.backend.address() == address) else {
+            return;
+        };
+        let (down_for, slow_start) = (self.settings.health.down_for, self.settings.slow_start);
+        let entry = &mut self.entries[at];
+        entry.tracker.take_over(stage, now);
+        if stage == CarriedStage::HalfOpen {
+            entry.begin_probation(now, down_for);
+            entry.grow(now, slow_start);
+        }
+        self.settle(at, now);
     }
 }

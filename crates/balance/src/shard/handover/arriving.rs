@@ -129,7 +129,9 @@ where
                 Some(message)
             }
             TakerStep::Continue(tunnels) => {
-                self.continued += tunnels.len() as u64;
+                let count = tunnels.len() as u64;
+                self.continued += count;
+                parts.meters.count(|it| it.tunnels_taken_over += count);
                 for (_, Entered { moving, backend }) in tunnels {
                     parts.clients.adopt(moving.client(), moving.counted());
                     moving.enter(driver, parts, TunnelGuard::adopt(&backend), now);

@@ -2,43 +2,32 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::Arc;
 
-use throng_carry::Carried;
 use throng_carry::link::{Giver, GiverStep, LinkFault, LinkMessage, MAX_RECORDS};
-use throng_io::{ConnId, Driver};
+use throng_carry::{Carried, Secret};
+use throng_io::{ConnId, Driver, Instant};
 
 use super::record::{Moving, TunnelRecord, repair};
+use crate::backend::{Backend, State};
 use crate::guards::TunnelGuard;
-use crate::moving::Stays;
+use crate::moving::{Pauses, Stays};
 use crate::shard::BalanceParts;
 use crate::shard::records::{BalanceRecord, BalanceRecords, Phase};
-
-/// Returns why a client's connection has not moved; `None` for an empty slot and a backend's
-/// connection.
-pub(super) fn why_it_stays(record: &BalanceRecord) -> Option<Stays> {
-    match record {
-        BalanceRecord::Vacant | BalanceRecord::Upstream(_) => None,
-        BalanceRecord::Closing => Some(Stays::Closing),
-        BalanceRecord::Client(client) => Some(match client.phase {
-            Phase::Proxy | Phase::Head => Stays::Idle,
-            Phase::Queued | Phase::Exchange => Stays::Request,
-            Phase::Leaving | Phase::Lingering => Stays::Closing,
-        }),
-        BalanceRecord::Tunnel(side) if side.is_backend() => None,
-        BalanceRecord::Tunnel(_) => Some(Stays::Tunnel),
-    }
-}
 
 /// A tunnel that leaves: what moves, and its count here until it is given, so that picks stay fair.
 struct Departing<R> {
     moving: Moving<R>,
     count: TunnelGuard,
+    /// When it was parked.
+    since: Instant,
 }
 
 /// A tunnel whose driver was asked to park both connections.
 struct Parking {
     tunnel: TunnelRecord,
     count: TunnelGuard,
+    since: Instant,
     /// Whether the driver has parked the client's connection, and the backend's.
     is_parked: [bool; 2],
 }
@@ -60,11 +49,13 @@ pub(in crate::shard) struct Leaving<D: Driver> {
     /// Clients that were parked although the backend's connection could not be, and that
     /// connection.
     halves: Vec<(ConnId, ConnId)>,
-    encode: fn(&Departing<D::Record>) -> Vec<u8>,
+    encode: fn(&Departing<D::Record>) -> Secret,
     /// The slot at which the search for tunnels goes on.
     cursor: usize,
     /// Tunnels that were given.
     given: u64,
+    /// The times for which they have rested.
+    pauses: Pauses,
     /// Tunnels that the successor has refused: they are not offered again.
     refused: HashSet<ConnId>,
 }
@@ -82,6 +73,7 @@ where
             encode: |tunnel| throng_carry::freeze(&tunnel.moving),
             cursor: 0,
             given: 0,
+            pauses: Pauses::default(),
             refused: HashSet::new(),
         }
     }
@@ -101,6 +93,39 @@ impl<D: Driver> Leaving<D> {
     /// Returns how many tunnels were given.
     pub(in crate::shard) fn given(&self) -> u64 {
         self.given
+    }
+
+    /// Takes the pauses of the tunnels that were given.
+    pub(in crate::shard) fn take_pauses(&mut self) -> Pauses {
+        std::mem::take(&mut self.pauses)
+    }
+
+    /// Returns for each client that is still here why it has not moved.
+    pub(in crate::shard) fn why_they_stay(
+        &self,
+        records: &BalanceRecords,
+    ) -> impl Iterator<Item = Stays> {
+        records.iter().filter_map(|(id, record)| match record {
+            BalanceRecord::Vacant | BalanceRecord::Upstream(_) => None,
+            BalanceRecord::Closing => Some(Stays::Closing),
+            BalanceRecord::Client(client) => Some(match client.phase {
+                Phase::Proxy | Phase::Head => Stays::Idle,
+                Phase::Queued | Phase::Exchange => Stays::Request,
+                Phase::Leaving | Phase::Lingering => Stays::Closing,
+            }),
+            BalanceRecord::Tunnel(side) if side.is_backend() => None,
+            BalanceRecord::Tunnel(_) if self.refused.contains(&id) => Some(Stays::Refused),
+            BalanceRecord::Tunnel(side) => Some(match records.tunnel_at(side.peer()) {
+                Some(other) if side.may_move() && other.may_move() => {
+                    let takes_clients = |it: &Arc<Backend>| it.state() == State::Up;
+                    match other.backend().is_some_and(takes_clients) {
+                        true => Stays::Late,
+                        false => Stays::Backend,
+                    }
+                }
+                _ => Stays::Ending,
+            }),
+        })
     }
 
     /// Parks tunnels until a batch is full, or the end of the table is reached, behind which the
@@ -159,7 +184,8 @@ impl<D: Driver> Leaving<D> {
             debug_assert!(false, "`movable_tunnel` has found both");
             return false;
         };
-        self.parking.push(Parking { tunnel, count, is_parked: [false; 2] });
+        let since = driver.clock().read();
+        self.parking.push(Parking { tunnel, count, since, is_parked: [false; 2] });
         true
     }
 
@@ -194,7 +220,7 @@ impl<D: Driver> Leaving<D> {
         let (parked, others) =
             std::mem::take(&mut self.parking).into_iter().partition(Parking::is_complete);
         self.parking = others;
-        for Departing { moving, count } in take_records(driver, parked) {
+        for Departing { moving, count, since: _ } in take_records(driver, parked) {
             moving.enter(driver, parts, count, now);
         }
     }
@@ -321,14 +347,16 @@ impl<D: Driver> Leaving<D> {
         match step {
             GiverStep::Send(message) => return Some(message),
             GiverStep::Return(tunnels) => {
-                for (_, Departing { moving, count }) in tunnels {
+                for (_, Departing { moving, count, since: _ }) in tunnels {
                     self.refused.insert(moving.client());
                     moving.enter(driver, parts, count, now);
                 }
             }
             GiverStep::Surrender(tunnels) => {
                 self.given += tunnels.len() as u64;
-                for (_, Departing { moving, count }) in tunnels {
+                let given_at = driver.clock().read();
+                for (_, Departing { moving, count, since }) in tunnels {
+                    self.pauses.note(given_at.since(since));
                     let client = moving.client();
                     driver.surrender(client);
                     driver.surrender(moving.upstream());
@@ -353,13 +381,13 @@ impl Parking {
 /// Takes the records of tunnels whose connections are parked.
 fn take_records<D: Driver>(driver: &mut D, parked: Vec<Parking>) -> Vec<Departing<D::Record>> {
     let mut taken = Vec::with_capacity(parked.len());
-    for Parking { tunnel, count, is_parked: _ } in parked {
+    for Parking { tunnel, count, since, is_parked: _ } in parked {
         let client = driver.take_record(tunnel.client());
         let upstream = driver.take_record(tunnel.upstream());
         // They were reported as parked, and are taken here only.
         debug_assert!(client.is_some() && upstream.is_some(), "C14: a record is missing");
         if let (Some(client), Some(upstream)) = (client, upstream) {
-            taken.push(Departing { moving: Moving::new(tunnel, client, upstream), count });
+            taken.push(Departing { moving: Moving::new(tunnel, client, upstream), count, since });
         }
     }
     taken

@@ -17,10 +17,10 @@ use throng_carry::link::{LinkFault, LinkMessage, LinkRecord};
 use throng_io::{ConnId, Driver, Slots};
 
 use self::arriving::Arriving;
+use self::leaving::Leaving;
 pub use self::leaving::Walk;
-use self::leaving::{Leaving, why_it_stays};
 use super::{BalanceParts, Shard};
-use crate::moving::Stays;
+use crate::moving::{Pauses, Stays};
 
 /// The hand-over of a shard, if one is under way.
 pub(super) enum Handover<D: Driver> {
@@ -204,16 +204,24 @@ impl<D: Driver> Shard<D> {
         }
     }
 
-    /// Returns how many clients have not moved, by their reasons.
+    /// Returns how many clients have not moved to the successor, by their reasons.
     #[must_use]
     pub fn stays(&self) -> BTreeMap<Stays, u64> {
         let mut stays = BTreeMap::new();
-        for (_, record) in self.parts.records.iter() {
-            if let Some(why) = why_it_stays(record) {
-                *stays.entry(why).or_default() += 1;
-            }
+        if let Handover::Leaving(leaving) = &self.handover {
+            let reasons = leaving.why_they_stay(&self.parts.records);
+            reasons.for_each(|why| *stays.entry(why).or_default() += 1);
         }
         stays
+    }
+
+    /// Takes the pauses of the tunnels that were given to the successor.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "tunnels do not move"))]
+    pub(crate) fn take_pauses(&mut self) -> Pauses {
+        match &mut self.handover {
+            Handover::Leaving(leaving) => leaving.take_pauses(),
+            Handover::None | Handover::Arriving(_) => Pauses::default(),
+        }
     }
 }
 

@@ -384,14 +384,18 @@ impl BalanceRecords {
     /// another process: neither side ends, and its backend takes clients. The tunnels of others
     /// are closed soon, by an order that does not move.
     pub(super) fn movable_tunnel(&self, client: ConnId) -> Option<ConnId> {
-        let side = |id: ConnId| match self.at(id.slot())? {
+        let early = self.tunnel_at(client).filter(|it| !it.is_backend() && it.may_move())?;
+        let upstream = early.peer();
+        let late = self.tunnel_at(upstream).filter(|it| it.peer() == client && it.may_move())?;
+        late.backend().is_some_and(|backend| backend.state() == State::Up).then_some(upstream)
+    }
+
+    /// Returns the side of a tunnel, to look at it.
+    pub(super) fn tunnel_at(&self, id: ConnId) -> Option<&Tunnel> {
+        match self.at(id.slot())? {
             (at, BalanceRecord::Tunnel(tunnel)) if at == id => Some(tunnel),
             _ => None,
-        };
-        let early = side(client).filter(|early| !early.is_backend() && early.may_move())?;
-        let upstream = early.peer();
-        let late = side(upstream).filter(|late| late.peer() == client && late.may_move())?;
-        late.backend().is_some_and(|backend| backend.state() == State::Up).then_some(upstream)
+        }
     }
 
     /// Removes the side of a tunnel.

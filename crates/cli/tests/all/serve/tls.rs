@@ -81,3 +81,53 @@ fn certificates_serve_https_and_are_renewed_without_a_restart() {
     assert_eq!(code, Some(2), "{errors}");
     assert!(errors.contains(key_name) && errors.contains("no private key"), "{errors}");
 }
+
+/// The files of a process in `/proc` belong to root if its memory is hidden, and else to its user.
+/// A test that runs as root gives it another user.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_with_keys_hides_its_memory() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    use std::process::Command;
+
+    const OTHER: u32 = 65534;
+    let dir = throng_testkit::TempFolder::new("cli-tls");
+    let (chain, key) = (dir.join("it.pem"), dir.join("it.key"));
+    write_certificate(&chain, &key);
+    let is_root = std::fs::metadata("/proc/self/environ").unwrap().uid() == 0;
+    let command = || {
+        let program = crate::support::throng();
+        if !is_root {
+            return program;
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(program.get_program()).args(program.get_args());
+        command
+    };
+    if is_root {
+        for file in [&chain, &key] {
+            chown(file, Some(OTHER), Some(OTHER)).unwrap();
+        }
+        if !command().arg("--version").output().is_ok_and(|it| it.status.success()) {
+            eprintln!("skipped: another user cannot run this program");
+            return;
+        }
+    }
+    let [chain, key] = [&chain, &key].map(|file| file.to_str().unwrap());
+    let backend = ["--backend", "127.0.0.1:9"];
+    let tls = ["--tls-cert", chain, "--tls-key", key];
+    for (name, words, is_hidden) in [
+        ("serve", &[][..], false),
+        ("serve", &tls, true),
+        ("balance", &backend, false),
+        ("balance", &[&backend[..], &tls].concat(), true),
+    ] {
+        let mut command = command();
+        command.args([name, "--shards", "1", "--listen", "127.0.0.1:0"]).args(words);
+        let served = crate::support::Served::spawn(&mut command);
+        let environ = format!("/proc/{}/environ", served.id());
+        let owner = std::fs::metadata(environ).unwrap().uid();
+        assert_eq!(owner == 0, is_hidden, "{name} {words:?}: {owner}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+mod carried;
 mod drain;
 mod health;
 mod passthrough;

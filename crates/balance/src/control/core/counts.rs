@@ -1,0 +1,90 @@
+//! Counters that go on in a successor of the process, so that `/metrics` has none that falls.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::ControlCore;
+use crate::backend::CarriedTotals;
+use crate::report::Metrics;
+use crate::status::{Status, TlsStatus};
+
+/// The counters of a process and its predecessors.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct CarriedCounts {
+    metrics: Metrics,
+    backends: Vec<(SocketAddr, CarriedTotals)>,
+    panics: u64,
+    tls: CarriedTls,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct CarriedTls {
+    full: u64,
+    resumed: u64,
+    failed: BTreeMap<String, u64>,
+    sessions_failed: BTreeMap<String, u64>,
+    issued: u64,
+    issue_failures: u64,
+}
+
+impl CarriedCounts {
+    /// Adds what the predecessors have counted, except for backends, which have their own counters.
+    pub(crate) fn add_to(&self, status: &mut Status) {
+        status.metrics += self.metrics;
+        status.panics += self.panics;
+        let Some(tls) = &mut status.tls else { return };
+        tls.full += self.tls.full;
+        tls.resumed += self.tls.resumed;
+        tls.issued += self.tls.issued;
+        tls.issue_failures += self.tls.issue_failures;
+        let add = |counts: &mut Vec<(&'static str, u64)>, more: &BTreeMap<String, u64>| {
+            for (cause, count) in counts {
+                *count += more.get(*cause).copied().unwrap_or_default();
+            }
+        };
+        add(&mut tls.failed, &self.tls.failed);
+        add(&mut tls.sessions_failed, &self.tls.sessions_failed);
+    }
+}
+
+impl ControlCore {
+    /// Returns the counters of a status and of the backends, for a successor.
+    pub(crate) fn counts(&self, status: &Status) -> CarriedCounts {
+        let totals =
+            |entry: &super::Entry| (entry.backend.address(), entry.backend.totals().carried());
+        CarriedCounts {
+            metrics: status.metrics.carried(),
+            backends: self.entries.iter().map(totals).collect(),
+            panics: status.panics,
+            tls: status.tls.as_ref().map(carried_tls).unwrap_or_default(),
+        }
+    }
+
+    /// Counts on from the totals of a predecessor's backends.
+    pub(crate) fn count_on(&mut self, counts: &CarriedCounts) {
+        for (address, totals) in &counts.backends {
+            let entry = self.entries.iter_mut().find(|it| it.backend.address() == *address);
+            if let Some(entry) = entry {
+                entry.count_on(totals);
+            }
+        }
+    }
+}
+
+fn carried_tls(tls: &TlsStatus) -> CarriedTls {
+    let named = |counts: &[(&'static str, u64)]| {
+        counts.iter().map(|(cause, count)| ((*cause).to_owned(), *count)).collect()
+    };
+    CarriedTls {
+        full: tls.full,
+        resumed: tls.resumed,
+        failed: named(&tls.failed),
+        sessions_failed: named(&tls.sessions_failed),
+        issued: tls.issued,
+        issue_failures: tls.issue_failures,
+    }
+}

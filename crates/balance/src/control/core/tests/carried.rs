@@ -1,0 +1,85 @@
+//! State that a successor of the process goes on with.
+
+use super::*;
+
+fn successor(before: &ControlCore, ports: &[u16], more: &str) -> ControlCore {
+    let carried = serde_json::to_string(&before.carried()).unwrap();
+    let mut after = core(ports, more);
+    after.take_over(serde_json::from_str(&carried).unwrap(), at(0.0));
+    after
+}
+
+#[test]
+fn a_backend_that_is_down_stays_down_in_a_successor() {
+    let mut before = core(&[1, 2, 3], "");
+    fail(&mut before, 1, 3, at(1.0));
+    fail(&mut before, 2, 3, at(1.0));
+    expire(&mut before, at(11.0));
+    assert_eq!((states(&before), backend(&before, 2).share()), (vec!["up"; 3], 10));
+    fail(&mut before, 1, 1, at(11.0));
+    let mut after = successor(&before, &[1, 2, 3], "");
+    assert_eq!(states(&after), ["down", "up", "up"]);
+    // The probation goes on: one failure is enough.
+    assert_eq!((backend(&after, 2).share(), backend(&after, 3).share()), (10, 100));
+    fail(&mut after, 2, 1, at(0.1));
+    fail(&mut after, 3, 1, at(0.1));
+    assert_eq!(states(&after), ["down", "down", "up"]);
+    // Its time begins again.
+    expire(&mut after, at(10.1));
+    assert_eq!(states(&after), ["up"; 3]);
+}
+
+#[test]
+fn checks_decide_in_a_successor_about_a_backend_that_they_took_down() {
+    let more = "[health.check]\nkind = \"tcp\"";
+    let mut before = core(&[1, 2], more);
+    let one = backend(&before, 1);
+    for second in 0..3 {
+        let failed = Err("no answer".to_owned().into());
+        before.handle_check(&one, failed, at(f64::from(second)), SystemTime::UNIX_EPOCH);
+    }
+    let mut after = successor(&before, &[1, 2], more);
+    expire(&mut after, at(60.0));
+    assert_eq!(states(&after), ["down", "up"]);
+    let one = backend(&after, 1);
+    for second in 60..62 {
+        after.handle_check(&one, Ok(()), at(f64::from(second)), SystemTime::UNIX_EPOCH);
+    }
+    assert_eq!(states(&after), ["up", "up"]);
+}
+
+#[test]
+fn a_backend_of_an_earlier_release_is_up() {
+    let mut before = core(&[1], "");
+    fail(&mut before, 1, 3, at(1.0));
+    let mut carried = serde_json::to_value(before.carried()).unwrap();
+    carried[0].as_object_mut().unwrap().remove("health").unwrap();
+    let mut after = core(&[1], "");
+    after.take_over(serde_json::from_value(carried).unwrap(), at(0.0));
+    assert_eq!(states(&after), ["up"]);
+}
+
+#[test]
+fn a_successor_counts_on_and_a_drain_counts_from_its_own_beginning() {
+    let before = core(&[1, 2], "");
+    let mut after = core(&[1], "");
+    let (old, new) = (backend(&before, 1), backend(&after, 1));
+    open(&old, 5);
+    close(&old, 5);
+    open(&new, 3);
+    after.drain(address(1), None).unwrap();
+    let mut status = crate::status::Status { panics: 2, ..Default::default() };
+    status.metrics.accepted = 7;
+    status.metrics.tunnels = 4;
+    let counts = serde_json::to_string(&before.counts(&status)).unwrap();
+    let counts: crate::CarriedCounts = serde_json::from_str(&counts).unwrap();
+    after.count_on(&counts);
+    let row = &after.rows(at(1.0))[0];
+    assert_eq!((row.totals.tunnels, row.totals.closed), (8, 5));
+    assert_eq!(after.entries[0].drain.unwrap().closed_before, 5);
+    let mut status = crate::status::Status { panics: 1, ..Default::default() };
+    (status.metrics.accepted, status.metrics.tunnels) = (1, 1);
+    counts.add_to(&mut status);
+    let sums = (status.panics, status.metrics.accepted, status.metrics.tunnels);
+    assert_eq!(sums, (3, 8, 1), "what is open now is not added");
+}
