@@ -1,7 +1,7 @@
 //! The format of a question, and of its answers, between nodes.
 //!
 //! ```text
-//! version kind number:8 node:8 (channel | count:8 | question | answer)
+//! version kind number:8 node:8 (channel | count:8 | question | answer | publication)
 //! ```
 //!
 //! Numbers are big-endian.
@@ -15,9 +15,13 @@ const QUESTION: u8 = 4;
 const COUNT: u8 = 5;
 const OWN: u8 = 8;
 const ANSWER: u8 = 9;
+const BROADCAST: u8 = 10;
 
 /// Maximum bytes of a program's question, and of an answer to it.
 pub(crate) const MAX_CONTENT: usize = 64 << 10;
+
+/// Maximum bytes of an encoded broadcast.
+pub(crate) const MAX_BROADCAST: usize = 1 << 20;
 
 /// A question to all nodes, or the answer of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub enum Content<'a> {
     Own(&'a [u8]),
     /// The answer to a question of the program.
     Answer(&'a [u8]),
+    /// An [encoded](crate::encode) message for all receivers of each node, which counts them.
+    Broadcast(&'a [u8]),
 }
 
 impl<'a> Survey<'a> {
@@ -52,6 +58,7 @@ impl<'a> Survey<'a> {
             Content::Count(_) => COUNT,
             Content::Own(_) => OWN,
             Content::Answer(_) => ANSWER,
+            Content::Broadcast(_) => BROADCAST,
         };
         let mut out = vec![VERSION, kind];
         out.extend(self.number.to_be_bytes());
@@ -59,7 +66,9 @@ impl<'a> Survey<'a> {
         match self.content {
             Content::Subscribers(channel) => out.extend(channel.as_bytes()),
             Content::Count(count) => out.extend(count.to_be_bytes()),
-            Content::Own(content) | Content::Answer(content) => out.extend(content),
+            Content::Own(content) | Content::Answer(content) | Content::Broadcast(content) => {
+                out.extend(content);
+            }
         }
         out
     }
@@ -81,6 +90,7 @@ impl<'a> Survey<'a> {
             }
             [VERSION, OWN] if rest.len() <= MAX_CONTENT => Content::Own(rest),
             [VERSION, ANSWER] if rest.len() <= MAX_CONTENT => Content::Answer(rest),
+            [VERSION, BROADCAST] if rest.len() <= MAX_BROADCAST => Content::Broadcast(rest),
             _ => return Err(Malformed),
         };
         let (number, node) = (u64::from_be_bytes(*number), u64::from_be_bytes(*node));
@@ -102,13 +112,17 @@ mod tests {
         let survey = Survey { number, node, content: Content::Count(7) };
         let bytes = b"\x01\x05\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x07";
         assert_eq!(Survey::decode(bytes), Ok(survey));
+        let survey = Survey { number, node, content: Content::Broadcast(b"x") };
+        let bytes = b"\x01\x0a\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x09x";
+        assert_eq!(Survey::decode(bytes), Ok(survey));
     }
 
     #[test]
     fn a_survey_is_read_as_it_is_written_and_anything_else_is_an_error() {
         let own = [Content::Own(b"how many?"), Content::Own(b""), Content::Answer(b"\xff")];
         let of_channels = [Content::Subscribers("a"), Content::Subscribers(""), Content::Count(7)];
-        for content in own.into_iter().chain(of_channels) {
+        let broadcast = [Content::Broadcast(b"hello")];
+        for content in own.into_iter().chain(of_channels).chain(broadcast) {
             let survey = Survey { number: 1 << 40, node: 9, content };
             let bytes = survey.encode();
             assert_eq!(Survey::decode(&bytes), Ok(survey));
@@ -118,10 +132,12 @@ mod tests {
         assert!(Survey::decode(&bytes[..25]).is_err());
         bytes.push(0);
         assert!(Survey::decode(&bytes).is_err());
-        bytes[1] = 10;
+        bytes[1] = 11;
         assert!(Survey::decode(&bytes).is_err());
-        let long = [0; MAX_CONTENT + 1];
-        let bytes = Survey { number: 1, node: 2, content: Content::Own(&long) }.encode();
-        assert!(Survey::decode(&bytes).is_err());
+        let long = vec![0; MAX_BROADCAST + 1];
+        for content in [Content::Own(&long[..=MAX_CONTENT]), Content::Broadcast(&long)] {
+            let bytes = Survey { number: 1, node: 2, content }.encode();
+            assert!(Survey::decode(&bytes).is_err());
+        }
     }
 }

@@ -35,6 +35,7 @@ mod task;
 mod tls;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -140,6 +141,10 @@ pub struct Outgoing {
     pub while_down: WhileDown,
 }
 
+/// The number of receivers of a broadcast on this node, when it is known; `None`: some may not get
+/// it.
+pub type ReceiverCount = Pin<Box<dyn Future<Output = Option<u64>> + Send>>;
+
 /// The members of channels on this node. Called on the node's thread.
 pub trait Members: Send + 'static {
     /// The sequence of a channel begins after these publications. `is_loss`: members have missed
@@ -175,6 +180,11 @@ pub trait Members: Send + 'static {
     /// Accepted publications of a connection are lost, or may be lost.
     fn unpublished(&mut self, publisher: u64, lost: Unpublished) {
         let _ = (publisher, lost);
+    }
+    /// Sends a broadcast to all receivers of this node; `None`: it has an unknown format.
+    fn broadcast(&mut self, envelope: &[u8]) -> Option<ReceiverCount> {
+        let _ = envelope;
+        None
     }
     /// Answers a question of the program; `None`: no answer.
     fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {

@@ -110,11 +110,11 @@ pub struct ClusterPresence {
     pub clients: Vec<ClusterPresent>,
 }
 
-/// The subscriptions to a channel on all servers of a cluster.
+/// The subscriptions to a channel, or the receivers of a broadcast, on all servers of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterCount {
-    /// Members on all servers that have answered.
+    /// Members, or the receivers of a broadcast, on all servers that have answered.
     pub total: usize,
     /// Numbers of the servers that have not answered in time, in order.
     pub missing: Vec<u64>,
@@ -458,6 +458,37 @@ impl ClusterHub {
     /// (Of the answer.) The cluster is away, so that other servers are unknown.
     pub fn subscribers(&self, channel: &str, limit: Duration) -> ClusterReply<ClusterCount> {
         ClusterReply(Box::pin(count(self.relay.bus.count(channel.into(), limit))))
+    }
+
+    /// Sends a message to every session and every event stream of all servers, as
+    /// [`Hub::broadcast`] does on one server, and counts the receivers that it was queued for. It
+    /// is sent at most once: servers that do not answer within `limit`, at most 5 seconds, are
+    /// listed in [`ClusterCount::missing`] and do not cause an error. They may be cut off from the
+    /// cluster, or have a shard whose queue is full, and their receivers may or may not get it.
+    ///
+    /// # Errors
+    /// (Of the answer.) [`ClusterError::Busy`] since too many questions wait, or the message has
+    /// more than about 1 MiB: it is not sent. Any other error, for example while the cluster is
+    /// away: it may not be sent, also on this server.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throng::prelude::*;
+    /// # fn announce(hub: &Hub) -> Result<(), throng::cluster::ClusterError> {
+    /// if let Some(cluster) = hub.cluster() {
+    ///     let count = cluster.broadcast("back at noon", Duration::from_secs(1)).wait()?;
+    ///     println!("{} clients, {} servers have not counted", count.total, count.missing.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn broadcast(
+        &self,
+        message: impl Into<Frame>,
+        limit: Duration,
+    ) -> ClusterReply<ClusterCount> {
+        let envelope = self.relay.envelope(&message.into(), None);
+        ClusterReply(Box::pin(count(self.relay.bus.broadcast(envelope, limit))))
     }
 
     /// Publishes a message as [`Hub::publish`], and counts the subscriptions to its channel on all

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_cluster::redis::{Bus, Fill, KeepRule, Members, Outgoing};
+use throng_cluster::redis::{Bus, Fill, KeepRule, Members, Outgoing, ReceiverCount};
 use throng_cluster::{
     Announcement, Await, Control, Envelope, NodeCommand, Place, PublishOutcome, Tail, Target,
     Ticket, WhileDown, decode, encode,
@@ -105,13 +105,19 @@ impl ClusterRelay {
         frame: &Frame,
         except: Option<ConnId>,
     ) -> Option<Outgoing> {
-        let FrameParts { is_text, is_incompressible, key, name, id, payload } = frame.parts();
         let keep = self.keep(channel);
         let while_down = match self.rule(channel) {
             ChannelRule::WhileDown(WhileDown::Local) if keep.is_some() => WhileDown::Refuse,
             ChannelRule::WhileDown(while_down) => while_down,
             ChannelRule::Local => return None,
         };
+        let envelope = self.envelope(frame, except).into();
+        Some(Outgoing { channel: channel.into(), envelope, keep, while_down })
+    }
+
+    /// Encodes a message for all servers.
+    pub(super) fn envelope(&self, frame: &Frame, except: Option<ConnId>) -> Vec<u8> {
+        let FrameParts { is_text, is_incompressible, key, name, id, payload } = frame.parts();
         let mut envelope = Vec::with_capacity(payload.len() + 64);
         let parts = Envelope {
             is_text,
@@ -125,8 +131,7 @@ impl ClusterRelay {
             payload,
         };
         encode(&parts, &mut envelope);
-        let envelope = envelope.into();
-        Some(Outgoing { channel: channel.into(), envelope, keep, while_down })
+        envelope
     }
 }
 
@@ -365,6 +370,16 @@ impl Members for ToShards {
 
     fn rules(&self) -> u64 {
         self.rules
+    }
+
+    fn broadcast(&mut self, envelope: &[u8]) -> Option<ReceiverCount> {
+        let (frame, _) = self.frame(envelope)?;
+        let sent = self.remote.broadcast(Filter::new().inner(), &frame);
+        let receipt = sent.map_or_else(|full| full.receipt, Some);
+        Some(Box::pin(async move {
+            let counts = receipt?.await;
+            (counts.unreached == 0).then_some(counts.delivered + counts.queued)
+        }))
     }
 
     fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {

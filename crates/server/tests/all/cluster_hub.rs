@@ -345,12 +345,43 @@ fn a_question_of_the_program_is_answered_by_all_servers_and_a_dead_one_is_named(
     assert_eq!((survey.answers.len(), &survey.missing[..]), (2, &[7][..]));
     let count = cluster.publish_counted("chat.a", "all", limit).wait().unwrap();
     assert_eq!((count.total, &count.missing[..]), (0, &[7][..]));
+    let count = cluster.broadcast("all", limit).wait().unwrap();
+    assert_eq!((count.total, &count.missing[..]), (0, &[7][..]));
     // A panic of the function has no other effect.
     let survey = cluster.survey("panic", limit).wait().unwrap();
     assert_eq!((survey.answers.len(), survey.missing.len()), (0, 3));
     assert_eq!(cluster.survey("who", limit).wait().unwrap().answers.len(), 2);
     let long = "x".repeat((64 << 10) + 1);
     assert!(matches!(cluster.survey(long, limit).wait(), Err(ClusterError::Failed(_))));
+    for (_, running) in servers {
+        stop(running);
+    }
+}
+
+#[test]
+fn a_broadcast_reaches_the_sessions_and_streams_of_all_servers_once_and_counts_them() {
+    let Some(redis) = Redis::start("library-broadcast", &[]) else { return };
+    let servers: [(SocketAddr, Running); 2] = [start(server(&redis)), start(server(&redis))];
+    let [one, two] = [0, 1].map(|at: usize| servers[at].0);
+    let hubs = [0, 1].map(|at: usize| servers[at].1.hub());
+    let mut clients = [open(one, "ann"), open(one, "bob"), open(two, "cid")];
+    let mut stream = Events::open(two, "/sse?name=stream");
+    eventually("all are listed", || names(&hubs[0]).len() == 4 && names(&hubs[1]).len() == 4);
+    let seconds = Duration::from_secs(5);
+    for (hub, message) in hubs.iter().zip(["first", "second"]) {
+        let count = hub.cluster().unwrap().broadcast(message, seconds).wait().unwrap();
+        assert_eq!((count.total, count.missing), (4, vec![]));
+    }
+    let _ = hubs[0].cluster().unwrap().broadcast("last", seconds).wait().unwrap();
+    for client in &mut clients {
+        while text(client) != "first" {}
+        // The two servers' broadcasts have their order by the answers.
+        assert_eq!([text(client), text(client)], ["second", "last"]);
+    }
+    while !stream.next_event().unwrap().ends_with("data: first") {}
+    let long = "x".repeat(1 << 20);
+    let failed = hubs[0].cluster().unwrap().broadcast(long, seconds).wait();
+    assert!(matches!(failed, Err(ClusterError::Failed(_))), "{failed:?}");
     for (_, running) in servers {
         stop(running);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redis::RedisError;
@@ -10,11 +11,11 @@ use super::super::link::Link;
 use super::super::open::LIMIT;
 use super::super::pool::Reserved;
 use super::super::reply::{AskError, Reply, Waiting};
-use super::super::{Bus, Outgoing};
+use super::super::{Bus, Outgoing, ReceiverCount};
 use crate::announcement::number;
 use crate::outcome::{PublishOutcome, Ticket};
 use crate::redis::node::{self, Node};
-use crate::survey::{Content, MAX_CONTENT, Survey};
+use crate::survey::{Content, MAX_BROADCAST, MAX_CONTENT, Survey};
 
 /// Maximum nodes whose answers to one question are counted.
 const MAX_ANSWERS: usize = 4_096;
@@ -27,6 +28,7 @@ const MAX_ANSWER_BYTES: usize = 4 << 20;
 pub(crate) enum SurveyInput {
     Ask(Arc<str>, Instant, Waiting<Counted>),
     Own(Box<[u8]>, Instant, Waiting<Surveyed>),
+    Broadcast(Box<[u8]>, Instant, Waiting<Counted>),
     Publish(Outgoing, Reserved, Duration, Waiting<Counted>),
     Asked(u64, u64, Result<HashSet<u64>, RedisError>),
     Answered(u64, Result<(), RedisError>),
@@ -197,6 +199,22 @@ impl Bus {
         reply
     }
 
+    /// Sends an [encoded](crate::encode) message to all receivers of all nodes, this node included,
+    /// and counts them. Nodes that do not answer within `limit`, at most five seconds, are listed
+    /// in the answer: they are disconnected, or some of their receivers may not get it.
+    pub fn broadcast(&self, envelope: Vec<u8>, limit: Duration) -> Reply<Counted> {
+        let (reply, waiting) = Waiting::begin(&self.asks);
+        let Some(waiting) = waiting else { return reply };
+        if envelope.len() > MAX_BROADCAST {
+            let why = format!("a broadcast has {MAX_BROADCAST} bytes at most");
+            waiting.answer(Err(AskError::Failed(why)));
+        } else {
+            let event = SurveyInput::Broadcast(envelope.into(), due_in(limit), waiting);
+            let _ = self.events.send(self.part_of_nodes(), node::NodeEvent::Survey(event));
+        }
+        reply
+    }
+
     /// Publishes as [`publish`](Self::publish), then asks all nodes for the subscribers of the
     /// channel, as [`count`](Self::count) does.
     pub fn publish_counted(&self, outgoing: Outgoing, limit: Duration) -> Reply<Counted> {
@@ -221,6 +239,10 @@ impl Node {
             SurveyInput::Own(question, due, waiting) => {
                 let answers = Answers::Own(waiting, HashMap::new());
                 self.ask_all(Content::Own(&question), due, answers);
+            }
+            SurveyInput::Broadcast(envelope, due, waiting) => {
+                let answers = Answers::Counts(waiting, HashMap::new());
+                self.ask_all(Content::Broadcast(&envelope), due, answers);
             }
             SurveyInput::Publish(outgoing, reserved, limit, waiting) => {
                 let channel = Arc::clone(&outgoing.channel);
@@ -302,6 +324,7 @@ impl Node {
 
     /// Answers a question of a node, or records the answer to one.
     pub(super) fn take_survey(&mut self, Survey { number, node, content }: Survey<'_>) {
+        let own = self.target.names.node;
         let answer = match content {
             Content::Count(_) | Content::Answer(_) => {
                 if let Some(question) = self.survey.questions.get_mut(&number) {
@@ -312,23 +335,48 @@ impl Node {
             }
             Content::Subscribers(channel) => {
                 let content = Content::Count(self.members.borrow_mut().subscribers(channel));
-                Survey { number, node: self.target.names.node, content }.encode()
+                Survey { number, node: own, content }.encode()
             }
             Content::Own(question) => {
                 let answer = self.members.borrow_mut().answer(question);
                 let Some(answer) = answer.filter(|answer| answer.len() <= MAX_CONTENT) else {
                     return;
                 };
-                let content = Content::Answer(&answer);
-                Survey { number, node: self.target.names.node, content }.encode()
+                Survey { number, node: own, content: Content::Answer(&answer) }.encode()
+            }
+            Content::Broadcast(envelope) => {
+                let receivers = self.members.borrow_mut().broadcast(envelope);
+                match receivers {
+                    Some(receivers) => self.answer_when_counted(number, node, receivers),
+                    None => drop(self.own.counters().malformed.fetch_add(1, Ordering::Relaxed)),
+                }
+                return;
             }
         };
+        self.answer(node, async move { Some(answer) });
+    }
+
+    /// Answers a broadcast of a node when its receivers here are counted.
+    fn answer_when_counted(&self, number: u64, node: u64, receivers: ReceiverCount) {
+        let own = self.target.names.node;
+        self.answer(node, async move {
+            // Later, the asker has its answer.
+            let counted = tokio::time::timeout(LIMIT, receivers).await.ok()??;
+            Some(Survey { number, node: own, content: Content::Count(counted) }.encode())
+        });
+    }
+
+    /// Sends an answer to a node, if there is one.
+    fn answer(&self, node: u64, answer: impl Future<Output = Option<Vec<u8>>> + Send + 'static) {
         let Some(Link { commands, .. }) = self.link.clone() else { return };
         let mut publish = redis::cmd(self.target.names.publish());
-        publish.arg(self.target.names.control(Some(node))).arg(answer);
+        publish.arg(self.target.names.control(Some(node)));
         let (mut connection, generation) = (commands, self.generation);
         self.start(async move {
-            let done = publish.query_async::<()>(&mut connection).await;
+            let done = match answer.await {
+                Some(answer) => publish.arg(answer).query_async::<()>(&mut connection).await,
+                None => Ok(()),
+            };
             node::NodeEvent::Survey(SurveyInput::Answered(generation, done))
         });
     }
