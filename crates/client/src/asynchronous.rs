@@ -361,7 +361,7 @@ impl ClientBuilder {
     async fn reach(&self, plan: &DialPlan) -> Result<Box<dyn AsyncStream>, ClientError> {
         let (host, port) = (plan.url.host(), plan.url.port());
         let tcp = match &plan.proxy {
-            None => connect_tcp(host, port).await?,
+            None => connect_tcp(&plan.url.lookup_host(), port).await?,
             Some(proxy) => {
                 let mut tcp = connect_tcp(&proxy.host, proxy.port).await?;
                 pass_proxy(&mut tcp, proxy, host, port).await?;

@@ -68,8 +68,9 @@ pub(crate) fn connect(
     let deadline = Deadline::after(builder.connect_timeout);
     let plan = builder.plan()?;
     let (host, port) = (plan.url.host(), plan.url.port());
+    let lookup = plan.url.lookup_host();
     let (reached, port_reached) = match &plan.proxy {
-        None => (host, port),
+        None => (&*lookup, port),
         Some(proxy) => (&*proxy.host, proxy.port),
     };
     let mut tcp = connect_tcp(reached, port_reached, deadline)?;

@@ -36,7 +36,7 @@ impl Target {
     /// # Errors
     /// [`Error::Resolve`] if the name is unknown.
     pub fn resolve(&self) -> Result<SocketAddr, Error> {
-        let (host, port) = (self.host(), self.port());
+        let (host, port) = (&*self.lookup_host(), self.port());
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(SocketAddr::new(ip, port));
         }

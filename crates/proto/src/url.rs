@@ -1,5 +1,6 @@
 //! The URLs of servers: `ws`, `wss`, `http` and `https`.
 
+use std::borrow::Cow;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::{error, fmt};
 
@@ -9,6 +10,8 @@ pub struct Url {
     /// `ws`, `wss`, `http` or `https`.
     scheme: &'static str,
     host: String,
+    /// The interface of a link-local address.
+    zone: Option<String>,
     port: u16,
     resource: Option<String>,
 }
@@ -147,11 +150,13 @@ impl Url {
             return Err(bad("a user name in the URL is not supported"));
         }
         let (host, port) = split_port(scheme, authority).map_err(|what| bad(&what))?;
+        let (host, zone) = split_zone(host).map_err(|what| bad(&what))?;
         let port = port.unwrap_or(default_port(scheme));
         if host.is_empty() {
             return Err(bad(&format!("it names no host; did you mean {scheme}://127.0.0.1:9001?")));
         }
-        Ok(Self { scheme, host: host.to_owned(), port, resource })
+        let (host, zone) = (host.to_owned(), zone.map(str::to_owned));
+        Ok(Self { scheme, host, zone, port, resource })
     }
 
     /// Returns whether its connections have TLS.
@@ -166,10 +171,19 @@ impl Url {
         self.scheme
     }
 
-    /// Returns the host without brackets: a name or an address.
+    /// Returns the host without brackets: a name, or an address without its zone.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// Returns the host as the system's resolver takes it: with the zone of a link-local address.
+    #[must_use]
+    pub fn lookup_host(&self) -> Cow<'_, str> {
+        match &self.zone {
+            Some(zone) => format!("{}%{zone}", self.host).into(),
+            None => (&self.host).into(),
+        }
     }
 
     /// Returns the TCP port.
@@ -209,10 +223,27 @@ fn default_port(scheme: &str) -> u16 {
     }
 }
 
+/// Splits the zone from an IPv6 address, as in `fe80::1%25eth0` (RFC 6874 section 2), or with a `%`
+/// alone, as people type it.
+fn split_zone(host: &str) -> Result<(&str, Option<&str>), String> {
+    let Some((ip, zone)) = host.split_once('%') else { return Ok((host, None)) };
+    // Names are left to the lookup.
+    let Ok(address) = ip.parse::<Ipv6Addr>() else { return Ok((host, None)) };
+    let zone = zone.strip_prefix("25").unwrap_or(zone);
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._~-".contains(&b);
+    if zone.is_empty() || !zone.bytes().all(is_plain) {
+        return Err(format!("{zone:?} is not the name of an interface, as in [{ip}%25eth0]"));
+    }
+    if !address.is_unicast_link_local() {
+        return Err(format!("only a link-local address such as fe80::1 has a zone: write [{ip}]"));
+    }
+    Ok((ip, Some(zone)))
+}
+
 fn split_port<'a>(scheme: &str, authority: &'a str) -> Result<(&'a str, Option<u16>), String> {
     let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
         let (host, after) = inner.split_once(']').ok_or("the [ has no ]")?;
-        if host.parse::<Ipv6Addr>().is_err() {
+        if host.split('%').next().is_none_or(|ip| ip.parse::<Ipv6Addr>().is_err()) {
             return Err(format!("[{host}] is not an IPv6 address"));
         }
         match after.strip_prefix(':') {
@@ -307,6 +338,16 @@ mod tests {
     }
 
     #[test]
+    fn rfc6874_2_a_zone_is_for_the_lookup_and_not_for_the_server() {
+        for text in ["ws://[fe80::1%25eth0]:9001/x", "ws://[fe80::1%eth0]:9001/x"] {
+            let target = Url::parse_ws(text).unwrap();
+            assert_eq!((target.host(), &*target.lookup_host()), ("fe80::1", "fe80::1%eth0"));
+            assert_eq!(target.host_header(), "[fe80::1]:9001");
+        }
+        assert_eq!(Url::parse_ws("ws://[::1]:1").unwrap().lookup_host(), "::1");
+    }
+
+    #[test]
     fn mistakes_teach() {
         for (text, hint) in [
             ("127.0.0.1:9001/echo", "did you mean ws://127.0.0.1:9001/echo?"),
@@ -325,6 +366,10 @@ mod tests {
             ("wss:h", "did you mean wss://h?"),
             ("ws://[::1", "no ]"),
             ("ws://[nope]:1", "not an IPv6 address"),
+            ("ws://[nope%25eth0]:1", "not an IPv6 address"),
+            ("ws://[::1%25eth0]:1", "only a link-local address"),
+            ("ws://[fe80::1%25]:1", "not the name of an interface"),
+            ("ws://[fe80::1%25a%2f]:1", "not the name of an interface"),
             ("ws://[::1]9001", "not a port"),
             ("ws://u:p@h/", "user name"),
             ("ws://h/a b", "percent-encoded"),

@@ -84,4 +84,7 @@ fn servers_and_balancers_listen_connect_and_are_checked_at_addresses_with_a_zone
         let asked = balancer.output(&["health", "--listen", listen]);
         assert!(asked.status.success(), "{listen}: {asked:?}");
     }
+    let url = "http://[fe80::2%25t1]:8080/livez";
+    let measured = balancer.output(&["bench", "http", url, "-n", "20", "-c", "1", "-q"]);
+    assert!(measured.status.success(), "{measured:?}");
 }
