@@ -90,9 +90,9 @@ fn too_many(asked: usize, most: usize, descriptors: &Descriptors, shards: usize)
     let wanted = asked.saturating_mul(EACH).saturating_add(reserve);
     format!(
         "the descriptor limit of {} allows {most}, of {EACH} descriptors each beside {reserve} for \
-         other purposes; raise it with `ulimit -n {wanted}` (or LimitNOFILE= in the systemd unit), \
-         or lower max_connections",
-        descriptors.limit
+         other purposes; {}, or lower max_connections",
+        descriptors.limit,
+        throng_io::limits::raise_remedy(wanted),
     )
 }
 

@@ -229,9 +229,9 @@ impl ThreadLimit {
     }
 }
 
-/// Returns a limit as a count.
+/// Returns a limit as a count: at most as many as a driver has slots, where nothing is limited.
 fn count(limit: u64) -> usize {
-    usize::try_from(limit).unwrap_or(usize::MAX)
+    usize::try_from(limit).unwrap_or(usize::MAX).min(ConnId::MAX_SLOTS)
 }
 
 #[cfg(test)]
@@ -251,6 +251,12 @@ mod tests {
             Some(ThreadLimit { threads: 7, limit: "vm.max_map_count", each: 5 })
         );
         assert_eq!(ThreadLimits::default().lowest(), None);
+    }
+
+    #[test]
+    fn without_a_limit_there_are_as_many_connections_as_slots() {
+        let descriptors = Descriptors { limit: u64::MAX, used: 8, used_in_own: 1 };
+        assert_eq!(Needs::SERVER.free(&descriptors, 2), ConnId::MAX_SLOTS - 64 - 8 - 8);
     }
 
     #[test]

@@ -265,6 +265,7 @@ mod tests {
         held.listen_many(Purpose::Clients, ANY, ListenOptions::default(), count).unwrap()
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_successor_gets_the_same_sockets_for_what_was_asked_and_what_it_is_called() {
         let first = HeldListeners::default();

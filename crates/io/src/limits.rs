@@ -4,14 +4,15 @@ use std::io;
 
 /// Returns the soft and the hard limit on open descriptors (RLIMIT_NOFILE).
 ///
-/// Every connection is one descriptor. A process may raise its soft limit up to the hard one. On
-/// systems without such a limit (Windows) both are `u64::MAX`.
+/// Every connection is one descriptor. A process may raise its soft limit up to the hard one.
+/// Windows has no such limit; 131,072 takes its place there, because tables for connections get
+/// their memory at the start on Windows, and not on demand.
 #[must_use]
 pub fn descriptor_limits() -> (u64, u64) {
     #[cfg(unix)]
     return limits_of(Limited::Descriptors);
     #[cfg(not(unix))]
-    (u64::MAX, u64::MAX)
+    (1 << 17, 1 << 17)
 }
 
 /// A resource that the system limits for a process.
@@ -61,6 +62,15 @@ fn listed_limits(text: &str, what: Limited) -> Option<(u64, u64)> {
         value => value.parse().ok(),
     });
     Some((values.next()??, values.next()??))
+}
+
+/// Returns the way to a limit on open descriptors of `wanted`.
+#[must_use]
+pub fn raise_remedy(wanted: usize) -> String {
+    match cfg!(unix) {
+        true => format!("raise it with `ulimit -n {wanted}` (or LimitNOFILE= in the systemd unit)"),
+        false => "it cannot be raised on this system: start several processes".to_owned(),
+    }
 }
 
 /// Adds the remedy to the error of a thread that could not be started.

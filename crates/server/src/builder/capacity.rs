@@ -87,12 +87,12 @@ fn choose_max_connections(
         0 => (1000 * each + reserve, ""),
         _ => (asked * each + reserve, ", or lower max_connections"),
     };
+    let raise = throng_io::limits::raise_remedy(wanted);
     Err(Error::setting(
         "max_connections",
         format!(
             "{problem}the descriptor limit of {descriptors} allows {possible} connections, since \
-         {reserve} descriptors are needed for other purposes; raise it with `ulimit -n {wanted}` \
-         (or LimitNOFILE= in the systemd unit){remedy}"
+             {reserve} descriptors are needed for other purposes; {raise}{remedy}"
         ),
     ))
 }
