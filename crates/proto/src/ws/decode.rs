@@ -237,12 +237,13 @@ impl Decoder {
         if !matches!(self.stage, FrameStage::Start) || self.message.is_some() {
             return None;
         }
-        let MessageHeader { text, len, key, size } =
+        let MessageHeader { text, masked, len, size } =
             MessageHeader::decode(input.as_slice(), self.role)?;
         if len > max_len {
             return None;
         }
-        let payload = &mut input.take_exactly(size + len)?[size..];
+        let (head, payload) = input.take_exactly(size + len)?.split_at_mut(size);
+        let key = if masked { head.last_chunk().copied() } else { None };
         if !text {
             return Some(Event::Binary(unmask(payload, key)));
         }

@@ -173,16 +173,18 @@ impl FrameHeader {
 pub(super) struct MessageHeader {
     /// Whether the message is text, else binary.
     pub(super) text: bool,
+    /// Whether the header ends with a masking key.
+    pub(super) masked: bool,
     /// Length of the payload.
     pub(super) len: usize,
-    pub(super) key: Option<[u8; 4]>,
-    /// Size of the header itself.
+    /// Size of the header itself, with the key.
     pub(super) size: usize,
 }
 
 impl MessageHeader {
     /// Decodes the header of the most common kind of frame, of at most 65,535 bytes. `None` means
-    /// "call [`FrameHeader::decode`]", not an error.
+    /// "call [`FrameHeader::decode`]", not an error. The key, and whether it has arrived, is left to
+    /// the caller, who checks the length of header and payload at once.
     #[inline(always)]
     pub(super) fn decode(bytes: &[u8], role: Role) -> Option<Self> {
         let [first @ (0x81 | 0x82), second, rest @ ..] = bytes else { return None };
@@ -191,23 +193,18 @@ impl MessageHeader {
         if masked != (role == Role::Server) {
             return None;
         }
-        let (len, rest, size) = match second & 0x7f {
-            len @ ..126 => (usize::from(len), rest, 2),
+        let (len, size) = match second & 0x7f {
+            len @ ..126 => (usize::from(len), 2),
             126 => {
-                let (len, rest) = rest.split_first_chunk()?;
-                let len = u16::from_be_bytes(*len);
+                let len = u16::from_be_bytes(*rest.first_chunk()?);
                 if len < 126 {
                     return None;
                 }
-                (usize::from(len), rest, 4)
+                (usize::from(len), 4)
             }
             _ => return None,
         };
-        if masked {
-            Some(Self { text, len, key: Some(*rest.first_chunk()?), size: size + 4 })
-        } else {
-            Some(Self { text, len, key: None, size })
-        }
+        Some(Self { text, masked, len, size: if masked { size + 4 } else { size } })
     }
 }
 
