@@ -59,7 +59,7 @@ struct Inner {
     over_rate: AtomicU64,
     over_queue: AtomicU64,
     unwritten: AtomicU64,
-    /// The file must be opened again. A flag, since the queue may have no room for another entry.
+    /// The file must be opened again, and the queue was full.
     reopens: AtomicBool,
 }
 
@@ -75,8 +75,8 @@ struct KindCounters {
 
 enum Job {
     Write(Box<Record>),
-    /// Open the file again at this point, unless it was already opened again.
-    Wake,
+    /// Open the file again, after all earlier lines.
+    Reopen,
     /// Write everything, then answer.
     Flush(SyncSender<()>),
 }
@@ -207,9 +207,11 @@ impl Log {
 
     /// Opens the file of the log again, after all earlier lines: a tool has renamed it.
     pub(crate) fn reopen(&self) {
-        self.0.reopens.store(true, Release);
-        // With a full queue, the thread is awake.
-        let _ = self.0.queue.try_send(Job::Wake);
+        // With a full queue, the thread is awake, and looks at the flag. It is not set otherwise, or
+        // the thread could see it before it takes earlier lines.
+        if self.0.queue.try_send(Job::Reopen).is_err() {
+            self.0.reopens.store(true, Release);
+        }
     }
 
     /// Waits until all logged lines are written, for at most a second.

@@ -82,7 +82,7 @@ impl Sink {
             };
             self.take(first, jobs, counts, &mut lines);
             if is_reopened(counts) {
-                // The queue had no room for the wake-up: waiting lines were logged before it.
+                // The queue was full: the lines that wait were logged before the request.
                 self.take(jobs.try_recv().ok(), jobs, counts, &mut lines);
                 self.reopen(&mut lines);
             }
@@ -109,11 +109,10 @@ impl Sink {
                     }
                     render(&record, self.form, lines);
                 }
-                Job::Wake if is_reopened(counts) => {
+                Job::Reopen => {
                     self.write(lines, counts);
                     self.reopen(lines);
                 }
-                Job::Wake => {}
                 Job::Flush(done) => {
                     self.report_dropped(counts, lines);
                     self.write(lines, counts);
