@@ -54,6 +54,7 @@ pub use conn::map::{ConnMap, IdHasher};
 pub use conn::progress::Progress;
 pub use conn::proxy_protocol::ProxyProtocol;
 pub use conn::slab::{Index, Slab};
+pub use connections::wanted::WantedBy;
 pub use context::{Core, Cx};
 pub use drain::DrainPlan;
 pub use histogram::Histogram;

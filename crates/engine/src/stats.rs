@@ -167,7 +167,7 @@ counters! {
 }
 
 counters! {
-    /// Outcomes of the messages of one class of back-pressure, on one shard. The first three count
+    /// Outcomes of the messages of one class of back-pressure, on one shard. The first four count
     /// publications and broadcasts by the result their publisher got; the rest count every message
     /// of the class.
     ClassCounters, PublishedClass;
@@ -177,6 +177,8 @@ counters! {
     queued Counter,
     /// Not sent: the receiver was closing.
     closed Counter,
+    /// Not sent: the receiver's filter did not want it.
+    filtered Counter,
     /// Not sent: the receiver was closed for being too slow.
     slow_consumers Counter,
     /// Dropped on arrival: their cap was reached (`drop_newest`).

@@ -257,7 +257,7 @@ impl Family {
     /// this label is meaningful.
     fn of(figure: &'static str) -> (Self, &'static str) {
         match figure {
-            "delivered" | "queued" | "closed" => (Self::Published, figure),
+            "delivered" | "queued" | "closed" | "filtered" => (Self::Published, figure),
             "slow_consumers" => (Self::Dropped, "slow_consumer"),
             "dropped_newest" => (Self::Dropped, "newest"),
             "dropped_oldest" => (Self::Dropped, "oldest"),
@@ -287,8 +287,8 @@ impl Figures {
     fn write(&self, writer: &mut Writer) {
         Stats::default().each(|name, help, kind, _| self.write_figure(writer, name, help, kind));
         let help = "Messages published or broadcast, counted per receiver by outcome: delivered to \
-                    a receiver that keeps up, queued behind output it has not taken, or closed \
-                    because the connection was closing";
+                    a receiver that keeps up, queued behind output it has not taken, closed \
+                    because the connection was closing, or filtered out by the receiver";
         self.write_classes(writer, ("class_published", help), Family::Published, "outcome");
         let help = "Messages lost on their way to a slow receiver, by reason: slow_consumer was \
                     closed, newest or oldest dropped at the limit, conflated with a newer value, \
@@ -431,8 +431,8 @@ mod tests {
             .filter_map(|line| line.rsplit_once(' ').map(|(sample, _)| sample))
             .collect();
         samples.retain(|sample| sample.starts_with("throng_class_"));
-        // Three outcomes and eight reasons, of two classes on one shard and one on the other.
-        assert_eq!(samples.len(), 11 * 3);
+        // Four outcomes and eight reasons, of two classes on one shard and one on the other.
+        assert_eq!(samples.len(), 12 * 3);
     }
 
     #[test]
@@ -446,6 +446,7 @@ mod tests {
             "delivered",
             "queued",
             "closed",
+            "filtered",
             "slow_consumer",
             "newest",
             "oldest",

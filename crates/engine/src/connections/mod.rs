@@ -12,6 +12,7 @@ mod output;
 pub(crate) mod publishers;
 pub(crate) mod records;
 pub(crate) mod send;
+pub(crate) mod wanted;
 
 use throng_io::{ConnId, Instant};
 use throng_proto::ws::{self, Opcode, deflate};
@@ -25,6 +26,7 @@ use crate::conn::table::Table;
 use crate::conn::timers::Timers;
 use crate::connections::memory::ShardMemory;
 use crate::connections::publishers::Publishers;
+use crate::connections::wanted::Wanted;
 use crate::limits::Checked;
 use crate::message::Fault;
 use crate::outbox::{Millis, Outbox, OutboxLimits};
@@ -38,6 +40,7 @@ pub(crate) struct Connections {
     reading: Reading,
     outbox: Outbox,
     publishers: Publishers,
+    wanted: Wanted,
     limits: Checked,
     stats: Stats,
     memory: ShardMemory,
@@ -64,6 +67,7 @@ impl Connections {
             reading: Reading::new(limits.limit_rates()),
             outbox: Outbox::new(output, rules, seed),
             publishers: Publishers::default(),
+            wanted: Wanted::default(),
             limits,
             stats: Stats::default(),
             memory,
@@ -113,6 +117,8 @@ impl Connections {
         self.outbox.leave(conn);
         self.timers.leave(id.slot());
         self.table.leave(id);
+        let filter = self.wanted.leave(id);
+        self.drop_wanted(filter);
     }
 
     /// Records that permessage-deflate was agreed on. Returns false if that is impossible.

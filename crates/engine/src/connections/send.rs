@@ -127,6 +127,12 @@ impl Connections {
         sent
     }
 
+    /// Counts a publication that a receiver does not want.
+    pub(super) fn count_unwanted(&mut self, id: ConnId, of: Published<'_>) {
+        let class = of.class.unwrap_or_else(|| self.class_of(id));
+        self.outbox.counters_mut()[usize::from(class)].filtered += 1;
+    }
+
     /// Returns the class of messages to this connection outside of channels with their own rules.
     /// Ids in a filter come from the user and may not exist.
     pub(crate) fn class_of(&self, id: ConnId) -> ClassIndex {

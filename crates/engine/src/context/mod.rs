@@ -21,6 +21,7 @@ use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::connections::send::Published;
+use crate::connections::wanted::WantedBy;
 use crate::context::clocks::Clocks;
 use crate::context::joining::Joining;
 use crate::context::locals::Locals;
@@ -582,6 +583,13 @@ impl<'a> Cx<'a> {
     /// offset in front: `OFFSET PAYLOAD`. Events have their position as their id anyway.
     pub fn send_offsets(&mut self, on: bool) {
         self.core.conns.set(self.id, flag::OFFSETS, on);
+    }
+
+    /// Sets the filter of this session: it gets only publications and broadcasts for which `wanted`
+    /// returns true; `None` removes the filter. Messages that are sent to the session itself are not
+    /// filtered. A filter that panics ends the session with 1011.
+    pub fn deliver_if(&mut self, wanted: Option<WantedBy>) {
+        self.core.conns.set_wanted(self.id, wanted);
     }
 
     fn can_join(&mut self, channel: &str) -> bool {

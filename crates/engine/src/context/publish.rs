@@ -278,12 +278,16 @@ impl Core {
         // A member that waits for its place in the channel's history gets that before anything
         // else.
         let waiting = recent.waiting_for(channel);
+        let have_filters = connections.have_filters();
         channels.matching(channel, |slot| {
             let Some(id) = connections.at_slot(slot) else { return };
             if Some(id) != except
                 && waiting.is_none_or(|waiting| !waiting.contains_key(&id))
                 && (new.is_empty() || new.binary_search(&id).is_err())
             {
+                if have_filters && !connections.is_wanted(id, frame, of, &mut delivery) {
+                    return;
+                }
                 delivery.count(connections.deliver_to(id, frame, of));
             }
         });
@@ -295,8 +299,12 @@ impl Core {
         let mut delivery = Delivery::default();
         let new = filter.channel.as_deref().map(|channel| self.too_new(channel));
         let new = new.unwrap_or_default();
+        let have_filters = self.conns.have_filters();
         self.each_receiver(filter, |connections, id, of| {
             if new.is_empty() || new.binary_search(&id).is_err() {
+                if have_filters && !connections.is_wanted(id, frame, of, &mut delivery) {
+                    return;
+                }
                 delivery.count(connections.deliver_to(id, frame, of));
             }
         });

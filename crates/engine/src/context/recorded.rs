@@ -73,12 +73,16 @@ impl Core {
         let of = Published { channel, class: Some(*class) };
         let new = self.too_new(channel);
         let Self { conns: connections, pubsub: PubSub { channels, recent, .. }, .. } = self;
+        let have_filters = connections.have_filters();
         channels.matching(channel, |slot| {
             let Some(id) = connections.at_slot(slot) else { return };
             if Some(id) == except
                 || !recent.is_empty() && recent.has_got(id, channel, recorded.position())
                 || !new.is_empty() && new.binary_search(&id).is_ok()
             {
+                return;
+            }
+            if have_filters && !connections.is_wanted(id, frame, of, &mut delivery) {
                 return;
             }
             let frame = match connections.stage(id) {
@@ -159,7 +163,12 @@ impl Core {
         let of = Published { channel: "", class: recovery.class };
         let with_offset = self.conns.has(id, flag::OFFSETS);
         let mut sent = Sent::Accepted;
+        let have_filters = self.conns.have_filters();
         for missed in &recovery.missed {
+            let mut unread = Delivery::default();
+            if have_filters && !self.conns.is_wanted(id, missed.frame(), of, &mut unread) {
+                continue;
+            }
             sent = match with_offset {
                 true => self.conns.send_frame(id, &missed.with_offset(), of),
                 false => self.conns.send_frame(id, missed.frame(), of),

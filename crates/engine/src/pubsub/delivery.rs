@@ -24,6 +24,8 @@ pub struct Delivery {
     pub dropped: u64,
     /// Not sent: the receiver is closing.
     pub closed: u64,
+    /// Not sent: the receiver's filter ([`Cx::deliver_if`](crate::Cx::deliver_if)) did not want it.
+    pub filtered: u64,
     /// Shards whose mailbox was full, or that have stopped: no receiver there gets the message, and
     /// the number of these receivers is unknown. A broker that has not taken the message also
     /// counts here, and so does a broker whose answer is [unknown](Receipt::is_unknown).
@@ -43,7 +45,7 @@ impl Delivery {
     /// Returns the number of receivers, with any outcome.
     #[must_use]
     pub fn receivers(&self) -> u64 {
-        self.delivered + self.queued + self.dropped + self.closed
+        self.delivered + self.queued + self.dropped + self.closed + self.filtered
     }
 
     pub(crate) fn add(&mut self, other: Self) {
@@ -51,6 +53,7 @@ impl Delivery {
         self.queued += other.queued;
         self.dropped += other.dropped;
         self.closed += other.closed;
+        self.filtered += other.filtered;
         self.unreached += other.unreached;
     }
 }

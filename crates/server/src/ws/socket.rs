@@ -181,6 +181,45 @@ impl<'a, D> Socket<'a, D> {
         self.cx.send_offsets(on);
     }
 
+    /// Delivers only the publications and broadcasts for which `wanted` returns true, from now on,
+    /// in place of an earlier filter. It applies on the receiver's event loop, before a message
+    /// enters its queue, and to [missed publications](Self::send_missed) as well; what is
+    /// [sent](Self::send) to the session itself always arrives. Default: all are delivered.
+    ///
+    /// The filter owns what it compares with: to change it, call this again. It runs for each
+    /// publication that this session would get, while all other sessions of the event loop wait, so
+    /// put what it needs at the front of the payload rather than parsing the whole. A session with a
+    /// filter takes about a hundred bytes more; others cost a publication one comparison each where
+    /// the event loop has any filter. What is not wanted counts as
+    /// [`filtered`](crate::channel::Delivery::filtered), and its offset is missing among those that
+    /// [`send_offsets`](Self::send_offsets) sends. A panic in the filter ends this session with
+    /// 1011, and the publisher does not notice.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// // Trades are sent as `SIZE SYMBOL PRICE`; a client sends the smallest size that it wants.
+    /// let trades = Ws::new()
+    ///     .on_open(|ws, ()| drop(ws.subscribe("trades")))
+    ///     .on_message(|ws, (), message| {
+    ///         let Message::Text(text) = message else { return };
+    ///         let Ok(least) = text.parse::<u32>() else { return };
+    ///         ws.deliver_if(move |frame| {
+    ///             let size = frame.payload().split(|byte| *byte == b' ').next();
+    ///             let size = size.and_then(|size| std::str::from_utf8(size).ok()?.parse().ok());
+    ///             size.is_none_or(|size: u32| size >= least)
+    ///         });
+    ///     });
+    /// # Server::new(App::new().ws("/trades", trades));
+    /// ```
+    pub fn deliver_if(&mut self, wanted: impl Fn(&Frame) -> bool + Send + 'static) {
+        self.cx.deliver_if(Some(Box::new(wanted)));
+    }
+
+    /// Removes the filter of [`deliver_if`](Self::deliver_if).
+    pub fn deliver_all(&mut self) {
+        self.cx.deliver_if(None);
+    }
+
     /// Joins all channels that match a pattern: tokens separated by dots, `*` for any one token,
     /// `>` at the end for all that follow. False if it had joined before.
     ///

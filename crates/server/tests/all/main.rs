@@ -73,4 +73,5 @@ mod tower;
 mod types;
 mod unix_sockets;
 mod upgrades;
+mod wanted;
 mod workers;
