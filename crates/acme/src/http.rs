@@ -121,7 +121,7 @@ async fn exchange(
 ) -> Result<BytesResponse, String> {
     let uri = request.uri().clone();
     let (Some("https"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-        return Err(format!("{uri} is no URL with https, as RFC 8555 section 6.1 demands"));
+        return Err(format!("{uri} is not a URL with https, as RFC 8555 section 6.1 demands"));
     };
     let host = authority.host();
     let client = TlsClient::new(configs, host).map_err(text)?;

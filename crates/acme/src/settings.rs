@@ -108,12 +108,13 @@ impl AcmeSettings {
         if let Some(email) = &self.email
             && !is_email(email)
         {
-            let remedy = format!("{email:?} is no address: write for example admin@example.org");
+            let remedy =
+                format!("{email:?} is not an address: write for example admin@example.org");
             return wrong("email", remedy);
         }
         if host_and_path(&self.directory).is_none() {
             let remedy = format!(
-                "{:?} is no URL of a directory: write one that begins with https://, for example \
+                "{:?} is not a URL of a directory: write one that begins with https://, for example \
                  {LETS_ENCRYPT}",
                 self.directory
             );
@@ -175,7 +176,9 @@ fn check_domain(domain: &str) -> Result<(), &'static str> {
         return Err("is an address: name a domain that leads to it");
     }
     if DnsName::try_from(domain).is_err() || domain.ends_with('.') || domain.contains('_') {
-        return Err("is no domain: write for example example.org, a name in other scripts as xn--");
+        return Err(
+            "is not a domain: write for example example.org, a name in other scripts as xn--",
+        );
     }
     Ok(())
 }
@@ -217,11 +220,11 @@ mod tests {
             (|it| it.domains.clear(), "domains", "name the domains"),
             (|it| it.domains.push("*.example.org".into()), "domains", "dns-01"),
             (|it| it.domains.push("192.0.2.7".into()), "domains", "is an address"),
-            (|it| it.domains.push("a b".into()), "domains", "\"a b\" is no domain"),
-            (|it| it.domains.push("https://example.org".into()), "domains", "is no domain"),
+            (|it| it.domains.push("a b".into()), "domains", "\"a b\" is not a domain"),
+            (|it| it.domains.push("https://example.org".into()), "domains", "is not a domain"),
             (|it| it.domains = vec!["a.example".into(); 101], "domains", "at most 100"),
             (|it| it.email = Some("admin".into()), "email", "admin@example.org"),
-            (|it| it.email = Some("a@b.example,c@d.example".into()), "email", "is no address"),
+            (|it| it.email = Some("a@b.example,c@d.example".into()), "email", "is not an address"),
             (|it| it.directory = "http://ca.example/dir".into(), "directory", "https://"),
             (|it| it.directory = "https://".into(), "directory", "https://"),
             (|it| it.directory = "https://ca.example/a b".into(), "directory", "https://"),

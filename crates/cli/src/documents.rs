@@ -184,7 +184,10 @@ fn every_setting_and_event_with_a_section_in_the_documents_exists() {
                 continue;
             }
             let is_group = known.iter().any(|name| name.starts_with(&format!("{word}.")));
-            assert!(known.contains(&word) || is_group, "{page}: {word} is no setting and no event");
+            assert!(
+                known.contains(&word) || is_group,
+                "{page}: {word} is neither a setting nor an event"
+            );
             checked += 1;
         }
     }
@@ -202,7 +205,7 @@ fn settings_of_other_servers_are_documented_and_ours_exist() {
         for key in foreign.keys {
             let (name, value) = key.split_once('=').unwrap_or((*key, ""));
             let key = serve::TABLE.key(name).or_else(|| Config::table().key(name));
-            let key = key.unwrap_or_else(|| panic!("{name} is no setting"));
+            let key = key.unwrap_or_else(|| panic!("{name} is not a setting"));
             let is_word = matches!(key.kind, Kind::Word(words) if words.contains(&value));
             assert!(value.is_empty() || is_word, "{name} cannot be {value}");
         }

@@ -258,7 +258,7 @@ impl Record<'_> {
 
     fn field(&self, field: &str) -> &ValueEntry {
         let Value::Record(fields) = &self.entry.value else {
-            panic!("{} is no table", self.entry.key)
+            panic!("{} is not a table", self.entry.key)
         };
         let is_it = |entry: &&ValueEntry| entry.key.rsplit('.').next() == Some(field);
         match fields.iter().find(is_it) {

@@ -44,7 +44,7 @@ impl Token {
             may_pass: error.may_pass(),
         })?;
         let token = Self::new(&line).map_err(|remedy| TokenFileError {
-            what: format!("the first line of {shown} is no token: {remedy}"),
+            what: format!("the first line of {shown} is not a token: {remedy}"),
             may_pass: false,
         })?;
         Ok((token, warning))

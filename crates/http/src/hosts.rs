@@ -92,7 +92,7 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     // Drops the final dot of a complete name.
     let labels = name.strip_suffix('.').unwrap_or(name);
     if !labels.split('.').all(is_label) {
-        return Err("it is no host's name: write one such as \"app.example.com\"".to_owned());
+        return Err("it is not a host's name: write one such as \"app.example.com\"".to_owned());
     }
     // Browsers convert numeric hosts to this form.
     let is_number = labels.rsplit('.').next().is_some_and(|label| label.parse::<u32>().is_ok());
@@ -207,8 +207,8 @@ mod tests {
             ("a*.example", "*.example.com"),
             ("a.*.example", "*.example.com"),
             ("b\u{fc}cher.example", "write \"xn--bcher-kva.example\""),
-            ("", "no host's name"),
-            ("a..b", "no host's name"),
+            ("", "not a host's name"),
+            ("a..b", "not a host's name"),
             ("127.1", "four numbers"),
         ] {
             let error = text.parse::<HostPattern>().unwrap_err();

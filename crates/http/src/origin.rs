@@ -136,7 +136,7 @@ fn check_origin(text: &str) -> Result<(), String> {
             let number = port.parse().ok().filter(|port: &u16| *port > 0);
             if number.is_none() || !port.bytes().all(is_digit) {
                 return Err(format!(
-                    "{port:?} is no port: write 1 to 65535, or \"{scheme}://{host}\" for the \
+                    "{port:?} is not a port: write 1 to 65535, or \"{scheme}://{host}\" for the \
                      default"
                 ));
             }
@@ -331,10 +331,10 @@ mod tests {
             ("app.example", "write \"https://app.example\""),
             ("localhost:3000", "write \"https://localhost:3000\""),
             ("*.example.com", "write \"https://*.example.com\""),
-            ("https://app.example:abc", "\"abc\" is no port"),
-            ("https://app.example:+80", "\"+80\" is no port"),
-            ("https://app.example:0", "\"0\" is no port"),
-            ("https://app.example:", "\"\" is no port"),
+            ("https://app.example:abc", "\"abc\" is not a port"),
+            ("https://app.example:+80", "\"+80\" is not a port"),
+            ("https://app.example:0", "\"0\" is not a port"),
+            ("https://app.example:", "\"\" is not a port"),
             ("http://localhost:*", "name each port"),
             ("https://a.example https://b.example", "commas"),
             ("https://a.example;https://b.example", "commas"),
@@ -342,7 +342,7 @@ mod tests {
             ("https://user@app.example", "write \"https://app.example\""),
             ("https://b\u{fc}cher.example", "write \"xn--bcher-kva.example\""),
             ("https://a.*.example", "*.example.com"),
-            ("https://", "no host's name"),
+            ("https://", "not a host's name"),
             ("https://[0:0::1]", "write [::1]"),
             ("https://[::1", "write [::1]"),
             ("https://[::ffff:1.2.3.4]", "write [::ffff:102:304]"),

@@ -270,7 +270,7 @@ mod unix {
     /// Removes the file of a socket that no process listens on.
     fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
         if !fs::symlink_metadata(path)?.file_type().is_socket() {
-            let message = "there is a file that is no socket; remove it, or take another path";
+            let message = "there is a file that is not a socket; remove it, or take another path";
             return Err(io::Error::new(ErrorKind::AlreadyExists, message));
         }
         let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;

@@ -56,7 +56,7 @@ fn run(url: &str, authorities: Option<String>) -> Result<usize, String> {
     };
     let mut sessions = Sessions::new(peer, tls, target.host_header())?;
     let count = sessions.hold("/getCaseCount")?.ok_or("the server does not say how many cases")?;
-    let count = count.trim().parse::<usize>().map_err(|_| format!("`{count}` is no number"))?;
+    let count = count.trim().parse::<usize>().map_err(|_| format!("`{count}` is not a number"))?;
     for case in 1..=count {
         sessions.hold(&format!("/runCase?case={case}&agent={AGENT}"))?;
     }

@@ -61,7 +61,9 @@ impl Plan {
             && self.text
             && str::from_utf8(bytes).is_err()
         {
-            return refuse("the payload is no text (UTF-8); send it in binary messages".to_owned());
+            return refuse(
+                "the payload is not text in UTF-8; send it in binary messages".to_owned(),
+            );
         }
         if self.size > MAX_SIZE {
             return refuse("--size must be at most 1GiB".to_owned());

@@ -138,7 +138,7 @@ impl Reader {
             "repeat" => self.repeat(rest.trim())?,
             _ => {
                 return Err(format!(
-                    "{verb:?} is no step: write send, send-binary, expect, await, pause, loop or \
+                    "{verb:?} is not a step: write send, send-binary, expect, await, pause, loop or \
                      repeat"
                 ));
             }
@@ -226,8 +226,8 @@ mod tests {
     fn mistakes_name_file_line_and_remedy() {
         for (text, words) in [
             ("", "s.txt has no step"),
-            ("\nsay hi", "s.txt:2: \"say\" is no step: write send"),
-            ("send {x}", "s.txt:1: {x} is no value"),
+            ("\nsay hi", "s.txt:2: \"say\" is not a step: write send"),
+            ("send {x}", "s.txt:1: {x} is not a value"),
             ("pause 5", "s.txt:1: pause 5: it has no unit: write \"5s\""),
             ("loop\nexpect a", "s.txt:1: the loop has no end"),
             ("loop 3\nexpect a\nrepeat", "write the number after repeat"),

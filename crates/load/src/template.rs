@@ -146,7 +146,7 @@ impl Placeholder {
             "token" => Self::Token,
             _ => {
                 return Err(format!(
-                    "{{{word}}} is no value of a client: there are {NAMES}; write {{{{{word}}} for \
+                    "{{{word}}} is not a value of a client: there are {NAMES}; write {{{{{word}}} for \
                      the text itself"
                 ));
             }

@@ -55,7 +55,7 @@ fn run(url: &str, authorities: Option<&str>) -> Result<usize, String> {
         Some(OwnedMessage::Text(count)) => count,
         _ => return Err("the server does not say how many cases there are".to_owned()),
     };
-    let count = count.trim().parse::<usize>().map_err(|_| format!("`{count}` is no number"))?;
+    let count = count.trim().parse::<usize>().map_err(|_| format!("`{count}` is not a number"))?;
     for case in 1..=count {
         let path = format!("/runCase?case={case}&agent={AGENT}");
         // Close even if the case fails: Autobahn judges the outcome.

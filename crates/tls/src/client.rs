@@ -193,7 +193,7 @@ fn server_name(name: &str) -> Result<ServerName<'static>, ConfigError> {
     let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     ServerName::try_from(name.to_owned()).map_err(|_| {
         ConfigError::without_file(format!(
-            "{name:?} is no host name and no IP address; write one such as app.example.com, \
+            "{name:?} is neither a host name nor an IP address; write one such as app.example.com, \
              without scheme and port, and with no empty label between dots"
         ))
     })

@@ -206,7 +206,8 @@ fn check_listed(
 /// Checks the name in the certificate of a backend.
 fn server_name(mistakes: &mut Mistakes, key: String, name: Option<&str>) {
     let Some(name) = name else { return };
-    let remedy = "it is no host name and no IP address: write a name such as \"app.internal\"";
+    let remedy =
+        "it is neither a host name nor an IP address: write a name such as \"app.internal\"";
     mistakes.must(TlsClient::check_name(name).is_ok(), key, format_args!("{name:?}"), remedy);
 }
 

@@ -389,7 +389,7 @@ fn to_json(value: &impl Serialize) -> Result<Value, Response> {
 fn address(request: &Request<'_>) -> Result<SocketAddr, Response> {
     let text = request.param("address").unwrap_or_default();
     text.parse().map_err(|_| {
-        let why = format!("{text:?} is no backend's address: write one like 127.0.0.1:9001");
+        let why = format!("{text:?} is not a backend's address: write one like 127.0.0.1:9001");
         refuse(Status::BAD_REQUEST, &why)
     })
 }

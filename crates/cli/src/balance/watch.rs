@@ -227,7 +227,7 @@ fn lookup(row: &NameRow) -> Change {
         Some(failure) => {
             let reason = ("reason", failure.text.as_str().into());
             let is_none = addresses.is_empty();
-            let message = if is_none { "it is no backend" } else { "it keeps its addresses" };
+            let message = if is_none { "it is not a backend" } else { "it keeps its addresses" };
             (&events::LOOKUP_FAILED, message, vec![name, list, reason])
         }
     };
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(what(&row), ("lookup", "under way".to_owned(), Value::None));
         let failure = LastFailure { text: "no such name".to_owned(), unix_seconds: 1 };
         row.last_failure = Some(failure);
-        assert_eq!(what(&row), ("lookup.failed", "it is no backend".to_owned(), Value::None));
+        assert_eq!(what(&row), ("lookup.failed", "it is not a backend".to_owned(), Value::None));
         assert_eq!(field(&lookup(&row), "reason"), "no such name".into());
         row.addresses = (1..=10).map(|last| ([10, 0, 0, last], 80).into()).collect();
         let (event, message, addresses) = what(&row);

@@ -456,7 +456,7 @@ pub(super) mod tests {
         std::fs::write(&path, b"ok\xff").unwrap();
         assert_eq!(file("").size, 3);
         let error = plan(&format!("echo {URL} --text --payload-file {}", path.display()));
-        assert!(error.unwrap_err().contains("no text (UTF-8) from byte 2 on"));
+        assert!(error.unwrap_err().contains("not text in UTF-8 from byte 2 on"));
     }
 
     #[test]
@@ -496,12 +496,12 @@ pub(super) mod tests {
             ("echo ws://h --slo p99", "errors<0.1%"),
             ("echo ws://h --payload hi --size 5", "--size 5 is for"),
             ("echo ws://h --payload json --binary", "--binary is for"),
-            ("echo ws://h --payload {x}", "--payload: {x} is no value"),
+            ("echo ws://h --payload {x}", "--payload: {x} is not a value"),
             ("echo ws://h --payload {token}", "--tokens FILE"),
             ("echo ws://h --payload-file /nowhere", "--payload-file /nowhere cannot be read"),
             ("echo ws://h --payload a --payload-file b", "cannot be used with"),
             ("connect ws://h --template", "--payload-file"),
-            ("echo ws://h/{user}", "{user} is no value of a client"),
+            ("echo ws://h/{user}", "{user} is not a value of a client"),
             ("connect ws://h -H X", "'Name: value'"),
             ("idle ws://h --token {token}", "--tokens FILE"),
             ("eco ws://h", "echo"),

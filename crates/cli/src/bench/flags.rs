@@ -96,7 +96,7 @@ impl LoopArgs {
 
 /// `10s:1k` or `1m:2500/s`.
 fn parse_stage(text: &str) -> Result<RateStage, String> {
-    let wrong = || format!("{text:?} is no stage: write a time and a rate, such as 10s:1k");
+    let wrong = || format!("{text:?} is not a stage: write a time and a rate, such as 10s:1k");
     let (duration, rate) = text.split_once(':').ok_or_else(wrong)?;
     let rate = rate.strip_suffix("/s").unwrap_or(rate);
     let count = parse_count(rate).map(|count| count as f64).ok();

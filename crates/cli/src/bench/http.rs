@@ -220,7 +220,7 @@ mod tests {
             ("--body-size 2GiB", "--body-size is 2147483648"),
             ("--chunked", "--body-size"),
             ("--template", "--template needs a body"),
-            ("http://h/{id}", "{id} is no value of a client"),
+            ("http://h/{id}", "{id} is not a value of a client"),
             ("--body {token} --template", "--tokens FILE"),
             ("--header Accept", "'Name: value'"),
             ("--header Content-Length:5", "follows from the body"),

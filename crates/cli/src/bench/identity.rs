@@ -118,9 +118,9 @@ fn parse_cookie(text: &str) -> Result<String, String> {
         Some((name, _)) if !name.is_empty() && !text.contains([';', '\r', '\n']) => {
             Ok(text.to_owned())
         }
-        _ => {
-            Err(format!("{text:?} is no cookie: write NAME=VALUE, and each with its own --cookie"))
-        }
+        _ => Err(format!(
+            "{text:?} is not a cookie: write NAME=VALUE, and each with its own --cookie"
+        )),
     }
 }
 

@@ -134,7 +134,7 @@ impl PayloadArgs {
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             Error::Usage(format!(
-                "--payload-file {name} is no text (UTF-8) from byte {} on; leave out --text and \
+                "--payload-file {name} is not text in UTF-8 from byte {} on; leave out --text and \
                  --template",
                 error.utf8_error().valid_up_to()
             ))

@@ -266,7 +266,7 @@ fn a_script_is_read_from_a_file_and_from_standard_input() {
     let output = bench(&["script", &served.url, file]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("chat.txt:2: \"wait\" is no step: write send"), "{errors}");
+    assert!(errors.contains("chat.txt:2: \"wait\" is not a step: write send"), "{errors}");
 }
 
 /// The resumed handshakes that a server has counted.

@@ -95,7 +95,7 @@ fn a_check_says_what_a_start_says() {
             vec!["cluster.url=redis://127.0.0.1:0"],
             "port 0 of 127.0.0.1 cannot be connected to",
         ),
-        ("serve", vec!["cluster.url=redis://127.0.0.1:1/-1"], "-1 is no database"),
+        ("serve", vec!["cluster.url=redis://127.0.0.1:1/-1"], "-1 is not a database"),
         ("serve", vec!["cluster.tls_name=redis.internal"], "it needs a cluster"),
         ("serve", vec!["channels=chat.>=close;chat.a=latest"], "comes after \"chat.>\""),
         ("serve", vec!["max_header_bytes=1"], "write at least \"1KiB\""),

@@ -270,7 +270,7 @@ fn is_host(host: &str) -> bool {
 fn check_database(info: &ConnectionInfo) -> Result<(), String> {
     match info.redis_settings().db() {
         0.. => Ok(()),
-        negative => Err(format!("{negative} is no database: they are counted from 0")),
+        negative => Err(format!("{negative} is not a database: they are counted from 0")),
     }
 }
 
@@ -409,9 +409,9 @@ mod tests {
             ("redis://:hidden@a:0", "port 0 of a"),
             ("redis-sentinel://:hidden@a,b:0/mymaster", "port 0 of b"),
             ("redis-cluster://:hidden@a,b:0", "port 0 of b"),
-            ("redis://:hidden@a/-1", "-1 is no database"),
-            ("redis-sentinel://:hidden@a/mymaster/-1", "-1 is no database"),
-            ("redis+unix:///run/redis.sock?db=-1&pass=hidden", "-1 is no database"),
+            ("redis://:hidden@a/-1", "-1 is not a database"),
+            ("redis-sentinel://:hidden@a/mymaster/-1", "-1 is not a database"),
+            ("redis+unix:///run/redis.sock?db=-1&pass=hidden", "-1 is not a database"),
             ("redis+unix:///run/redis.sock?password=hidden", "are db, user and pass"),
             ("redis://:hidden@a?db=1", "as in redis://host/1"),
             ("redis://:hidden@a/1?protocol=resp2", "it has no parameters"),

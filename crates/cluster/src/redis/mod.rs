@@ -100,7 +100,7 @@ pub fn check_prefix(prefix: &str) -> Result<(), String> {
         false => replaced.take(MAX_PREFIX).collect(),
     };
     Err(format!(
-        "cluster.prefix {prefix:?} is no prefix: it has 1 to {MAX_PREFIX} letters, digits, - and \
+        "cluster.prefix {prefix:?} is not a prefix: it has 1 to {MAX_PREFIX} letters, digits, - and \
          _; use {like:?}, for example"
     ))
 }

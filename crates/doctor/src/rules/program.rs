@@ -57,7 +57,7 @@ pub(super) const RULES: &[Rule] = &[
                 return Verdict::skip("not started by systemd or Kubernetes");
             };
             if case.role == Role::Bench {
-                return Verdict::skip("it is no service");
+                return Verdict::skip("it is not a service");
             }
             let shutdown = case.settings.shutdown;
             let longest = shutdown.as_secs() + u64::from(shutdown.subsec_nanos() > 0);

@@ -278,7 +278,7 @@ mod tests {
             (plan("ws://h/", &[("a b", "x")], &[], ""), "--header a b"),
             (plan("ws://h/", &[("Upgrade", "x")], &[], ""), "--header Upgrade"),
             (plan("ws://h/", &[("X", "a\nb")], &[], ""), "--header X"),
-            (plan("ws://h/", &[("X", "{user}")], &[], ""), "--header X: {user} is no value"),
+            (plan("ws://h/", &[("X", "{user}")], &[], ""), "--header X: {user} is not a value"),
             (plan("ws://h/{room}", &[], &[], ""), "the URL: {room}"),
             (plan("ws://h/", &[], &["a b"], ""), "--subprotocol a b"),
             (plan("ws://h/", &[], &["a", "a"], ""), "--subprotocol a, a"),

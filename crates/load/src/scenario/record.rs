@@ -42,7 +42,7 @@ impl Between<'_> {
 pub fn recorded(before: &Value, after: &Value, seconds: f64) -> Result<String, String> {
     let it = Between { before, after };
     if after["messages_in"].as_u64().is_none() {
-        return Err("these are no statistics of `throng serve` or of the library".to_owned());
+        return Err("these are not statistics of `throng serve` or of the library".to_owned());
     }
     let [messages_in, messages_out] = ["messages_in", "messages_out"].map(|name| it.growth(name));
     let requests = it.growth("requests") - it.growth("opened");
