@@ -138,8 +138,8 @@ impl Reader {
             "repeat" => self.repeat(rest.trim())?,
             _ => {
                 return Err(format!(
-                    "{verb:?} is not a step: write send, send-binary, expect, await, pause, loop or \
-                     repeat"
+                    "{verb:?} is not a step: write send, send-binary, expect, await, pause, loop \
+                     or repeat"
                 ));
             }
         };

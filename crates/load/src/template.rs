@@ -146,8 +146,8 @@ impl Placeholder {
             "token" => Self::Token,
             _ => {
                 return Err(format!(
-                    "{{{word}}} is not a value of a client: there are {NAMES}; write {{{{{word}}} for \
-                     the text itself"
+                    "{{{word}}} is not a value of a client: there are {NAMES}; write {{{{{word}}} \
+                     for the text itself"
                 ));
             }
         })

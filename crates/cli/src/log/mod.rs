@@ -207,7 +207,7 @@ impl Log {
 
     /// Opens the file of the log again, after all earlier lines: a tool has renamed it.
     pub(crate) fn reopen(&self) {
-        // With a full queue, the thread is awake, and looks at the flag. It is not set otherwise, or
+        // With a full queue, the thread is awake, and looks at the flag. It is not set otherwise:
         // the thread could see it before it takes earlier lines.
         if self.0.queue.try_send(Job::Reopen).is_err() {
             self.0.reopens.store(true, Release);

@@ -100,8 +100,8 @@ pub fn check_prefix(prefix: &str) -> Result<(), String> {
         false => replaced.take(MAX_PREFIX).collect(),
     };
     Err(format!(
-        "cluster.prefix {prefix:?} is not a prefix: it has 1 to {MAX_PREFIX} letters, digits, - and \
-         _; use {like:?}, for example"
+        "cluster.prefix {prefix:?} is not a prefix: it has 1 to {MAX_PREFIX} letters, digits, - \
+         and _; use {like:?}, for example"
     ))
 }
 

@@ -586,8 +586,8 @@ impl<'a> Cx<'a> {
     }
 
     /// Sets the filter of this session: it gets only publications and broadcasts for which `wanted`
-    /// returns true; `None` removes the filter. Messages that are sent to the session itself are not
-    /// filtered. A filter that panics ends the session with 1011.
+    /// returns true; `None` removes the filter. It does not apply to messages that are sent to the
+    /// session itself. A filter that panics ends the session with 1011.
     pub fn deliver_if(&mut self, wanted: Option<WantedBy>) {
         self.core.conns.set_wanted(self.id, wanted);
     }

@@ -183,17 +183,17 @@ impl<'a, D> Socket<'a, D> {
 
     /// Delivers only the publications and broadcasts for which `wanted` returns true, from now on,
     /// in place of an earlier filter. It applies on the receiver's event loop, before a message
-    /// enters its queue, and to [missed publications](Self::send_missed) as well; what is
-    /// [sent](Self::send) to the session itself always arrives. Default: all are delivered.
+    /// enters its queue, and to [missed publications](Self::send_missed) as well. Messages that are
+    /// [sent](Self::send) to the session itself always arrive. Default: all are delivered.
     ///
-    /// The filter owns what it compares with: to change it, call this again. It runs for each
-    /// publication that this session would get, while all other sessions of the event loop wait, so
-    /// put what it needs at the front of the payload rather than parsing the whole. A session with a
-    /// filter takes about a hundred bytes more; others cost a publication one comparison each where
-    /// the event loop has any filter. What is not wanted counts as
-    /// [`filtered`](crate::channel::Delivery::filtered), and its offset is missing among those that
-    /// [`send_offsets`](Self::send_offsets) sends. A panic in the filter ends this session with
-    /// 1011, and the publisher does not notice.
+    /// The filter owns the values that it compares with: to change them, call this again. It runs
+    /// for each publication that this session would get, while all other sessions of the event loop
+    /// wait, so put the compared values at the front of the payload rather than parsing all of it.
+    /// The filter and an entry of a hash table are the memory that a session with a filter takes
+    /// more; where the event loop has any filter, a publication looks each receiver up in that
+    /// table. Other publications count as [`filtered`](crate::channel::Delivery::filtered), and
+    /// their offsets are missing among the ones that [`send_offsets`](Self::send_offsets) sends. A
+    /// panic in the filter ends this session with 1011, and the publisher does not notice.
     ///
     /// ```
     /// # use throng::prelude::*;

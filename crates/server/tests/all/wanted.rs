@@ -1,4 +1,4 @@
-//! Filters of receivers: what they select, what they do not touch, what is counted.
+//! Filters of receivers: the selected messages, the messages that pass anyway, and the counts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,8 +15,8 @@ fn size(frame: &Frame) -> u32 {
     std::str::from_utf8(size).ok().and_then(|size| size.parse().ok()).expect("a number")
 }
 
-/// `/trades?since=P` sends its missed trades; a client sends the smallest size that it wants, `all`,
-/// or `panic` for a filter that panics, and gets the same text back.
+/// `/trades?since=P` sends its missed trades. A client sends its smallest size, or `all`, or
+/// `panic` for a filter that panics; it gets the same text back.
 fn trades() -> Ws<String> {
     Ws::from_request(|request| Ok(request.query("since").unwrap_or_default().to_owned()))
         .on_open(|ws, since: &mut String| {
