@@ -214,7 +214,8 @@ impl Sentinels {
                 ErrorKind::RESP3NotSupported => "the cluster needs Redis 6.2 or later, or Valkey",
                 _ if is_unknown_command(error) => {
                     "it is not a sentinel: write redis:// for a server that no sentinel watches, \
-                     or the addresses of the sentinels, whose port is 26379 unless they have another"
+                     or the addresses of the sentinels, whose port is 26379 unless they have \
+                     another"
                 }
                 _ => "is it a sentinel? Its port is 26379 unless it has another",
             };

@@ -183,8 +183,8 @@ pub(super) struct MessageHeader {
 
 impl MessageHeader {
     /// Decodes the header of the most common kind of frame, of at most 65,535 bytes. `None` means
-    /// "call [`FrameHeader::decode`]", not an error. The key may not have arrived: the caller checks
-    /// the length of header and payload at once.
+    /// "call [`FrameHeader::decode`]", not an error. The key may be missing still: the caller
+    /// checks the length of header and payload at once.
     #[inline(always)]
     pub(super) fn decode(bytes: &[u8], role: Role) -> Option<Self> {
         let [first @ (0x81 | 0x82), second, rest @ ..] = bytes else { return None };
