@@ -12,6 +12,7 @@ mod planted;
 mod portable;
 mod publish;
 mod sslyze;
+mod wine;
 
 use crate::outcome::{Stop, Tally};
 use crate::server::Server;
@@ -79,15 +80,22 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "windows",
-        about: "the workspace type-checks for Windows",
+        about: "libraries and programs type-check for Windows",
         run: portable::run_windows,
-        prepare: None,
+        prepare: Some(portable::prepare_windows),
+        night: false,
+    },
+    Layer {
+        name: "wine",
+        about: "tests of seven crates, and throng.exe serve, for Windows under Wine",
+        run: wine::run,
+        prepare: Some(wine::prepare),
         night: true,
     },
     Layer {
-        name: "other-unix",
-        about: "the workspace type-checks for macOS and FreeBSD",
-        run: portable::run_unix,
+        name: "portable",
+        about: "the workspace type-checks for Windows, macOS and FreeBSD",
+        run: portable::run_all,
         prepare: None,
         night: true,
     },

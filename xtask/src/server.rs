@@ -96,7 +96,12 @@ impl Server {
     }
 
     /// Shuts the server down as an operator does, and checks that it was running and exits with 0.
-    pub(crate) fn stop(mut self) -> Result<(), String> {
+    pub(crate) fn stop(self) -> Result<(), String> {
+        self.stop_by("TERM")
+    }
+
+    /// Shuts the server down by a signal, and checks that it was running and exits with 0.
+    pub(crate) fn stop_by(mut self, signal: &str) -> Result<(), String> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         if let Ok(Some(status)) = child.try_wait() {
             return Err(format!(
@@ -104,14 +109,15 @@ impl Server {
                 self.last_words()
             ));
         }
-        let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+        let asked =
+            Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
         asked.map_err(|error| format!("cannot run kill: {error}"))?;
         let status =
             wait(&mut child, Duration::from_secs(60)).map_err(|why| format!("the server {why}"))?;
         if status.success() {
             return Ok(());
         }
-        Err(format!("the server ended with {status} after SIGTERM:\n{}", self.last_words()))
+        Err(format!("the server ended with {status} after SIG{signal}:\n{}", self.last_words()))
     }
 
     fn last_words(&mut self) -> String {

@@ -1,7 +1,7 @@
 //! Checks that every example that is a server does what its first lines state: it serves the URL
 //! named there, and answers a greeting. Tests of the library run the examples that are clients.
 
-mod greeting;
+pub(super) mod greeting;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

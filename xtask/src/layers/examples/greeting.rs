@@ -9,16 +9,21 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// A URL with a numeric address.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Url {
+pub(in crate::layers) struct Url {
     /// Whether the scheme is `ws://` rather than `http://`.
     is_ws: bool,
-    pub(super) address: SocketAddr,
+    pub(in crate::layers) address: SocketAddr,
     path: String,
 }
 
 impl Url {
+    /// Returns the URL of a WebSocket.
+    pub(in crate::layers) fn of_websocket(address: SocketAddr, path: &str) -> Url {
+        Url { is_ws: true, address, path: path.to_owned() }
+    }
+
     /// Returns the URL in the documentation at the top of an example.
-    pub(super) fn in_first_lines(source: &str) -> std::result::Result<Url, String> {
+    pub(in crate::layers) fn in_first_lines(source: &str) -> std::result::Result<Url, String> {
         let lines = source.lines().take_while(|line| line.starts_with("//!"));
         let found = lines.filter_map(|line| {
             let ws = line.split_once("ws://").map(|(_, rest)| (true, rest));
@@ -37,14 +42,14 @@ impl Url {
 }
 
 /// Connects to the URL's address, without sending anything.
-pub(super) fn connect(url: &Url) -> Result<TcpStream> {
+pub(in crate::layers) fn connect(url: &Url) -> Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&url.address, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     Ok(stream)
 }
 
 /// Sends a short text, and returns the response.
-pub(super) fn exchange(stream: TcpStream, url: &Url, text: &str) -> Result<String> {
+pub(in crate::layers) fn exchange(stream: TcpStream, url: &Url, text: &str) -> Result<String> {
     if url.is_ws { talk(stream, url, text) } else { put_and_get(stream, url, text) }
 }
 
