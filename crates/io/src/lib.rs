@@ -22,6 +22,8 @@ pub mod descriptors;
 pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod epoll;
+#[cfg(windows)]
+mod exclusive;
 pub mod file;
 #[cfg_attr(not(target_os = "linux"), path = "handover/none.rs")]
 pub mod handover;

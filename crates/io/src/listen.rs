@@ -29,7 +29,8 @@ impl Default for ListenOptions {
 /// kernel chooses a port. An IPv4 address in IPv6 (`::ffff:127.0.0.1`) is opened as IPv4: the other
 /// socket would have to accept both.
 ///
-/// SO_REUSEADDR is set on Unix, so that a server can restart while old connections linger.
+/// SO_REUSEADDR is set on Unix, so that a server can restart while old connections linger. On
+/// Windows SO_EXCLUSIVEADDRUSE keeps other processes from the port.
 ///
 /// # Errors
 /// The system's error, with its kind: `AddrInUse` if the port is taken, `PermissionDenied` for a
@@ -46,6 +47,8 @@ pub fn listen(
     if address.is_ipv6() {
         socket.set_only_v6(!options.dual_stack)?;
     }
+    #[cfg(windows)]
+    crate::exclusive::set_exclusive(&socket)?;
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     #[cfg(unix)]
