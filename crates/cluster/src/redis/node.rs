@@ -2,6 +2,7 @@
 
 mod connect;
 pub(super) mod control;
+mod parts;
 pub(super) mod presence;
 mod publications;
 mod receive;
@@ -12,8 +13,7 @@ mod tests;
 mod time;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -21,18 +21,16 @@ use std::time::Instant;
 use redis::RedisError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::calls::{Answered, CallOutcome, NumberedPublication, Question};
+use self::parts::{Follows, LinkState, NodeClock, NodeRequests, PublishSender};
+use super::calls::{Answered, CallOutcome, Question};
 use super::link::{Link, RedisTarget};
-use super::open::Connection;
 use super::pool::{Reserved, SendBudget};
 use super::signals::{Signal, Signals};
 use super::status::{Counters, Status};
 use super::{KeepRule, Members, Outgoing, STOP_LIMIT, StartError, task};
-use crate::envelope::TAG_BITS;
 use crate::held::Budget;
 use crate::interest::Interest;
-use crate::outbox::PublishQueue;
-use crate::outcome::{Losses, Ticket};
+use crate::outcome::Ticket;
 use crate::sequencer::{SequenceAction, Sequencer};
 
 /// Time for which publications wait while the broker is away.
@@ -143,58 +141,13 @@ pub(super) struct Node {
     survey: survey::SurveyState,
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
-    outbox: PublishQueue<NumberedPublication>,
-    /// Losses not yet reported to publishers.
-    losses: Losses,
     /// Memory of publications that the channels hold.
     budget: Budget,
-    questions: VecDeque<Question>,
-    /// Questions that the broker could not answer, with the time to ask again.
-    unanswered: VecDeque<(u64, Question)>,
-    /// Number of the connections in use.
-    pub(super) generation: u64,
-    pub(super) link: Option<Link>,
-    /// When the last connection ended.
-    left: u64,
-    /// The last connection for commands.
-    last: Option<Connection>,
-    /// Whether the next connection is the first one, which checks the rights.
-    checks_rights: bool,
-    is_linking: bool,
-    /// Commands and questions that arrived while the part was about to connect. The limit on all
-    /// questions bounds their number.
-    early: Vec<NodeEvent>,
-    /// Commands for other nodes that are being sent to the broker.
-    pub(super) controls: usize,
-    /// When to connect again, and the number of failed attempts.
-    retry: (u64, u32),
-    is_subscribing: bool,
-    is_publishing: bool,
-    /// When to publish again after the broker has refused publications.
-    next_publish: u64,
-    /// Since when publications find that the partition is migrating to another master.
-    moving_since: Option<u64>,
-    is_asking: bool,
-    /// The number of events that changed the followed channels, and how many of them were sent and
-    /// acknowledged.
-    pub(super) follows: u64,
-    follows_sent: u64,
-    pub(super) follows_taken: u64,
-    heard: u64,
-    /// When the last probe was sent, until it comes back.
-    probe: Option<u64>,
-    /// When the last probe was sent.
-    probed: u64,
-    checked: u64,
-    /// Channels to check again at the broker, and when.
-    checks: VecDeque<(u64, Arc<str>)>,
-    began: Instant,
-    random: RandomState,
-    drawn: u64,
-    /// Publications so far.
-    number: u64,
-    /// When this node last set the expiry of each channel's history.
-    refreshed: HashMap<Arc<str>, u64>,
+    clock: NodeClock,
+    link: LinkState,
+    follows: Follows,
+    requests: NodeRequests,
+    sender: PublishSender,
     actions: Vec<SequenceAction<Vec<u8>>>,
     /// The deadline of the node's end, and the threads that wait for it.
     stop: Option<(u64, Vec<mpsc::Sender<()>>)>,
@@ -204,7 +157,7 @@ impl Node {
     /// Connects for the first time; returns the reason if this fails. [`run`](Self::run) tries
     /// again.
     pub(super) async fn connect(&mut self) -> Result<(), StartError> {
-        self.is_linking = true;
+        self.link.is_linking = true;
         let rules = self.members.borrow().rules();
         let link = first_link(self.target.clone(), rules, self.signals()).await;
         let failed = link.as_ref().map(drop).map_err(Clone::clone);
@@ -217,7 +170,7 @@ impl Node {
 
     /// Records that another part has checked the rights at the server.
     pub(super) fn skip_checks(&mut self) {
-        self.checks_rights = false;
+        self.link.checks_rights = false;
     }
 
     /// Creates a node without a connection.
@@ -235,63 +188,15 @@ impl Node {
             survey: survey::SurveyState::default(),
             interest: Interest::default(),
             channels: HashMap::new(),
-            outbox: PublishQueue::new(MAX_WAIT),
-            losses: Losses::default(),
             budget,
-            questions: VecDeque::new(),
-            unanswered: VecDeque::new(),
-            generation: 1,
-            link: None,
-            left: 0,
-            last: None,
-            checks_rights: true,
-            is_linking: false,
-            early: Vec::new(),
-            controls: 0,
-            retry: (0, 0),
-            is_subscribing: false,
-            is_publishing: false,
-            next_publish: 0,
-            moving_since: None,
-            is_asking: false,
-            follows: 0,
-            follows_sent: 0,
-            follows_taken: 0,
-            heard: 0,
-            probe: None,
-            probed: 0,
-            checked: 0,
-            checks: VecDeque::new(),
-            began: Instant::now(),
-            random: RandomState::new(),
-            drawn: 0,
-            number: 0,
-            refreshed: HashMap::new(),
+            clock: NodeClock::new(),
+            link: LinkState::new(),
+            follows: Follows::default(),
+            requests: NodeRequests::default(),
+            sender: PublishSender::new(),
             actions: Vec::new(),
             stop: None,
         }
-    }
-
-    /// Returns milliseconds since the node started, on a monotonic clock. Wall-clock time differs
-    /// between machines and can jump; only a metric uses it. Heartbeats and histories expire by the
-    /// server's clock.
-    pub(super) fn now(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
-    }
-
-    /// Returns a time by this clock.
-    pub(super) fn at(&self, time: Instant) -> u64 {
-        time.saturating_duration_since(self.began).as_millis() as u64
-    }
-
-    pub(super) fn draw(&mut self) -> u64 {
-        self.drawn += 1;
-        self.random.hash_one(self.drawn)
-    }
-
-    /// Returns a random tag, but never 0, which is the tag of a sequence's beginning.
-    fn draw_tag(&mut self) -> u64 {
-        (self.draw() >> (u64::BITS - TAG_BITS)).max(1)
     }
 
     /// Runs until it is stopped. A partition connects at its first event.
@@ -302,7 +207,7 @@ impl Node {
                 return;
             }
             self.own.status.set_used(self.own.part);
-            self.left = self.now();
+            self.link.disconnected_at = self.clock.now();
             self.handle(first);
         }
         loop {
@@ -332,13 +237,13 @@ impl Node {
 
     pub(super) fn handle(&mut self, event: NodeEvent) {
         if event.wants_connection() && self.is_about_to_connect() {
-            return self.early.push(event);
+            return self.link.before.push(event);
         }
         match event {
             NodeEvent::Follow(channel, keep) => self.follow(&channel, keep),
             NodeEvent::Unfollow(channel) => {
-                let spread = self.draw() % LINGER;
-                self.interest.leave(&channel, self.now() + LINGER + spread);
+                let spread = self.clock.draw() % LINGER;
+                self.interest.leave(&channel, self.clock.now() + LINGER + spread);
             }
             NodeEvent::Check(channel) => self.check(channel),
             NodeEvent::Fetch(channel) => {
@@ -348,40 +253,40 @@ impl Node {
                 self.publish(outgoing, reserved, ticket);
             }
             NodeEvent::Stop(ended) => {
-                let latest = self.now() + STOP_LIMIT.as_millis() as u64;
+                let latest = self.clock.now() + STOP_LIMIT.as_millis() as u64;
                 self.stop.get_or_insert((latest, Vec::new())).1.push(ended);
             }
-            NodeEvent::Linked(generation, link) if generation == self.generation => {
+            NodeEvent::Linked(generation, link) if generation == self.link.generation => {
                 self.linked(link)
             }
-            NodeEvent::Signal(generation, signal) if generation == self.generation => {
+            NodeEvent::Signal(generation, signal) if generation == self.link.generation => {
                 match signal {
                     Signal::Push(push) => self.push(push),
                     Signal::Lost => self.broken("the connection was closed"),
                     Signal::Switched => self.broken("the sentinels name another master"),
                 }
             }
-            NodeEvent::Subscribed(generation, done) if generation == self.generation => {
-                self.is_subscribing = false;
+            NodeEvent::Subscribed(generation, done) if generation == self.link.generation => {
+                self.follows.is_subscribing = false;
                 match done {
-                    Ok(()) => self.subscribed(self.follows_sent),
+                    Ok(()) => self.subscribed(self.follows.sent),
                     Err(error) => self.broken_by(&error),
                 }
             }
-            NodeEvent::Published(generation, done) if generation == self.generation => {
-                self.is_publishing = false;
+            NodeEvent::Published(generation, done) if generation == self.link.generation => {
+                self.sender.is_publishing = false;
                 self.published(done);
             }
             NodeEvent::Answered(generation, questions, answers)
-                if generation == self.generation =>
+                if generation == self.link.generation =>
             {
-                self.is_asking = false;
+                self.requests.is_asking = false;
                 self.answered(questions, answers);
             }
-            NodeEvent::Probed(generation, done) if generation == self.generation => {
+            NodeEvent::Probed(generation, done) if generation == self.link.generation => {
                 self.check_call(done);
             }
-            NodeEvent::Panicked(generation) if generation == self.generation => {
+            NodeEvent::Panicked(generation) if generation == self.link.generation => {
                 self.broken("a task of the cluster's thread panicked");
             }
             NodeEvent::Presence(event) => self.on_presence(event),
@@ -395,14 +300,14 @@ impl Node {
     }
 
     fn follow(&mut self, channel: &Arc<str>, keep: Option<KeepRule>) {
-        self.follows += 1;
+        self.follows.asked += 1;
         self.interest.enter(channel);
         if self.channels.contains_key(channel) {
             return;
         }
         let budget = self.budget.clone();
-        let sequence = keep.map(|keep| (keep, Sequencer::new(self.follows << 32, budget)));
-        let (heard, answered, is_check_due) = (self.now(), None, false);
+        let sequence = keep.map(|keep| (keep, Sequencer::new(self.follows.asked << 32, budget)));
+        let (heard, answered, is_check_due) = (self.clock.now(), None, false);
         let followed = Channel { sequence, heard, answered, is_check_due, is_cut: false };
         self.channels.insert(Arc::clone(channel), followed);
         // The channel is still subscribed if it was dropped without an unsubscribe command: no
@@ -414,19 +319,22 @@ impl Node {
 
     /// Returns whether the node was stopped and has no work left.
     fn has_ended(&self) -> bool {
-        self.stop.as_ref().is_some_and(|(latest, _)| self.is_done() || self.now() >= *latest)
+        self.stop.as_ref().is_some_and(|(latest, _)| self.is_done() || self.clock.now() >= *latest)
     }
 
     /// Returns whether the broker has received everything that it can accept.
     fn is_done(&self) -> bool {
-        let is_settled = self.link.is_none() || self.presence.is_settled();
-        self.outbox.is_empty() && self.early.is_empty() && self.controls == 0 && is_settled
+        let is_settled = !self.link.is_open() || self.presence.is_settled();
+        self.sender.outbox.is_empty()
+            && self.link.before.is_empty()
+            && self.requests.controls == 0
+            && is_settled
     }
 
     /// Records that the broker has acknowledged the subscriptions of the first `follows` events.
     fn subscribed(&mut self, follows: u64) {
-        self.follows_taken = follows;
-        self.outbox.connected();
+        self.follows.taken = follows;
+        self.sender.outbox.connected();
         self.settle();
     }
 
@@ -437,11 +345,11 @@ impl Node {
     }
 
     pub(super) fn start(&self, task: impl Future<Output = NodeEvent> + Send + 'static) {
-        task::start(&self.own.events, NodeEvent::Panicked(self.generation), task);
+        task::start(&self.own.events, NodeEvent::Panicked(self.link.generation), task);
     }
 
     fn probe_came(&mut self) {
-        self.probe = None;
+        self.link.probe = None;
         self.settle();
     }
 }

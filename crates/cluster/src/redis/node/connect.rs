@@ -10,10 +10,6 @@ use super::super::signals::Signals;
 use super::{Node, NodeEvent, StartError, first_link};
 use crate::outbox::WhileDown;
 
-/// Maximum wait before another attempt, in milliseconds. Publications wait for five seconds, so a
-/// restarted server must be found well before that.
-const LONGEST_RETRY: u64 = 1_000;
-
 impl Node {
     pub(super) fn is_up(&self) -> bool {
         self.own.status.is_part_up(self.own.part)
@@ -21,46 +17,44 @@ impl Node {
 
     /// Returns whether the part is not connected, but not yet considered down.
     pub(super) fn is_about_to_connect(&self) -> bool {
-        self.link.is_none() && self.is_up()
+        !self.link.is_open() && self.is_up()
     }
 
     /// Records that the broker does not deliver. Members of this node get the waiting local
     /// publications at once, so that later ones do not overtake them.
     pub(super) fn set_down(&mut self, why: &str) {
         self.own.status.set_down(self.own.part, why);
-        let local = self.outbox.take_waiting(|one| one.outgoing.while_down == WhileDown::Local);
+        let local =
+            self.sender.outbox.take_waiting(|one| one.outgoing.while_down == WhileDown::Local);
         local.into_iter().for_each(|pending| self.publish_here(pending.item));
         self.handle_early();
     }
 
     /// Handles events that arrived while the part was about to connect.
     fn handle_early(&mut self) {
-        std::mem::take(&mut self.early).into_iter().for_each(|event| self.handle(event));
+        std::mem::take(&mut self.link.before).into_iter().for_each(|event| self.handle(event));
     }
 
     /// Removes the early questions that have timed out.
     pub(super) fn expire_early(&mut self, now: u64) {
-        let mut early = std::mem::take(&mut self.early);
-        early.retain(|event| event.due().is_none_or(|due| self.at(due) > now));
-        self.early = early;
+        let mut early = std::mem::take(&mut self.link.before);
+        early.retain(|event| event.due().is_none_or(|due| self.clock.at(due) > now));
+        self.link.before = early;
     }
 
     /// Records that the broker delivers, once it does so and has all subscriptions.
     pub(super) fn settle(&mut self) {
-        if self.probe.is_none() && self.outbox.is_connected() {
-            self.retry.1 = 0;
+        if self.link.probe.is_none() && self.sender.outbox.is_connected() {
+            self.link.delivers();
             self.own.status.set_up(self.own.part);
         }
     }
 
     pub(super) fn linked(&mut self, link: Result<Link, StartError>) {
-        self.is_linking = false;
+        self.link.is_linking = false;
         match link {
             Ok(link) => {
-                self.last = Some(link.connection.clone());
-                self.checks_rights = false;
-                self.link = Some(link);
-                self.heard = self.now();
+                self.link.connected(link, self.clock.now());
                 self.send_probe();
                 self.handle_early();
             }
@@ -70,7 +64,7 @@ impl Node {
 
     /// Closes both connections after an error of one.
     pub(in crate::redis) fn broken_by(&mut self, error: &RedisError) {
-        if let Some(link) = self.link.clone().filter(|_| calls::is_moved(error)) {
+        if let Some(link) = self.link.open.clone().filter(|_| calls::is_moved(error)) {
             self.target.moved(error, &link);
             return self.moved(&error.to_string());
         }
@@ -80,7 +74,7 @@ impl Node {
     /// Leaves the connections, which other partitions still use, to connect to another master.
     pub(super) fn moved(&mut self, why: &str) {
         // The part connects at once the first time, and publications wait for that.
-        if self.retry.1 > 0 {
+        if self.link.has_failed() {
             self.set_down(why);
         }
         self.disconnect();
@@ -88,7 +82,7 @@ impl Node {
 
     /// Closes both connections.
     pub(in crate::redis) fn broken(&mut self, why: &str) {
-        if let Some(link) = self.link.take() {
+        if let Some(link) = self.link.open.take() {
             link.close();
         }
         self.disconnect();
@@ -97,15 +91,9 @@ impl Node {
 
     /// Resets to the state without connections. The members' places stay known.
     fn disconnect(&mut self) {
-        self.left = self.now();
-        self.generation += 1;
-        self.link = None;
-        (self.is_linking, self.is_subscribing) = (false, false);
-        (self.is_publishing, self.is_asking) = (false, false);
-        self.controls = 0;
-        self.probe = None;
-        self.questions.clear();
-        self.unanswered.clear();
+        self.link.disconnect(&mut self.clock);
+        self.follows.disconnect();
+        self.requests.disconnect();
         for (name, channel) in &mut self.channels {
             match &mut channel.sequence {
                 Some((_, sequence)) => sequence.broken(),
@@ -113,25 +101,19 @@ impl Node {
             }
         }
         self.interest.broken();
-        self.presence.broken(self.follows);
-        self.refreshed.clear();
-        self.follows_taken = 0;
-        let unknown = self.outbox.broken(self.now());
+        self.presence.broken(self.follows.asked);
+        let unknown = self.sender.disconnect(self.clock.now());
         self.settle_unknown(unknown);
-        let tries = self.retry.1;
-        let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(LONGEST_RETRY) };
-        let wait = if longest == 0 { 0 } else { self.draw() % longest };
-        self.retry = (self.now() + wait, tries + 1);
     }
 
     pub(super) fn relink(&mut self) {
-        self.is_linking = true;
-        if self.last.is_some() {
+        self.link.is_linking = true;
+        if self.link.last.is_some() {
             self.own.counters().reconnects.fetch_add(1, Ordering::Relaxed);
         }
-        let (target, generation) = (self.target.clone(), self.generation);
-        let (last, signals) = (self.last.clone(), self.signals());
-        let (is_first, rules) = (self.checks_rights, self.members.borrow().rules());
+        let (target, generation) = (self.target.clone(), self.link.generation);
+        let (last, signals) = (self.link.last.clone(), self.signals());
+        let (is_first, rules) = (self.link.checks_rights, self.members.borrow().rules());
         self.start(async move {
             let link = match is_first {
                 true => first_link(target, rules, signals).await,
@@ -143,7 +125,7 @@ impl Node {
 
     /// Returns the sender of signals for connections of the current generation.
     pub(super) fn signals(&self) -> Signals {
-        let (events, generation) = (self.own.events.clone(), self.generation);
+        let (events, generation) = (self.own.events.clone(), self.link.generation);
         Signals::new(generation, move |signal| {
             let _ = events.send(NodeEvent::Signal(generation, signal));
         })

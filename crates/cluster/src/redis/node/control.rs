@@ -52,12 +52,12 @@ impl Node {
         match event {
             ControlInput::Send(to, command, waiting) => self.send_control(to, &command, waiting),
             ControlInput::Sent(generation, waiting, done) => {
-                if generation == self.generation {
-                    self.controls -= 1;
+                if generation == self.link.generation {
+                    self.requests.controls -= 1;
                 }
                 if let Err(error) = &done
                     && is_fatal(error)
-                    && generation == self.generation
+                    && generation == self.link.generation
                 {
                     self.broken_by(error);
                 }
@@ -68,11 +68,11 @@ impl Node {
 
     fn send_control(&mut self, to: Option<u64>, command: &[u8], waiting: Waiting<u64>) {
         // Without a connection there is no answer.
-        let Some(link) = &self.link else { return };
-        let (mut connection, generation) = (link.commands.clone(), self.generation);
+        let Some(link) = &self.link.open else { return };
+        let (mut connection, generation) = (link.commands.clone(), self.link.generation);
         let name = self.target.names.control(to);
         let publish = redis::cmd(self.target.names.publish()).arg(name).arg(command).to_owned();
-        self.controls += 1;
+        self.requests.controls += 1;
         self.start(async move {
             let done = publish.query_async(&mut connection).await;
             node::NodeEvent::Control(ControlInput::Sent(generation, waiting, done))

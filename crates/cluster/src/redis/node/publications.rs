@@ -65,13 +65,14 @@ impl Node {
         let is_repeatable = outgoing.keep.is_some();
         // Members of this node must get later publications, so the subscriptions to their channels
         // come first.
-        self.number += 1;
-        let (tag, number, after) = (self.draw_tag(), self.number, self.follows);
+        self.sender.number += 1;
+        let (tag, number, after) = (self.clock.draw_tag(), self.sender.number, self.follows.asked);
         let refreshes = self.refreshes(&outgoing);
         let item =
             NumberedPublication { outgoing, reserved, tag, number, refreshes, mark, after, ticket };
-        let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
-        if let Some(local) = self.outbox.offer(pending, while_down) {
+        let pending =
+            Pending { item, bytes, since: self.clock.now(), is_repeatable, is_retry: false };
+        if let Some(local) = self.sender.outbox.offer(pending, while_down) {
             self.publish_here(local.item);
             return None;
         }
@@ -82,14 +83,14 @@ impl Node {
     /// no publication has done so, or only too long ago.
     fn refreshes(&mut self, outgoing: &Outgoing) -> bool {
         let Some(keep) = outgoing.keep else { return false };
-        let (now, lasts) = (self.now(), (keep.age / REFRESHES).as_millis() as u64);
-        if self.refreshed.get(&outgoing.channel).is_some_and(|at| now < at + lasts) {
+        let (now, lasts) = (self.clock.now(), (keep.age / REFRESHES).as_millis() as u64);
+        if self.sender.refreshed.get(&outgoing.channel).is_some_and(|at| now < at + lasts) {
             return false;
         }
-        if self.refreshed.len() >= MAX_REFRESHED {
-            self.refreshed.clear();
+        if self.sender.refreshed.len() >= MAX_REFRESHED {
+            self.sender.refreshed.clear();
         }
-        self.refreshed.insert(Arc::clone(&outgoing.channel), now);
+        self.sender.refreshed.insert(Arc::clone(&outgoing.channel), now);
         true
     }
 
@@ -118,17 +119,17 @@ impl Node {
                 CallOutcome::NotNow(error) => {
                     refused += 1;
                     why.get_or_insert(error);
-                    self.outbox.postpone();
+                    self.sender.outbox.postpone();
                     continue;
                 }
                 CallOutcome::LeftOut | CallOutcome::OnTheWay => {
                     moving += u64::from(outcome == CallOutcome::OnTheWay);
-                    self.outbox.postpone();
+                    self.sender.outbox.postpone();
                     continue;
                 }
                 CallOutcome::Moved(error) | CallOutcome::Fatal(error) => {
                     fatal = Some(error);
-                    self.outbox.postpone();
+                    self.sender.outbox.postpone();
                     continue;
                 }
                 CallOutcome::Broken(error) => {
@@ -136,7 +137,7 @@ impl Node {
                     break;
                 }
             };
-            if let Some(pending) = self.outbox.acknowledge() {
+            if let Some(pending) = self.sender.outbox.acknowledge() {
                 let is_kept = pending.is_repeatable;
                 if let Some(Refusal { error, concerns_all }) = refusal {
                     // Before it is counted: the log names the cause of what was counted.
@@ -153,23 +154,24 @@ impl Node {
             }
         }
         self.tell_losses();
-        let now = self.now();
+        let now = self.clock.now();
         if refused + moving > 0 {
             let postponed = &self.own.counters().postponed;
             postponed.fetch_add(refused + moving, Ordering::Relaxed);
             // The longer a slot has been migrating, the less often the node tries.
-            let moved_for = self.moving_since.map_or(0, |since| now - since);
+            let moved_for = self.sender.moving_since.map_or(0, |since| now - since);
             let moving_again = (moved_for / 4).clamp(MOVING_AGAIN, PUBLISH_AGAIN);
-            self.next_publish = now + if refused > 0 { PUBLISH_AGAIN } else { moving_again };
+            self.sender.next_publish_at =
+                now + if refused > 0 { PUBLISH_AGAIN } else { moving_again };
         }
-        self.moving_since = (moving > 0).then(|| self.moving_since.unwrap_or(now));
-        let takes_too_long = self.moving_since.is_some_and(|since| now > since + MAX_MOVING);
+        self.sender.moving_since = (moving > 0).then(|| self.sender.moving_since.unwrap_or(now));
+        let takes_too_long = self.sender.moving_since.is_some_and(|since| now > since + MAX_MOVING);
         match fatal {
             // Postponed publications go back to the waiting ones before any is delivered on this
             // node alone.
             Some(error) => self.broken_by(&error),
             None => {
-                self.outbox.answered(refused > 0 || takes_too_long, now);
+                self.sender.outbox.answered(refused > 0 || takes_too_long, now);
                 if let Some(error) = why {
                     self.fallen_behind(&error.to_string());
                 } else if takes_too_long {
@@ -212,7 +214,7 @@ impl Node {
         counter.fetch_add(1, Ordering::Relaxed);
         let NumberedPublication { reserved, number, ticket, .. } = &mut pending.item;
         self.own.pool.release(*reserved);
-        self.losses.add(ticket.publisher, outcome);
+        self.sender.losses.add(ticket.publisher, outcome);
         ticket.settle(outcome);
         if self.awaits_receivers() {
             self.count_receivers(*number, outcome);
@@ -221,7 +223,7 @@ impl Node {
 
     /// Reports losses to their publishers.
     fn tell_losses(&mut self) {
-        for (publisher, lost) in self.losses.take() {
+        for (publisher, lost) in self.sender.losses.take() {
             self.members.borrow_mut().unpublished(publisher, lost);
         }
     }
@@ -252,9 +254,9 @@ impl Node {
     }
 
     pub(super) fn settle_the_rest(mut self) {
-        let unknown = self.outbox.broken(self.now());
+        let unknown = self.sender.outbox.broken(self.clock.now());
         self.settle_unknown(unknown);
-        let rest = self.outbox.take_rest();
+        let rest = self.sender.outbox.take_rest();
         self.settle_expired(rest);
     }
 }

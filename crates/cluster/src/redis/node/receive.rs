@@ -16,7 +16,7 @@ const ASK_AGAIN: u64 = 1_000;
 
 impl Node {
     pub(super) fn push(&mut self, PushInfo { kind, data }: PushInfo) {
-        self.heard = self.now();
+        self.link.last_heard_at = self.clock.now();
         let mut data = data.into_iter();
         let Some(Value::BulkString(name)) = data.next() else {
             if kind == PushKind::Disconnection {
@@ -31,7 +31,9 @@ impl Node {
                 self.message(&name, bytes);
             }
             // No command of this node unsubscribes from its probe channel.
-            (PushKind::SUnsubscribe, _) if name == self.target.names.probe(self.generation) => {
+            (PushKind::SUnsubscribe, _)
+                if name == self.target.names.probe(self.link.generation) =>
+            {
                 self.moved("its slot was moved");
             }
             _ => {}
@@ -60,7 +62,7 @@ impl Node {
 
     pub(super) fn message(&mut self, name: &str, mut bytes: Vec<u8>) {
         let Some(channel) = self.target.names.channel_of(name) else {
-            if name == self.target.names.probe(self.generation) {
+            if name == self.target.names.probe(self.link.generation) {
                 self.probe_came();
             } else {
                 self.take_control(name, &bytes);
@@ -120,7 +122,7 @@ impl Node {
         name: &Arc<str>,
         event: impl FnOnce(&mut Sequencer<Vec<u8>>, &mut Vec<SequenceAction<Vec<u8>>>),
     ) {
-        let now = self.now();
+        let now = self.clock.now();
         let mut actions = std::mem::take(&mut self.actions);
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.heard = now;
@@ -130,10 +132,10 @@ impl Node {
         for action in actions.drain(..) {
             match action {
                 SequenceAction::Ask { number, after } => {
-                    let (channel, epoch) = (Arc::clone(name), self.draw());
+                    let (channel, epoch) = (Arc::clone(name), self.clock.draw());
                     let (data, was_late) = (self.presence.data(), false);
                     let question = Question { channel, keep, number, after, epoch, data, was_late };
-                    self.questions.push_back(question);
+                    self.requests.questions.push_back(question);
                 }
                 SequenceAction::Begin { tail, is_loss } => {
                     if is_loss {
@@ -167,7 +169,7 @@ impl Node {
                     if question.after.is_some() && answer.continues && !answer.entries.is_empty() {
                         self.own.counters().filled.fetch_add(1, Ordering::Relaxed);
                     }
-                    let now = self.now();
+                    let now = self.clock.now();
                     if let Some(channel) = self.channels.get_mut(&question.channel) {
                         channel.answered = Some(now);
                     }
@@ -179,7 +181,7 @@ impl Node {
                 // An error of this channel or of the disk: other channels continue.
                 Ok(None) | Err(_) => {
                     self.own.counters().failed_reads.fetch_add(1, Ordering::Relaxed);
-                    self.unanswered.push_back((self.now() + ASK_AGAIN, question));
+                    self.requests.unanswered.push_back((self.clock.now() + ASK_AGAIN, question));
                 }
             }
         }
@@ -190,10 +192,10 @@ impl Node {
     pub(super) fn answered_too_late(&mut self, questions: Vec<Question>) {
         let count = questions.len() as u64;
         self.own.counters().failed_reads.fetch_add(count, Ordering::Relaxed);
-        let due = self.now() + ASK_AGAIN;
+        let due = self.clock.now() + ASK_AGAIN;
         let late = questions.into_iter().map(|question| Question { was_late: true, ..question });
-        self.unanswered.extend(late.map(|question| (due, question)));
-        if self.probe.is_none() {
+        self.requests.unanswered.extend(late.map(|question| (due, question)));
+        if self.link.probe.is_none() {
             self.send_probe();
         }
     }

@@ -14,10 +14,9 @@ const PIPELINE_BYTES: usize = 1 << 20;
 impl Node {
     /// Publishes a probe like an ordinary message: an open connection may still deliver nothing.
     pub(super) fn send_probe(&mut self) {
-        let Some(link) = &self.link else { return };
-        self.probed = self.now();
-        self.probe = Some(self.probed);
-        let (mut commands, generation) = (link.commands.clone(), self.generation);
+        let Some(link) = &self.link.open else { return };
+        let (mut commands, generation) = (link.commands.clone(), self.link.generation);
+        self.link.probe_sent(self.clock.now());
         let publish = redis::cmd(self.target.names.publish())
             .arg(self.target.names.probe(generation))
             .arg("")
@@ -30,28 +29,28 @@ impl Node {
     /// Sends everything that is waiting. Each kind has at most one command in flight.
     pub(super) fn send(&mut self) {
         self.own.status.set_channels(self.own.part, self.interest.len());
-        let Some(link) = self.link.clone() else { return };
-        if !self.is_subscribing {
+        let Some(link) = self.link.open.clone() else { return };
+        if !self.follows.is_subscribing {
             self.send_subscriptions(&link);
         }
-        if !self.is_asking && !self.questions.is_empty() {
+        if !self.requests.is_asking && !self.requests.questions.is_empty() {
             self.send_questions(&link);
         }
         self.send_presence(&link);
-        if !self.is_publishing {
+        if !self.sender.is_publishing {
             self.send_publications(&link);
         }
     }
 
     fn send_subscriptions(&mut self, link: &Link) {
         let batches = self.interest.commands();
-        self.follows_sent = self.follows;
+        self.follows.sent = self.follows.asked;
         if batches.is_empty() {
-            return self.subscribed(self.follows);
+            return self.subscribed(self.follows.asked);
         }
-        self.is_subscribing = true;
+        self.follows.is_subscribing = true;
         let (mut link, names) = (link.clone(), self.target.names.clone());
-        let generation = self.generation;
+        let generation = self.link.generation;
         self.start(async move {
             let mut done = Ok(());
             for Batch { verb, names: channels } in batches {
@@ -69,16 +68,16 @@ impl Node {
     }
 
     fn send_questions(&mut self, link: &Link) {
-        self.is_asking = true;
+        self.requests.is_asking = true;
         let mut bytes = 0;
         let fits = |question: &&Question| {
             bytes += if question.was_late { ANSWER_BYTES } else { question.most_bytes() };
             bytes <= ANSWER_BYTES
         };
-        let count = self.questions.iter().take(PIPELINE).take_while(fits).count();
-        let questions: Vec<_> = self.questions.drain(..count).collect();
+        let count = self.requests.questions.iter().take(PIPELINE).take_while(fits).count();
+        let questions: Vec<_> = self.requests.questions.drain(..count).collect();
         let (mut link, names) = (link.clone(), self.target.names.clone());
-        let generation = self.generation;
+        let generation = self.link.generation;
         self.start(async move {
             let Link { commands, scripts, .. } = &mut link;
             let answers = calls::read(commands, scripts, &names, &questions).await;
@@ -88,11 +87,14 @@ impl Node {
 
     fn send_publications(&mut self, link: &Link) {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        let (tries_held, taken) = (self.now() >= self.next_publish, self.follows_taken);
+        let (tries_held, taken) =
+            (self.clock.now() >= self.sender.next_publish_at, self.follows.taken);
         while batch.len() < PIPELINE
             && bytes < PIPELINE_BYTES
-            && let Some(pending) =
-                self.outbox.send_if(tries_held, |next: &NumberedPublication| next.after <= taken)
+            && let Some(pending) = self
+                .sender
+                .outbox
+                .send_if(tries_held, |next: &NumberedPublication| next.after <= taken)
         {
             bytes += pending.bytes;
             batch.push(pending);
@@ -100,9 +102,9 @@ impl Node {
         if batch.is_empty() {
             return;
         }
-        self.is_publishing = true;
-        let (mut link, names, epoch) = (link.clone(), self.target.names.clone(), self.draw());
-        let generation = self.generation;
+        self.sender.is_publishing = true;
+        let (mut link, names, epoch) = (link.clone(), self.target.names.clone(), self.clock.draw());
+        let generation = self.link.generation;
         self.start(async move {
             #[cfg(test)]
             assert!(batch.iter().all(|one| &*one.item.outgoing.channel != PANICS));

@@ -251,7 +251,7 @@ impl Node {
                     self.survey.unpublished.insert(number, unpublished);
                 }
             }
-            SurveyInput::Asked(generation, asked, nodes) if generation == self.generation => {
+            SurveyInput::Asked(generation, asked, nodes) if generation == self.link.generation => {
                 match nodes {
                     Ok(mut nodes) => {
                         // This node's first heartbeat may follow later.
@@ -269,7 +269,7 @@ impl Node {
                     }
                 }
             }
-            SurveyInput::Answered(generation, Err(error)) if generation == self.generation => {
+            SurveyInput::Answered(generation, Err(error)) if generation == self.link.generation => {
                 self.failed(&error);
             }
             // Events of replaced connections.
@@ -301,8 +301,8 @@ impl Node {
 
     fn ask_all(&mut self, content: Content<'_>, due: Instant, answers: Answers) {
         // Without a connection there is no answer.
-        let Some(Link { commands, .. }) = self.link.clone() else { return };
-        let (asked, due) = (self.draw(), self.at(due));
+        let Some(Link { commands, .. }) = self.link.open.clone() else { return };
+        let (asked, due) = (self.clock.draw(), self.clock.at(due));
         self.survey.questions.insert(asked, Question { answers, due, nodes: None });
         let survey = Survey { number: asked, node: self.target.names.node, content };
         let mut pipeline = redis::Pipeline::with_capacity(2);
@@ -312,7 +312,7 @@ impl Node {
             .arg(self.target.names.control(None))
             .arg(survey.encode())
             .ignore();
-        let (mut connection, generation) = (commands, self.generation);
+        let (mut connection, generation) = (commands, self.link.generation);
         self.start(async move {
             let nodes: Result<(Vec<Vec<u8>>,), RedisError> =
                 pipeline.query_async(&mut connection).await;
@@ -368,10 +368,10 @@ impl Node {
 
     /// Sends an answer to a node, if there is one.
     fn answer(&self, node: u64, answer: impl Future<Output = Option<Vec<u8>>> + Send + 'static) {
-        let Some(Link { commands, .. }) = self.link.clone() else { return };
+        let Some(Link { commands, .. }) = self.link.open.clone() else { return };
         let mut publish = redis::cmd(self.target.names.publish());
         publish.arg(self.target.names.control(Some(node)));
-        let (mut connection, generation) = (commands, self.generation);
+        let (mut connection, generation) = (commands, self.link.generation);
         self.start(async move {
             let done = match answer.await {
                 Some(answer) => publish.arg(answer).query_async::<()>(&mut connection).await,

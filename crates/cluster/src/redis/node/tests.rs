@@ -67,23 +67,23 @@ fn publish_locally(node: &mut Node, text: u8) {
 #[test]
 fn local_publications_keep_their_order_when_the_connection_is_lost_amid_a_batch() {
     let (mut node, notes) = node();
-    node.outbox.connected();
+    node.sender.outbox.connected();
     (1..=3).for_each(|text| publish_locally(&mut node, text));
-    (0..2).for_each(|_| drop(node.outbox.send_if(true, |_| true)));
+    (0..2).for_each(|_| drop(node.sender.outbox.send_if(true, |_| true)));
     let lost = RedisError::from((ErrorKind::Io, "the connection was closed"));
     let busy = RedisError::from((ErrorKind::Extension, "BUSY"));
     node.published(Ok(vec![CallOutcome::NotNow(busy), CallOutcome::Broken(lost)]));
     publish_locally(&mut node, 4);
     assert_eq!(*notes.0.lock().unwrap(), [1, 3, 4]);
     assert_eq!(node.own.counters().unknown.load(Ordering::Relaxed), 1);
-    assert!(node.outbox.is_empty() && node.own.pool.bytes() == 0);
+    assert!(node.sender.outbox.is_empty() && node.own.pool.bytes() == 0);
 }
 
 #[test]
 fn a_question_that_waits_for_the_first_connection_ends_at_its_limit() {
     let (mut node, _) = node();
     // Keeps the part from being set down during the test.
-    (node.is_linking, node.left) = (true, 3_600_000);
+    (node.link.is_linking, node.link.disconnected_at) = (true, 3_600_000);
     let asks = Arc::default();
     let ask = |node: &mut Node, limit| {
         let (reply, waiting) = Waiting::begin(&asks);
@@ -95,9 +95,9 @@ fn a_question_that_waits_for_the_first_connection_ends_at_its_limit() {
     let (_answer, waiting) = Waiting::begin(&asks);
     let command = control::ControlInput::Send(None, Vec::new(), waiting.unwrap());
     node.handle(NodeEvent::Control(command));
-    assert_eq!(node.early.len(), 2);
+    assert_eq!(node.link.before.len(), 2);
     node.on_time();
-    assert_eq!(node.early.len(), 1, "the command waits on");
+    assert_eq!(node.link.before.len(), 1, "the command waits on");
     assert_eq!(block_on(reply), Err(AskError::NoAnswer));
     let limit = Duration::from_millis(500);
     let _reply = ask(&mut node, limit);
@@ -110,7 +110,7 @@ fn a_server_that_was_away_for_long_is_found_before_what_waits_for_it_is_given_up
     let waits: Vec<u64> = (0..1_000)
         .map(|_| {
             node.broken("away");
-            node.retry.0.saturating_sub(node.now())
+            node.link.retry_at.saturating_sub(node.clock.now())
         })
         .collect();
     assert_eq!(waits[0], 0, "the first attempt is at once");

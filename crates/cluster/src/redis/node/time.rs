@@ -24,13 +24,15 @@ const MAX_UNLINKED: u64 = 1_000;
 impl Node {
     /// Returns the time until the next step: at most a second, the interval of probes and checks.
     pub(super) fn rest(&self) -> Duration {
-        let now = self.now();
-        let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
-        let down = self.is_about_to_connect().then_some(self.left + MAX_UNLINKED + 1);
-        let early = self.early.iter().filter_map(NodeEvent::due).min().map(|due| self.at(due));
+        let now = self.clock.now();
+        let retry = (!self.link.is_open() && !self.link.is_linking).then_some(self.link.retry_at);
+        let down =
+            self.is_about_to_connect().then_some(self.link.disconnected_at + MAX_UNLINKED + 1);
+        let early =
+            self.link.before.iter().filter_map(NodeEvent::due).min().map(|due| self.clock.at(due));
         let stop = self.stop.as_ref().map(|(at, _)| *at);
-        let publish = Some(self.next_publish).filter(|at| *at > now);
-        let heartbeat = self.link.as_ref().and_then(|_| self.presence.next_heartbeat());
+        let publish = Some(self.sender.next_publish_at).filter(|at| *at > now);
+        let heartbeat = self.link.open.as_ref().and_then(|_| self.presence.next_heartbeat());
         let due = [
             retry,
             down,
@@ -41,7 +43,7 @@ impl Node {
             self.presence.next_list().filter(|at| *at > now),
             self.survey.next_due(),
             self.interest.next_expiry(),
-            self.checks.front().map(|(due, _)| *due),
+            self.follows.checks.front().map(|(due, _)| *due),
             Some(now + 1_000),
         ];
         let next = due.into_iter().flatten().min().unwrap_or(now);
@@ -51,19 +53,19 @@ impl Node {
     /// Asks for the end of a channel, for a client that may be ahead of this node. It asks at most
     /// once a second, because a client that invents positions is always ahead.
     pub(super) fn check(&mut self, name: Arc<str>) {
-        let now = self.now();
+        let now = self.clock.now();
         let Some(channel) = self.channels.get_mut(&name) else { return };
         match channel.answered.map(|at| at + ANSWER_LASTS).filter(|due| now < *due) {
             None => self.with_sequence(&name, |sequence, actions| sequence.check(actions)),
             Some(due) if !std::mem::replace(&mut channel.is_check_due, true) => {
-                self.checks.push_back((due, name));
+                self.follows.checks.push_back((due, name));
             }
             Some(_) => {}
         }
     }
 
     fn check_those_due(&mut self, now: u64) {
-        while let Some((_, name)) = self.checks.pop_front_if(|(due, _)| *due <= now) {
+        while let Some((_, name)) = self.follows.checks.pop_front_if(|(due, _)| *due <= now) {
             if let Some(channel) = self.channels.get_mut(&name) {
                 channel.is_check_due = false;
             }
@@ -72,7 +74,7 @@ impl Node {
     }
 
     pub(super) fn on_time(&mut self) {
-        let now = self.now();
+        let now = self.clock.now();
         self.check_those_due(now);
         for name in self.interest.expire(now) {
             if self.members.borrow_mut().end(&name) {
@@ -82,39 +84,41 @@ impl Node {
                 self.interest.enter(&name);
             }
         }
-        let expired = self.outbox.expire(now);
+        let expired = self.sender.outbox.expire(now);
         self.settle_expired(expired);
-        while let Some((due, _)) = self.unanswered.front()
-            && *due <= now
-        {
-            let question = self.unanswered.pop_front().map(|(_, question)| question);
+        while let Some(question) = self.requests.take_due(now) {
             // The channel may have been dropped before the retry.
-            self.questions.extend(question.filter(|question| self.awaits(question)));
+            if self.awaits(&question) {
+                self.requests.questions.push_back(question);
+            }
         }
         self.on_presence_time(now);
         self.survey.expire(now);
         self.expire_early(now);
-        if self.link.is_none() {
-            if self.is_up() && now > self.left + MAX_UNLINKED {
+        if !self.link.is_open() {
+            if self.is_up() && now > self.link.disconnected_at + MAX_UNLINKED {
                 self.set_down("the partition is not connected to its master yet");
             }
-            if !self.is_linking && now >= self.retry.0 {
+            if !self.link.is_linking && now >= self.link.retry_at {
                 self.relink();
             }
             return;
         }
-        match self.probe {
+        match self.link.probe {
             Some(sent) if now > sent + LIMIT.as_millis() as u64 => {
                 self.own.counters().probe_failures.fetch_add(1, Ordering::Relaxed);
                 self.broken("publications do not come back from the server");
             }
-            None if now > (self.heard + PROBE_AFTER).min(self.probed + PROBE_EVERY) => {
+            None if now
+                > (self.link.last_heard_at + PROBE_AFTER)
+                    .min(self.link.last_probe_at + PROBE_EVERY) =>
+            {
                 self.send_probe();
             }
             _ => {}
         }
-        if now > self.checked + CHECK_AFTER / 8 {
-            self.checked = now;
+        if now > self.link.last_check_at + CHECK_AFTER / 8 {
+            self.link.last_check_at = now;
             let is_silent = |channel: &Channel| now > channel.heard + CHECK_AFTER;
             let silent = self.channels.iter().filter(|(_, channel)| is_silent(channel));
             let silent: Vec<_> = silent.map(|(name, _)| Arc::clone(name)).collect();

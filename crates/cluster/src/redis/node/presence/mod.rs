@@ -201,10 +201,10 @@ pub(super) async fn begin(link: &Link, names: &Names, rules: u64) -> Result<(), 
 
 impl Node {
     pub(super) fn on_presence(&mut self, event: PresenceInput) {
-        let current = self.generation;
-        self.presence.roster.follow(self.follows);
+        let current = self.link.generation;
+        self.presence.roster.follow(self.follows.asked);
         match event {
-            PresenceInput::Watch(channel) => self.presence.view.watch(&channel, self.follows),
+            PresenceInput::Watch(channel) => self.presence.view.watch(&channel, self.follows.asked),
             PresenceInput::Join { channel, client, info, announces } => {
                 self.presence.roster.join(&channel, client, info, announces);
             }
@@ -212,8 +212,8 @@ impl Node {
                 self.presence.roster.leave(&channel, client)
             }
             PresenceInput::Ask(mut question) => {
-                question.due = self.now() + LIMIT.as_millis() as u64;
-                question.after = self.follows;
+                question.due = self.clock.now() + LIMIT.as_millis() as u64;
+                question.after = self.follows.asked;
                 self.presence.questions.push_back(question);
             }
             PresenceInput::HeartbeatDone(generation, done) if generation == current => {
@@ -252,7 +252,7 @@ impl Node {
     }
 
     fn on_heartbeat(&mut self, done: Result<(Scripts, Heartbeat), RedisError>) {
-        let now = self.now();
+        let now = self.clock.now();
         let state = &mut self.presence;
         (state.is_sending_heartbeat, state.next_heartbeat) = (false, now + AGAIN);
         let (scripts, Heartbeat { has_lived, epoch, rest, dead, differing }) = match done {
@@ -282,7 +282,7 @@ impl Node {
             if is_lost {
                 // Other nodes get time to return and write their members again.
                 state.view_from = now + LIFE;
-                state.view.restart(self.follows);
+                state.view.restart(self.follows.asked);
             }
         }
         (state.is_synced, state.epoch) = (true, epoch);
@@ -300,10 +300,10 @@ impl Node {
     }
 
     fn remove_dead(&mut self, scripts: Scripts, dead: Vec<String>) {
-        let Some(link) = &self.link else { return };
+        let Some(link) = &self.link.open else { return };
         self.presence.is_removing_dead = true;
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
-        let generation = self.generation;
+        let generation = self.link.generation;
         self.start(async move {
             let done = calls::remove_dead(&mut connection, &scripts, &names, &dead).await;
             node::NodeEvent::Presence(PresenceInput::DeadRemoved(generation, done))
@@ -330,7 +330,7 @@ impl Node {
                 continue;
             };
             self.presence.roster.refuse(update);
-            self.presence.next_write = self.now() + AGAIN;
+            self.presence.next_write = self.clock.now() + AGAIN;
             self.failed(&error);
         }
     }
@@ -344,7 +344,7 @@ impl Node {
                 }
             }
             Err(error) => {
-                self.presence.audit = Some(self.now() + AGAIN);
+                self.presence.audit = Some(self.clock.now() + AGAIN);
                 self.failed(&error);
             }
         }
@@ -373,7 +373,7 @@ impl Node {
                     question.answer(answer.map_err(|error| AskError::Failed(error.to_string())));
                 }
                 if !again.is_empty() {
-                    self.presence.next_list = self.now() + MOVING_AGAIN;
+                    self.presence.next_list = self.clock.now() + MOVING_AGAIN;
                 }
                 again.into_iter().rev().for_each(|one| self.presence.questions.push_front(one));
             }
@@ -401,11 +401,11 @@ impl Node {
         if state.is_sending_heartbeat || now < state.next_heartbeat {
             return;
         }
-        let Some(link) = &self.link else { return };
+        let Some(link) = &self.link.open else { return };
         state.is_sending_heartbeat = true;
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
-        let (scripts, generation) = (state.scripts.clone(), self.generation);
-        let fresh = (self.draw(), self.members.borrow().rules());
+        let (scripts, generation) = (state.scripts.clone(), self.link.generation);
+        let fresh = (self.clock.draw(), self.members.borrow().rules());
         self.start(async move {
             let done = async {
                 let scripts = match scripts {
@@ -422,7 +422,7 @@ impl Node {
 
     /// Sends all waiting presence commands.
     pub(super) fn send_presence(&mut self, link: &Link) {
-        let now = self.now();
+        let now = self.clock.now();
         let state = &mut self.presence;
         let has_updates = state.audit.is_some() || state.roster.has_changes();
         let may_write = has_updates && state.is_synced && !state.is_writing;
@@ -446,7 +446,7 @@ impl Node {
     }
 
     fn send_updates(&mut self, link: &Link, scripts: &Scripts) {
-        let (now, taken) = (self.now(), self.follows_taken);
+        let (now, taken) = (self.clock.now(), self.follows.taken);
         let state = &mut self.presence;
         if now < state.next_write {
             return;
@@ -460,7 +460,7 @@ impl Node {
             updates.push(update);
         }
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
-        let generation = self.generation;
+        let generation = self.link.generation;
         if !updates.is_empty() {
             state.is_writing = true;
             let (round, scripts, epoch) = (state.round, scripts.clone(), state.epoch.clone());
@@ -478,7 +478,7 @@ impl Node {
     }
 
     fn send_list_questions(&mut self, link: &Link, scripts: Scripts) {
-        let taken = self.follows_taken;
+        let taken = self.follows.taken;
         let state = &mut self.presence;
         // Members must get the changes that follow the answer, so the subscriptions to their
         // channels come first.
@@ -490,7 +490,7 @@ impl Node {
         }
         state.is_listing = true;
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
-        let generation = self.generation;
+        let generation = self.link.generation;
         self.start(async move {
             let asked: Vec<_> = questions.iter().map(Question::asked).collect();
             let except = Some(names.node);
@@ -501,7 +501,7 @@ impl Node {
 
     /// Announces to the other nodes that this node ends, if it has no members left.
     pub(super) async fn take_leave(&self) {
-        if let Some(link) = &self.link
+        if let Some(link) = &self.link.open
             && self.presence.roster.is_empty()
         {
             let mut connection = link.commands.clone();

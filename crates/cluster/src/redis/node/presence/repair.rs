@@ -28,7 +28,7 @@ impl PresenceState {
 
 impl Node {
     pub(super) fn send_view_questions(&mut self, link: &Link, scripts: &Scripts) {
-        let (now, taken) = (self.now(), self.follows_taken);
+        let (now, taken) = (self.clock.now(), self.follows.taken);
         let state = &mut self.presence;
         if now < state.view_from {
             return;
@@ -40,7 +40,7 @@ impl Node {
         }
         state.is_viewing = true;
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
-        let (scripts, generation) = (scripts.clone(), self.generation);
+        let (scripts, generation) = (scripts.clone(), self.link.generation);
         self.start(async move {
             let asked: Vec<_> =
                 channels.iter().map(|channel| (Arc::clone(channel), MAX_LISTED)).collect();
@@ -60,7 +60,7 @@ impl Node {
             Ok(answers) => answers,
             Err(error) => return self.broken_by(&error),
         };
-        let again = self.now() + AGAIN;
+        let again = self.clock.now() + AGAIN;
         for (channel, answer) in channels.iter().zip(answers) {
             match answer {
                 Ok(PresenceListing { epoch, listed }) if epoch == self.presence.epoch => {
