@@ -74,8 +74,11 @@ use crate::tls_info::{PassedThrough, SessionFailure, TlsFailure, TlsInfo};
 /// An event that the kernel, or the simulator, reports to the engine.
 ///
 /// Received bytes are lent, not given.
+pub type Event<'a, S> = EventOf<&'a mut [u8], S>;
+
+/// An [`Event`] with bytes of the form `B`: an event without its bytes has `()`.
 #[derive(Debug)]
-pub enum Event<'a, S> {
+pub enum EventOf<B, S> {
     /// A listener accepted a connection; it has no id until [`Driver::adopt`].
     ///
     /// Another shard's driver may adopt it. Dropping it closes it. The listener is one of the
@@ -92,7 +95,7 @@ pub enum Event<'a, S> {
     /// is a connection without TLS; its input so far is returned here (C12).
     PassedThrough(ConnId, Box<PassedThrough>),
     /// Bytes were received. The slice is never empty.
-    Received(ConnId, &'a mut [u8]),
+    Received(ConnId, B),
     /// The peer will send no more (FIN); we still may.
     Finished(ConnId),
     /// The batch that [`SendOutcome::Pending`] kept is returned. Bytes left in it were not sent
@@ -102,6 +105,47 @@ pub enum Event<'a, S> {
     Parked(ConnId),
     /// The connection has ended, and with it this id.
     Closed(ConnId, Closed),
+}
+
+impl<B, S> EventOf<B, S> {
+    /// Converts the bytes.
+    #[inline]
+    pub fn map_bytes<T>(self, convert: impl FnOnce(B) -> T) -> EventOf<T, S> {
+        match self {
+            Self::Received(id, bytes) => EventOf::Received(id, convert(bytes)),
+            Self::Sent(id, batch) => EventOf::Sent(id, batch),
+            Self::Finished(id) => EventOf::Finished(id),
+            Self::Parked(id) => EventOf::Parked(id),
+            Self::Closed(id, why) => EventOf::Closed(id, why),
+            Self::Connected(id) => EventOf::Connected(id),
+            Self::Secured(id, info) => EventOf::Secured(id, info),
+            Self::PassedThrough(id, passed) => EventOf::PassedThrough(id, passed),
+            Self::Incoming(socket, peer, listener) => EventOf::Incoming(socket, peer, listener),
+            Self::AcceptStopped(why) => EventOf::AcceptStopped(why),
+        }
+    }
+
+    /// Converts the accepted socket, with its peer and its listener.
+    #[inline]
+    pub fn map_socket<T>(
+        self,
+        convert: impl FnOnce(S, Option<SocketAddr>, ListenerId) -> T,
+    ) -> EventOf<B, T> {
+        match self {
+            Self::Received(id, bytes) => EventOf::Received(id, bytes),
+            Self::Sent(id, batch) => EventOf::Sent(id, batch),
+            Self::Finished(id) => EventOf::Finished(id),
+            Self::Parked(id) => EventOf::Parked(id),
+            Self::Closed(id, why) => EventOf::Closed(id, why),
+            Self::Connected(id) => EventOf::Connected(id),
+            Self::Secured(id, info) => EventOf::Secured(id, info),
+            Self::PassedThrough(id, passed) => EventOf::PassedThrough(id, passed),
+            Self::Incoming(socket, peer, listener) => {
+                EventOf::Incoming(convert(socket, peer, listener), peer, listener)
+            }
+            Self::AcceptStopped(why) => EventOf::AcceptStopped(why),
+        }
+    }
 }
 
 /// A listener of one driver: its number, in the order in which listeners were added.

@@ -51,8 +51,8 @@ pub use batch::{Batch, Memory, Segment};
 pub use clock::Clock;
 pub use connect::connect_timeout;
 pub use driver::{
-    ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, SocketRecord, Traffic,
-    Wake, Waker,
+    ClientTls, Closed, Driver, Event, EventOf, ListenerId, SendOutcome, ServerTls, SocketRecord,
+    Traffic, Wake, Waker,
 };
 pub use held::{Held, HeldListeners, Origin, Purpose};
 pub use id::{ConnId, Slots};

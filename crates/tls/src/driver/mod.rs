@@ -22,8 +22,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use throng_io::{
-    Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, PassedThrough,
-    SendOutcome, ServerTls, SessionFailure, Slots, TlsFailure, TlsInfo, Traffic, Waker,
+    Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, EventOf, Instant, ListenerId,
+    PassedThrough, SendOutcome, ServerTls, SessionFailure, Slots, TlsFailure, TlsInfo, Traffic,
+    Waker,
 };
 
 use self::closing::Closing;
@@ -104,53 +105,16 @@ enum Queued {
 }
 
 /// An [`Event`] that does not borrow.
-enum TlsStep<S> {
-    Incoming(S, Option<SocketAddr>, ListenerId),
-    AcceptStopped(io::ErrorKind),
-    Connected(ConnId),
-    Secured(ConnId, Box<TlsInfo>),
-    PassedThrough(ConnId, Box<PassedThrough>),
-    Received(ConnId),
-    Finished(ConnId),
-    Sent(ConnId, Box<Batch>),
-    Parked(ConnId),
-    Closed(ConnId, Closed),
+type TlsStep<S> = EventOf<(), S>;
+
+fn without_bytes<S>(event: Event<'_, S>) -> TlsStep<S> {
+    event.map_bytes(drop)
 }
 
 /// Converts an event of a driver without any TLS listener.
 #[inline(never)]
 fn plain<S>(event: Event<'_, S>) -> Event<'_, Socket<S>> {
-    match event {
-        Event::Received(id, bytes) => Event::Received(id, bytes),
-        Event::Sent(id, batch) => Event::Sent(id, batch),
-        Event::Finished(id) => Event::Finished(id),
-        Event::Parked(id) => Event::Parked(id),
-        Event::Closed(id, why) => Event::Closed(id, why),
-        Event::Connected(id) => Event::Connected(id),
-        Event::Secured(id, info) => Event::Secured(id, info),
-        Event::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
-        Event::Incoming(socket, peer, listener) => {
-            Event::Incoming(Socket::plain(socket, Address::of(peer)), peer, listener)
-        }
-        Event::AcceptStopped(why) => Event::AcceptStopped(why),
-    }
-}
-
-impl<S> From<Event<'_, S>> for TlsStep<S> {
-    fn from(event: Event<'_, S>) -> Self {
-        match event {
-            Event::Received(id, _) => Self::Received(id),
-            Event::Sent(id, batch) => Self::Sent(id, batch),
-            Event::Finished(id) => Self::Finished(id),
-            Event::Parked(id) => Self::Parked(id),
-            Event::Closed(id, why) => Self::Closed(id, why),
-            Event::Connected(id) => Self::Connected(id),
-            Event::Secured(id, info) => Self::Secured(id, info),
-            Event::PassedThrough(id, passed) => Self::PassedThrough(id, passed),
-            Event::Incoming(socket, peer, listener) => Self::Incoming(socket, peer, listener),
-            Event::AcceptStopped(why) => Self::AcceptStopped(why),
-        }
-    }
+    event.map_socket(|socket, peer, _| Socket::plain(socket, Address::of(peer)))
 }
 
 /// An accepted socket, and the TLS configuration of its listener.
@@ -265,21 +229,9 @@ impl<D: Driver> Tls<D> {
         &mut self,
         first: Option<TlsStep<D::Socket>>,
     ) -> Option<Event<'_, Socket<D::Socket>>> {
-        Some(match self.step(first)? {
-            TlsStep::Received(id) => {
-                let Self { inner, scratch, lending, .. } = self;
-                Event::Received(id, Self::lent_now(inner, scratch, lending))
-            }
-            TlsStep::Sent(id, batch) => Event::Sent(id, batch),
-            TlsStep::Finished(id) => Event::Finished(id),
-            TlsStep::Parked(id) => Event::Parked(id),
-            TlsStep::Closed(id, why) => Event::Closed(id, why),
-            TlsStep::Secured(id, info) => Event::Secured(id, info),
-            TlsStep::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
-            TlsStep::Connected(id) => Event::Connected(id),
-            TlsStep::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
-            TlsStep::AcceptStopped(why) => Event::AcceptStopped(why),
-        })
+        let step = self.step(first)?;
+        let Self { inner, scratch, lending, .. } = self;
+        Some(step.map_bytes(|()| Self::lent_now(inner, scratch, lending)))
     }
 
     /// Returns the next event, which may result from `first`, an event of the driver below.
@@ -299,14 +251,14 @@ impl<D: Driver> Tls<D> {
                 }
             } else if let Some((id, at)) = self.rest.take() {
                 if self.read(id, at) {
-                    return Some(TlsStep::Received(id));
+                    return Some(TlsStep::Received(id, ()));
                 }
             } else if let Some(id) = self.ready.pop_front() {
                 if self.read_kept(id) {
-                    return Some(TlsStep::Received(id));
+                    return Some(TlsStep::Received(id, ()));
                 }
             } else {
-                first = self.inner.next_event().map(TlsStep::from);
+                first = self.inner.next_event().map(without_bytes);
                 if first.is_none() && !self.do_handshake_step() {
                     return None;
                 }
@@ -317,33 +269,26 @@ impl<D: Driver> Tls<D> {
     /// Handles an event of the driver below; returns the event for the engine, if any.
     fn pass_on(&mut self, step: TlsStep<D::Socket>) -> Option<TlsStep<Socket<D::Socket>>> {
         Some(match step {
-            TlsStep::Received(id) if self.table.is_secured(id) => {
-                return self.read(id, 0).then_some(TlsStep::Received(id));
+            TlsStep::Received(id, ()) if self.table.is_secured(id) => {
+                return self.read(id, 0).then_some(TlsStep::Received(id, ()));
             }
-            TlsStep::Received(id) => {
+            TlsStep::Received(id, ()) => {
                 self.lending = Lending::Inner;
-                TlsStep::Received(id)
+                TlsStep::Received(id, ())
             }
             TlsStep::Sent(id, batch) if self.table.is_secured(id) => {
                 TlsStep::Sent(id, self.on_sent(id, batch)?)
             }
-            TlsStep::Sent(id, batch) => TlsStep::Sent(id, batch),
             TlsStep::Finished(id) => return self.on_finished(id).then_some(TlsStep::Finished(id)),
-            TlsStep::Parked(id) => TlsStep::Parked(id),
             TlsStep::Closed(id, why) => self.on_closed(id, why),
-            TlsStep::Incoming(socket, peer, listener) => {
-                let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
-                let socket = Socket { tls, ..Socket::plain(socket, Address::of(peer)) };
-                TlsStep::Incoming(socket, peer, listener)
-            }
-            TlsStep::AcceptStopped(why) => TlsStep::AcceptStopped(why),
             TlsStep::Connected(id) if self.table.is_secured(id) => {
                 self.queue_client(id);
                 return None;
             }
-            TlsStep::Connected(id) => TlsStep::Connected(id),
-            TlsStep::Secured(id, info) => TlsStep::Secured(id, info),
-            TlsStep::PassedThrough(id, passed) => TlsStep::PassedThrough(id, passed),
+            other => other.map_socket(|socket, peer, listener| {
+                let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
+                Socket { tls, ..Socket::plain(socket, Address::of(peer)) }
+            }),
         })
     }
 
@@ -496,7 +441,7 @@ impl<D: Driver> Driver for Tls<D> {
             }
             None if self.handshakes.is_empty() => None,
             event => {
-                let first = event.map(TlsStep::from);
+                let first = event.map(without_bytes);
                 self.next_step(first)
             }
         }
