@@ -469,7 +469,7 @@ fn mistakes_of_tls_are_reported_before_anything_runs() {
     }
     let nameless = "backends = [{ address = \"127.0.0.1:1\", tls_name = \"a b\" }]";
     let error = Config::parse(nameless, &file).unwrap_err().to_string();
-    assert!(error.contains("tls_name is \"a b\": it is no host name"), "{error}");
+    assert!(error.contains("tls_name is \"a b\": it is neither a host name"), "{error}");
     for (text, words) in [
         (
             "[tls]\ncert = \"missing.pem\"\nkey = \"a.key\"",
