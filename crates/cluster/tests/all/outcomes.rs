@@ -318,7 +318,7 @@ fn a_database_that_is_not_there_and_a_server_of_another_kind_are_errors_at_the_s
             format!("redis://127.0.0.1:{port}/99"),
             ["DB index", "write a number that the server has"],
         ),
-        (format!("redis-sentinel://127.0.0.1:{port}/mymaster"), ["not a sentinel", "write redis://"]),
+        (format!("redis-sentinel://127.0.0.1:{port}/mymaster"), ["a sentinel", "write redis://"]),
         (
             format!("redis-sentinel://127.0.0.1:{sentinel}/mymaster/99"),
             ["DB index", "write a number that the server has"],

@@ -484,7 +484,8 @@ fn a_node_that_cannot_be_removed_does_not_keep_others() {
     for node in dead.iter().filter(|node| *node % 2 == 1) {
         eventually("it is removed", || one.reported_of(*node, 7) == [true, false]);
     }
-    assert!(one.bus.status().snapshot().failed_presence > 0);
+    // Their order is random: the others may come last.
+    eventually("those that stay are counted", || one.bus.status().snapshot().failed_presence > 0);
     assert_eq!(one.bus.status().snapshot().reconnects, 0);
 }
 
