@@ -110,19 +110,8 @@ pub enum EventOf<B, S> {
 impl<B, S> EventOf<B, S> {
     /// Converts the bytes.
     #[inline]
-    pub fn map_bytes<T>(self, convert: impl FnOnce(B) -> T) -> EventOf<T, S> {
-        match self {
-            Self::Received(id, bytes) => EventOf::Received(id, convert(bytes)),
-            Self::Sent(id, batch) => EventOf::Sent(id, batch),
-            Self::Finished(id) => EventOf::Finished(id),
-            Self::Parked(id) => EventOf::Parked(id),
-            Self::Closed(id, why) => EventOf::Closed(id, why),
-            Self::Connected(id) => EventOf::Connected(id),
-            Self::Secured(id, info) => EventOf::Secured(id, info),
-            Self::PassedThrough(id, passed) => EventOf::PassedThrough(id, passed),
-            Self::Incoming(socket, peer, listener) => EventOf::Incoming(socket, peer, listener),
-            Self::AcceptStopped(why) => EventOf::AcceptStopped(why),
-        }
+    pub fn map_bytes<C>(self, convert: impl FnOnce(B) -> C) -> EventOf<C, S> {
+        self.map(convert, |socket, _, _| socket)
     }
 
     /// Converts the accepted socket, with its peer and its listener.
@@ -131,8 +120,17 @@ impl<B, S> EventOf<B, S> {
         self,
         convert: impl FnOnce(S, Option<SocketAddr>, ListenerId) -> T,
     ) -> EventOf<B, T> {
+        self.map(|bytes| bytes, convert)
+    }
+
+    #[inline(always)]
+    fn map<C, T>(
+        self,
+        to_bytes: impl FnOnce(B) -> C,
+        to_socket: impl FnOnce(S, Option<SocketAddr>, ListenerId) -> T,
+    ) -> EventOf<C, T> {
         match self {
-            Self::Received(id, bytes) => EventOf::Received(id, bytes),
+            Self::Received(id, bytes) => EventOf::Received(id, to_bytes(bytes)),
             Self::Sent(id, batch) => EventOf::Sent(id, batch),
             Self::Finished(id) => EventOf::Finished(id),
             Self::Parked(id) => EventOf::Parked(id),
@@ -141,7 +139,7 @@ impl<B, S> EventOf<B, S> {
             Self::Secured(id, info) => EventOf::Secured(id, info),
             Self::PassedThrough(id, passed) => EventOf::PassedThrough(id, passed),
             Self::Incoming(socket, peer, listener) => {
-                EventOf::Incoming(convert(socket, peer, listener), peer, listener)
+                EventOf::Incoming(to_socket(socket, peer, listener), peer, listener)
             }
             Self::AcceptStopped(why) => EventOf::AcceptStopped(why),
         }
