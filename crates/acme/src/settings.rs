@@ -114,8 +114,8 @@ impl AcmeSettings {
         }
         if host_and_path(&self.directory).is_none() {
             let remedy = format!(
-                "{:?} is not a URL of a directory: write one that begins with https://, for \
-                 example {LETS_ENCRYPT}",
+                "{:?} is not the URL of a directory: it begins with https://, for example \
+                 {LETS_ENCRYPT}",
                 self.directory
             );
             return wrong("directory", remedy);

@@ -85,8 +85,8 @@ impl OwnTicketer {
         all
     }
 
-    /// Uses the keys of a predecessor in place of those that were drawn here, unless there are none
-    /// that still open tickets. Bytes that are not keys are ignored.
+    /// Uses the keys of a predecessor in place of the keys that were drawn here, if any of them
+    /// still opens tickets. Ignores bytes that are not keys.
     pub(crate) fn take_over(&self, carried: &[u8]) {
         self.take_over_at(carried, now().unwrap_or_default());
     }

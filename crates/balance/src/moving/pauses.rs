@@ -28,7 +28,7 @@ impl Pauses {
         self.0.append(&mut others.0);
     }
 
-    /// Returns their distribution; zeros if there are none.
+    /// Returns their distribution: zeros without a pause.
     #[must_use]
     pub(crate) fn distribution(mut self) -> Pause {
         self.0.sort_unstable();

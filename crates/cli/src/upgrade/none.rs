@@ -9,7 +9,7 @@ use super::{Done, Next, Refusal, Source};
 use crate::failure::Failure;
 use crate::log::{Log, events};
 
-/// Why there is no upgrade.
+/// The reason that every upgrade fails, with the remedy.
 const UNSUPPORTED: &str =
     "only Linux passes sockets on to a new process: stop this process, and start the new one";
 
@@ -61,12 +61,12 @@ impl Upgrades {
         UpgradeState { state: "idle", last: None }
     }
 
-    /// Logs why there is no upgrade.
+    /// Logs that the upgrade fails.
     pub(crate) fn start(&self) {
         self.log.event(&events::UPGRADE_FAILED, "", [("reason", UNSUPPORTED.into())]);
     }
 
-    /// Returns why there is no upgrade.
+    /// Logs that the upgrade fails, and returns the reason.
     pub(crate) fn run(&self, _dry_run: bool) -> Result<UpgradeReport, Refusal> {
         self.start();
         Err(Refusal::Failed(UNSUPPORTED.to_owned()))

@@ -1,5 +1,5 @@
 //! The connection between a process and its successor, which only Linux has.
 
-/// A part of a shard that moves to a successor. There are none on this system.
+/// A part of a shard that moves to a successor. This system has no such part.
 #[derive(Debug)]
 pub enum Passage {}

@@ -73,8 +73,8 @@ impl Running {
     }
 
     /// Returns the keys of session tickets that this process has drawn, for a process that replaces
-    /// it: [`Bound::take_ticket_keys`](crate::server::Bound::take_ticket_keys). There are none if
-    /// they come from a file.
+    /// it: [`Bound::take_ticket_keys`](crate::server::Bound::take_ticket_keys). Empty if they
+    /// come from a file.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn ticket_keys(&self) -> crate::tls::TicketKeys {

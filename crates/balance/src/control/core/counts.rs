@@ -1,4 +1,4 @@
-//! Counters that go on in a successor of the process, so that `/metrics` has none that falls.
+//! Counters that go on in a successor of the process, so that no counter of `/metrics` falls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
