@@ -85,6 +85,55 @@ pub fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
         .map(|(_, value)| decode_query(value))
 }
 
+/// Returns the bytes of a part of a path, decoded one by one; an invalid encoding stands for
+/// itself.
+pub(crate) fn decoded_bytes(text: &str) -> impl Iterator<Item = u8> {
+    let mut rest = text.as_bytes();
+    std::iter::from_fn(move || {
+        let (&first, after) = rest.split_first()?;
+        rest = after;
+        if first == b'%'
+            && let [high, low, after @ ..] = after
+            && let Some(byte) = hex_pair(Some(*high), Some(*low))
+        {
+            rest = after;
+            return Some(byte);
+        }
+        Some(first)
+    })
+}
+
+/// Returns whether [`decode_path`] accepts a path or a part of one. Does not allocate.
+pub(crate) fn is_valid_path(text: &str) -> bool {
+    let has_digits = text.split('%').skip(1).all(|after| {
+        let mut bytes = after.bytes();
+        hex_pair(bytes.next(), bytes.next()).is_some_and(|byte| byte != 0)
+    });
+    has_digits && is_utf8(decoded_bytes(text))
+}
+
+/// Returns whether bytes are UTF-8, one character at a time.
+fn is_utf8(mut bytes: impl Iterator<Item = u8>) -> bool {
+    let mut character = [0; 4];
+    while let Some(first) = bytes.next() {
+        let length = match first {
+            0..0x80 => continue,
+            0xc0..0xe0 => 2,
+            0xe0..0xf0 => 3,
+            _ => 4,
+        };
+        character[0] = first;
+        for byte in &mut character[1..length] {
+            let Some(next) = bytes.next() else { return false };
+            *byte = next;
+        }
+        if str::from_utf8(&character[..length]).is_err() {
+            return false;
+        }
+    }
+    true
+}
+
 fn hex_pair(high: Option<u8>, low: Option<u8>) -> Option<u8> {
     let digit = |byte: Option<u8>| (byte? as char).to_digit(16);
     // Two hexadecimal digits are a byte.
@@ -94,6 +143,7 @@ fn hex_pair(high: Option<u8>, low: Option<u8>) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn paths_are_decoded_strictly() {
@@ -112,6 +162,20 @@ mod tests {
             ("%c0%af", Err(BadEncoding)),
         ] {
             assert_eq!(decode_path(text).as_deref(), expected.as_ref().copied(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Both ways accept the same texts, and decode them to the same bytes.
+        #[test]
+        fn paths_are_decoded_alike_with_and_without_memory(
+            text in "([a-z/]|é|€|𝄞|%[0-9a-fA-F]{2}|%C3%A9|%E2%82%AC|%F0%9D%84%9E|%|%[g-z]){0,12}"
+        ) {
+            let decoded = decode_path(&text);
+            prop_assert_eq!(is_valid_path(&text), decoded.is_ok());
+            if let Ok(decoded) = decoded {
+                prop_assert!(decoded_bytes(&text).eq(decoded.bytes()));
+            }
         }
     }
 

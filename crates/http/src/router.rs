@@ -4,7 +4,6 @@ use crate::method::{Allow, Method};
 use crate::params::{Params, Ranges};
 use crate::percent;
 use crate::route::{self, RouteError, Segment};
-use std::borrow::Cow;
 
 /// A tree of routes. `T` is the value of a route, usually an index into the caller's handlers,
 /// since the router never calls a handler.
@@ -162,14 +161,15 @@ impl<T> Router<T> {
 }
 
 impl<T: Copy> Router<T> {
-    /// Finds the route for a method and a path (percent-encoded, without the query). Allocates only
-    /// if the path has a percent-encoding.
+    /// Finds the route for a method and a path (percent-encoded, without the query). Does not
+    /// allocate.
     pub fn find<'r>(&'r self, method: &str, path: &str) -> Match<'r, T> {
         self.find_if(method, path, |_| true)
     }
 
     /// Finds the route among the routes whose value `admits` accepts; otherwise like
-    /// [`find`](Self::find).
+    /// [`find`](Self::find). `admits` is asked only about routes of the path and the method, the
+    /// most specific first.
     pub fn find_if<'r>(
         &'r self,
         method: &str,
@@ -185,7 +185,7 @@ impl<T: Copy> Router<T> {
             return Match::NotImplemented;
         };
         let is_encoded = path.contains('%');
-        if is_encoded && percent::decode_path(path).is_err() {
+        if is_encoded && !percent::is_valid_path(path) {
             return Match::BadPath;
         }
         let (ranges, allow) = (Ranges::default(), Allow::NONE);
@@ -241,12 +241,11 @@ impl<F> Search<'_, F> {
         let rest = self.path.get(start..)?;
         let end = rest.find('/').map_or(self.path.len(), |length| start + length);
         let segment = &self.path[start..end];
-        let decoded = if self.is_encoded {
-            percent::decode_path(segment).unwrap_or(Cow::Borrowed(segment))
-        } else {
-            Cow::Borrowed(segment)
-        };
-        if let Ok(index) = node.statics.binary_search_by(|(known, _)| (**known).cmp(&decoded))
+        let found = node.statics.binary_search_by(|(known, _)| match self.is_encoded {
+            false => (**known).cmp(segment),
+            true => known.bytes().cmp(percent::decoded_bytes(segment)),
+        });
+        if let Ok(index) = found
             && let Some(route) = self.descend(&node.statics[index].1, end)
         {
             return Some(route);
@@ -277,16 +276,17 @@ impl<F> Search<'_, F> {
     where
         F: Fn(T) -> bool,
     {
-        let admitted = || routes.iter().filter(|route| (self.admits)(route.value));
-        let of = |method| admitted().find(|route| route.method == Some(method));
-        let found = self.wanted.and_then(of);
+        let admitted = |route: &&Route<T>| (self.admits)(route.value);
+        let of = |method| routes.iter().filter(move |route| route.method == method).find(admitted);
+        let found = self.wanted.and_then(|method| of(Some(method)));
         let found = found.or_else(|| match self.wanted {
-            Some(Method::Head) => of(Method::Get).filter(|route| route.answers_head),
+            Some(Method::Head) => of(Some(Method::Get)).filter(|route| route.answers_head),
             _ => None,
         });
-        let found = found.or_else(|| admitted().find(|route| route.method.is_none()));
+        let found = found.or_else(|| of(None));
         if found.is_none() {
-            self.allow = admitted().fold(self.allow, |allow, route| route.allow(allow));
+            let others = routes.iter().filter(|route| route.method.is_some()).filter(admitted);
+            self.allow = others.fold(self.allow, |allow, route| route.allow(allow));
         }
         found
     }
