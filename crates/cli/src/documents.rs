@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser};
 use throng_balance::Config;
-use throng_config::{Kind, Table, units};
+use throng_config::{Kind, Records, Table, units};
 
 use crate::{log, monitoring, serve};
 
@@ -304,6 +304,9 @@ fn kind(of: &Kind) -> String {
         Kind::Listener => "HOST:PORT, `unix:PATH`, `fd:N`, `systemd`".to_owned(),
         Kind::List(item) => format!("list of {}", kind(item)),
         Kind::Or(word, inner) => format!("`{word}`, {}", kind(inner)),
-        Kind::Records(_) => "list of tables or texts".to_owned(),
+        Kind::Records(Records { parse: Some(_), .. }) => "list of tables or texts".to_owned(),
+        Kind::Records(_) => "list of tables".to_owned(),
+        Kind::Map(item) => format!("table of NAME = {}", kind(item)),
+        Kind::Rate => "rate".to_owned(),
     }
 }

@@ -7,9 +7,10 @@ use std::str::FromStr;
 
 use throng_io::may_pass;
 
-use crate::error::{ConfigError, ConfigErrors, Origin};
+use crate::entry::{RecordValue, Value, ValueEntry};
+use crate::error::{ConfigError, ConfigErrors};
 use crate::token::read_first_line;
-use crate::values::{FromValue, Value, ValueEntry, Values};
+use crate::values::{FromValue, Values};
 
 /// Values that a program converts to its own types. It adds the mistakes that it finds to the
 /// mistakes of the sources; a value with a mistake keeps the previous value.
@@ -31,29 +32,31 @@ impl Draft {
         &self.values
     }
 
+    /// Returns the whole file as a record.
+    #[must_use]
+    pub fn top(&self) -> Record<'_> {
+        Record { draft: self, entry: None, outer: None }
+    }
+
     /// Returns the value of `key`.
     ///
     /// # Panics
     /// If the table has no such key, or it is of another type than `T`.
     #[must_use]
     pub fn get<T: FromValue>(&self, key: &str) -> T {
-        let entry = self.entry(key);
-        match T::from_value(&entry.value) {
-            Some(value) => value,
-            None => panic!("the setting {key} has another type in the table of keys"),
-        }
+        self.top().get(key)
     }
 
     /// Parses the text of `key`; `None` if it is not set or has a mistake, which is added.
     #[must_use]
     pub fn parse<T: FromStr<Err: Display>>(&self, key: &str) -> Option<T> {
-        self.parse_entry(self.entry(key))
+        self.top().parse(key)
     }
 
     /// Parses each item of the list `key`, and skips items with mistakes.
     #[must_use]
     pub fn parse_list<T: FromStr<Err: Display>>(&self, key: &str) -> Vec<T> {
-        self.items(key).iter().filter_map(|item| self.parse_entry(item)).collect()
+        self.top().parse_list(key)
     }
 
     fn parse_entry<T: FromStr<Err: Display>>(&self, entry: &ValueEntry) -> Option<T> {
@@ -65,27 +68,19 @@ impl Draft {
     /// Returns the path `key`; in a file, it is relative to the file's folder.
     #[must_use]
     pub fn path(&self, key: &str) -> Option<PathBuf> {
-        let entry = self.entry(key);
-        (!matches!(entry.value, Value::Unset)).then(|| entry.path())
+        self.top().path(key)
     }
 
     /// Returns the paths of the list `key`.
     #[must_use]
     pub fn paths(&self, key: &str) -> Vec<PathBuf> {
-        self.items(key).iter().map(ValueEntry::path).collect()
+        self.top().paths(key)
     }
 
     /// Returns the tables of the list `key`.
     #[must_use]
     pub fn records(&self, key: &str) -> Vec<Record<'_>> {
-        self.items(key).iter().map(|entry| Record { draft: self, entry }).collect()
-    }
-
-    fn items(&self, key: &str) -> &[ValueEntry] {
-        match &self.entry(key).value {
-            Value::List(items) => items,
-            _ => &[],
-        }
+        self.top().records(key)
     }
 
     /// Returns the secret in `key`, or in the first line of the file that `file_key` names. The
@@ -219,14 +214,29 @@ impl Draft {
     }
 }
 
-/// A table of a list.
+/// A table of a list, or the whole file.
 #[derive(Clone, Copy)]
 pub struct Record<'d> {
     draft: &'d Draft,
-    entry: &'d ValueEntry,
+    /// `None`: the whole file.
+    entry: Option<&'d ValueEntry>,
+    outer: Option<&'d Self>,
 }
 
-impl Record<'_> {
+impl<'d> Record<'d> {
+    /// Returns the record with `outer` around it: a field that is not written has the value of the
+    /// field of the same name there, if `outer` has such a field.
+    #[must_use]
+    pub fn within(self, outer: &'d Self) -> Self {
+        Self { outer: Some(outer), ..self }
+    }
+
+    /// Returns its key: `pools[0]`; empty for the whole file.
+    #[must_use]
+    pub fn key(&self) -> &'d str {
+        self.entry.map_or("", ValueEntry::key)
+    }
+
     /// Returns the value of a field.
     ///
     /// # Panics
@@ -245,25 +255,91 @@ impl Record<'_> {
         self.draft.parse_entry(self.field(field))
     }
 
-    /// Returns whether the table has the field.
+    /// Returns the field as [`Draft::parse_list`] does.
+    #[must_use]
+    pub fn parse_list<T: FromStr<Err: Display>>(&self, field: &str) -> Vec<T> {
+        self.items(field).iter().filter_map(|item| self.draft.parse_entry(item)).collect()
+    }
+
+    /// Returns the field as [`Draft::path`] does.
+    #[must_use]
+    pub fn path(&self, field: &str) -> Option<PathBuf> {
+        let entry = self.field(field);
+        (!matches!(entry.value, Value::Unset)).then(|| entry.path())
+    }
+
+    /// Returns the field as [`Draft::paths`] does.
+    #[must_use]
+    pub fn paths(&self, field: &str) -> Vec<PathBuf> {
+        self.items(field).iter().map(ValueEntry::path).collect()
+    }
+
+    /// Returns the tables of the list `field`.
+    #[must_use]
+    pub fn records(&self, field: &str) -> Vec<Self> {
+        let record = |entry| Self { draft: self.draft, entry: Some(entry), outer: None };
+        self.items(field).iter().map(record).collect()
+    }
+
+    /// Returns whether the table itself has the field.
     #[must_use]
     pub fn is_set(&self, field: &str) -> bool {
-        self.field(field).origin != Origin::Default
+        match self.fields() {
+            Some(fields) => fields.field(field).is_some(),
+            None => self.draft.values.is_set(field),
+        }
+    }
+
+    /// Returns whether the table, or one around it, has the table `name` or one of its fields.
+    #[must_use]
+    pub fn has_section(&self, name: &str) -> bool {
+        match self.fields() {
+            Some(fields) if fields.has(name) => true,
+            Some(_) => self.outer.is_some_and(|outer| outer.has_section(name)),
+            None => self.draft.values.has_section(name),
+        }
     }
 
     /// Adds an error about the whole table.
     pub fn wrong(&self, remedy: impl Display) {
-        self.draft.wrong_at(self.entry, &self.entry.key, &remedy);
+        self.draft.wrong(self.key(), remedy);
     }
 
-    fn field(&self, field: &str) -> &ValueEntry {
-        let Value::Record(fields) = &self.entry.value else {
-            panic!("{} is not a table", self.entry.key)
-        };
-        let is_it = |entry: &&ValueEntry| entry.key.rsplit('.').next() == Some(field);
-        match fields.iter().find(is_it) {
+    /// Adds an error about a field, or about a table in this table.
+    pub fn wrong_field(&self, field: &str, remedy: impl Display) {
+        match self.key() {
+            "" => self.draft.wrong(field, remedy),
+            key => self.draft.wrong(&format!("{key}.{field}"), remedy),
+        }
+    }
+
+    fn items(&self, field: &str) -> &'d [ValueEntry] {
+        match &self.field(field).value {
+            Value::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    fn fields(&self) -> Option<&'d RecordValue> {
+        match &self.entry?.value {
+            Value::Record(fields) => Some(fields),
+            _ => panic!("{} is not a table", self.key()),
+        }
+    }
+
+    fn field(&self, field: &str) -> &'d ValueEntry {
+        match self.find(field) {
             Some(entry) => entry,
             None => panic!("the field {field} is missing in the table of keys"),
         }
     }
+
+    fn find(&self, field: &str) -> Option<&'d ValueEntry> {
+        let Some(fields) = self.fields() else { return self.draft.values.entry(field) };
+        let outer = || self.outer.and_then(|outer| outer.find(field));
+        fields.field(field).or_else(outer).or_else(|| fields.default(field))
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,10 @@
 //! Keys: name, type, default and meaning of each setting of a program.
 
+use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::entry::ValueEntry;
 use crate::units::{LARGEST, LONGEST, show_duration, show_size};
 
 /// All settings of a program, in the order in which they are shown.
@@ -101,6 +104,10 @@ pub enum Kind {
     Or(&'static str, &'static Self),
     /// A list of tables.
     Records(&'static Records),
+    /// A table of names that a file chooses, with values of this type.
+    Map(&'static Self),
+    /// A number of events in a time, such as `"5/s"`.
+    Rate,
 }
 
 /// The names and texts of fields.
@@ -114,12 +121,44 @@ pub type ToFields = fn(&str) -> Result<Fields, String>;
 pub struct Records {
     /// The name of one table in files, if it is not the key's: `[[channel]]` for `channels`.
     pub alias: Option<&'static str>,
-    /// The keys of one table. The first is required.
+    /// The keys of one table. Dots separate tables in it, as in `health.check.path`.
     pub fields: &'static [Key],
-    /// Converts an item written as text to fields. The error is the remedy.
-    pub parse: ToFields,
+    /// Whether the first field is required.
+    pub is_first_required: bool,
+    /// Converts an item written as text to fields, if items may be texts. The error is the remedy.
+    pub parse: Option<ToFields>,
     /// An item with its article, for messages.
     pub example: &'static str,
+    /// The values of fields that are not written.
+    pub defaults: Defaults,
+}
+
+/// The values of the fields that the tables of a [`Records`] omit, made once.
+#[derive(Default)]
+pub struct Defaults(pub(crate) OnceLock<Box<[(&'static str, ValueEntry)]>>);
+
+impl Defaults {
+    /// Creates values that are made when the first table is read.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+/// Its text does not have the values.
+impl fmt::Debug for Defaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Defaults").finish_non_exhaustive()
+    }
+}
+
+impl Records {
+    /// Returns the index of the field that has the name, or the alias of its tables.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        let is_alias = |key: &Key| matches!(key.kind, Kind::Records(of) if of.alias == Some(name));
+        let at = self.fields.iter().position(|key| key.name == name);
+        at.or_else(|| self.fields.iter().position(is_alias))
+    }
 }
 
 impl Key {
@@ -287,6 +326,8 @@ impl Kind {
             Self::List(item) => format!("[{}]", item.example()),
             Self::Or(_, kind) => kind.example(),
             Self::Records(records) => format!("[{}]", quoted_part(records.example)),
+            Self::Map(item) => format!("{{ NAME = {} }}", item.example()),
+            Self::Rate => "\"5/s\"".to_owned(),
         }
     }
 
@@ -312,6 +353,8 @@ impl Kind {
             Self::List(item) => format!("{}, or a list of them", item.wanted()),
             Self::Or(word, kind) => format!("{}, or \"{word}\"", kind.wanted()),
             Self::Records(records) => records.example.to_owned(),
+            Self::Map(_) => format!("a table such as {}", self.example()),
+            Self::Rate => "a rate such as \"5/s\"".to_owned(),
         }
     }
 }

@@ -35,7 +35,9 @@
 #![forbid(unsafe_code)]
 
 pub mod acme;
+mod address;
 mod draft;
+mod entry;
 mod environment;
 mod error;
 mod file;
@@ -55,19 +57,22 @@ mod values;
 
 pub use acme::AcmeValues;
 pub use draft::{Draft, Record};
+pub use entry::{RecordValue, Value, ValueEntry};
 pub use environment::TUNED;
 pub use error::{ConfigError, ConfigErrors, Location, Origin};
 pub use file::{read_file, read_file_in_use, read_tuned_file};
 pub use key::{
-    Fields, Flag, Key, Kind, Records, Table, ToFields, all_at_start, joined_keys, number_of_keys,
+    Defaults, Fields, Flag, Key, Kind, Records, Table, ToFields, all_at_start, joined_keys,
+    number_of_keys,
 };
 pub use listen::Listen;
 pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
 pub use tls::TlsValues;
 pub use token::{Token, TokenFileError};
+pub use units::Rate;
 pub use upgrade::UpgradeSettings;
-pub use values::{FromValue, Value, ValueEntry, Values};
+pub use values::{FromValue, Values};
 
 /// Returns the default time between the end of readiness and the first close of a shutdown.
 /// Kubernetes takes some seconds to notify its proxies that a pod is ending.

@@ -142,11 +142,17 @@ impl<'t> Document<'t> {
     /// Returns the text of the file, on one line and not too long.
     fn written(&self, span: Range<usize>) -> String {
         let text = self.text.get(span).unwrap_or_default();
-        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        match line.char_indices().nth(60) {
-            Some((at, _)) => format!("{}...", &line[..at]),
-            None => line,
+        let mut line = String::new();
+        for word in text.split_whitespace() {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(word);
+            if let Some((at, _)) = line.char_indices().nth(60) {
+                line.truncate(at);
+                line.push_str("...");
+                break;
+            }
         }
+        line
     }
 }
 

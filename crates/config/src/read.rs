@@ -1,14 +1,15 @@
 //! Reading of written values as the types of their keys.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::borrow::Cow;
 
+use crate::address::{address, check_socket_path, host};
+use crate::entry::{RecordValue, Value, ValueEntry};
 use crate::error::{ConfigError, Origin};
 use crate::foreign;
-use crate::key::{Kind, Records, joined};
+use crate::key::{Key, Kind, Records, joined};
 use crate::listen::check_tcp;
 use crate::raw::{Pair, Raw, RawNode};
 use crate::units;
-use crate::values::{Value, ValueEntry};
 
 /// Reads `raw` as the value of `key`. All mistakes are added to `errors`; without a value there is
 /// at least one.
@@ -34,6 +35,8 @@ pub(crate) fn read(
             let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
             self::records(key, records, &as_items(raw, &parts.collect::<Vec<_>>()), errors)?
         }
+        (Kind::Map(item), RawNode::Table(pairs)) => map(key, item, pairs, errors)?,
+        (Kind::Map(_), RawNode::Scalar(text)) if text.is_empty() => Value::Map(Vec::new()),
         (Kind::Tagged { tags, .. }, RawNode::Table(pairs)) => {
             return tagged(key, kind, tags, raw, pairs, errors);
         }
@@ -58,18 +61,22 @@ pub(crate) fn read(
             return None;
         }
     };
+    Some(entry(key, raw, value, matches!(kind, Kind::Secret)))
+}
+
+fn entry(key: &str, raw: &Raw, value: Value, is_secret: bool) -> ValueEntry {
     let text = match &raw.node {
         RawNode::Scalar(text) | RawNode::Switch(text) => text.trim().to_owned(),
         _ => String::new(),
     };
-    Some(ValueEntry {
+    ValueEntry {
         key: key.to_owned(),
         origin: raw.origin.clone(),
         written: raw.written.clone(),
         text,
         value,
-        is_secret: matches!(kind, Kind::Secret),
-    })
+        is_secret,
+    }
 }
 
 fn wrong(key: &str, kind: &Kind, raw: &Raw, remedy: &str) -> ConfigError {
@@ -119,9 +126,18 @@ fn list(key: &str, kind: &Kind, items: &[Raw], errors: &mut Vec<ConfigError>) ->
     (errors.len() == before).then_some(Value::List(entries))
 }
 
+fn map(key: &str, kind: &Kind, pairs: &[Pair], errors: &mut Vec<ConfigError>) -> Option<Value> {
+    let before = errors.len();
+    let entry = |Pair { name, value, .. }: &Pair| {
+        Some((name.clone(), read(&format!("{key}.{name}"), kind, value, errors)?))
+    };
+    let entries = pairs.iter().filter_map(entry).collect();
+    (errors.len() == before).then_some(Value::Map(entries))
+}
+
 fn records(
     key: &str,
-    records: &Records,
+    records: &'static Records,
     items: &[Raw],
     errors: &mut Vec<ConfigError>,
 ) -> Option<Value> {
@@ -136,82 +152,138 @@ fn records(
 
 fn record(
     key: &str,
-    records: &Records,
+    records: &'static Records,
     raw: &Raw,
     errors: &mut Vec<ConfigError>,
 ) -> Option<ValueEntry> {
-    let fields = match record_fields(records, raw) {
-        Ok(fields) => fields,
+    let pairs = match record_pairs(records, raw) {
+        Ok(pairs) => pairs,
         Err(remedy) => {
             errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
             return None;
         }
     };
     let before = errors.len();
-    refuse_unknown(key, records, &fields, errors);
-    let mut entries = Vec::new();
-    for (at, known) in records.fields.iter().enumerate() {
-        let written = fields.iter().find(|pair| pair.name == known.name);
-        if at == 0 && written.is_none() {
-            let remedy = format!(
-                "its {} is missing: add {} = {}",
-                known.name,
-                known.name,
-                known.kind.example()
-            );
-            errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
-        }
-        let path = match (&raw.node, at) {
-            // A text may stand for an item with only its first field; messages then name the item.
-            (RawNode::Scalar(_), 0) if fields.len() == 1 => key.to_owned(),
-            _ => format!("{key}.{}", known.name),
-        };
-        let entry = match written {
-            Some(pair) => read(&path, &known.kind, &pair.value, errors),
-            None => Some(default(&path, &known.kind, known.default)),
-        };
-        // The entry names the item for messages; its key names the field for programs.
-        entries.extend(
-            entry.map(|entry| ValueEntry { key: format!("{key}.{}", known.name), ..entry }),
-        );
+    // A text may stand for an item with only its first field; messages then name the item.
+    let is_text = matches!(raw.node, RawNode::Scalar(_)) && pairs.len() == 1;
+    let mut reader = FieldReader { key, records, is_text, set: Vec::new(), errors };
+    reader.read_all("", &pairs);
+    let mut set = reader.set;
+    set.sort_by_key(|(at, ..)| *at);
+    if let [first, ..] = records.fields
+        && records.is_first_required
+        && !pairs.iter().any(|pair| records.position(&pair.name) == Some(0))
+    {
+        let name = first.name;
+        let remedy = format!("its {name} is missing: add {name} = {}", first.kind.example());
+        errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
     }
-    (errors.len() == before).then(|| ValueEntry {
-        key: key.to_owned(),
-        origin: raw.origin.clone(),
-        written: raw.written.clone(),
-        text: String::new(),
-        value: Value::Record(entries),
-        is_secret: false,
-    })
+    let set = set.into_iter().map(|(_, name, entry)| (name, entry)).collect();
+    let value = RecordValue { set, defaults: defaults(records) };
+    let entry = |value| ValueEntry { text: String::new(), ..entry(key, raw, value, false) };
+    (errors.len() == before).then(|| entry(Value::Record(value)))
+}
+
+/// Returns the values of fields that are not written.
+fn defaults(records: &'static Records) -> &'static [(&'static str, ValueEntry)] {
+    let entry = |key: &Key| (key.name, default(key.name, &key.kind, key.default));
+    records.defaults.0.get_or_init(|| records.fields.iter().map(entry).collect())
 }
 
 /// Returns the fields of a record as they are written. The error is the remedy.
-fn record_fields(records: &Records, raw: &Raw) -> Result<Vec<Pair>, String> {
-    match &raw.node {
-        RawNode::Table(pairs) => Ok(pairs.clone()),
-        RawNode::Scalar(text) => {
-            let fields = (records.parse)(text.trim())?;
+fn record_pairs<'r>(records: &Records, raw: &'r Raw) -> Result<Cow<'r, [Pair]>, String> {
+    match (&raw.node, records.parse) {
+        (RawNode::Table(pairs), _) => Ok(Cow::Borrowed(pairs)),
+        (RawNode::Scalar(text), Some(parse)) => {
+            let fields = parse(text.trim())?;
             Ok(fields.into_iter().map(|(name, text)| field(raw, name, text)).collect())
         }
-        RawNode::List(_) | RawNode::Switch(_) => Err(format!("write {}", records.example)),
+        _ => Err(format!("write {}", records.example)),
     }
 }
 
-/// Refuses fields that a record does not have.
-fn refuse_unknown(key: &str, records: &Records, fields: &[Pair], errors: &mut Vec<ConfigError>) {
-    let names = || records.fields.iter().map(|field| field.name);
-    for pair in fields {
-        if !names().any(|name| name == pair.name) {
-            let has = |name: &str| names().any(|known| known == name);
-            let hint = foreign::field_hint(key, &pair.name, has);
-            let hint = hint.or_else(|| units::did_you_mean(&pair.name, names()));
-            let remedy = hint.unwrap_or_else(|| {
-                format!("the keys here are {}", names().collect::<Vec<_>>().join(", "))
-            });
-            let name = format!("{key}.{}", pair.name);
-            let what = format!("{name} is an unknown key: {remedy}");
-            errors.push(ConfigError::without_value(&name, pair.origin.clone(), what));
+/// Reads the fields of a record, and of the tables in it.
+struct FieldReader<'r> {
+    /// The key of the record.
+    key: &'r str,
+    records: &'static Records,
+    is_text: bool,
+    /// The fields with their indices and names.
+    set: Vec<(usize, &'static str, ValueEntry)>,
+    errors: &'r mut Vec<ConfigError>,
+}
+
+impl FieldReader<'_> {
+    fn read_all(&mut self, prefix: &str, pairs: &[Pair]) {
+        for pair in pairs {
+            let name = match prefix {
+                "" => Cow::Borrowed(pair.name.as_str()),
+                _ => Cow::Owned(format!("{prefix}{}", pair.name)),
+            };
+            match self.records.position(&name) {
+                Some(at) => self.read_field(at, pair),
+                None => self.read_table(&name, pair),
+            }
         }
+    }
+
+    fn read_field(&mut self, at: usize, pair: &Pair) {
+        let Key { name, kind, .. } = &self.records.fields[at];
+        if self.set.iter().any(|(other, ..)| *other == at) {
+            let remedy = format!("{name} is there, too: write one of the two");
+            return self.errors.push(ConfigError::new(
+                &format!("{}.{}", self.key, pair.name),
+                pair.origin.clone(),
+                &pair.value.written,
+                remedy,
+            ));
+        }
+        let path = match (self.is_text, at) {
+            (true, 0) => self.key.to_owned(),
+            _ => format!("{}.{name}", self.key),
+        };
+        self.set.extend(read(&path, kind, &pair.value, self.errors).map(|mut entry| {
+            if self.is_text {
+                entry.key = format!("{}.{name}", self.key);
+            }
+            (at, *name, entry)
+        }));
+    }
+
+    /// Reads a table in a record. Refuses what is not a table of it.
+    fn read_table(&mut self, name: &str, pair: &Pair) {
+        let is_in = |key: &&Key| key.name.strip_prefix(name).is_some_and(|s| s.starts_with('.'));
+        let first = self.records.fields.iter().enumerate().find(|(_, key)| is_in(key));
+        let path = || format!("{}.{name}", self.key);
+        match (first, &pair.value.node) {
+            (Some((at, key)), RawNode::Table(inner)) if inner.is_empty() => {
+                let value = RecordValue { set: Vec::new(), defaults: &[] };
+                let entry = entry(&path(), &pair.value, Value::Record(value), false);
+                self.set.push((at, &key.name[..name.len()], entry));
+            }
+            (Some(_), RawNode::Table(inner)) => self.read_all(&format!("{name}."), inner),
+            (Some((_, key)), _) => {
+                let remedy = format!("write {name} = {{ {} }}", key.example());
+                let Raw { origin, written, .. } = &pair.value;
+                self.errors.push(ConfigError::new(&path(), origin.clone(), written, remedy));
+            }
+            (None, _) => {
+                let what = format!("{} is an unknown key: {}", path(), self.unknown(name));
+                let error = ConfigError::without_value(&path(), pair.origin.clone(), what);
+                self.errors.push(error);
+            }
+        }
+    }
+
+    /// Returns the remedy for a field that records do not have.
+    fn unknown(&self, name: &str) -> String {
+        let names = || self.records.fields.iter().map(|field| field.name);
+        let has = |name: &str| names().any(|known| known == name);
+        foreign::field_hint(self.key, name, has)
+            .or_else(|| units::did_you_mean(name, names()))
+            .unwrap_or_else(|| {
+                format!("the keys here are {}", names().collect::<Vec<_>>().join(", "))
+            })
     }
 }
 
@@ -229,7 +301,7 @@ fn field(item: &Raw, name: &str, text: String) -> Pair {
 pub(crate) fn default(key: &str, kind: &Kind, text: &str) -> ValueEntry {
     let raw = Raw::text(text, Origin::Default);
     let mut errors = Vec::new();
-    let is_list = matches!(kind, Kind::List(_) | Kind::Records(_));
+    let is_list = matches!(kind, Kind::List(_) | Kind::Records(_) | Kind::Map(_));
     let unset = ValueEntry {
         key: key.to_owned(),
         origin: Origin::Default,
@@ -325,108 +397,7 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
             host(key, text).map(Value::Text)
         }
         Kind::Host | Kind::Listener => host(key, text).map(Value::Text),
-        Kind::List(_) | Kind::Or(..) | Kind::Records(_) => Err(wanted()),
+        Kind::Rate => text.parse().map(Value::Rate),
+        Kind::List(_) | Kind::Or(..) | Kind::Records(_) | Kind::Map(_) => Err(wanted()),
     }
-}
-
-/// Refuses a path that the system does not accept for a socket.
-fn check_socket_path(path: &str) -> Result<(), String> {
-    #[cfg(unix)]
-    if std::os::unix::net::SocketAddr::from_pathname(path).is_err() {
-        let length = path.len();
-        return Err(format!(
-            "a path of {length} bytes is too long for a socket: write a shorter one, such as \
-             \"unix:/run/app.sock\""
-        ));
-    }
-    let _ = path;
-    Ok(())
-}
-
-/// Parses an IP address and a port.
-fn address(key: &str, text: &str) -> Result<SocketAddr, String> {
-    let host = host(key, text)?;
-    host.parse().map_err(|_| {
-        "names are not looked up here: write the IP address and the port, for example \
-         \"127.0.0.1:9001\""
-            .to_owned()
-    })
-}
-
-/// Checks the form of a name or an IP address with a port. Returns an IPv6 zone as a number, and an
-/// IPv4 address in IPv6 as IPv4, because all systems treat these forms alike.
-fn host(key: &str, text: &str) -> Result<String, String> {
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(match (address, address.ip().to_canonical()) {
-            (SocketAddr::V6(_), ip @ IpAddr::V4(_)) => {
-                SocketAddr::new(ip, address.port()).to_string()
-            }
-            _ => text.to_owned(),
-        });
-    }
-    if let Some(zoned) = with_zone(text) {
-        return zoned;
-    }
-    if let Some((scheme, rest)) = text.split_once("://") {
-        let rest = rest.split('/').next().unwrap_or_default();
-        return Err(format!("an address has no scheme such as {scheme}://: write {rest:?}"));
-    }
-    if let Ok(port) = text.parse::<u16>() {
-        let all = match key.starts_with("listen") {
-            true => format!(" for this machine, or \"0.0.0.0:{port}\" for all that reach it"),
-            false => String::new(),
-        };
-        return Err(format!("it is a port alone: write \"127.0.0.1:{port}\"{all}"));
-    }
-    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse::<u16>().ok()) {
-        return Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).to_string());
-    }
-    if let Some((ip, port)) = text.rsplit_once(':')
-        && let (Ok(ip), Ok(port)) = (ip.parse::<Ipv6Addr>(), port.parse::<u16>())
-    {
-        return Err(format!("an IPv6 address is in brackets: write \"[{ip}]:{port}\""));
-    }
-    match (text.parse::<IpAddr>(), text.rsplit_once(':')) {
-        (Ok(IpAddr::V6(ip)), _) => Err(format!("a port is missing: write \"[{ip}]:9001\"")),
-        (Ok(ip), _) => Err(format!("a port is missing: write \"{ip}:9001\"")),
-        (_, Some((name, port))) if port.parse::<u16>().is_ok() && is_name(name) => {
-            Ok(text.to_owned())
-        }
-        (_, None) if is_name(text) => Err(format!("a port is missing: write \"{text}:9001\"")),
-        _ => Err("write HOST:PORT, an IP address or a name and a port, for example \
-                  \"127.0.0.1:9001\" or \"[::1]:9001\""
-            .to_owned()),
-    }
-}
-
-/// Converts the zone of an IPv6 address from an interface's name to its number:
-/// `[fe80::1%eth0]:80`. Returns `None` if the text is not such an address.
-fn with_zone(text: &str) -> Option<Result<String, String>> {
-    let (address, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
-    let (ip, zone) = address.split_once('%')?;
-    let (ip, port) = (ip.parse::<Ipv6Addr>().ok()?, port.parse::<u16>().ok()?);
-    if !ip.is_unicast_link_local() && !ip.is_multicast() {
-        return Some(Err(format!(
-            "only a link-local address such as fe80::1 has a zone: write \"[{ip}]:{port}\""
-        )));
-    }
-    let found = (address, port).to_socket_addrs().ok().and_then(|mut all| all.next());
-    Some(found.map(|found| found.to_string()).ok_or_else(|| {
-        format!("this machine has no interface {zone:?}: `ip link` lists those that it has")
-    }))
-}
-
-/// Returns whether the text has the form of a host's name (RFC 1123 section 2.1), with the
-/// underscores that container networks use.
-fn is_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    let text = text.strip_suffix('.').unwrap_or(text);
-    text.len() <= 253
-        && text.split('.').all(is_label)
-        && text.bytes().any(|byte| byte.is_ascii_alphabetic())
 }

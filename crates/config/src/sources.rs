@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::draft::Draft;
+use crate::entry::Value;
 use crate::environment::{self, Found};
 use crate::error::{ConfigError, Origin};
 use crate::key::{Flag, Key, Kind, Table};
 use crate::raw::{self, Pair, Raw, RawNode};
 use crate::read;
-use crate::values::{Value, Values};
+use crate::values::Values;
 
 /// Collects the values of a program's settings. Read the file first, then the file of tuned
 /// settings, then the environment, then flags, then `--set`. Mistakes are kept until
@@ -67,9 +68,9 @@ impl Sources {
         for pair in pairs {
             let name = format!("{prefix}{}", pair.name);
             let table = self.values.table;
-            let alias = table.keys.iter().position(
-                |key| matches!(key.kind, Kind::Records(records) if records.alias == Some(&name)),
-            );
+            let is_alias =
+                |key: &Key| matches!(key.kind, Kind::Records(of) if of.alias == Some(&name));
+            let alias = table.keys.iter().position(is_alias);
             if let Some(at) = table.position(&name) {
                 self.put(at, &pair.value);
             } else if let Some(at) = alias {

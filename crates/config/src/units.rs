@@ -1,5 +1,6 @@
 //! Sizes, durations and counts in text, and the hint for a mistyped word. Each error is the remedy.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The maximum duration. A longer one is a typing mistake, and this bound keeps clock arithmetic
@@ -86,6 +87,33 @@ pub fn parse_count(text: &str) -> Result<usize, String> {
         NotWhole::Fraction => remedy(),
         NotWhole::TooLarge => "write a smaller number".to_owned(),
     })
+}
+
+/// A number of events in a time: `"5/s"`, `"600/m"`, `"1000/h"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// The events, at least 1.
+    pub events: u32,
+    /// The time: a second, a minute or an hour.
+    pub time: Duration,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let remedy = || "write a rate such as \"5/s\", \"600/m\" or \"1000/h\"".to_owned();
+        let (events, unit) = text.split_once('/').ok_or_else(remedy)?;
+        let events = parse_count(events).ok().and_then(|events| u32::try_from(events).ok());
+        let seconds = match unit.trim() {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            _ => return Err(remedy()),
+        };
+        let events = events.filter(|&events| events > 0).ok_or_else(remedy)?;
+        Ok(Self { events, time: Duration::from_secs(seconds) })
+    }
 }
 
 enum NotWhole {
@@ -238,6 +266,20 @@ mod tests {
         for text in ["", "k", "-1", "1.5", "1.2345k", "10kk", "10KiB", "1e3", "all"] {
             let error = parse_count(text).unwrap_err();
             assert!(error.contains("a whole number, for example 1000 or \"10k\""), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates() {
+        for (text, events, seconds) in
+            [("5/s", 5, 1), ("600/m", 600, 60), ("1k / h", 1000, 3600), ("1_000/s", 1000, 1)]
+        {
+            let time = Duration::from_secs(seconds);
+            assert_eq!(text.parse(), Ok(Rate { events, time }), "{text}");
+        }
+        for text in ["", "5", "5/", "/s", "0/s", "-1/s", "1.5/s", "5/d", "5s", "5000M/s"] {
+            let error = text.parse::<Rate>().unwrap_err();
+            assert!(error.contains("a rate such as \"5/s\""), "{text}");
         }
     }
 

@@ -1,123 +1,14 @@
-//! Values with their types and origins.
+//! The values of a table of keys, and the types that programs convert them to.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::entry::{Value, ValueEntry};
 use crate::error::{ConfigError, Origin};
 use crate::key::{Key, Table};
-
-/// A value, its key and its origin.
-#[derive(Clone)]
-pub struct ValueEntry {
-    pub(crate) key: String,
-    pub(crate) origin: Origin,
-    pub(crate) written: String,
-    pub(crate) text: String,
-    pub(crate) value: Value,
-    pub(crate) is_secret: bool,
-}
-
-/// The value of a [`ValueEntry`].
-#[derive(Clone)]
-pub enum Value {
-    /// Not set, or the word of a [`Kind::Or`](crate::Kind::Or).
-    Unset,
-    /// A text of any kind.
-    Text(String),
-    /// True or false.
-    Switch(bool),
-    /// A count or a size.
-    Number(u64),
-    /// A duration.
-    Duration(Duration),
-    /// An address.
-    Address(SocketAddr),
-    /// The items of a list.
-    List(Vec<ValueEntry>),
-    /// The fields of a table in a list.
-    Record(Vec<ValueEntry>),
-}
-
-impl ValueEntry {
-    /// Returns the key: `backends[0].weight`.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// Returns the origin.
-    #[must_use]
-    pub fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    /// Returns the value.
-    #[must_use]
-    pub fn value(&self) -> &Value {
-        &self.value
-    }
-
-    /// Returns the text of a scalar.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Returns whether the value must not be shown.
-    #[must_use]
-    pub fn is_secret(&self) -> bool {
-        self.is_secret
-    }
-
-    /// Returns the field of that name of a record, or the item at that index of a list.
-    fn child(&self, name: &str) -> Option<&Self> {
-        let (Value::List(entries) | Value::Record(entries)) = &self.value else { return None };
-        entries.iter().find(|entry| {
-            entry.key.strip_prefix(self.key.as_str()).is_some_and(|rest| rest == name)
-        })
-    }
-
-    /// Returns the value as it is written in a file.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        let quoted = |text: &str| toml::Value::from(text).to_string();
-        match &self.value {
-            Value::Unset if self.is_secret => quoted(""),
-            _ if self.is_secret => quoted("(secret)"),
-            Value::Switch(_) => self.text.clone(),
-            Value::Number(_) if self.text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                self.text.clone()
-            }
-            Value::List(items) => {
-                let items: Vec<String> = items.iter().map(Self::to_toml).collect();
-                format!("[{}]", items.join(", "))
-            }
-            Value::Record(fields) => {
-                let name = |field: &Self| field.key[self.key.len() + 1..].to_owned();
-                let fields: Vec<String> = fields
-                    .iter()
-                    .filter(|field| field.origin.is_set())
-                    .map(|field| format!("{} = {}", name(field), field.to_toml()))
-                    .collect();
-                format!("{{ {} }}", fields.join(", "))
-            }
-            _ => quoted(&self.text),
-        }
-    }
-
-    /// Returns the path in `text`, relative to the folder of the file that has it.
-    pub(crate) fn path(&self) -> PathBuf {
-        match &self.origin {
-            Origin::File(location) => {
-                Path::new(&*location.file).parent().unwrap_or(Path::new("")).join(&self.text)
-            }
-            _ => PathBuf::from(&self.text),
-        }
-    }
-}
+use crate::units::Rate;
 
 /// The values of all keys of a table. Its `Debug` text does not have them: some are secrets.
 #[derive(Clone)]
@@ -182,17 +73,7 @@ impl Values {
     /// Returns the entry at a path such as `backends[1].weight`, or the nearest one around it.
     pub(crate) fn find(&self, path: &str) -> Option<&ValueEntry> {
         let end = path.find('[').unwrap_or(path.len());
-        let mut entry = self.entry(&path[..end])?;
-        let mut rest = &path[end..];
-        while !rest.is_empty() {
-            let end = rest[1..].find(['[', '.']).map_or(rest.len(), |at| at + 1);
-            match entry.child(&rest[..end]) {
-                Some(child) if child.origin.is_set() => entry = child,
-                _ => break,
-            }
-            rest = &rest[end..];
-        }
-        Some(entry)
+        Some(self.entry(&path[..end])?.find(path))
     }
 }
 
@@ -237,6 +118,22 @@ impl FromValue for Duration {
 impl FromValue for SocketAddr {
     fn from_value(value: &Value) -> Option<Self> {
         if let Value::Address(address) = value { Some(*address) } else { None }
+    }
+}
+
+impl FromValue for Rate {
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Rate(rate) = value { Some(*rate) } else { None }
+    }
+}
+
+impl<T: FromValue> FromValue for BTreeMap<String, T> {
+    fn from_value(value: &Value) -> Option<Self> {
+        let Value::Map(pairs) = value else { return None };
+        let pair = |(name, entry): &(String, ValueEntry)| {
+            Some((name.clone(), T::from_value(&entry.value)?))
+        };
+        pairs.iter().map(pair).collect()
     }
 }
 

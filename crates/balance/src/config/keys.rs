@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_config::{
-    Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, tls, upgrade,
+    Defaults, Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, tls, upgrade,
 };
 
 use super::sources;
@@ -38,7 +38,9 @@ static BACKENDS: Records = Records {
              through, and it serves no others",
         ),
     ],
-    parse: backend,
+    is_first_required: true,
+    parse: Some(backend),
+    defaults: Defaults::new(),
     example: "an address such as \"127.0.0.1:9001\", or { address = \"127.0.0.1:9001\", \
               weight = 2 }",
 };

@@ -212,13 +212,9 @@ fn value(entry: &ValueEntry) -> Json {
         Value::Number(number) if entry.text() == number.to_string() => json!(number),
         Value::List(items) => items.iter().map(value).collect(),
         Value::Record(fields) => {
-            let set = fields.iter().filter(|field| field.origin().is_set());
-            let pair = |field: &ValueEntry| {
-                let name = field.key().rsplit('.').next().unwrap_or_default().to_owned();
-                (name, value(field))
-            };
-            set.map(pair).collect()
+            fields.written().map(|(name, field)| (name.to_owned(), value(field))).collect()
         }
+        Value::Map(pairs) => pairs.iter().map(|(name, item)| (name.clone(), value(item))).collect(),
         _ => json!(entry.text()),
     }
 }

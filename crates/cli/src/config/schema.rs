@@ -8,8 +8,14 @@ pub(super) fn of(table: &Table) -> Json {
     let mut root = object();
     root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     root["title"] = json!(format!("throng {}", table.program));
-    for key in table.keys {
-        let mut object = &mut root;
+    add_keys(&mut root, table.keys);
+    root
+}
+
+/// Adds the keys to an object, each in the objects of its sections.
+fn add_keys(root: &mut Json, keys: &[Key]) {
+    for key in keys {
+        let mut object = &mut *root;
         let (sections, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
         for section in sections.split('.').filter(|section| !section.is_empty()) {
             object = &mut object["properties"][section];
@@ -22,7 +28,6 @@ pub(super) fn of(table: &Table) -> Json {
             object["properties"][alias] = property(key);
         }
     }
-    root
 }
 
 fn object() -> Json {
@@ -85,13 +90,21 @@ fn kind(of: &Kind) -> Json {
         Kind::Or(word, inner) => json!({ "anyOf": [{ "const": word }, kind(inner)] }),
         Kind::Records(records) => {
             let mut item = object();
-            for field in records.fields {
-                item["properties"][field.name] = property(field);
+            add_keys(&mut item, records.fields);
+            if let [first, ..] = records.fields
+                && records.is_first_required
+            {
+                item["required"] = json!([first.name]);
             }
-            let first = records.fields.first().map_or("", |field| field.name);
-            item["required"] = json!([first]);
-            let items = json!({ "anyOf": [{ "type": "string" }, item] });
-            json!({ "anyOf": [{ "type": "array", "items": items }, { "type": "string" }] })
+            match records.parse {
+                None => json!({ "type": "array", "items": item }),
+                Some(_) => {
+                    let items = json!({ "anyOf": [text(), item] });
+                    json!({ "anyOf": [{ "type": "array", "items": items }, text()] })
+                }
+            }
         }
+        Kind::Map(item) => json!({ "type": "object", "additionalProperties": kind(item) }),
+        Kind::Rate => json!({ "type": "string", "pattern": "^[0-9][0-9_]*[kKmM]? ?/ ?[smh]$" }),
     }
 }

@@ -74,3 +74,41 @@ fn json_has_types_and_hides_secrets() {
     assert!(!json.to_string().contains("0123456789abcdef"));
     assert!(shown(&["balance"]).iter().count() > 50, "without backends, too");
 }
+
+#[test]
+fn the_schema_of_tables_in_tables_has_their_fields() {
+    use throng_config::{Defaults, Key, Kind, Records};
+
+    static INNER: Records = Records {
+        alias: Some("inner"),
+        fields: &[
+            Key::new("limits.rate", Kind::Rate, "5/s", "a rate"),
+            Key::new("header", Kind::Map(&Kind::COUNT), "", "counts"),
+        ],
+        is_first_required: false,
+        parse: None,
+        example: "a table",
+        defaults: Defaults::new(),
+    };
+    static OUTER: Records = Records {
+        alias: None,
+        fields: &[Key::new("inners", Kind::Records(&INNER), "", "tables")],
+        is_first_required: true,
+        parse: None,
+        example: "a table",
+        defaults: Defaults::new(),
+    };
+    static KEYS: [Key; 1] = [Key::new("outers", Kind::Records(&OUTER), "", "tables")];
+    let schema = schema::of(&Table { program: "serve", keys: &KEYS });
+    let outer = &schema["properties"]["outers"]["items"];
+    assert_eq!(outer["required"], json!(["inners"]));
+    for name in ["inner", "inners"] {
+        let inner = &outer["properties"][name]["items"];
+        assert_eq!(inner["required"], Json::Null);
+        assert_eq!(inner["additionalProperties"], false);
+        let rate = &inner["properties"]["limits"]["properties"]["rate"];
+        assert_eq!((&rate["type"], &rate["default"]), (&json!("string"), &json!("5/s")));
+        let count = &inner["properties"]["header"]["additionalProperties"];
+        assert_eq!(count["anyOf"][0]["type"], "integer");
+    }
+}

@@ -5,7 +5,8 @@ use std::time::Duration;
 use throng_config::server_keys::{self, LEVEL, WINDOW_BITS};
 use throng_config::units::LARGEST;
 use throng_config::{
-    Fields, Key, Kind, Records, Table, all_at_start, joined_keys, log, number_of_keys, tls, upgrade,
+    Defaults, Fields, Key, Kind, Records, Table, all_at_start, joined_keys, log, number_of_keys,
+    tls, upgrade,
 };
 use throng_proto::escape::Escaped;
 
@@ -39,7 +40,9 @@ static CHANNELS: Records = Records {
         Key::new("max_announced", Kind::COUNT, "1000",
             "with join_leave: maximum members on a server that get joins and leaves"),
     ],
-    parse: rule,
+    is_first_required: true,
+    parse: Some(rule),
+    defaults: Defaults::new(),
     example: "a rule such as \"prices.*=latest,max_age=5s\"",
 };
 
