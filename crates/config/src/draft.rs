@@ -100,7 +100,7 @@ impl Draft {
             return None;
         }
         if own_rank > file_rank {
-            return match parse(&own.text) {
+            return match parse(own.text()) {
                 Ok(secret) => Some(secret),
                 Err(remedy) => {
                     let what = format!("{key} is refused: {remedy}");
@@ -154,8 +154,8 @@ impl Draft {
 
     /// Adds the error. `may_pass`: another start with the same value may succeed.
     fn fails_at(&self, entry: &ValueEntry, key: &str, remedy: &impl Display, may_pass: bool) {
-        let value = match &entry.value {
-            Value::List(items) if items.is_empty() => "empty",
+        let value: &dyn Display = match &entry.value {
+            Value::List(items) if items.is_empty() => &"empty",
             _ => &entry.written,
         };
         let error = ConfigError::new(key, entry.origin.clone(), value, remedy);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::Origin;
+use crate::raw::Written;
 use crate::units::Rate;
 
 /// A value, its key and its origin.
@@ -12,7 +13,8 @@ use crate::units::Rate;
 pub struct ValueEntry {
     pub(crate) key: String,
     pub(crate) origin: Origin,
-    pub(crate) written: String,
+    pub(crate) written: Written,
+    /// Empty if the value is the same text.
     pub(crate) text: String,
     pub(crate) value: Value,
     pub(crate) is_secret: bool,
@@ -96,7 +98,10 @@ impl ValueEntry {
     /// Returns the text of a scalar.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.text
+        match &self.value {
+            Value::Text(text) if self.text.is_empty() => text,
+            _ => &self.text,
+        }
     }
 
     /// Returns whether the value must not be shown.
@@ -152,7 +157,7 @@ impl ValueEntry {
                 };
                 format!("{{ {} }}", pairs.iter().map(pair).collect::<Vec<_>>().join(", "))
             }
-            _ => quoted(&self.text),
+            _ => quoted(self.text()),
         }
     }
 
@@ -160,9 +165,9 @@ impl ValueEntry {
     pub(crate) fn path(&self) -> PathBuf {
         match &self.origin {
             Origin::File(location) => {
-                Path::new(&*location.file).parent().unwrap_or(Path::new("")).join(&self.text)
+                Path::new(location.file()).parent().unwrap_or(Path::new("")).join(self.text())
             }
-            _ => PathBuf::from(&self.text),
+            _ => PathBuf::from(self.text()),
         }
     }
 }

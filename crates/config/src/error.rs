@@ -1,7 +1,8 @@
 //! Origins of values, and mistakes with their place and remedy.
 
 use std::fmt;
-use std::sync::Arc;
+
+use crate::location::Location;
 
 /// The origin of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,19 +18,6 @@ pub enum Origin {
     Environment(String),
     /// A flag.
     Flag(String),
-}
-
-/// A location in a file; lines and columns count from 1, columns in characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
-    /// The file's name as it was given to the parser.
-    pub file: Arc<str>,
-    /// Its line.
-    pub line: usize,
-    /// Its column.
-    pub column: usize,
-    /// The text of the line.
-    pub text: Arc<str>,
 }
 
 impl Origin {
@@ -55,7 +43,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.write_str("default"),
             Self::Follows(key) => write!(f, "follows {key}"),
-            Self::File(Location { file, line, .. }) => write!(f, "{file}:{line}"),
+            Self::File(at) => write!(f, "{}:{}", at.file(), at.line()),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Flag(flag) => write!(f, "flag {flag}"),
         }
@@ -129,13 +117,14 @@ impl ConfigError {
 
     /// Returns the line of the file with a mark below the place, if it came from a file.
     fn excerpt(&self) -> Option<String> {
-        let Location { line, column, text, .. } = self.location()?;
-        let text = text.trim_end().replace('\t', " ");
+        let at = self.location()?;
+        let (line, column) = (at.line(), at.column());
+        let text = at.text().trim_end().replace('\t', " ");
         let (shown, has_place) = match (self.is_secret || hides(&text), text.find('=')) {
             (true, Some(at)) => {
                 let shown = format!("{}= ...", &text[..at]);
                 let end = shown.chars().count();
-                (shown, *column <= end)
+                (shown, column <= end)
             }
             (true, None) => return None,
             (false, _) => (text, true),
@@ -161,9 +150,7 @@ fn hides(text: &str) -> bool {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
-            Origin::File(Location { file, line, column, .. }) => {
-                write!(f, "{file}:{line}:{column}: ")?;
-            }
+            Origin::File(at) => write!(f, "{}:{}:{}: ", at.file(), at.line(), at.column())?,
             Origin::Environment(name) => write!(f, "environment {name}: ")?,
             Origin::Flag(flag) => write!(f, "{flag}: ")?,
             Origin::Default | Origin::Follows(_) => {}
@@ -187,7 +174,7 @@ impl ConfigErrors {
     #[must_use]
     pub fn of(mut errors: Vec<ConfigError>) -> Option<Self> {
         // A stable sort keeps mistakes at one place, and mistakes without a place, in their order.
-        errors.sort_by_key(|error| (error.origin.rank(), error.location().map(|at| at.line)));
+        errors.sort_by_key(|error| (error.origin.rank(), error.location().map(Location::line)));
         (!errors.is_empty()).then_some(Self(errors))
     }
 

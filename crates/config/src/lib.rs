@@ -44,6 +44,7 @@ mod file;
 pub mod foreign;
 mod key;
 pub mod listen;
+mod location;
 pub mod log;
 mod raw;
 mod read;
@@ -59,13 +60,14 @@ pub use acme::AcmeValues;
 pub use draft::{Draft, Record};
 pub use entry::{RecordValue, Value, ValueEntry};
 pub use environment::TUNED;
-pub use error::{ConfigError, ConfigErrors, Location, Origin};
+pub use error::{ConfigError, ConfigErrors, Origin};
 pub use file::{read_file, read_file_in_use, read_tuned_file};
 pub use key::{
     Defaults, Fields, Flag, Key, Kind, Records, Table, ToFields, all_at_start, joined_keys,
     number_of_keys,
 };
 pub use listen::Listen;
+pub use location::Location;
 pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
 pub use tls::TlsValues;

@@ -1,20 +1,39 @@
 //! Values as they were written, before their types are known.
 
-use std::ops::Range;
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{ConfigError, Location, Origin};
+use crate::error::{ConfigError, Origin};
+use crate::location::{Document, Location};
 
 /// A value as it was written.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
     pub(crate) origin: Origin,
-    /// The text for messages, on one line and not too long.
-    pub(crate) written: String,
+    pub(crate) written: Written,
     pub(crate) node: RawNode,
+}
+
+/// The text of a value for messages.
+#[derive(Clone, Debug)]
+pub(crate) enum Written {
+    Text(String),
+    /// As in a file.
+    At(Location),
+}
+
+/// On one line and not too long.
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::At(location) => f.write_str(&location.written()),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -38,7 +57,8 @@ pub(crate) struct Pair {
 impl Raw {
     /// Creates a value from text that did not come from a file.
     pub(crate) fn text(text: &str, origin: Origin) -> Self {
-        Self { origin, written: format!("{text:?}"), node: RawNode::Scalar(text.to_owned()) }
+        let written = Written::Text(format!("{text:?}"));
+        Self { origin, written, node: RawNode::Scalar(text.to_owned()) }
     }
 }
 
@@ -47,10 +67,10 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Vec<Pair>, Vec<ConfigError
     let document = Document::new(name, text);
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        return Ok(document.pairs(table.get_ref()));
+        return Ok(pairs(&document, table.get_ref()));
     }
     let error = |error: &toml::de::Error| {
-        let origin = document.origin(error.span().map_or(0, |span| span.start));
+        let origin = Origin::File(Location::new(&document, error.span().unwrap_or_default()));
         let message = error.message().replace('\n', "; ");
         let what = format!("not valid TOML: {message}; a value with letters is in quotes");
         ConfigError { key: String::new(), origin, what, is_secret: false, may_pass: false }
@@ -75,85 +95,39 @@ fn set_value_origin(value: &mut Raw, origin: &Origin) {
     }
 }
 
-struct Document<'t> {
-    name: Arc<str>,
-    text: &'t str,
-    /// Each line with the offset of its start.
-    lines: Vec<(usize, Arc<str>)>,
+fn pairs(document: &Arc<Document>, table: &DeTable<'_>) -> Vec<Pair> {
+    let pair = |(key, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+        let at = Location::new(document, key.span());
+        let mut pair = Pair {
+            name: key.get_ref().to_string(),
+            origin: Origin::File(at.clone()),
+            value: self::value(document, value),
+        };
+        // For an array of tables, use the first header.
+        if let RawNode::List(items) = &pair.value.node
+            && !document.text()[value.span()].starts_with('[')
+        {
+            pair.value.origin =
+                items.first().map_or_else(|| pair.origin.clone(), |item| item.origin.clone());
+        }
+        (at.start(), pair)
+    };
+    let mut pairs: Vec<_> = table.iter().map(pair).collect();
+    pairs.sort_by_key(|(start, _)| *start);
+    pairs.into_iter().map(|(_, pair)| pair).collect()
 }
 
-impl<'t> Document<'t> {
-    fn new(name: &str, text: &'t str) -> Self {
-        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
-        let line = |start| (start, text[start..].lines().next().unwrap_or_default().into());
-        Self { name: name.into(), text, lines: starts.map(line).collect() }
-    }
-
-    fn origin(&self, offset: usize) -> Origin {
-        let at = self.lines.partition_point(|(start, _)| *start <= offset).max(1) - 1;
-        let (start, text) = &self.lines[at];
-        let before = self.text.get(*start..offset).unwrap_or_default();
-        Origin::File(Location {
-            file: Arc::clone(&self.name),
-            line: at + 1,
-            column: before.chars().count() + 1,
-            text: Arc::clone(text),
-        })
-    }
-
-    fn pairs(&self, table: &DeTable<'_>) -> Vec<Pair> {
-        let pair = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
-            let key: &Spanned<std::borrow::Cow<'_, str>> = key;
-            let mut pair = Pair {
-                name: key.get_ref().to_string(),
-                origin: self.origin(key.span().start),
-                value: self.value(value),
-            };
-            // For an array of tables, use the first header.
-            if let RawNode::List(items) = &pair.value.node
-                && !self.text[value.span()].starts_with('[')
-            {
-                pair.value.origin =
-                    items.first().map_or_else(|| pair.origin.clone(), |item| item.origin.clone());
-            }
-            pair
-        };
-        let mut pairs: Vec<Pair> = table.iter().map(pair).collect();
-        pairs.sort_by_key(|pair| match &pair.origin {
-            Origin::File(at) => (at.line, at.column),
-            _ => (0, 0),
-        });
-        pairs
-    }
-
-    fn value(&self, value: &Spanned<DeValue<'_>>) -> Raw {
-        let node = match value.get_ref() {
-            DeValue::Array(items) => {
-                RawNode::List(items.iter().map(|item| self.value(item)).collect())
-            }
-            DeValue::Table(table) => RawNode::Table(self.pairs(table)),
-            DeValue::Boolean(value) => RawNode::Switch(value.to_string()),
-            scalar => RawNode::Scalar(plain(scalar)),
-        };
-        let span = value.span();
-        Raw { origin: self.origin(span.start), written: self.written(span), node }
-    }
-
-    /// Returns the text of the file, on one line and not too long.
-    fn written(&self, span: Range<usize>) -> String {
-        let text = self.text.get(span).unwrap_or_default();
-        let mut line = String::new();
-        for word in text.split_whitespace() {
-            line.push_str(if line.is_empty() { "" } else { " " });
-            line.push_str(word);
-            if let Some((at, _)) = line.char_indices().nth(60) {
-                line.truncate(at);
-                line.push_str("...");
-                break;
-            }
+fn value(document: &Arc<Document>, value: &Spanned<DeValue<'_>>) -> Raw {
+    let node = match value.get_ref() {
+        DeValue::Array(items) => {
+            RawNode::List(items.iter().map(|item| self::value(document, item)).collect())
         }
-        line
-    }
+        DeValue::Table(table) => RawNode::Table(pairs(document, table)),
+        DeValue::Boolean(value) => RawNode::Switch(value.to_string()),
+        scalar => RawNode::Scalar(plain(scalar)),
+    };
+    let at = Location::new(document, value.span());
+    Raw { origin: Origin::File(at.clone()), written: Written::At(at), node }
 }
 
 fn plain(value: &DeValue<'_>) -> String {
@@ -195,21 +169,21 @@ mod tests {
     #[test]
     fn each_value_has_its_place() {
         let place = |raw: &Raw| match &raw.origin {
-            Origin::File(at) => (at.line, at.column, at.text.to_string()),
+            Origin::File(at) => (at.line(), at.column(), at.text().to_owned()),
             other => panic!("{other:?}"),
         };
         let list = first("# \u{e4}\na = [1,\n \"b\"]\n");
         assert_eq!(place(&list), (2, 5, "a = [1,".to_owned()));
         let RawNode::List(items) = &list.node else { panic!("{list:?}") };
         assert_eq!(place(&items[1]), (3, 2, " \"b\"]".to_owned()));
-        assert_eq!(list.written, "[1, \"b\"]");
+        assert_eq!(list.written.to_string(), "[1, \"b\"]");
         assert_eq!(place(&first("\n[[x]]\na = 1\n[[x]]\n")).0, 2);
     }
 
     #[test]
     fn all_mistakes_in_the_syntax_are_found() {
         let errors = parse("t.toml", "a = 1MiB\nb = 2\nc = \n").unwrap_err();
-        let lines: Vec<_> = errors.iter().map(|error| error.location().unwrap().line).collect();
+        let lines: Vec<_> = errors.iter().map(|error| error.location().unwrap().line()).collect();
         assert!(lines.contains(&1) && lines.contains(&3), "{errors:?}");
     }
 }

@@ -1,91 +1,105 @@
 //! Reading of written values as the types of their keys.
 
-use std::borrow::Cow;
-
 use crate::address::{address, check_socket_path, host};
 use crate::entry::{RecordValue, Value, ValueEntry};
 use crate::error::{ConfigError, Origin};
 use crate::foreign;
 use crate::key::{Key, Kind, Records, joined};
 use crate::listen::check_tcp;
-use crate::raw::{Pair, Raw, RawNode};
+use crate::raw::{Pair, Raw, RawNode, Written};
 use crate::units;
 
 /// Reads `raw` as the value of `key`. All mistakes are added to `errors`; without a value there is
 /// at least one.
 pub(crate) fn read(
-    key: &str,
+    key: String,
     kind: &Kind,
-    raw: &Raw,
+    raw: Raw,
     errors: &mut Vec<ConfigError>,
 ) -> Option<ValueEntry> {
-    let value = match (kind, &raw.node) {
-        (Kind::List(item), RawNode::List(items)) => list(key, item, items, errors)?,
-        (Kind::List(item), RawNode::Scalar(text)) => {
-            list(key, item, &as_items(raw, &list_parts(item, text)), errors)?
-        }
-        (Kind::List(item), RawNode::Switch(_)) => {
-            list(key, item, std::slice::from_ref(raw), errors)?
-        }
-        (Kind::Switch, RawNode::Switch(text)) => Value::Switch(text == "true"),
-        (Kind::Records(records), RawNode::List(items)) => {
-            self::records(key, records, items, errors)?
-        }
-        (Kind::Records(records), RawNode::Scalar(text)) => {
-            let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
-            self::records(key, records, &as_items(raw, &parts.collect::<Vec<_>>()), errors)?
-        }
-        (Kind::Map(item), RawNode::Table(pairs)) => map(key, item, pairs, errors)?,
-        (Kind::Map(_), RawNode::Scalar(text)) if text.is_empty() => Value::Map(Vec::new()),
-        (Kind::Tagged { tags, .. }, RawNode::Table(pairs)) => {
-            return tagged(key, kind, tags, raw, pairs, errors);
-        }
-        (Kind::Or(word, _), RawNode::Scalar(text)) if text.trim() == *word => Value::Unset,
-        (Kind::Or(word, inner), _) => {
+    let Raw { origin, written, node } = raw;
+    let (value, text) = match (kind, node) {
+        (Kind::Or(word, _), RawNode::Scalar(text)) if text.trim() == *word => (Value::Unset, text),
+        (Kind::Or(word, inner), node) => {
             let before = errors.len();
-            let entry = read(key, inner, raw, errors);
+            let entry = read(key, inner, Raw { origin, written, node }, errors);
             for error in &mut errors[before..] {
                 error.what.push_str(&format!(", or \"{word}\""));
             }
             return entry;
         }
-        (_, RawNode::Scalar(text)) => match scalar(key, kind, text.trim()) {
-            Ok(value) => value,
+        (Kind::List(item), RawNode::List(items)) => {
+            (list(&key, item, items, errors)?, String::new())
+        }
+        (Kind::List(item), RawNode::Scalar(text)) => {
+            let raw =
+                Raw { origin: origin.clone(), written: written.clone(), node: scalar_node(&text) };
+            (list(&key, item, as_items(raw, &list_parts(item, &text)), errors)?, text)
+        }
+        (Kind::List(item), RawNode::Switch(text)) => {
+            let node = RawNode::Switch(text.clone());
+            let raw = Raw { origin: origin.clone(), written: written.clone(), node };
+            (list(&key, item, vec![raw], errors)?, text)
+        }
+        (Kind::Switch, RawNode::Switch(text)) => (Value::Switch(text == "true"), text),
+        (Kind::Records(of), RawNode::List(items)) => {
+            (records(&key, of, items, errors)?, String::new())
+        }
+        (Kind::Records(of), RawNode::Scalar(text)) => {
+            let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
+            let parts: Vec<_> = parts.collect();
+            let raw =
+                Raw { origin: origin.clone(), written: written.clone(), node: scalar_node(&text) };
+            (records(&key, of, as_items(raw, &parts), errors)?, text)
+        }
+        (Kind::Map(item), RawNode::Table(pairs)) => {
+            (map(&key, item, pairs, errors)?, String::new())
+        }
+        (Kind::Map(_), RawNode::Scalar(text)) if text.is_empty() => (Value::Map(Vec::new()), text),
+        (Kind::Tagged { tags, .. }, RawNode::Table(pairs)) => {
+            let (value, at) = match tagged(kind, tags, pairs) {
+                Ok(tagged) => tagged,
+                Err(remedy) => {
+                    errors.push(wrong(&key, kind, origin, &written, &remedy));
+                    return None;
+                }
+            };
+            let Raw { origin, written, .. } = at;
+            let text = String::new();
+            return Some(ValueEntry { key, origin, written, text, value, is_secret: false });
+        }
+        (_, RawNode::Scalar(text)) => match scalar(&key, kind, text.trim()) {
+            Ok(value) => (value, text),
             Err(remedy) => {
-                errors.push(wrong(key, kind, raw, &remedy));
+                errors.push(wrong(&key, kind, origin, &written, &remedy));
                 return None;
             }
         },
         _ => {
-            errors.push(wrong(key, kind, raw, &format!("write {}", kind.wanted())));
+            let remedy = format!("write {}", kind.wanted());
+            errors.push(wrong(&key, kind, origin, &written, &remedy));
             return None;
         }
     };
-    Some(entry(key, raw, value, matches!(kind, Kind::Secret)))
-}
-
-fn entry(key: &str, raw: &Raw, value: Value, is_secret: bool) -> ValueEntry {
-    let text = match &raw.node {
-        RawNode::Scalar(text) | RawNode::Switch(text) => text.trim().to_owned(),
-        _ => String::new(),
+    let text = match &value {
+        Value::Text(same) if *same == text => String::new(),
+        _ if text.trim().len() == text.len() => text,
+        _ => text.trim().to_owned(),
     };
-    ValueEntry {
-        key: key.to_owned(),
-        origin: raw.origin.clone(),
-        written: raw.written.clone(),
-        text,
-        value,
-        is_secret,
-    }
+    let is_secret = matches!(kind, Kind::Secret);
+    Some(ValueEntry { key, origin, written, text, value, is_secret })
 }
 
-fn wrong(key: &str, kind: &Kind, raw: &Raw, remedy: &str) -> ConfigError {
+fn scalar_node(text: &str) -> RawNode {
+    RawNode::Scalar(text.to_owned())
+}
+
+fn wrong(key: &str, kind: &Kind, origin: Origin, written: &Written, remedy: &str) -> ConfigError {
     match kind {
         Kind::Secret => {
-            let what = format!("{key} is refused: {remedy}");
-            ConfigError::without_value(key, raw.origin.clone(), what)
+            ConfigError::without_value(key, origin, format!("{key} is refused: {remedy}"))
         }
-        _ => ConfigError::new(key, raw.origin.clone(), &raw.written, remedy),
+        _ => ConfigError::new(key, origin, written, remedy),
     }
 }
 
@@ -100,106 +114,105 @@ fn list_parts<'a>(kind: &Kind, text: &'a str) -> Vec<&'a str> {
 }
 
 /// The parts of a text as the items of a list. A text that is one item keeps its form.
-fn as_items(raw: &Raw, parts: &[&str]) -> Vec<Raw> {
+fn as_items(raw: Raw, parts: &[&str]) -> Vec<Raw> {
     match parts {
-        [_] => vec![raw.clone()],
+        [_] => vec![raw],
         _ => parts.iter().map(|part| Raw::text(part, raw.origin.clone())).collect(),
     }
 }
 
-fn list(key: &str, kind: &Kind, items: &[Raw], errors: &mut Vec<ConfigError>) -> Option<Value> {
+fn list(key: &str, kind: &Kind, items: Vec<Raw>, errors: &mut Vec<ConfigError>) -> Option<Value> {
     let before = errors.len();
-    let named = items.iter().enumerate();
+    let named = items.into_iter().enumerate();
     let entries = named.filter_map(|(at, item)| {
+        let key = format!("{key}[{at}]");
         if matches!(item.node, RawNode::List(_)) {
-            errors.push(wrong(
-                &format!("{key}[{at}]"),
-                kind,
-                item,
-                &format!("write {}", kind.wanted()),
-            ));
+            let remedy = format!("write {}", kind.wanted());
+            errors.push(wrong(&key, kind, item.origin, &item.written, &remedy));
             return None;
         }
-        read(&format!("{key}[{at}]"), kind, item, errors)
+        read(key, kind, item, errors)
     });
     let entries = entries.collect();
     (errors.len() == before).then_some(Value::List(entries))
 }
 
-fn map(key: &str, kind: &Kind, pairs: &[Pair], errors: &mut Vec<ConfigError>) -> Option<Value> {
+fn map(key: &str, kind: &Kind, pairs: Vec<Pair>, errors: &mut Vec<ConfigError>) -> Option<Value> {
     let before = errors.len();
-    let entry = |Pair { name, value, .. }: &Pair| {
-        Some((name.clone(), read(&format!("{key}.{name}"), kind, value, errors)?))
+    let entry = |Pair { name, value, .. }: Pair| {
+        let entry = read(format!("{key}.{name}"), kind, value, errors)?;
+        Some((name, entry))
     };
-    let entries = pairs.iter().filter_map(entry).collect();
+    let entries = pairs.into_iter().filter_map(entry).collect();
     (errors.len() == before).then_some(Value::Map(entries))
 }
 
 fn records(
     key: &str,
     records: &'static Records,
-    items: &[Raw],
+    items: Vec<Raw>,
     errors: &mut Vec<ConfigError>,
 ) -> Option<Value> {
     let before = errors.len();
     let entries = items
-        .iter()
+        .into_iter()
         .enumerate()
-        .filter_map(|(at, item)| record(&format!("{key}[{at}]"), records, item, errors));
+        .filter_map(|(at, item)| record(format!("{key}[{at}]"), records, item, errors));
     let entries = entries.collect();
     (errors.len() == before).then_some(Value::List(entries))
 }
 
 fn record(
-    key: &str,
+    key: String,
     records: &'static Records,
-    raw: &Raw,
+    raw: Raw,
     errors: &mut Vec<ConfigError>,
 ) -> Option<ValueEntry> {
-    let pairs = match record_pairs(records, raw) {
+    let before = errors.len();
+    let Raw { origin, written, node } = raw;
+    let is_scalar = matches!(node, RawNode::Scalar(_));
+    let pairs = match (node, records.parse) {
+        (RawNode::Table(pairs), _) => Ok(pairs),
+        (RawNode::Scalar(text), Some(parse)) => parse(text.trim()).map(|fields| {
+            let field = |(name, value)| field(&origin, &written, &text, name, value);
+            fields.into_iter().map(field).collect()
+        }),
+        _ => Err(format!("write {}", records.example)),
+    };
+    let pairs = match pairs {
         Ok(pairs) => pairs,
         Err(remedy) => {
-            errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
+            errors.push(ConfigError::new(&key, origin, &written, remedy));
             return None;
         }
     };
-    let before = errors.len();
-    // A text may stand for an item with only its first field; messages then name the item.
-    let is_text = matches!(raw.node, RawNode::Scalar(_)) && pairs.len() == 1;
-    let mut reader = FieldReader { key, records, is_text, set: Vec::new(), errors };
-    reader.read_all("", &pairs);
-    let mut set = reader.set;
-    set.sort_by_key(|(at, ..)| *at);
     if let [first, ..] = records.fields
         && records.is_first_required
         && !pairs.iter().any(|pair| records.position(&pair.name) == Some(0))
     {
         let name = first.name;
         let remedy = format!("its {name} is missing: add {name} = {}", first.kind.example());
-        errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
+        errors.push(ConfigError::new(&key, origin.clone(), &written, remedy));
+    }
+    // A text may stand for an item with only its first field; messages then name the item.
+    let is_text = is_scalar && pairs.len() == 1;
+    let set = Vec::with_capacity(pairs.len());
+    let mut reader = FieldReader { key: &key, records, is_text, set, errors };
+    reader.read_all("", pairs);
+    let mut set = reader.set;
+    set.sort_by_key(|(at, ..)| *at);
+    if errors.len() > before {
+        return None;
     }
     let set = set.into_iter().map(|(_, name, entry)| (name, entry)).collect();
-    let value = RecordValue { set, defaults: defaults(records) };
-    let entry = |value| ValueEntry { text: String::new(), ..entry(key, raw, value, false) };
-    (errors.len() == before).then(|| entry(Value::Record(value)))
+    let value = Value::Record(RecordValue { set, defaults: defaults(records) });
+    Some(ValueEntry { key, origin, written, text: String::new(), value, is_secret: false })
 }
 
 /// Returns the values of fields that are not written.
 fn defaults(records: &'static Records) -> &'static [(&'static str, ValueEntry)] {
     let entry = |key: &Key| (key.name, default(key.name, &key.kind, key.default));
     records.defaults.0.get_or_init(|| records.fields.iter().map(entry).collect())
-}
-
-/// Returns the fields of a record as they are written. The error is the remedy.
-fn record_pairs<'r>(records: &Records, raw: &'r Raw) -> Result<Cow<'r, [Pair]>, String> {
-    match (&raw.node, records.parse) {
-        (RawNode::Table(pairs), _) => Ok(Cow::Borrowed(pairs)),
-        (RawNode::Scalar(text), Some(parse)) => {
-            let fields = parse(text.trim())?;
-            Ok(fields.into_iter().map(|(name, text)| field(raw, name, text)).collect())
-        }
-        _ => Err(format!("write {}", records.example)),
-    }
 }
 
 /// Reads the fields of a record, and of the tables in it.
@@ -214,63 +227,58 @@ struct FieldReader<'r> {
 }
 
 impl FieldReader<'_> {
-    fn read_all(&mut self, prefix: &str, pairs: &[Pair]) {
-        for pair in pairs {
+    fn read_all(&mut self, prefix: &str, pairs: Vec<Pair>) {
+        for Pair { name, origin, value } in pairs {
             let name = match prefix {
-                "" => Cow::Borrowed(pair.name.as_str()),
-                _ => Cow::Owned(format!("{prefix}{}", pair.name)),
+                "" => name,
+                _ => format!("{prefix}{name}"),
             };
             match self.records.position(&name) {
-                Some(at) => self.read_field(at, pair),
-                None => self.read_table(&name, pair),
+                Some(at) => self.read_field(at, &name, origin, value),
+                None => self.read_table(&name, origin, value),
             }
         }
     }
 
-    fn read_field(&mut self, at: usize, pair: &Pair) {
+    fn read_field(&mut self, at: usize, written_as: &str, origin: Origin, value: Raw) {
         let Key { name, kind, .. } = &self.records.fields[at];
         if self.set.iter().any(|(other, ..)| *other == at) {
+            let path = format!("{}.{written_as}", self.key);
             let remedy = format!("{name} is there, too: write one of the two");
-            return self.errors.push(ConfigError::new(
-                &format!("{}.{}", self.key, pair.name),
-                pair.origin.clone(),
-                &pair.value.written,
-                remedy,
-            ));
+            return self.errors.push(ConfigError::new(&path, origin, value.written, remedy));
         }
         let path = match (self.is_text, at) {
             (true, 0) => self.key.to_owned(),
             _ => format!("{}.{name}", self.key),
         };
-        self.set.extend(read(&path, kind, &pair.value, self.errors).map(|mut entry| {
-            if self.is_text {
-                entry.key = format!("{}.{name}", self.key);
-            }
-            (at, *name, entry)
-        }));
+        let Some(mut entry) = read(path, kind, value, self.errors) else { return };
+        if self.is_text {
+            entry.key = format!("{}.{name}", self.key);
+        }
+        self.set.push((at, *name, entry));
     }
 
     /// Reads a table in a record. Refuses what is not a table of it.
-    fn read_table(&mut self, name: &str, pair: &Pair) {
+    fn read_table(&mut self, name: &str, origin: Origin, value: Raw) {
         let is_in = |key: &&Key| key.name.strip_prefix(name).is_some_and(|s| s.starts_with('.'));
         let first = self.records.fields.iter().enumerate().find(|(_, key)| is_in(key));
-        let path = || format!("{}.{name}", self.key);
-        match (first, &pair.value.node) {
-            (Some((at, key)), RawNode::Table(inner)) if inner.is_empty() => {
-                let value = RecordValue { set: Vec::new(), defaults: &[] };
-                let entry = entry(&path(), &pair.value, Value::Record(value), false);
-                self.set.push((at, &key.name[..name.len()], entry));
+        let key = format!("{}.{name}", self.key);
+        match (first, value.node) {
+            (Some((at, first)), RawNode::Table(inner)) if inner.is_empty() => {
+                let (origin, written) = (value.origin, value.written);
+                let value = Value::Record(RecordValue { set: Vec::new(), defaults: &[] });
+                let text = String::new();
+                let entry = ValueEntry { key, origin, written, text, value, is_secret: false };
+                self.set.push((at, &first.name[..name.len()], entry));
             }
             (Some(_), RawNode::Table(inner)) => self.read_all(&format!("{name}."), inner),
-            (Some((_, key)), _) => {
-                let remedy = format!("write {name} = {{ {} }}", key.example());
-                let Raw { origin, written, .. } = &pair.value;
-                self.errors.push(ConfigError::new(&path(), origin.clone(), written, remedy));
+            (Some((_, first)), _) => {
+                let remedy = format!("write {name} = {{ {} }}", first.example());
+                self.errors.push(ConfigError::new(&key, value.origin, value.written, remedy));
             }
             (None, _) => {
-                let what = format!("{} is an unknown key: {}", path(), self.unknown(name));
-                let error = ConfigError::without_value(&path(), pair.origin.clone(), what);
-                self.errors.push(error);
+                let what = format!("{key} is an unknown key: {}", self.unknown(name));
+                self.errors.push(ConfigError::without_value(&key, origin, what));
             }
         }
     }
@@ -287,20 +295,21 @@ impl FieldReader<'_> {
     }
 }
 
-fn field(item: &Raw, name: &str, text: String) -> Pair {
-    let is_whole = matches!(&item.node, RawNode::Scalar(whole) if *whole == text);
-    let value = match is_whole {
+/// Returns a field of an item that is written as `whole`.
+fn field(origin: &Origin, written: &Written, whole: &str, name: &str, text: String) -> Pair {
+    let value = match whole == text {
         // As it was written, for messages.
-        true => Raw { node: RawNode::Scalar(text), ..item.clone() },
-        false => Raw::text(&text, item.origin.clone()),
+        true => {
+            Raw { origin: origin.clone(), written: written.clone(), node: RawNode::Scalar(text) }
+        }
+        false => Raw::text(&text, origin.clone()),
     };
-    Pair { name: name.to_owned(), origin: item.origin.clone(), value }
+    Pair { name: name.to_owned(), origin: origin.clone(), value }
 }
 
 /// Returns the entry of a default, which is not set if it is empty.
 pub(crate) fn default(key: &str, kind: &Kind, text: &str) -> ValueEntry {
     let raw = Raw::text(text, Origin::Default);
-    let mut errors = Vec::new();
     let is_list = matches!(kind, Kind::List(_) | Kind::Records(_) | Kind::Map(_));
     let unset = ValueEntry {
         key: key.to_owned(),
@@ -312,39 +321,24 @@ pub(crate) fn default(key: &str, kind: &Kind, text: &str) -> ValueEntry {
     };
     match text {
         "" if !is_list => unset,
-        _ => read(key, kind, &raw, &mut errors).unwrap_or(unset),
+        _ => read(key.to_owned(), kind, raw, &mut Vec::new()).unwrap_or(unset),
     }
 }
 
-fn tagged(
-    key: &str,
-    kind: &Kind,
-    tags: &[&str],
-    raw: &Raw,
-    pairs: &[Pair],
-    errors: &mut Vec<ConfigError>,
-) -> Option<ValueEntry> {
-    let remedy = match pairs {
-        [Pair { name, value: Raw { node: RawNode::Scalar(text), .. }, .. }]
-            if tags.contains(&name.as_str()) =>
-        {
-            let text = format!("{name}:{text}");
-            return Some(ValueEntry {
-                key: key.to_owned(),
-                origin: pairs[0].value.origin.clone(),
-                written: pairs[0].value.written.clone(),
-                text: text.clone(),
-                value: Value::Text(text),
-                is_secret: false,
-            });
-        }
-        [_, _, ..] if pairs.iter().all(|pair| tags.contains(&pair.name.as_str())) => {
-            format!("keep one of {}", joined(tags, "and"))
-        }
-        _ => format!("write {}", kind.wanted()),
-    };
-    errors.push(wrong(key, kind, raw, &remedy));
-    None
+/// Reads a table with one tag. Returns the value and its written form. The error is the
+/// remedy.
+fn tagged(kind: &Kind, tags: &[&str], mut pairs: Vec<Pair>) -> Result<(Value, Raw), String> {
+    let is_tag = |pair: &Pair| tags.contains(&pair.name.as_str());
+    if let [pair @ Pair { name, value: Raw { node: RawNode::Scalar(text), .. }, .. }] = &*pairs
+        && is_tag(pair)
+    {
+        let value = Value::Text(format!("{name}:{text}"));
+        return Ok((value, pairs.remove(0).value));
+    }
+    match pairs.len() > 1 && pairs.iter().all(is_tag) {
+        true => Err(format!("keep one of {}", joined(tags, "and"))),
+        false => Err(format!("write {}", kind.wanted())),
+    }
 }
 
 /// Reads a scalar. The error is the remedy.

@@ -8,7 +8,7 @@ use crate::draft::Draft;
 use crate::entry::Value;
 use crate::environment::{self, Found};
 use crate::error::{ConfigError, Origin};
-use crate::key::{Flag, Key, Kind, Table};
+use crate::key::{Flag, Key, Kind, Records, Table};
 use crate::raw::{self, Pair, Raw, RawNode};
 use crate::read;
 use crate::values::Values;
@@ -59,66 +59,57 @@ impl Sources {
     /// Reads the TOML `text` of the file `name`.
     pub fn file(&mut self, name: &str, text: &str) {
         match raw::parse(name, text) {
-            Ok(pairs) => self.pairs("", &pairs),
+            Ok(pairs) => self.pairs("", pairs),
             Err(errors) => self.errors.extend(errors),
         }
     }
 
-    fn pairs(&mut self, prefix: &str, pairs: &[Pair]) {
-        for pair in pairs {
-            let name = format!("{prefix}{}", pair.name);
-            let table = self.values.table;
+    fn pairs(&mut self, prefix: &str, pairs: Vec<Pair>) {
+        let table = self.values.table;
+        let mut found = vec![false; table.keys.len()];
+        for Pair { name, origin, value } in pairs {
+            let name = format!("{prefix}{name}");
             let is_alias =
-                |key: &Key| matches!(key.kind, Kind::Records(of) if of.alias == Some(&name));
-            let alias = table.keys.iter().position(is_alias);
-            if let Some(at) = table.position(&name) {
-                self.put(at, &pair.value);
-            } else if let Some(at) = alias {
-                self.aliased(at, &name, pair, pairs);
+                |key: &Key| matches!(key.kind, Kind::Records(of) if of.alias == Some(&*name));
+            let at = table.position(&name).or_else(|| table.keys.iter().position(is_alias));
+            if let Some(at) = at {
+                self.pair(at, &name, value, std::mem::replace(&mut found[at], true));
             } else if !table.is_section(&name) {
                 let what = format!("{name} is an unknown key: {}", table.unknown(&name));
                 // Omits the value: if the key of a token is mistyped, the value is a secret.
-                let error = ConfigError::without_value(&name, pair.origin.clone(), what);
-                self.errors.push(error);
-            } else if let RawNode::Table(inner) = &pair.value.node {
-                let seen = (pair.value.origin.clone(), pair.value.written.clone());
-                self.values.sections.insert(name.clone(), seen);
+                self.errors.push(ConfigError::without_value(&name, origin, what));
+            } else if let RawNode::Table(inner) = value.node {
+                self.values.sections.insert(name.clone(), (value.origin, value.written));
                 self.pairs(&format!("{name}."), inner);
             } else {
                 let example = table.in_section(&name).next().map(Key::example);
                 let remedy =
                     format!("write [{name}], and below it {}", example.unwrap_or_default());
-                let Raw { origin, written, .. } = &pair.value;
-                self.errors.push(ConfigError::new(&name, origin.clone(), written, remedy));
+                self.errors.push(ConfigError::new(&name, value.origin, value.written, remedy));
             }
         }
     }
 
-    /// Reads the tables of a list under its other name.
-    fn aliased(&mut self, at: usize, alias: &str, pair: &Pair, all: &[Pair]) {
+    /// Reads the value of the key at this index, perhaps under its other name. `again`:
+    /// the same tables have the key under another name already.
+    fn pair(&mut self, at: usize, name: &str, value: Raw, again: bool) {
         let key = &self.values.table.keys[at];
-        let Raw { origin, written, node } = &pair.value;
-        let remedy = match node {
-            _ if all.iter().any(|other| other.name == key.name) => {
-                format!("{} is there, too: write one of the two", key.name)
+        let is_table = |item: &Raw| matches!(item.node, RawNode::Table(_));
+        let remedy = match (&key.kind, &value.node) {
+            _ if again => format!("{} is there, too: write one of the two", key.name),
+            _ if name == key.name => return self.put(at, value),
+            (_, RawNode::List(items)) if items.iter().all(is_table) => return self.put(at, value),
+            (Kind::Records(Records { fields: [first, ..], .. }), _) => {
+                format!("write [[{name}]], and below it {}", first.example())
             }
-            RawNode::List(items)
-                if items.iter().all(|item| matches!(item.node, RawNode::Table(_))) =>
-            {
-                return self.put(at, &pair.value);
-            }
-            _ => {
-                let Kind::Records(records) = key.kind else { return };
-                let first = records.fields.first().map(Key::example);
-                format!("write [[{alias}]], and below it {}", first.unwrap_or_default())
-            }
+            _ => return,
         };
-        self.errors.push(ConfigError::new(alias, origin.clone(), written, remedy));
+        self.errors.push(ConfigError::new(name, value.origin, value.written, remedy));
     }
 
-    fn put(&mut self, at: usize, raw: &Raw) {
+    fn put(&mut self, at: usize, raw: Raw) {
         let key = &self.values.table.keys[at];
-        if let Some(entry) = read::read(key.name, &key.kind, raw, &mut self.errors) {
+        if let Some(entry) = read::read(key.name.to_owned(), &key.kind, raw, &mut self.errors) {
             self.values.entries[at] = entry;
         }
     }
@@ -198,7 +189,7 @@ impl Sources {
         let key = &self.values.table.keys[at];
         let is_toml = text.trim_start().starts_with(['[', '{', '"', '\'']);
         if !is_toml || !self.toml(key.name, text, &origin) {
-            self.put(at, &Raw::text(text, origin));
+            self.put(at, Raw::text(text, origin));
         }
     }
 
@@ -206,7 +197,7 @@ impl Sources {
     fn toml(&mut self, key: &str, text: &str, origin: &Origin) -> bool {
         let Ok(mut pairs) = raw::parse("", &format!("{key} = {text}")) else { return false };
         raw::set_origin(&mut pairs, origin);
-        self.pairs("", &pairs);
+        self.pairs("", pairs);
         true
     }
 
@@ -225,7 +216,7 @@ impl Sources {
         };
         if number(other) > number(key) {
             let text =
-                self.values.entry(other).map_or_else(String::new, |entry| entry.text.clone());
+                self.values.entry(other).map_or_else(String::new, |entry| entry.text().to_owned());
             self.default_to(key, &text, other);
         }
     }

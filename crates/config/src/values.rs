@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::entry::{Value, ValueEntry};
 use crate::error::{ConfigError, Origin};
 use crate::key::{Key, Table};
+use crate::raw::Written;
 use crate::units::Rate;
 
 /// The values of all keys of a table. Its `Debug` text does not have them: some are secrets.
@@ -17,7 +18,7 @@ pub struct Values {
     /// In the order of the table.
     pub(crate) entries: Vec<ValueEntry>,
     /// The tables that sources have, even empty ones.
-    pub(crate) sections: BTreeMap<String, (Origin, String)>,
+    pub(crate) sections: BTreeMap<String, (Origin, Written)>,
 }
 
 impl Values {

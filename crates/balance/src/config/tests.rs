@@ -554,7 +554,7 @@ fn a_later_text_changes_what_it_mentions() {
         layered(&[first, ("c.toml", "retries = 0\nbackends = [\"127.0.0.1:3\"]")]).unwrap();
     assert_eq!((config.shards, config.settings.retries, config.backends.len()), (2, 0, 1));
     let errors = layered(&[first, ("c.toml", "backends = [\"127.0.0.1:8080\"]")]).unwrap_err();
-    assert_eq!(&*errors.first().location().unwrap().file, "c.toml");
+    assert_eq!(errors.first().location().unwrap().file(), "c.toml");
     let mut config = Config::default();
     config.backends.push(BackendConfig::new("127.0.0.1:3".parse().unwrap()));
     config.check().unwrap();
@@ -636,7 +636,7 @@ fn all_mistakes_are_reported_at_once_with_their_lines() {
     let text = "shard = 1\nlisten = 8080\nretries = \"many\"\n\n[timeouts]\nconnect = 5\n\
                 [shutdown]\ndeadline = \"5s\"\n[register]\ntoken = \"secret word\"\n";
     let errors = Config::parse(text, "b.toml").unwrap_err();
-    let lines: Vec<_> = errors.all().iter().map(|e| e.location().unwrap().line).collect();
+    let lines: Vec<_> = errors.all().iter().map(|e| e.location().unwrap().line()).collect();
     assert_eq!(lines, [1, 2, 3, 6, 8, 10], "{errors}");
     let shown = errors.with_lines();
     assert!(shown.contains("b.toml:3:11: retries is \"many\""), "{shown}");

@@ -63,8 +63,8 @@ fn headers_inline_tables_and_dotted_keys_are_alike() {
     let headers = "[[pool]]\nname = \"a\"\n[pool.check]\nkind = \"http\"\ninterval = \"1s\"\n\
                    [[pool.route]]\npath = \"/ws\"\nheader = { X-Beta = \"v2*\" }\n\
                    [[pool.route]]\nrate = \"10/m\"\n[[pool]]\nname = \"b\"\n";
-    let inline = "pools = [{ name = \"a\", check = { kind = \"http\", interval = \"1s\" }, routes = \
-                  [{ path = [\"/ws\"], header.X-Beta = \"v2*\" }, { rate = \"10/m\" }] }, \
+    let inline = "pools = [{ name = \"a\", check = { kind = \"http\", interval = \"1s\" }, \
+                  routes = [{ path = [\"/ws\"], header.X-Beta = \"v2*\" }, { rate = \"10/m\" }] }, \
                   { name = \"b\" }]\n";
     let dotted = "[[pools]]\nname = \"a\"\ncheck.kind = \"http\"\ncheck.interval = \"1s\"\n\
                   [[pools.routes]]\npath = \"/ws\"\n[pools.routes.header]\nX-Beta = \"v2*\"\n\
@@ -90,9 +90,10 @@ fn headers_inline_tables_and_dotted_keys_are_alike() {
 }
 
 #[test]
-fn what_is_shown_can_be_read_again() {
-    let text = "pools = [{ name = \"a\", check.kind = \"http\", tls = {}, routes = [{ path = \
-                [\"/a\", \"/b\"], header = { X-Beta = \"\", \"a.b\" = \"1\" }, rate = \"1k/h\" }] }]\n";
+fn shown_tables_can_be_read_again() {
+    let text = "pools = [{ name = \"a\", check.kind = \"http\", tls = {}, routes = \
+                [{ path = [\"/a\", \"/b\"], header = { X-Beta = \"\", \"a.b\" = \"1\" }, \
+                rate = \"1k/h\" }] }]\n";
     let first = draft(text).finish().unwrap();
     let shown = format!("pools = {}\n", first.entry("pools").unwrap().to_toml());
     let second = draft(&shown).finish().unwrap();
@@ -145,7 +146,7 @@ fn paths_are_relative_to_the_file() {
 fn mistakes_in_tables_name_their_place() {
     for (text, what) in [
         ("[[pool]]\ncheck.kind = \"tcp\"\n", ":1:1: pools[0] is [[pool]]: its name is missing"),
-        ("[[pool]]\nname = \"a\"\ncheck.kin = 1\n", ":3:7: pools[0].check.kin is an unknown key"),
+        ("[[pool]]\nname = \"a\"\ncheck.knd = 1\n", ":3:7: pools[0].check.knd is an unknown key"),
         ("[[pool]]\nname = \"a\"\ncheck = 1\n", "write check = { kind = \"tcp\" }"),
         ("pools = [{ name = \"a\", check.kind = \"udp\" }]\n", "write \"tcp\" or \"http\""),
         ("pools = [\"a\"]\n", "write a pool such as { name = \"chat\" }"),
