@@ -573,6 +573,7 @@ impl Prepared {
             node,
             build: self.build,
             warnings: self.warnings,
+            earlier: Arc::default(),
         };
         #[cfg(feature = "metrics")]
         let _ = self.shared.observer.set(observer.clone());
