@@ -87,7 +87,7 @@ pub fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
 
 /// Returns the bytes of a part of a path, decoded one by one; an invalid encoding stands for
 /// itself.
-pub(crate) fn decoded_bytes(text: &str) -> impl Iterator<Item = u8> {
+pub fn decoded_bytes(text: &str) -> impl Iterator<Item = u8> {
     let mut rest = text.as_bytes();
     std::iter::from_fn(move || {
         let (&first, after) = rest.split_first()?;

@@ -176,7 +176,31 @@ impl<T: Copy> Router<T> {
         path: &str,
         admits: impl Fn(T) -> bool,
     ) -> Match<'r, T> {
-        let wanted = Method::parse(method);
+        let is_encoded = path.contains('%');
+        if is_encoded && path.starts_with('/') && !percent::is_valid_path(path) {
+            return Match::BadPath;
+        }
+        self.search(Method::parse(method), path, is_encoded, admits)
+    }
+
+    /// Finds the route of a path as it was sent, without decoding: `/%61` is not `/a`, and no
+    /// encoding is invalid. Otherwise like [`find_if`](Self::find_if).
+    pub fn find_as_sent<'r>(
+        &'r self,
+        method: &str,
+        path: &str,
+        admits: impl Fn(T) -> bool,
+    ) -> Match<'r, T> {
+        self.search(Method::parse(method), path, false, admits)
+    }
+
+    fn search<'r>(
+        &'r self,
+        wanted: Option<Method>,
+        path: &str,
+        is_encoded: bool,
+        admits: impl Fn(T) -> bool,
+    ) -> Match<'r, T> {
         if path == "*" {
             return Match::Options(self.allow.with(Method::Options));
         }
@@ -184,10 +208,6 @@ impl<T: Copy> Router<T> {
             // Only CONNECT has a target without a path.
             return Match::NotImplemented;
         };
-        let is_encoded = path.contains('%');
-        if is_encoded && !percent::is_valid_path(path) {
-            return Match::BadPath;
-        }
         let (ranges, allow) = (Ranges::default(), Allow::NONE);
         let mut search = Search { wanted, path, is_encoded, ranges, allow, admits };
         if let Some(route) = search.visit(&self.root, path.len() - segments.len()) {
@@ -503,6 +523,18 @@ mod tests {
             ("/nowhere/at/all%4", "400"),
         ] {
             assert_eq!(find(&router, "GET", path), expected, "{path}");
+        }
+        for (path, expected) in [
+            ("/live", Some("live")),
+            ("/%6Cive", None),
+            ("/f/%zz", Some("rest")),
+            ("/%/x", Some("param")),
+        ] {
+            let found = match router.find_as_sent("GET", path, |_| true) {
+                Match::Found { value, .. } => Some(value),
+                _ => None,
+            };
+            assert_eq!(found, expected, "{path}");
         }
     }
 
